@@ -1,0 +1,55 @@
+# Two commands matter: `make demo` and `make test`. Both set up what they need; Python 3.11 and make are enough.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+CORE   := $(VENV)/.core
+DEV    := $(VENV)/.dev
+JOBS   ?= auto
+
+.PHONY: help demo test test-fast lint format bench chaos clean
+.DEFAULT_GOAL := help
+
+help:            ## show this help
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tunegym needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
+
+$(CORE): $(BIN)/python pyproject.toml constraints.txt
+	@echo "setting up: the core packages"
+	@$(BIN)/python -m pip install -q -c constraints.txt -e .
+	@touch $@
+
+$(DEV): $(BIN)/python pyproject.toml constraints.txt
+	@echo "setting up: the development packages"
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@ $(CORE)
+
+demo: $(CORE)    ## a real tuning job of about a minute: compression settings on generated data
+	@$(BIN)/tunegym run examples/compression/compression.toml
+
+test: $(DEV)     ## the whole suite
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not chaos'
+
+test-fast: $(DEV) ## what answers in under two minutes
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not chaos and not slow'
+
+lint: $(DEV)     ## ruff, pyright and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+format: $(DEV)   ## let ruff format the code
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+bench: $(DEV)    ## us and the peer side by side, in CPU time
+	@$(BIN)/python -m benchmarks.trial_overhead
+
+chaos: $(DEV)    ## long fault storms
+	@$(BIN)/python -m pytest -m chaos -n 1
+
+clean:           ## remove everything that can be made again
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
