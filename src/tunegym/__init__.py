@@ -1,0 +1,44 @@
+"""Tune real systems with learning agents, and never lie about what was measured.
+
+Names are imported when they are first used, so that ``tunegym --help`` stays instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tunegym.app.making import make
+    from tunegym.app.running import as_scenario as scenario
+    from tunegym.app.running import resume, run
+    from tunegym.tuning.agents.base import BaseAgent
+    from tunegym.tuning.agents.config import AgentConfig
+    from tunegym.tuning.reports.results import load
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "AgentConfig": "tunegym.tuning.agents.config",
+    "BaseAgent": "tunegym.tuning.agents.base",
+    "load": "tunegym.tuning.reports.results",
+    "make": "tunegym.app.making",
+    "resume": "tunegym.app.running",
+    "run": "tunegym.app.running",
+    "scenario": "tunegym.app.running",
+}
+_RENAMED = {"scenario": "as_scenario"}
+
+__all__ = ["AgentConfig", "BaseAgent", "load", "make", "resume", "run", "scenario"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'tunegym' has no attribute {name!r}")
+    value = getattr(import_module(_EXPORTS[name]), _RENAMED.get(name, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])

@@ -1,0 +1,1 @@
+"""Errors, named random streams, clocks, logging: imports nothing of ours."""

@@ -1,0 +1,246 @@
+"""References: ``"package.module:name"`` in a scenario becomes the Python object it names."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tunegym.core.errors import UnresolvedReferenceError
+
+_FORM = 'write "module:function" or "package.module:Class.method"'
+
+
+def is_reference(text: str) -> bool:
+    """Whether ``text`` has the form ``package.module:name`` (nothing is imported to find out)."""
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+
+
+def closest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that ``word`` was probably meant to be, or None if none is near."""
+    import difflib
+
+    by_lower = {candidate.lower(): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return by_lower[matches[0]] if matches else None
+
+
+def resolve(reference: str, paths: Sequence[str] = ()) -> Any:
+    """The object that ``reference`` names; modules in ``paths`` come before all others.
+
+    ``paths`` are put in front of ``sys.path`` and stay there, so that imports inside functions work later. A
+    module of another folder that has the name of one in ``paths`` is forgotten first: two scenarios with a
+    ``bench.py`` each don't see each other's. What is installed is never forgotten.
+
+    Raises:
+        UnresolvedReferenceError: the form is wrong, the module or the name is missing, importing raised, or a
+            module in ``paths`` has the name of an installed one.
+    """
+    if not is_reference(reference):
+        raise UnresolvedReferenceError(f"{reference!r} is not of the form module:name", hint=_FORM)
+    module_name, _, attribute = reference.partition(":")
+    folders = [os.path.abspath(path) for path in paths]  # noqa: PTH100 (sys.path wants strings)
+    _prepare(module_name, folders)
+    return _attribute(_import(module_name, folders), module_name, attribute)
+
+
+def locate(module_name: str, paths: Sequence[str]) -> str | None:
+    """The source file of a dotted module that lies in ``paths``, without importing it; None if none does."""
+    relative = Path(*module_name.split("."))
+    for folder in paths:
+        for candidate in (Path(folder, relative, "__init__.py"), Path(folder, relative).with_suffix(".py")):
+            if candidate.is_file():
+                return os.path.abspath(candidate)  # noqa: PTH100
+    return None
+
+
+def module_names(paths: Sequence[str]) -> list[str]:
+    """The modules and packages that lie directly in ``paths``."""
+    names: dict[str, None] = {}
+    for folder in paths:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            name = entry.name.removesuffix(".py")
+            if not name.isidentifier():
+                continue
+            if (name != entry.name and entry.is_file()) or (
+                name == entry.name and entry.is_dir() and any(Path(entry.path).glob("*.py"))
+            ):
+                names.setdefault(name)
+    return list(names)
+
+
+def _prepare(module_name: str, folders: list[str]) -> None:
+    """Put the folders in front, and forget modules of the same names that came from elsewhere."""
+    top = module_name.partition(".")[0]
+    for name in module_names(folders):
+        regular = locate(name, folders)
+        file = regular or _namespace(name, folders)
+        loaded = sys.modules.get(name)
+        if loaded is not None and (_comes_from(loaded, file) or not (regular or _is_namespace(loaded))):
+            continue  # a folder without __init__.py never comes before a real package, wherever that is
+        if _installed(name, loaded):
+            if name == top:
+                raise UnresolvedReferenceError(
+                    f"{Path(file).name} has the name of the installed module {name!r}",
+                    hint=f"rename {file}, so that the two can't be confused",
+                )
+        elif loaded is not None:
+            for key in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+                del sys.modules[key]
+    for folder in reversed(folders):
+        while folder in sys.path:
+            sys.path.remove(folder)
+        sys.path.insert(0, folder)
+    importlib.invalidate_caches()  # a file written a moment ago must be seen
+
+
+def _installed(name: str, module: ModuleType | None) -> bool:
+    import sysconfig
+
+    if name in sys.stdlib_module_names or name in ("tunegym", "__main__"):
+        return True
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return False
+    roots = {sysconfig.get_path(key) for key in ("purelib", "platlib")}
+    return any(file.startswith(root + os.sep) for root in roots) or "site-packages" in Path(file).parts
+
+
+def _namespace(name: str, folders: list[str]) -> str:
+    """The folder of a package without an ``__init__.py``."""
+    return next(path for folder in folders if Path(path := os.path.join(folder, name)).is_dir())  # noqa: PTH118
+
+
+def _is_namespace(module: ModuleType) -> bool:
+    return getattr(module, "__file__", None) is None
+
+
+def _comes_from(module: ModuleType, file: str) -> bool:
+    loaded = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+    return loaded is not None and os.path.realpath(loaded) == os.path.realpath(file)
+
+
+def _import(module_name: str, folders: list[str]) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise _missing_module(missing, folders) from None
+        raise _import_failed(module_name, folders, error) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failed(module_name, folders, error) from error
+
+
+def _missing_module(missing: str, folders: list[str]) -> UnresolvedReferenceError:
+    parent, _, leaf = missing.rpartition(".")
+    beside = [str(Path(folder, *parent.split("."))) if parent else folder for folder in folders]
+    near = closest(leaf, module_names(beside))
+    where = f" in {' or '.join(folders)} or among the installed packages" if folders else ""
+    if near:
+        hint = f"did you mean {f'{parent}.{near}' if parent else near!r}?"
+    elif parent:
+        hint = f"{parent!r} exists and has no module {leaf!r}"
+    else:
+        hint = f"put {leaf}.py beside the scenario, or install the package that has it"
+    return UnresolvedReferenceError(f"there is no module {missing!r}{where}", hint=hint)
+
+
+def _import_failed(module_name: str, folders: list[str], error: BaseException) -> UnresolvedReferenceError:
+    import traceback
+
+    file = locate(module_name, folders)
+    shown = Path(file).name if file else module_name
+    if isinstance(error, SyntaxError):
+        shown = Path(error.filename).name if error.filename else shown
+        what = f"{shown} has a syntax error: {error.msg} (line {error.lineno})"
+        return UnresolvedReferenceError(what, hint=f"mend {shown}")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_ours(frame.filename, folders)]
+    line = f" (line {frames[-1].lineno})" if frames else ""
+    shown = Path(frames[-1].filename).name if frames else shown
+    return UnresolvedReferenceError(
+        f"{shown} raised {type(error).__name__}: {error}{line}",
+        hint=f"python -c 'import {module_name}' in its folder shows the whole traceback",
+    )
+
+
+def _is_ours(file: str, folders: list[str]) -> bool:
+    return any(file.startswith(folder + os.sep) for folder in folders)
+
+
+def _attribute(module: ModuleType, module_name: str, path: str) -> Any:
+    found: Any = module
+    file = getattr(module, "__file__", None)  # the interpreter's own modules have none
+    shown = Path(file).name if file else module_name
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            names = [candidate for candidate in dir(found) if not candidate.startswith("_")]
+            near = closest(name, names)
+            hint = f"did you mean {near!r}?" if near else f"it has: {', '.join(names) or 'nothing'}"
+            raise UnresolvedReferenceError(f"{shown} has no {name!r}", hint=hint) from None
+        shown = f"{shown}: {name}"
+    return found
+
+
+def callable_by_name(function: Callable[..., Any], names: Collection[str]) -> Callable[[Mapping[str, Any]], Any]:
+    """``function`` as one that is given values by name.
+
+    When every required parameter is one of ``names``, it is called with keywords: the values of the
+    parameters it declares, or all values when it takes ``**kwargs``. When its only required parameter is not
+    one of ``names``, it is called with the mapping itself. A default stands for a value that isn't there.
+
+    Raises:
+        UnresolvedReferenceError: it requires values that don't exist; lists them and what exists.
+    """
+    import inspect
+
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin without a signature
+        return function
+    kinds = {parameter.kind for parameter in parameters}
+    plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    required = [p for p in plain if p.default is p.empty]
+    unknown = [p.name for p in required if p.name not in names]
+    if (len(required) == 1 and unknown and required[0] is plain[0]) or (
+        not plain and inspect.Parameter.VAR_POSITIONAL in kinds
+    ):
+        keyword = required[0].name if required and required[0].kind is inspect.Parameter.KEYWORD_ONLY else None
+        return function if keyword is None else lambda values: function(**{keyword: values})
+    if unknown:
+        raise _unknown_names(function, unknown, names)
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return lambda values: function(**values)
+    first = tuple(p.name for p in plain if p.kind is p.POSITIONAL_ONLY and p.name in names)
+    wanted = tuple(p.name for p in plain if p.kind is not p.POSITIONAL_ONLY and p.name in names)
+    if first:
+        return lambda values: function(
+            *[values[name] for name in first], **{name: values[name] for name in wanted if name in values}
+        )
+    return lambda values: function(**{name: values[name] for name in wanted if name in values})
+
+
+def _unknown_names(
+    function: Callable[..., Any], unknown: list[str], names: Collection[str]
+) -> UnresolvedReferenceError:
+    shown = getattr(function, "__name__", repr(function))
+    exists = ", ".join(names) or "nothing"
+    nears = {name: closest(name, names) for name in unknown}
+    guesses = [f"{name} -> {near}" for name, near in nears.items() if near]
+    wants = ", ".join(repr(name) for name in unknown)
+    verb = "does" if len(unknown) == 1 else "do"
+    return UnresolvedReferenceError(
+        f"{shown}() wants {wants}, which {verb} not exist (there is: {exists})",
+        hint=f"did you mean {', '.join(guesses)}?" if guesses else "or take one parameter: it gets all by name",
+    )

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from tunegym.core.errors import UnresolvedReferenceError
+from tunegym.core.references import callable_by_name, closest, is_reference, resolve
+
+
+@pytest.fixture(autouse=True)
+def _own_modules() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def folder(tmp_path: Path, name: str, **files: str) -> str:
+    root = tmp_path / name
+    root.mkdir()
+    for file, text in files.items():
+        target = root / (file.replace("_in_", "/") + ".py")
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text)
+    return str(root)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [("a:b", True), ("a.b:C.d", True), ("a", False), ("a:", False), (":b", False), ("a b:c", False),
+     ("a <= b", False), ("a:b:c", False), ("1a:b", False), ("a..b:c", False)],
+)  # fmt: skip
+def test_is_reference(text: str, answer: bool) -> None:
+    assert is_reference(text) is answer
+
+
+def test_resolves_functions_and_methods(tmp_path: Path) -> None:
+    paths = [folder(tmp_path, "s", bench="class C:\n    @staticmethod\n    def f(): return 7\n")]
+    assert resolve("bench:C.f", paths)() == 7
+    assert resolve("os.path:join") is __import__("os").path.join
+
+
+def test_two_scenarios_do_not_see_each_other(tmp_path: Path) -> None:
+    one = folder(tmp_path, "one", bench="import shared\ndef f(): return shared.X", shared="X = 1")
+    two = folder(tmp_path, "two", bench="import shared\ndef f(): return shared.X", shared="X = 2")
+    first = resolve("bench:f", [one])
+    assert (first(), resolve("bench:f", [two])(), resolve("bench:f", [one])(), first()) == (1, 2, 1, 1)
+
+
+def test_the_same_module_is_not_imported_twice(tmp_path: Path) -> None:
+    paths = [folder(tmp_path, "s", bench="class C: pass")]
+    assert resolve("bench:C", paths) is resolve("bench:C", paths)
+    assert sys.path.count(paths[0]) == 1
+    assert sys.path[0] == paths[0]
+
+
+def test_submodules_are_forgotten_with_their_package(tmp_path: Path) -> None:
+    one = folder(tmp_path, "one", pack_in___init__="", pack_in_inner="X = 1")
+    two = folder(tmp_path, "two", pack_in___init__="", pack_in_inner="X = 2")
+    assert (resolve("pack.inner:X", [one]), resolve("pack.inner:X", [two])) == (1, 2)
+
+
+def test_packages_without_an_init_are_kept_apart(tmp_path: Path) -> None:
+    one, two = folder(tmp_path, "one", pack_in_inner="X = 1"), folder(tmp_path, "two", pack_in_inner="X = 2")
+    assert [resolve("pack.inner:X", [path]) for path in (one, two, two, one)] == [1, 2, 2, 1]
+
+
+def test_a_mere_folder_does_not_replace_a_package(tmp_path: Path) -> None:
+    real = folder(tmp_path, "real", pack_in___init__="X = 1")
+    mere = folder(tmp_path, "mere", pack_in_other="", bench="X = 2")
+    (tmp_path / "mere" / "odd.py").mkdir()
+    assert resolve("pack:X", [real]) == 1
+    loaded = sys.modules["pack"]
+    assert resolve("bench:X", [mere]) == 2
+    assert sys.modules["pack"] is loaded
+
+
+def test_lazy_imports_find_the_folder(tmp_path: Path) -> None:
+    paths = [folder(tmp_path, "s", bench="def f():\n    import lazy_one\n    return lazy_one.X", lazy_one="X = 3")]
+    assert resolve("bench:f", paths)() == 3
+
+
+def test_an_installed_name_is_refused(tmp_path: Path) -> None:
+    paths = [folder(tmp_path, "s", json="X = 1", pytest="X = 1", bench="X = 2")]
+    for name in ("json", "pytest"):
+        with pytest.raises(UnresolvedReferenceError, match=f"{name}.py has the name of the installed module"):
+            resolve(f"{name}:X", paths)
+    assert resolve("bench:X", paths) == 2
+    assert sys.modules["pytest"] is pytest
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("bench", "'bench' is not of the form module:name"),
+        ("bemch:f", r"(?s)there is no module 'bemch'.*did you mean 'bench'\?"),
+        ("bench.x:f", "there is no module 'bench.x'"),
+        ("pack.iner:f", r"(?s)there is no module 'pack.iner'.*did you mean 'pack.inner'\?"),
+        ("bench:g_unction", r"(?s)bench.py has no 'g_unction'.*did you mean 'function'\?"),
+        ("bench:function.zzz", "bench.py: function has no 'zzz'"),
+        ("raises:f", r"raises.py raised ValueError: no good \(line 3\)"),
+        ("raises_inside:f", r"raises.py raised ValueError: no good \(line 3\)"),
+        ("needs:f", r"needs.py raised ModuleNotFoundError: No module named 'not_there' \(line 1\)"),
+        ("broken:f", r"broken.py has a syntax error: .* \(line 2\)"),
+        ("exits:f", r"exits.py raised SystemExit: 3 \(line 2\)"),
+    ],
+)
+def test_errors(tmp_path: Path, reference: str, message: str) -> None:
+    paths = [folder(
+        tmp_path, "s", bench="def function(): pass", raises="\n\nraise ValueError('no good')",
+        raises_inside="import raises", needs="import not_there", broken="\ndef f(:\n",
+        exits="import sys\nsys.exit(3)",
+        pack_in___init__="", pack_in_inner="",
+    )]  # fmt: skip
+    with pytest.raises(UnresolvedReferenceError, match=message):
+        resolve(reference, paths)
+
+
+def test_closest() -> None:
+    assert closest("Bench", ["bench", "other"]) == "bench"
+    assert closest("zzz", ["bench"]) is None
+
+
+class TestCallableByName:
+    values = MappingProxyType({"a": 1, "b": 2})
+
+    def test_keywords(self) -> None:
+        assert callable_by_name(lambda b, a: (b, a), ["a", "b"])(self.values) == (2, 1)
+        assert callable_by_name(lambda a: a, ["a", "b"])(self.values) == 1
+        assert callable_by_name(lambda a, /, b: (a, b), ["a", "b"])(self.values) == (1, 2)
+
+    def test_all_with_kwargs(self) -> None:
+        assert callable_by_name(lambda **all_: all_, ["a", "b"])(self.values) == self.values
+        assert callable_by_name(lambda a, **rest: (a, rest), ["a", "b"])(self.values) == (1, {"b": 2})
+
+    def test_the_mapping_itself(self) -> None:
+        assert callable_by_name(lambda metrics: metrics, ["a", "b"])(self.values) is self.values
+        assert callable_by_name(lambda *, metrics: metrics, ["a", "b"])(self.values) is self.values
+        assert callable_by_name(lambda metrics, scale=2: (metrics["a"], scale), ["a", "b"])(self.values) == (
+            1,
+            2,
+        )
+        assert callable_by_name(len, ["a", "b"])(self.values) == 2
+
+    def test_defaults_stand_in(self) -> None:
+        assert callable_by_name(lambda a, scale=5: a * scale, ["a", "b"])(self.values) == 5
+        assert callable_by_name(lambda a, b=7: (a, b), ["a", "b"])({"a": 1}) == (1, 7)
+
+    def test_unknown_names_are_listed(self) -> None:
+        def score(a: int, through: int, zz: int) -> None: ...
+
+        with pytest.raises(UnresolvedReferenceError) as caught:
+            callable_by_name(score, ["a", "throughput"])
+        assert caught.value.message == ("score() wants 'through', 'zz', which do not exist (there is: a, throughput)")
+        assert caught.value.hint == "did you mean through -> throughput?"
