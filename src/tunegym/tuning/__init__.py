@@ -1,0 +1,1 @@
+"""The tuning half: from knobs and contexts over trials to reports."""

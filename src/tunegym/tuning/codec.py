@@ -1,0 +1,89 @@
+"""Native actions to and from gymnasium's spaces.
+
+A list is a ``Discrete`` over its candidates' positions, a range is a ``Box`` of one float64 in native units:
+64 bits, so that every integer a user would tune survives the way there and back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from tunegym.core.errors import ActionError
+from tunegym.tuning.model.space import Choice, Range, Space
+from tunegym.tuning.model.values import Action, Scalar
+
+
+class ActionCodec:
+    """Encodes and decodes the actions of one space. ``decode(encode(a)) == a`` once floats have snapped."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.action_space = spaces.Dict(
+            {
+                name: spaces.Discrete(knob.size)
+                if isinstance(knob, Choice)
+                else spaces.Box(float(knob.low), float(knob.high), shape=(1,), dtype=np.float64)
+                for name, knob in space.knobs.items()
+            }
+        )
+
+    def decode(self, encoded: Mapping[str, Any]) -> dict[str, Scalar]:
+        """Native values for an element of ``action_space``. Integer knobs round and clamp.
+
+        Raises:
+            ActionError: a missing or an extra key, an index out of range, a value that is no number.
+        """
+        self._check_keys(encoded)
+        action: dict[str, Scalar] = {}
+        for name, knob in self._space.knobs.items():
+            value = _number(name, encoded[name])
+            if isinstance(knob, Range):
+                action[name] = knob.snap(value)
+            else:
+                action[name] = knob.at(_index(name, value, knob))
+        return action
+
+    def encode(self, action: Action) -> dict[str, Any]:
+        """The element of ``action_space`` for native values; raises ``ActionError`` if they don't fit."""
+        accepted = self._space.accept(action)
+        encoded: dict[str, Any] = {}
+        for name, knob in self._space.knobs.items():
+            value = accepted[name]
+            if isinstance(knob, Range):
+                encoded[name] = np.array([value], dtype=np.float64)
+            else:
+                encoded[name] = np.int64(knob.index(value) or 0)
+        return encoded
+
+    def _check_keys(self, encoded: Mapping[str, Any]) -> None:
+        knobs = self._space.knobs
+        missing = [name for name in knobs if name not in encoded]
+        extra = [str(name) for name in encoded if name not in knobs]
+        if missing or extra:
+            raise ActionError(
+                "the action's keys don't match the knobs"
+                f" (missing: {', '.join(missing) or 'none'}; extra: {', '.join(extra) or 'none'})",
+                hint=f"give exactly these: {', '.join(knobs) or 'none'}",
+            )
+
+
+def _number(name: str, value: Any) -> float:
+    """The one number in a scalar or an array of one element."""
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "iuf":
+        raise ActionError(f"{name}: {value!r} is not one number")
+    number = array.reshape(-1)[0].item()
+    if not math.isfinite(number):
+        raise ActionError(f"{name}: {number} is not finite")
+    return number
+
+
+def _index(name: str, value: float, knob: Choice) -> int:
+    if value != int(value) or not 0 <= value < knob.size:
+        raise ActionError(f"{name}: index {value} is out of range", hint=f"0 to {knob.size - 1}")
+    return int(value)

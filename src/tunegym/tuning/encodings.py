@@ -1,0 +1,134 @@
+"""How an env_param's value becomes a leaf of the observation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+
+from tunegym.tuning.model.context import EnvParam
+from tunegym.tuning.model.space import Choice, Knob
+from tunegym.tuning.model.values import Scalar
+
+
+class Encoding(Protocol):
+    """Turns a native value into an element of ``space``."""
+
+    space: spaces.Space[Any]
+
+    def encode(self, value: Scalar) -> Any:
+        """The element for ``value``."""
+        ...
+
+
+class Categorical:
+    """The candidate's position: ``Discrete(n)``."""
+
+    def __init__(self, domain: Knob) -> None:
+        self._domain = _candidates(domain)
+        self.space = spaces.Discrete(self._domain.size)
+
+    def encode(self, value: Scalar) -> Any:
+        """The position of ``value``."""
+        return np.int64(_position(self._domain, value))
+
+
+class OneHot:
+    """One slot per candidate: ``Box(n)``."""
+
+    def __init__(self, domain: Knob) -> None:
+        self._domain = _candidates(domain)
+        self.space = spaces.Box(0.0, 1.0, shape=(self._domain.size,), dtype=np.float32)
+
+    def encode(self, value: Scalar) -> Any:
+        """Ones where the candidate is, zeros elsewhere."""
+        slots = np.zeros(self._domain.size, dtype=np.float32)
+        slots[_position(self._domain, value)] = 1.0
+        return slots
+
+
+class Ordinal:
+    """The candidate's position scaled to 0..1: ``Box(1)``."""
+
+    def __init__(self, domain: Knob) -> None:
+        self._domain = _candidates(domain)
+        self.space = _unit_box(1)
+
+    def encode(self, value: Scalar) -> Any:
+        """First candidate 0, last candidate 1."""
+        return np.array([_position(self._domain, value) / max(self._domain.size - 1, 1)], dtype=np.float32)
+
+
+class MinMax:
+    """The number itself scaled to 0..1: ``Box(1)``."""
+
+    def __init__(self, domain: Knob) -> None:
+        self._low, self._high = _bounds(domain)
+        self.space = _unit_box(1)
+
+    def encode(self, value: Scalar) -> Any:
+        """Smallest 0, largest 1."""
+        width = self._high - self._low or 1.0
+        return np.array([(float(value) - self._low) / width], dtype=np.float32)
+
+
+class Log:
+    """Whether the number is non-zero, and its logarithm scaled to 0..1: ``Box(2)``."""
+
+    def __init__(self, domain: Knob) -> None:
+        numbers = domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
+        positive = [float(number) for number in numbers if float(number) > 0.0]
+        # A range that starts at 0 has no smallest positive number: twelve decades below its top will do.
+        low = min(positive) if len(positive) == len(numbers) or len(positive) > 1 else positive[0] * 1e-12
+        self._low, self._high = math.log(low), math.log(max(positive))
+        self.space = _unit_box(2)
+
+    def encode(self, value: Scalar) -> Any:
+        """(0, 0) for zero, else (1, scaled logarithm)."""
+        number = float(value)
+        if number <= 0.0:
+            return np.zeros(2, dtype=np.float32)
+        width = self._high - self._low or 1.0
+        scaled = min(max((math.log(number) - self._low) / width, 0.0), 1.0)
+        return np.array([1.0, scaled], dtype=np.float32)
+
+
+ENCODINGS: dict[str, type[Any]] = {
+    "categorical": Categorical,
+    "onehot": OneHot,
+    "ordinal": Ordinal,
+    "minmax": MinMax,
+    "log": Log,
+}
+
+
+def encoding_of(param: EnvParam) -> Encoding:
+    """The encoding that an env_param names; by default ``categorical`` for lists, ``minmax`` for ranges."""
+    default = "categorical" if isinstance(param.domain, Choice) else "minmax"
+    return ENCODINGS[param.encoding or default](param.domain)
+
+
+def _candidates(domain: Knob) -> Choice:
+    if not isinstance(domain, Choice):
+        raise TypeError("this encoding needs a list of candidates")
+    return domain
+
+
+def _position(domain: Choice, value: Scalar) -> int:
+    index = domain.index(value)
+    if index is None:
+        raise ValueError(f"{value!r} is not one of {domain.describe()}")
+    return index
+
+
+def _bounds(domain: Knob) -> tuple[float, float]:
+    if isinstance(domain, Choice):
+        numbers = [float(value) for value in domain.values]
+        return min(numbers), max(numbers)
+    return float(domain.low), float(domain.high)
+
+
+def _unit_box(size: int) -> spaces.Box:
+    return spaces.Box(0.0, 1.0, shape=(size,), dtype=np.float32)

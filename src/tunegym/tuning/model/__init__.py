@@ -1,0 +1,1 @@
+"""The frozen values that the tuning half speaks in."""

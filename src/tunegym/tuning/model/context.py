@@ -1,0 +1,52 @@
+"""Contexts: what the environment draws for each trial instead of the agent choosing it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from tunegym.core.randomness import unit
+from tunegym.tuning.model.space import Choice, Knob
+from tunegym.tuning.model.values import Scalar
+
+
+@dataclass(frozen=True)
+class EnvParam:
+    """One parameter of the environment: candidates with optional weights, or a range, and its encoding."""
+
+    domain: Knob
+    weights: tuple[float, ...] | None = None
+    encoding: str | None = None
+
+    @cached_property
+    def _edges(self) -> list[float]:
+        return list(accumulate(self.weights or ()))
+
+    def draw(self, seed: int, name: str, number: int) -> Scalar:
+        """The value of trial ``number``: depends on these three arguments and nothing else."""
+        u = unit(seed, "env_params", name, number)
+        if self.weights is None:
+            return self.domain.from_unit(u)
+        assert isinstance(self.domain, Choice)
+        edges = self._edges
+        index = bisect_right(edges, u * edges[-1])
+        return self.domain.values[min(index, len(edges) - 1)]
+
+
+@dataclass(frozen=True)
+class EnvParams:
+    """All env_params of an experiment; draws the context of any trial number."""
+
+    params: Mapping[str, EnvParam]
+    seed: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.params)
+
+    def context(self, number: int) -> dict[str, Scalar]:
+        """The context of trial ``number``, the same in any process and at any width."""
+        seed = self.seed
+        return {name: param.draw(seed, name, number) for name, param in self.params.items()}

@@ -1,0 +1,78 @@
+"""Jobs: what a workload asks a runner to do, and what the runner saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class CommandJob:
+    """A shell command, run in ``folder`` (made fresh by the runner) with stdout.txt and stderr.txt in it.
+
+    Attributes:
+        name: unique within the experiment, such as ``17`` or ``17.2`` for a second repeat.
+        setup: runs before; if it fails, the command doesn't run.
+        teardown: always runs after, also when the command failed or timed out.
+        env: variables on top of the driver's own environment.
+        timeout_s: bound on setup and command together, and on teardown by itself; None for no bound.
+    """
+
+    name: str
+    folder: str
+    command: str
+    setup: str | None = None
+    teardown: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallJob:
+    """A Python callable, called with ``arguments``.
+
+    Attributes:
+        name: as for a command.
+        target: ``module:function``.
+        paths: folders put in front of ``sys.path``, so that modules beside the scenario are found.
+        isolate: in a warm worker process (True) or in the driver's own (False; then no timeout).
+        folder: where stdout.txt and stderr.txt go; made when there is something to put there.
+        env: environment variables for the time of the call.
+    """
+
+    name: str
+    folder: str
+    target: str
+    arguments: Mapping[str, Any]
+    paths: tuple[str, ...] = ()
+    isolate: bool = True
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+
+
+Job: TypeAlias = CommandJob | CallJob
+
+Ending: TypeAlias = Literal["exited", "timed_out", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a runner saw of a job. A failing job is data; only broken infrastructure is an exception.
+
+    Attributes:
+        ending: ``exited`` by itself (or crashed), ``timed_out`` and ended by us, or ``interrupted`` because
+            the run stops (the trial then stays open).
+        exit_code: of a process; negative for a signal, as in ``subprocess``; 0 for a call that returned.
+        error: why the job is a failure although it ended by itself; None when it is not.
+        value: what a callable returned.
+        duration_s, cpu_s, max_rss_mb: the built-in metrics; None where they can't be had.
+    """
+
+    ending: Ending
+    exit_code: int | None = None
+    error: str | None = None
+    value: Any = None
+    duration_s: float = 0.0
+    cpu_s: float | None = None
+    max_rss_mb: float | None = None

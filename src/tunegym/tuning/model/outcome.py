@@ -1,0 +1,97 @@
+"""How a trial ended: a union, never a magic number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from tunegym.tuning.model.values import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The workload ran and every metric was read: one sample of metrics per repeat."""
+
+    samples: tuple[Metrics, ...]
+    status: ClassVar[str] = "measured"
+
+    def mean(self) -> dict[str, float]:
+        """Every metric's mean over the samples that have it."""
+        if len(self.samples) == 1:
+            return dict(self.samples[0])
+        return {name: math.fsum(values) / len(values) for name, values in self._columns().items()}
+
+    def spread(self) -> dict[str, float]:
+        """Every metric's sample standard deviation; 0 for a single sample."""
+        spread: dict[str, float] = {}
+        for name, values in self._columns().items():
+            count = len(values)
+            mean = math.fsum(values) / count
+            variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1) if count > 1 else 0.0
+            spread[name] = math.sqrt(variance)
+        return spread
+
+    def _columns(self) -> dict[str, list[float]]:
+        columns: dict[str, list[float]] = {}
+        for sample in self.samples:
+            for name, value in sample.items():
+                columns.setdefault(name, []).append(value)
+        return columns
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """A constraint refused the action; nothing ran."""
+
+    reason: str
+    status: ClassVar[str] = "infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job failed, or gave no usable metric."""
+
+    reason: str
+    status: ClassVar[str] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The job was ended because it ran past ``timeout_s``."""
+
+    reason: str = "timed out"
+    status: ClassVar[str] = "timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The number was held or opened, and the experiment ended before it was used."""
+
+    reason: str = "cancelled"
+    status: ClassVar[str] = "cancelled"
+
+
+Outcome: TypeAlias = Measured | Infeasible | Failed | TimedOut | Cancelled
+
+STATUSES = ("measured", "infeasible", "failed", "timed_out", "cancelled")
+
+
+def from_record(status: str, reason: str, samples: list[dict[str, float]]) -> Outcome:
+    """The outcome that a journal's record holds."""
+    if status == Measured.status:
+        return Measured(tuple(samples))
+    kinds = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Cancelled)}
+    return kinds[status](reason)
+
+
+__all__ = [
+    "STATUSES",
+    "Cancelled",
+    "Failed",
+    "Infeasible",
+    "Measured",
+    "Outcome",
+    "TimedOut",
+    "from_record",
+]

@@ -1,0 +1,126 @@
+"""What a scenario says, once configuration has checked it. The core trusts these values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.space import Space
+
+BUILTIN_METRICS = ("duration_s", "cpu_s", "max_rss_mb")
+"""Metrics that every process gives without being asked."""
+
+Penalty: TypeAlias = float | Literal["auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """The reward of a trial without a measurement. ``auto`` is below the worst reward measured so far."""
+
+    constraint_failure: Penalty = "auto"
+    metric_failure: Penalty = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """Where one metric is read from.
+
+    Attributes:
+        kind: ``regex`` (first group, else the whole match), ``json`` (a path) or ``csv`` (a column's name).
+        expression: the pattern, the path or the column.
+        file: relative to the trial's folder; None for stdout.
+        match: which match of a regex counts.
+        row: which data row of a CSV counts; -1 is the last.
+    """
+
+    name: str
+    kind: Literal["regex", "json", "csv"]
+    expression: str
+    file: str | None = None
+    match: Literal["first", "last"] = "last"
+    row: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When an experiment ends. None means that this bound is not set."""
+
+    agent_steps: int | None = None
+    max_time_s: float | None = None
+    stop_after_no_improvement: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What stays in ``trials/``: ``all``, ``failed``, ``best`` (then ``count`` of them) or ``none``."""
+
+    kind: Literal["all", "failed", "best", "none"] = "all"
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One workload, its parameters, one agent and a budget of trials.
+
+    Attributes:
+        agent: the agent's name or reference; None for a plain job, which has no knob and runs once.
+        agent_config: the agent's own frozen ``Config``.
+        space: the tunable knobs and fixed parameters by address. Addresses under ``extra_env_vars.`` become
+            environment variables; ``num_nodes`` is an address too when the scenario gives it.
+        env_params: what the environment draws per trial, by address.
+        workload_args: the workload's own keys of ``cmd_args`` (``command``, ``setup``, ``callable``, ...).
+        reward: the reward's name or reference.
+        constraints: expressions over parameters, or references.
+    """
+
+    name: str
+    workload: str
+    workload_args: Mapping[str, Any]
+    space: Space
+    env_params: EnvParams
+    agent: str | None
+    agent_config: Any
+    agent_metrics: tuple[str, ...]
+    reward: str = "identity"
+    metrics: tuple[MetricSpec, ...] = ()
+    constraints: tuple[str, ...] = ()
+    penalties: Penalties = field(default_factory=Penalties)
+    budget: Budget = field(default_factory=Budget)
+    timeout_s: float | None = None
+    repeats: int = 1
+    cache: bool = True
+    keep: Keep = field(default_factory=Keep)
+    isolate: bool = True
+
+    def parameter_names(self) -> list[str]:
+        """Every address that a trial has a value for: fixed, knobs and env_params."""
+        return [*self.space.fixed, *self.space.knobs, *self.env_params.params]
+
+    def parameters(self, action: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
+        """The value of every address in one trial."""
+        return {**self.space.fixed, **action, **context}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Experiments and the system they run on.
+
+    Attributes:
+        file: what messages call the source: a path, or ``<python>``.
+        scenario_dir: what ``{scenario_dir}`` means and where modules are looked for first.
+        document: the resolved scenario as plain data; written to ``scenario.toml`` and enough to run again.
+        warnings: what configuration noticed and allowed.
+    """
+
+    name: str
+    seed: int
+    runner: str
+    slots: int
+    experiments: tuple[Experiment, ...]
+    scenario_dir: Path
+    document: Mapping[str, Any]
+    file: str = "<python>"
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,213 @@
+"""Knobs and the space they span. Actions are native values, never indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from tunegym.core.errors import ActionError
+from tunegym.tuning.model.values import Action, Scalar, spelled
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A discrete knob: an ordered list of at least one candidate, all different by type and value."""
+
+    values: tuple[Scalar, ...]
+
+    @cached_property
+    def _index(self) -> dict[tuple[type, Scalar], int]:
+        return {(type(value), value): index for index, value in enumerate(self.values)}
+
+    @property
+    def size(self) -> int:
+        """How many candidates there are."""
+        return len(self.values)
+
+    def index(self, value: object) -> int | None:
+        """The position of ``value``, by exact type, or None if it is no candidate."""
+        try:
+            return self._index.get((type(value), value))  # type: ignore[arg-type]
+        except TypeError:  # unhashable: certainly no candidate
+            return None
+
+    def at(self, index: int) -> Scalar:
+        """The candidate at ``index``."""
+        return self.values[index]
+
+    def from_unit(self, unit: float) -> Scalar:
+        """The candidate under ``unit`` in [0, 1), all equally wide."""
+        return self.values[int(unit * len(self.values))]
+
+    def accept(self, value: object) -> Scalar:
+        """``value`` as a candidate; raises ValueError saying what is allowed."""
+        index = self.index(value)
+        if index is None:
+            raise ValueError(f"{spelled(value)} is not one of {self.describe()}")
+        return self.values[index]
+
+    def describe(self) -> str:
+        """The candidates as a user would write them."""
+        return spelled(self.values)
+
+    def spec(self) -> dict[str, Any]:
+        """The knob as plain data, for the journal's head."""
+        return {"values": list(self.values)}
+
+
+@dataclass(frozen=True)
+class Range:
+    """A continuous or integer knob from ``low`` to ``high``, both included.
+
+    The constructor trusts its caller: low < high, finite, ``step`` divides the width, ``log`` means low > 0
+    and no step. Configuration checks that.
+    """
+
+    low: int | float
+    high: int | float
+    dtype: Literal["int", "float"] = "float"
+    log: bool = False
+    step: int | float | None = None
+
+    @property
+    def size(self) -> int | None:
+        """How many values a grid over the range has; None for a continuous one."""
+        step = self.step
+        if step is None:
+            return None
+        return round((self.high - self.low) / step) + 1
+
+    def at(self, index: int) -> Scalar:
+        """The value number ``index`` of a range with a step."""
+        assert self.step is not None
+        return self.snap(self.low + index * self.step)
+
+    def snap(self, value: float) -> Scalar:
+        """The nearest value of the range: clamped, then rounded to the step or the integer. Idempotent."""
+        value = min(max(value, self.low), self.high)
+        if self.step is not None:
+            value = self.low + round((value - self.low) / self.step) * self.step
+            value = min(max(value, self.low), self.high)
+        if self.dtype == "int":
+            return round(value)
+        # Twelve digits hide the dust of low + k * step, so that 0.1 + 2 * 0.1 is written 0.3.
+        return float(f"{value:.12g}") if self.step is not None else float(value)
+
+    def from_unit(self, unit: float) -> Scalar:
+        """The value under ``unit`` in [0, 1); every value of an integer or stepped range is equally wide."""
+        count = self.size if self.step is not None else None
+        if count is not None:
+            return self.at(min(int(unit * count), count - 1))
+        if self.log:
+            edge = 0.5 if self.dtype == "int" else 0.0
+            low, high = math.log(self.low - edge), math.log(self.high + edge)
+            return self.snap(math.exp(low + unit * (high - low)))
+        if self.dtype == "int":
+            return self.snap(math.floor(self.low + unit * (self.high - self.low + 1)))
+        return self.snap(self.low + unit * (self.high - self.low))
+
+    def to_unit(self, value: float) -> float:
+        """Where ``value`` lies between low (0) and high (1), in the range's own scale."""
+        if self.log:
+            return (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
+        return (value - self.low) / (self.high - self.low)
+
+    def accept(self, value: object) -> Scalar:
+        """``value`` snapped into the range; raises ValueError for what is no number or lies outside."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{spelled(value)} is not a number in {self.describe()}")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{spelled(value)} is outside {self.describe()}")
+        return self.snap(value)
+
+    def describe(self) -> str:
+        """The range as a user would write it."""
+        return spelled(self.spec())
+
+    def spec(self) -> dict[str, Any]:
+        """The knob as plain data, for the journal's head."""
+        spec: dict[str, Any] = {"low": self.low, "high": self.high, "dtype": self.dtype}
+        if self.log:
+            spec["log"] = True
+        if self.step is not None:
+            spec["step"] = self.step
+        return spec
+
+
+Knob: TypeAlias = Choice | Range
+
+
+@dataclass(frozen=True)
+class Space:
+    """The tunable knobs by address, in the order of the scenario, and the parameters that are fixed."""
+
+    knobs: Mapping[str, Knob]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.knobs)
+
+    @property
+    def size(self) -> int | None:
+        """How many actions a grid has; None when a knob is continuous."""
+        product = 1
+        for knob in self.knobs.values():
+            size = knob.size
+            if size is None:
+                return None
+            product *= size
+        return product
+
+    def point(self, index: int) -> dict[str, Scalar]:
+        """The action number ``index`` of the grid; the last knob turns fastest. Costs no memory."""
+        action: dict[str, Scalar] = {}
+        for name in reversed(list(self.knobs)):
+            knob = self.knobs[name]
+            size = knob.size
+            assert size is not None
+            index, digit = divmod(index, size)
+            action[name] = knob.at(digit)
+        return {name: action[name] for name in self.knobs}
+
+    def accept(self, action: Action) -> dict[str, Scalar]:
+        """``action`` in the space's order with every value snapped.
+
+        Raises:
+            ActionError: keys are missing or extra, or a value is no candidate; it lists them.
+        """
+        if self._names != action.keys():
+            missing = [name for name in self.knobs if name not in action]
+            extra = [str(name) for name in action if name not in self._names]
+            parts = [f"missing: {', '.join(missing)}"] if missing else []
+            parts += [f"extra: {', '.join(extra)}"] if extra else []
+            raise ActionError(
+                f"the action's keys don't match the knobs ({'; '.join(parts)})",
+                hint=f"give exactly these: {', '.join(self.knobs) or 'none'}",
+            )
+        accepted: dict[str, Scalar] = {}
+        for name, knob in self.knobs.items():
+            try:
+                accepted[name] = knob.accept(action[name])
+            except ValueError as error:
+                raise ActionError(f"{name}: {error}") from None
+        return accepted
+
+    def spec(self) -> dict[str, Any]:
+        """The knobs as plain data, for the journal's head."""
+        return {name: knob.spec() for name, knob in self.knobs.items()}
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Addresses back to tables: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``."""
+    tree: dict[str, Any] = {}
+    for address, value in flat.items():
+        *path, leaf = address.split(".")
+        branch = tree
+        for part in path:
+            branch = branch.setdefault(part, {})
+        branch[leaf] = value
+    return tree

@@ -1,0 +1,63 @@
+"""Native values: what a knob, a context or a fixed parameter can hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import orjson
+
+Scalar: TypeAlias = str | int | float | bool
+"""What an agent chooses or a context holds."""
+
+Action: TypeAlias = Mapping[str, Scalar]
+"""One value for every tunable knob, by address (``threads``, ``server.port``, ``extra_env_vars.X``)."""
+
+Context: TypeAlias = Mapping[str, Scalar]
+"""One draw of every env_param, by address."""
+
+Metrics: TypeAlias = Mapping[str, float]
+"""Named numbers that one measurement gave."""
+
+INT64 = 2**63
+
+
+def exact_key(*parts: Mapping[str, Any]) -> bytes:
+    """A key under which typed values meet only themselves: 1, 1.0 and True differ, key order doesn't matter.
+
+    Scalars must have passed ``storable``; JSON then keeps their types apart.
+    """
+    return orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+
+
+def same(left: object, right: object) -> bool:
+    """Equality by exact type and value."""
+    return type(left) is type(right) and left == right
+
+
+def storable(value: object) -> str | None:
+    """Why ``value`` can't be a scalar of ours, or None if it can.
+
+    The journal must give back exactly what it was given, so what JSON would bend is refused.
+    """
+    if isinstance(value, bool | str):
+        return None
+    if isinstance(value, int):
+        return None if -INT64 <= value < INT64 else "an integer must fit in 64 bits"
+    if isinstance(value, float):
+        return None if math.isfinite(value) else "a number must be finite"
+    return "a value must be a string, an integer, a float or a boolean"
+
+
+def spelled(value: object) -> str:
+    """A value in TOML's spelling, for messages, tables and command lines' booleans."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return orjson.dumps(value).decode()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(spelled(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {spelled(item)}" for key, item in value.items()) + "}"
+    return repr(value)

@@ -1,0 +1,215 @@
+"""The seams: what the parts of the tuning half may assume of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from tunegym.tuning.model.job import Job, JobResult
+from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
+from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """Anything that can drive an experiment.
+
+    ``run`` returns 0, or non-zero for a recoverable failure; the next experiment still runs. An exception out
+    of ``run`` means a bug or broken infrastructure, and no later experiment is started.
+    ``close`` is always called after ``run``, however it ended.
+    """
+
+    def run(self) -> int:
+        """Drive the experiment to its end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the agent holds."""
+        ...
+
+
+class Env(Protocol):
+    """What an agent drives: trials at width ``slots``. One thread calls it.
+
+    A lane is one place for a trial in flight, numbered from 0. ``observe``, then ``begin``, then
+    ``next_finished`` is the walk of one trial; ``step`` is all three for an agent that does one at a time.
+    """
+
+    @property
+    def space(self) -> Space:
+        """The knobs that an action must give."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """How many trials may be in flight."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """How many are."""
+        ...
+
+    def exhausted(self, lane: int = 0) -> str | None:
+        """Why the lane's next trial may not start (budget used up, run stopping), or None."""
+        ...
+
+    def observe(self, lane: int = 0) -> Observation:
+        """What the lane's next trial will run under; holds its number. Asking again changes nothing."""
+        ...
+
+    def begin(self, action: Action, lane: int = 0) -> OpenTrial:
+        """Write the decision down and start the trial; raises ``ActionError`` or ``BudgetError``."""
+        ...
+
+    def next_finished(self) -> tuple[int, Trial] | None:
+        """Wait for a trial to close: its lane and the trial; None if the run stops before one does."""
+        ...
+
+    def history(self) -> Iterable[Trial]:
+        """Every closed trial so far, in the order of closing."""
+        ...
+
+    def context(self, number: int) -> Context:
+        """The context that trial ``number`` has, had or would have."""
+        ...
+
+
+class Workload(Protocol):
+    """Turns parameters into a job, and a finished job into metrics. Pure: it runs nothing itself."""
+
+    def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> Job:
+        """The job of trial ``number``, repeat ``repeat`` (from 1), to be run in ``folder``."""
+        ...
+
+    def read(self, job: Job, result: JobResult) -> Metrics:
+        """The metrics of a job that exited; raises ``MetricError`` saying why there are none."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A digest of everything but the parameters that decides what is measured."""
+        ...
+
+    def fingerprint_parts(self) -> dict[str, str]:
+        """The fingerprint's parts by name, so that a change can be named."""
+        ...
+
+
+class MetricError(Exception):
+    """A job gave no usable metrics; the message is the trial's reason."""
+
+
+class Runner(Protocol):
+    """Runs jobs somewhere. Knows nothing of agents. ``run`` may be called from several threads."""
+
+    def run(self, job: Job, started: Callable[[int, str], None]) -> JobResult:
+        """Run one job to its end, and end whatever it left running.
+
+        ``started(pid, start_time)`` is called as soon as a process exists, so that it can be written down.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End every running job now; their ``run`` returns ``interrupted``, and so does every later one."""
+        ...
+
+    def kill(self) -> None:
+        """As ``stop``, but with no grace for anybody. Both may be called from a signal handler: no locks."""
+        ...
+
+    def end_leftovers(self, processes: Iterable[tuple[int, str]]) -> int:
+        """End what a killed driver of this experiment left running; returns how many processes were ended.
+
+        ``processes`` are the (pid, start time) pairs written down by the driver; others are known by marker.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of every worker process. Calling it twice is fine."""
+        ...
+
+
+class TrialStore(Protocol):
+    """The append-only record of one experiment: the truth.
+
+    Only the store hands out numbers. One thread (the driver's) calls it, except ``job_started``, which any
+    thread may call. What a call wrote survives the death of the process once the call has returned.
+    """
+
+    def hold(self, lane: int) -> int:
+        """The lowest number that is neither used nor held by another lane. Asking again keeps it."""
+        ...
+
+    def release(self, lane: int) -> None:
+        """The lane lets go of the number it holds, if any; it is free again."""
+        ...
+
+    def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
+        """Write down the decision for the lane's number, before anything runs. The number is used now."""
+        ...
+
+    def job_started(self, number: int, pid: int, start_time: str) -> None:
+        """Write down a process of an open trial, so that a leftover can be told from a stranger."""
+        ...
+
+    def close_trial(self, trial: Trial) -> None:
+        """Write down the outcome of an open trial. Closing a number that is not open is an error."""
+        ...
+
+    def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
+        """Record as ``Cancelled`` every unused number below the highest used one."""
+        ...
+
+    @property
+    def highest(self) -> int:
+        """The highest used number; 0 before the first."""
+        ...
+
+    def open_trials(self) -> list[OpenTrial]:
+        """What is open, lowest number first."""
+        ...
+
+    def leftovers(self) -> Iterable[tuple[int, str]]:
+        """(pid, start time) of the processes that open trials of earlier sessions had."""
+        ...
+
+    def recorded(self) -> Iterable[tuple[str, Trial]]:
+        """Every closed trial in the order of closing, with the fingerprint that it was measured under."""
+        ...
+
+    def end(self, code: int, reason: str) -> None:
+        """Write down that the experiment came to its end by itself."""
+        ...
+
+    def close(self) -> None:
+        """Flush to the disk and let go of the lock. Calling it twice is fine."""
+        ...
+
+
+class Reward(Protocol):
+    """Named metrics to one number; raises to refuse them."""
+
+    def __call__(self, metrics: Metrics) -> float:
+        """The reward of a measurement's mean metrics; larger is better."""
+        ...
+
+
+class Constraint(Protocol):
+    """Says whether parameters may be tried at all."""
+
+    def refuse(self, parameters: Mapping[str, Scalar]) -> str | None:
+        """Why the parameters are refused, or None if they may run."""
+        ...
+
+
+class Listener(Protocol):
+    """Somebody who watches an experiment, such as a progress display. Must be quick and must not raise."""
+
+    def trial_opened(self, trial: OpenTrial) -> None:
+        """A trial was decided."""
+        ...
+
+    def trial_closed(self, trial: Trial) -> None:
+        """A trial ended."""
+        ...
