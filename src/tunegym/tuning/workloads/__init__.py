@@ -1,0 +1,1 @@
+"""Workloads: parameters to jobs, finished jobs to metrics."""

@@ -1,0 +1,249 @@
+"""Metrics from what a job left: a regex, a JSON path or a CSV column, over stdout or a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tunegym.tuning.model.scenario import MetricSpec
+from tunegym.tuning.ports import MetricError
+
+STDOUT = "stdout.txt"
+_STEP = re.compile(
+    r"""\[\s*(?P<index>-?\d+)\s*\]             # [0]
+    |\[\s*"(?P<double>(?:[^"\\]|\\.)*)"\s*\]   # ["x.y"]
+    |\[\s*'(?P<single>[^']*)'\s*\]             # ['x.y']
+    |(?P<dot>\.)?(?P<key>[^.\[\]"'\s]+)        # a or .a
+    """,
+    re.VERBOSE,
+)
+
+
+def extract(spec: MetricSpec, folder: str, documents: dict[tuple[str, str], Any] | None = None) -> float:
+    """The finite value of one metric of a job that ran in ``folder``.
+
+    A regex is matched over the bytes of the file, with ``^`` and ``$`` at every line. ``documents`` keeps
+    parsed files from one metric to the next; give the same dictionary for all metrics of one job.
+
+    Raises:
+        MetricError: there is no such file, match, key, column or row, or what is there is no finite number.
+    """
+    file = Path(folder, spec.file or STDOUT)
+    shown = spec.file or STDOUT
+    documents = {} if documents is None else documents
+    try:
+        if spec.kind == "regex":
+            return finite(_match(spec, file, shown))
+        key = (spec.kind, str(file))
+        if key not in documents:
+            documents[key] = _read_json(spec, file, shown) if spec.kind == "json" else _read_csv(file, shown)
+        value = (_walk if spec.kind == "json" else _cell)(spec, documents[key], shown)
+        return finite(value)
+    except MetricError as error:
+        raise MetricError(f"metric {spec.name}: {error}") from None
+    except OSError as error:
+        raise MetricError(f"metric {spec.name}: {shown} can't be read: {error.strerror}") from None
+
+
+def finite(value: Any) -> float:
+    """``value`` as a finite float; numbers and their spelling are fine, a boolean is no number.
+
+    Raises:
+        MetricError: it is not; says why.
+    """
+    kind = type(value)
+    if kind is bytes:
+        value = value.decode(errors="replace").strip()
+    elif kind is not float and kind is not int and not isinstance(value, str):
+        shown = json.dumps(value) if value is None or kind is bool else f"a {_kind(value)}"
+        raise MetricError(f"{shown} is not a number")
+    try:
+        if isinstance(value, str) and "_" in value:  # Python's 1_000; nobody else's
+            raise ValueError
+        number = float(value)
+    except OverflowError:
+        raise MetricError("is infinite") from None
+    except ValueError:
+        raise MetricError(f"{_short(value)} is not a number") from None
+    if number != number:
+        raise MetricError("is NaN")
+    if math.isinf(number):
+        raise MetricError("is infinite")
+    return number
+
+
+@lru_cache(maxsize=256)
+def compile_regex(pattern: str) -> re.Pattern[bytes]:
+    """A metric's pattern over bytes; raises ``re.error`` (a ValueError is never raised)."""
+    return re.compile(pattern.encode(), re.MULTILINE)
+
+
+@lru_cache(maxsize=256)
+def parse_json_path(text: str) -> tuple[str | int, ...]:
+    """The keys and indices of a path such as ``a.b[0]["x.y"]``; a leading ``$`` is the document itself.
+
+    Raises:
+        ValueError: the path can't be understood; says at which position.
+    """
+    steps: list[str | int] = []
+    position = 1 if text.startswith("$") and text[1:2] in ("", ".", "[") else 0
+    if not text:
+        raise ValueError("an empty path (position 0)")
+    while position < len(text):
+        step = _STEP.match(text, position)
+        if step is None or (step["key"] is not None and bool(step["dot"]) == (position == 0)):
+            raise ValueError(f"can't understand {text[position:]!r} (position {position})")
+        if step["index"] is not None:
+            steps.append(int(step["index"]))
+        elif step["double"] is not None:
+            steps.append(_unescaped(step["double"], position))
+        else:
+            steps.append(step["single"] if step["single"] is not None else step["key"])
+        position = step.end()
+    return tuple(steps)
+
+
+def _unescaped(text: str, position: int) -> str:
+    try:
+        return json.loads(f'"{text}"')
+    except ValueError:
+        raise ValueError(f"can't understand {text!r} (position {position})") from None
+
+
+@contextmanager
+def _content(file: Path, shown: str) -> Iterator[mmap.mmap | bytes]:
+    """The bytes of a file, mapped rather than read: a job may have printed gigabytes."""
+    if not file.exists():
+        raise MetricError(f"{shown} does not exist")
+    if not file.is_file():  # opening a FIFO would wait for ever
+        raise MetricError(f"{shown} is not a regular file")
+    with file.open("rb") as opened:
+        if os.fstat(opened.fileno()).st_size == 0:
+            yield b""
+            return
+        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            yield mapped
+
+
+def _match(spec: MetricSpec, file: Path, shown: str) -> bytes:
+    found: tuple[bytes, tuple[bytes | None, ...]] | None = None
+    with _content(file, shown) as content:
+        for match in compile_regex(spec.expression).finditer(content):
+            found = (match[0], match.groups())
+            if spec.match == "first":
+                break
+    if found is None:
+        raise MetricError(f"no match for '{spec.expression}' in {shown}")
+    whole, groups = found
+    if not groups:
+        return whole
+    for group in groups:  # of alternatives, the one that took part
+        if group is not None:
+            return group
+    raise MetricError(f"the group of '{spec.expression}' matched nothing in {shown}")
+
+
+def _read_json(spec: MetricSpec, file: Path, shown: str) -> Any:
+    with _content(file, shown) as content:
+        text = bytes(content)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if spec.file is None:
+            for candidate in _last_objects(text):
+                return candidate
+        what = "it is empty" if not text.strip() else str(error)
+        raise MetricError(f"{shown} is not JSON: {what}") from None
+
+
+def _last_objects(text: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON objects at the end of a log, last first: on a line, or indented from a line ``{`` on."""
+    end = len(text)
+    indented_tried = False
+    while end > 0:
+        start = text.rfind(b"\n", 0, end) + 1
+        line = text[start:end].strip()
+        candidate = b""
+        if line.startswith(b"{") and line.endswith(b"}"):
+            candidate = line
+        elif line == b"{" and not indented_tried:
+            candidate, indented_tried = text[start:], True
+        if candidate:
+            try:
+                found = json.loads(candidate)
+            except (ValueError, RecursionError):
+                found = None
+            if isinstance(found, dict):
+                yield found
+        end = start - 1
+
+
+def _walk(spec: MetricSpec, document: Any, shown: str) -> Any:
+    at = shown
+    value: Any = document
+    for step in parse_json_path(spec.expression):
+        if isinstance(step, str):
+            if not isinstance(value, dict):
+                raise MetricError(f"no {step!r} in {at}, which is a {_kind(value)}")
+            if step not in value:
+                raise MetricError(f"no {step!r} in {at} (there is: {_listed(value)})")
+            value = value[step]
+        else:
+            if not isinstance(value, list):
+                raise MetricError(f"no [{step}] in {at}, which is a {_kind(value)}")
+            if not -len(value) <= step < len(value):
+                raise MetricError(f"no [{step}] in {at} (its length is {len(value)})")
+            value = value[step]
+        part = f"[{step}]" if isinstance(step, int) else step
+        at = part if at is shown else f"{at}{part}" if isinstance(step, int) else f"{at}.{part}"
+    return value
+
+
+def _read_csv(file: Path, shown: str) -> list[list[str]]:
+    with _content(file, shown) as content:
+        text = bytes(content).decode("utf-8-sig", errors="replace")
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), skipinitialspace=True) if row]
+    except csv.Error as error:
+        raise MetricError(f"{shown} is not CSV: {error}") from None
+    if not rows:
+        raise MetricError(f"{shown} is empty")
+    return rows
+
+
+def _cell(spec: MetricSpec, rows: list[list[str]], shown: str) -> str:
+    header, *data = rows
+    columns = [name.strip() for name in header]
+    if spec.expression not in columns:
+        raise MetricError(f"no column {spec.expression!r} in {shown} (there is: {_listed(columns)})")
+    if not -len(data) <= spec.row < len(data):
+        raise MetricError(f"no row {spec.row} in {shown} (it has {len(data)})")
+    row, column = data[spec.row], columns.index(spec.expression)
+    if column >= len(row):
+        raise MetricError(f"row {spec.row} of {shown} has no {spec.expression!r}")
+    return row[column]
+
+
+def _listed(names: dict[str, Any] | list[str]) -> str:
+    shown = ", ".join(list(names)[:20]) or "nothing"
+    return f"{shown}, ..." if len(names) > 20 else shown
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "table", list: "list", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

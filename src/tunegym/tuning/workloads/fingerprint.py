@@ -1,0 +1,135 @@
+"""What a workload is, in digests: if none of them changed, an earlier measurement still counts.
+
+A fingerprint covers the template or the callable's source, fixed parameters, environment variables, metric
+definitions and the files that are named. Knobs, budgets, timeouts and the agent are not part of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tunegym.core.references import locate
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.workloads.addresses import ENV_PREFIX, candidates
+
+LARGE = 64 * 2**20
+"""Files above this many bytes are known by size and time of change instead of by content."""
+
+_CHANGING = ("/proc/", "/sys/", "/dev/")  # not content: reading them twice gives two answers
+
+
+def digest(value: Any) -> str:
+    """A digest of plain data, the same in every process; the order of keys doesn't matter."""
+    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=repr)
+    return blake2b(text, digest_size=16).hexdigest()
+
+
+def combined(parts: Mapping[str, str]) -> str:
+    """One digest of all parts."""
+    return digest(dict(parts))
+
+
+def file_digest(file: Path) -> str:
+    """A digest of a file's content, or of its size and time of change when it is large."""
+    try:
+        stat = file.stat()
+        if stat.st_size > LARGE:
+            return digest([stat.st_size, stat.st_mtime_ns])
+        return blake2b(file.read_bytes(), digest_size=16).hexdigest()
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+
+
+def settings_parts(experiment: Experiment) -> dict[str, str]:
+    """The parts that every workload has: its own arguments, fixed parameters, variables, metrics."""
+    fixed = experiment.space.fixed
+    parts = {key: digest(value) for key, value in sorted(experiment.workload_args.items())}
+    parts["fixed parameters"] = digest({k: v for k, v in fixed.items() if not k.startswith(ENV_PREFIX)})
+    parts["environment variables"] = digest({k: v for k, v in fixed.items() if k.startswith(ENV_PREFIX)})
+    parts["metrics"] = digest(sorted((asdict(spec) for spec in experiment.metrics), key=lambda spec: spec["name"]))
+    return parts
+
+
+def file_parts(files: Iterable[Path], scenario_dir: Path) -> dict[str, str]:
+    """A part ``file NAME`` for each file; those of the scenario are named relative to it, so it can move."""
+    return {f"file {_shown(file, scenario_dir)}": file_digest(file) for file in sorted(set(files))}
+
+
+def named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: Path) -> Iterator[Path]:
+    """The existing regular files that commands' words and parameters' values name."""
+    for command in commands:
+        for word in _words(command.replace("{scenario_dir}", str(scenario_dir))):
+            yield from _files(word, scenario_dir)
+            if "=" in word:  # --config=tuned.ini
+                yield from _files(word.partition("=")[2], scenario_dir)
+    for _, value in candidates(experiment):
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(item, str):
+                yield from _files(item.replace("{scenario_dir}", str(scenario_dir)), scenario_dir)
+
+
+def module_files(module: str, file: str, scenario_dir: Path) -> Iterator[Path]:
+    """The source of a module, and of every module beside the scenario that it imports, directly or not."""
+    folder = str(scenario_dir)
+    waiting, seen = [(module, file)], {file}
+    while waiting:
+        name, source = waiting.pop()
+        yield Path(source)
+        for imported in _imports(name, source):
+            found = locate(imported, [folder])
+            if found is not None and found not in seen:
+                seen.add(found)
+                waiting.append((imported, found))
+
+
+def _imports(module: str, file: str) -> Iterator[str]:
+    """Dotted names that a module may import, parents included: importing ``a.b`` runs ``a`` as well."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    package = module.split(".") if Path(file).name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        names: list[list[str]] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = [*above, *(node.module.split(".") if node.module else [])]
+            names = [base, *([*base, alias.name] for alias in node.names)]  # what is imported may be a module
+        for parts in names:
+            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _words(command: str) -> list[str]:
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        return list(lexer)
+    except ValueError:  # quotes that only a real shell understands
+        return command.split()
+
+
+def _files(word: str, scenario_dir: Path) -> Iterator[Path]:
+    if not word or "\0" in word or len(word) > 4096:
+        return
+    file = Path(os.path.normpath(scenario_dir / word))
+    try:
+        if file.is_file() and not str(file).startswith(_CHANGING):
+            yield file
+    except OSError:  # a name too long for the file system names no file
+        return
+
+
+def _shown(file: Path, scenario_dir: Path) -> str:
+    return str(file.relative_to(scenario_dir) if file.is_relative_to(scenario_dir) else file)

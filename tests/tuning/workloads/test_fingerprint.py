@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.scenario import Budget, Experiment, MetricSpec
+from tunegym.tuning.model.space import Choice, Space
+from tunegym.tuning.workloads import fingerprint
+from tunegym.tuning.workloads.command import CommandWorkload
+from tunegym.tuning.workloads.python import PythonWorkload
+
+
+def experiment(workload: str, args: dict[str, Any], knobs: Any = None, fixed: Any = None) -> Experiment:
+    space = Space(knobs or {"a": Choice((1, 2))}, fixed or {})
+    metrics = (MetricSpec("rate", "regex", "x"),) if workload == "command" else ()
+    return Experiment("e", workload, args, space, EnvParams({}), "grid_search", None, ("rate",), metrics=metrics)
+
+
+def command(folder: Path, text: str = "sh {scenario_dir}/run.sh {a}", **more: Any) -> CommandWorkload:
+    return CommandWorkload(experiment("command", {"command": text}, **more), folder)
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    return {name for name in {*before, *after} if before.get(name) != after.get(name)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run.sh").write_text("echo 1")
+    (tmp_path / "fast.ini").write_text("x")
+    return tmp_path
+
+
+def test_says_which_part_changed(folder: Path) -> None:
+    before = command(folder).fingerprint_parts()
+    assert set(before) == {"command", "fixed parameters", "environment variables", "metrics", "file run.sh"}
+    (folder / "run.sh").write_text("echo 2")
+    assert changed(before, command(folder).fingerprint_parts()) == {"file run.sh"}
+
+
+def test_what_counts_and_what_does_not(folder: Path) -> None:
+    base = command(folder)
+    same = [
+        command(folder, knobs={"a": Choice((1, 2, 3))}),
+        CommandWorkload(
+            replace(base._experiment, budget=Budget(9), timeout_s=3.0, agent="x", repeats=4, cache=False), folder
+        ),
+    ]
+    assert {workload.fingerprint() for workload in same} == {base.fingerprint()}
+    spec = replace(base._experiment, metrics=(MetricSpec("rate", "regex", "y"),))
+    different = {
+        "command": command(folder, "sh {scenario_dir}/run.sh {a} x"),
+        "fixed parameters": command(folder, fixed={"b": 1}),
+        "environment variables": command(folder, fixed={"extra_env_vars.X": 1}),
+        "metrics": CommandWorkload(spec, folder),
+    }
+    for part, workload in different.items():
+        assert changed(base.fingerprint_parts(), workload.fingerprint_parts()) == {part}
+        assert workload.fingerprint() != base.fingerprint()
+
+
+def test_types_count(folder: Path) -> None:
+    prints = {command(folder, fixed={"b": value}).fingerprint() for value in (1, 1.0, True, "1")}
+    assert len(prints) == 4
+
+
+def test_files_are_found(folder: Path) -> None:
+    def files(text: str, **more: Any) -> set[str]:
+        return {part for part in command(folder, text, **more).fingerprint_parts() if part.startswith("file ")}
+
+    assert files("cat<fast.ini; ./run.sh --c=fast.ini # it's fine") == {"file fast.ini", "file run.sh"}
+    assert files('sh "{scenario_dir}/run.sh" \'') == set()
+    assert files("sh {scenario_dir}/run.sh 'open") == {"file run.sh"}
+    assert files("true {a}", knobs={"a": Choice(("fast.ini", "none.ini"))}) == {"file fast.ini"}
+    assert files("true {b}", fixed={"b": ["fast.ini", "x" * 5000, "y" * 300]}) == {"file fast.ini"}
+    assert files("cat /proc/cpuinfo /dev/null . ..") == set()
+    assert files(f"cat {sys.executable}") == {f"file {os.path.normpath(sys.executable)}"}
+
+
+def test_large_files_by_size_and_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "LARGE", 10)
+    file = folder / "big"
+    file.write_bytes(b"x" * 20)
+    os.utime(file, (1, 1))
+    first = fingerprint.file_digest(file)
+    file.write_bytes(b"y" * 20)
+    os.utime(file, (1, 1))
+    assert fingerprint.file_digest(file) == first
+    os.utime(file, (2, 2))
+    assert fingerprint.file_digest(file) != first
+
+
+def test_a_scenario_may_move(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "run.sh").write_text("echo 1")
+    assert command(elsewhere).fingerprint() == command(folder).fingerprint()
+
+
+def test_python_follows_imports_beside_the_scenario(tmp_path: Path) -> None:
+    files = {
+        "fp_bench.py": "import json, one\nfrom pack import inner\ndef run(a): import late",
+        "one.py": "import fp_bench",
+        "late.py": "",
+        "unrelated.py": "",
+        "pack/__init__.py": "",
+        "pack/inner.py": "from . import beside\nfrom .deep.er import x",
+        "pack/beside.py": "",
+        "pack/deep/__init__.py": "",
+        "pack/deep/er.py": "from .. import upper",
+        "pack/upper.py": "broken(",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text)
+    workload = PythonWorkload(experiment("python", {"callable": "fp_bench:run"}), tmp_path)
+    parts = workload.fingerprint_parts()
+    assert {part[5:] for part in parts if part.startswith("file ")} == set(files) - {"unrelated.py"}
+    (tmp_path / "pack/upper.py").write_text("x = 1")
+    assert changed(parts, workload.fingerprint_parts()) == {"file pack/upper.py"}
+
+
+def test_stable_across_processes(folder: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tunegym.tuning.workloads import fingerprint as f; "
+        "print(f.digest({'b': [1, 1.0, True, 'x'], 'a': {'k': None}}), f.file_digest(Path(sys.argv[1])))"
+    )
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(folder / "run.sh")],
+            env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(runs) == 1

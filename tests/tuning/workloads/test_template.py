@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunegym.tuning.workloads.template import Template, TemplateError, plain
+
+
+def render(text: str, **values: Any) -> str:
+    return Template.parse(text).render(values)
+
+
+def shell(command: str) -> str:
+    return subprocess.run(["sh", "-c", command], capture_output=True, check=True).stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("run {a} {b}", "run 4 'x y'"),
+        ("{{a}} }} } {a}", "{a} } } 4"),
+        ("{{{a}}}", "{4}"),
+        ("{a}{a}", "44"),
+        ("{f} {t} {n} {l} {d}", "0.1 true -3 1 'a b' c '{\"k\": [1, null]}'"),
+        ("{server.max-threads}", "8"),
+        ("awk '{{print $1}}'", "awk '{print $1}'"),
+        ("", ""),
+    ],
+)
+def test_render(text: str, expected: str) -> None:
+    values = {"a": 4, "b": "x y", "f": 0.1, "t": True, "n": -3, "l": [1, "a b", "c"], "server.max-threads": 8}
+    assert Template.parse(text).render({**values, "d": {"k": [1, None]}}) == expected
+
+
+def test_names() -> None:
+    assert Template.parse("{b} {{c}} {a.x} {b}").names == ("b", "a.x")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "position"),
+    [
+        ("run {a", "the { at position 4 is never closed", 4),
+        ("run {", "the { at position 4 is never closed", 4),
+        ("run {}", "the {} at position 4 names no parameter", 4),
+        ("awk '{print $1}'", "{print $1} at position 5 is no parameter's name", 5),
+        ("{1}", "{1} at position 0 is no parameter's name", 0),
+        ("{ a}", "{ a} at position 0 is no parameter's name", 0),
+        ("{a{b}}", "the { at position 0 is never closed", 0),
+    ],
+)
+def test_errors(text: str, message: str, position: int) -> None:
+    with pytest.raises(TemplateError) as caught:
+        Template.parse(text)
+    assert (caught.value.message, caught.value.position) == (message, position)
+    assert caught.value.hint == "for a literal brace write {{ and }}"
+
+
+def test_nul_is_refused() -> None:
+    for value in ("a\0b", ["x", "\0"]):
+        with pytest.raises(TemplateError, match="NUL"):
+            render("{a}", a=value)
+
+
+CONTEXTS = [
+    "printf %s {v}", 'printf %s "{v}"', "printf %s '{v}'", 'printf %s "$(printf %s {v}; echo .)"',
+    "printf %s \"$(printf %s '{v}'; echo .)\"", "printf %s ''{v}''", "# don't\nprintf %s {v}",
+    "(printf %s {v})",
+    "printf %s \\''{v}'\\'", "printf %s \"\\\"{v}\"",
+]  # fmt: skip
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=20))
+@settings(max_examples=25, deadline=None)
+def test_the_shell_gives_a_value_back(value: str) -> None:
+    expected = [value, value, value, f"{value}.", f"{value}.", value, value, value, f"'{value}'", f'"{value}']
+    assert [shell(render(text, v=value)) for text in CONTEXTS] == expected
+
+
+def test_nasty_values() -> None:
+    for value in (
+        "$(touch /tmp/never)",
+        "`id`",
+        "a'b\"c",
+        "x; exit 3",
+        "\\",
+        "\\n",
+        "*",
+        "~",
+        "!",
+        "",
+        "\n",
+        "-n",
+    ):
+        assert shell(render("printf %s {v} \"{v}\" '{v}'", v=value)) == value * 3
+
+
+def test_a_list_is_words() -> None:
+    assert shell(render("printf '<%s>' {v}", v=["a b", "c'd", 1])) == "<a b><c'd><1>"
+    assert shell(render('printf "<%s>" "{v}"', v=["a b", 1])) == "<a b 1>"
+
+
+def test_a_dictionary_is_json() -> None:
+    value = {"a": ["it's", 1.5, True]}
+    assert json.loads(shell(render("printf %s {v}", v=value))) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "true"), (1, "1"), (1.0, "1.0"), ("a b", "a b"), ([1, "x y"], "1 x y"), (1e-7, "1e-07")],
+)
+def test_plain(value: object, text: str) -> None:
+    assert plain(value) == text
