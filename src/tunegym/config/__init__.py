@@ -1,0 +1,1 @@
+"""TOML to model values; pydantic lives here only."""

@@ -1,0 +1,38 @@
+"""Which files are scenarios, when a user names files and folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from tunegym.core.errors import ConfigError, Problem
+
+
+def scenario_files(paths: Iterable[str | Path]) -> list[Path]:
+    """The scenarios under ``paths``: files as they are, folders searched for ``*.toml``, each once.
+
+    Hidden folders are left out. A path that doesn't exist is kept: loading it says what is wrong.
+
+    Raises:
+        ConfigError: a folder has no ``.toml`` in it.
+    """
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if not path.is_dir():
+            found[path] = None
+            continue
+        files = _search(path)
+        if not files:
+            hint = "name a folder that holds scenarios, or start one with: tunegym init"
+            raise ConfigError(str(path), [Problem("", "no scenario (*.toml) in this folder", hint=hint)])
+        found.update(dict.fromkeys(files))
+    return list(found)
+
+
+def _search(folder: Path) -> list[Path]:
+    files: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files += [Path(parent, name) for name in sorted(names) if name.endswith(".toml")]
+    return files

@@ -1,0 +1,215 @@
+"""One ``[[experiments]]`` becomes an ``Experiment``, or problems."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunegym.config import agents
+from tunegym.config.catalog import Catalog
+from tunegym.config.environment import environment, flattened
+from tunegym.config.findings import Findings
+from tunegym.config.functions import check_constraints, check_reward
+from tunegym.config.metrics import metrics
+from tunegym.config.naming import known
+from tunegym.config.parameters import Parameters, gather
+from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable
+from tunegym.config.spelling import listed
+from tunegym.config.tables import checked
+from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.scenario import Budget, Experiment, Keep, MetricSpec, Penalties
+from tunegym.tuning.model.space import Space
+
+DEFAULT_AGENT = "grid_search"
+_PARAMETER_KEYS = {"cmd_args", "extra_env_vars", "num_nodes", "dse_excluded_args", "workload"}
+_WORKLOAD_KEYS = _PARAMETER_KEYS | {"env_params", "metrics", "agent_metrics", "isolate", "timeout_s"}
+_UNUSED_BY_PLAIN = ("agent", "agent_steps", "max_time", "stop_after_no_improvement", "agent_config")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an experiment takes from its scenario."""
+
+    catalog: Catalog
+    scenario_dir: Path
+    seed: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What came of one experiment.
+
+    Attributes:
+        driven: whether an agent drives it; None when its problems leave that open.
+        experiment: None if it has a problem.
+    """
+
+    name: str
+    driven: bool | None
+    experiment: Experiment | None
+    warnings: tuple[str, ...] = ()
+
+
+def read(name: str, raw: Mapping[str, Any], around: Surroundings, findings: Findings) -> Reading:
+    """Check one experiment's table, which is plain data, and build what it describes."""
+    # Names come first: most of what follows depends on the agent and the workload.
+    agent_name = raw.get("agent", DEFAULT_AGENT)
+    agent = _class(around.catalog, "agents", agent_name, findings.at("agent"))
+    workload = _class(around.catalog, "workloads", raw.get("workload"), findings.at("workload"))
+    table = checked(ExperimentTable, _with_addresses(raw), findings, lambda key: _stray(key, around.catalog))
+    _check_required(table, workload, findings)
+    parameters = gather(table, getattr(workload, "reserved", ()), findings)
+    complete = not findings.broken() & _PARAMETER_KEYS
+    drawn = environment(table.env_params, parameters, around.catalog, findings.at("env_params"), complete)
+    driven = _driven(table, parameters, complete, findings)
+    specs = metrics(table.metrics, findings.at("metrics"))
+    config = None
+    if agent is not None:
+        config = agents.agent_config(agent.Config, table.agent_config, findings.at("agent_config"))
+        if driven:
+            _check_driven(agent, agent_name, table, parameters, around.catalog, findings)
+    _check_isolation(table, workload, findings)
+    if complete and "env_params" not in findings.broken():
+        names = [*parameters.fixed, *parameters.knobs, *drawn]
+        check_constraints(table.constraints, names, around.scenario_dir, findings.at("constraints"))
+    check_reward(table, around.catalog, around.scenario_dir, findings.at("agent_reward_function"))
+    env_params = EnvParams(drawn, around.seed)
+    built = _build(name, table, parameters, env_params, specs, config, bool(driven))
+    if workload is not None and not findings.broken() & _WORKLOAD_KEYS:
+        for problem in workload.check(built, around.scenario_dir):
+            findings.adopt(problem)
+    warnings = () if driven is not False else _unused(name, raw)
+    return Reading(name, driven, None if findings.broken() else built, warnings)
+
+
+def _class(catalog: Catalog, kind: str, name: object, findings: Findings) -> Any:
+    """The class of a name; a value that is no string is left to the table's own check."""
+    return known(catalog, kind, name, findings) if isinstance(name, str) else None
+
+
+def _with_addresses(raw: Mapping[str, Any]) -> dict[str, Any]:
+    table = dict(raw)
+    if isinstance(table.get("env_params"), dict):
+        table["env_params"] = flattened(table["env_params"])
+    return table
+
+
+def _stray(key: str, catalog: Catalog) -> str | None:
+    """Where a key belongs that is not an experiment's."""
+    for workload in catalog.names("workloads"):
+        if key in getattr(known(catalog, "workloads", workload, Findings()), "reserved", ()):
+            return f"move it into [experiments.cmd_args]: it belongs to the workload {workload}"
+    homes = {
+        "[experiments.agent_config]": [field.name for field in dataclasses.fields(AgentConfig)],
+        "[experiments.agent_config.rewards]": [field.name for field in dataclasses.fields(Penalties)],
+        "[system]": list(SystemTable.model_fields),
+        "the top of the file": list(ScenarioTable.model_fields),
+    }
+    return next((f"move it into {home}" for home, keys in homes.items() if key in keys), None)
+
+
+def _check_required(table: ExperimentTable, workload: Any, findings: Findings) -> None:
+    broken = findings.broken()
+    for key in ("workload", "cmd_args"):
+        if getattr(table, key) is None and key not in broken:
+            hint = ExperimentTable.says(key).hint
+            findings.at(key).add(f"{key} is required", allowed=ExperimentTable.says(key).allowed, hint=hint)
+    if workload is None or table.cmd_args is None:
+        return
+    for key in workload.required:
+        if key not in table.cmd_args and "cmd_args" not in broken:
+            what = f"the workload {table.workload} needs {key}"
+            findings.at("cmd_args").at(key).add(what, hint=f"write {key} = ... in [experiments.cmd_args]")
+
+
+def _driven(table: ExperimentTable, parameters: Parameters, complete: bool, findings: Findings) -> bool | None:
+    """Whether an agent drives the experiment; refuses env_params around a job without a knob."""
+    if parameters.knobs:
+        return True
+    if not complete:
+        return None
+    if not table.env_params:
+        return False
+    if "env_params" not in findings.broken():
+        findings.at("env_params").add(
+            "without a knob this is a plain job, which runs once: there is nothing to draw for",
+            found=list(table.env_params),
+            allowed="env_params beside at least one knob that the agent chooses",
+            hint="make another parameter a list or a range, or remove env_params",
+        )
+    return None
+
+
+def _check_driven(
+    agent: Any,
+    name: str,
+    table: ExperimentTable,
+    parameters: Parameters,
+    catalog: Catalog,
+    findings: Findings,
+) -> None:
+    if table.agent_metrics is None and "agent_metrics" not in findings.broken():
+        metric = next(iter(table.metrics), "duration_s")
+        findings.at("agent_metrics").add(
+            "an experiment with knobs needs a metric to judge them by",
+            allowed="a list of at least one metric's name",
+            hint=f'write for example agent_metrics = ["{metric}"]',
+        )
+    agents.check_abilities(agent, name, table, catalog, findings)
+    if not findings.broken() & (_PARAMETER_KEYS | {"env_params"}):
+        agents.check_space(agent, Space(parameters.knobs, parameters.fixed), findings)
+
+
+def _check_isolation(table: ExperimentTable, workload: Any, findings: Findings) -> None:
+    if table.isolate is None or workload is None:
+        return
+    if not getattr(workload, "isolatable", table.workload == "python"):
+        what = "isolate is for the python workload: a command always has processes of its own"
+        findings.at("isolate").add(what, found=table.isolate, hint="remove isolate")
+    elif not table.isolate and table.timeout_s is not None:
+        what = "without isolation there is no process that could be ended"
+        hint = "remove timeout_s, or write isolate = true"
+        findings.at("timeout_s").add(what, found=table.timeout_s, allowed="timeout_s with isolate = true", hint=hint)
+
+
+def _unused(name: str, raw: Mapping[str, Any]) -> tuple[str, ...]:
+    unused = [key for key in _UNUSED_BY_PLAIN if key in raw]
+    if not unused:
+        return ()
+    verb = "is" if len(unused) == 1 else "are"
+    return (f"experiment '{name}' has no knob: it runs once, and {listed(unused)} {verb} not used",)
+
+
+def _build(
+    name: str,
+    table: ExperimentTable,
+    parameters: Parameters,
+    env_params: EnvParams,
+    specs: tuple[MetricSpec, ...],
+    config: Any,
+    driven: bool,
+) -> Experiment:
+    return Experiment(
+        name=name,
+        workload=table.workload or "",
+        workload_args=parameters.own,
+        space=Space(parameters.knobs, parameters.fixed),
+        env_params=env_params,
+        agent=(table.agent or DEFAULT_AGENT) if driven else None,
+        agent_config=config if driven else None,
+        agent_metrics=tuple(table.agent_metrics or ()),
+        reward=table.agent_reward_function,
+        metrics=specs,
+        constraints=tuple(table.constraints),
+        penalties=config.rewards if driven and config is not None else Penalties(),
+        budget=agents.budget_of(table) if driven else Budget(agent_steps=1),
+        timeout_s=table.timeout_s,
+        repeats=table.repeats,
+        cache=table.cache == "on",
+        keep=table.keep if isinstance(table.keep, Keep) else Keep(),
+        isolate=table.isolate is not False,
+    )

@@ -1,0 +1,59 @@
+"""Constraints and rewards: what they name is looked up at load, so that nothing is missing later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tunegym.config.catalog import Catalog
+from tunegym.config.findings import Findings
+from tunegym.config.naming import unknown
+from tunegym.config.schema import ExperimentTable
+from tunegym.core.errors import UnresolvedReferenceError
+from tunegym.core.references import callable_by_name, is_reference, resolve
+from tunegym.tuning.model import expression
+from tunegym.tuning.model.scenario import BUILTIN_METRICS
+
+_CONSTRAINT = 'an expression such as "threads * 2 <= 8", or "module:function"'
+
+
+def check_constraints(texts: Sequence[str], names: Sequence[str], folder: Path, findings: Findings) -> None:
+    """Refuse what is neither an expression over ``names`` nor a function that can be called with them."""
+    for index, text in enumerate(texts):
+        below = findings.at(index)
+        if is_reference(text):
+            _check_function(text, names, folder, below, _CONSTRAINT)
+            continue
+        try:
+            expression.parse(text, names)
+        except expression.ExpressionError as error:
+            hint = error.hint or "compare parameters, such as threads * 2 <= 8"
+            below.add(f"this constraint {_clause(error.message)}", found=text, allowed=_CONSTRAINT, hint=hint)
+
+
+def check_reward(table: ExperimentTable, catalog: Catalog, folder: Path, findings: Findings) -> None:
+    """Refuse a reward that is neither known nor a function of the experiment's metrics."""
+    name = table.agent_reward_function
+    if is_reference(name):
+        metrics = dict.fromkeys([*(table.agent_metrics or ()), *table.metrics, *BUILTIN_METRICS])
+        _check_function(name, list(metrics), folder, findings, 'a reward\'s name, or "module:function"')
+    elif name not in catalog.names("rewards"):
+        unknown(catalog, "rewards", name, findings)
+
+
+def _clause(message: str) -> str:
+    """An expression's message may begin with its verb; any must read well after a subject."""
+    return message if message.startswith(("is ", "has ", "takes ")) else f"can't be used: {message}"
+
+
+def _check_function(reference: str, names: Sequence[str], folder: Path, findings: Findings, allowed: str) -> None:
+    try:
+        function: Callable[..., Any] = resolve(reference, (str(folder),))
+        if callable(function):
+            callable_by_name(function, names)
+            return
+        what, hint = "this is not a function", "name a function of the module"
+    except UnresolvedReferenceError as error:
+        what, hint = error.message, error.hint or "check the module's and the function's name"
+    findings.add(what, found=reference, allowed=allowed, hint=hint)

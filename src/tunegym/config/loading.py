@@ -1,0 +1,179 @@
+"""A scenario file, or the same built in Python, becomes a ``Scenario``: checked, resolved, ready to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tunegym.config import overrides as changes
+from tunegym.config.catalog import Catalog
+from tunegym.config.experiment import Reading, Surroundings, read
+from tunegym.config.files import content
+from tunegym.config.findings import Findings
+from tunegym.config.naming import folder_name, known
+from tunegym.config.plain import copied, plain
+from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable
+from tunegym.config.spelling import kind, listed
+from tunegym.config.tables import checked
+from tunegym.core.errors import ConfigError, Problem
+from tunegym.tuning.model.scenario import Scenario
+
+_EXPERIMENT_NAME = "/\\.="
+"""Not in an experiment's name: it is a folder, and a part of ``--set experiments.NAME.key=value``."""
+
+
+def load(path: str | Path, catalog: Catalog, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario in a TOML file, with ``--set`` strings applied before anything is checked.
+
+    Raises:
+        ConfigError: with every problem that could be found in one go, most basic first.
+    """
+    path = Path(path)
+    document = content(path)
+    return parse(document, catalog, file=str(path), scenario_dir=path.parent, overrides=overrides)
+
+
+def parse(
+    document: Mapping[str, Any],
+    catalog: Catalog,
+    *,
+    file: str = "<python>",
+    scenario_dir: str | Path,
+    overrides: Sequence[str] = (),
+) -> Scenario:
+    """The scenario that ``document`` describes; ``scenario_dir`` counts unless the document names its own.
+
+    The result's ``document`` is resolved plain data, from which the same scenario can be parsed again.
+
+    Raises:
+        ConfigError: as for ``load``.
+    """
+    if not isinstance(document, Mapping):
+        what = f"a scenario is a table, and this is {kind(document)}"
+        raise ConfigError(file, [Problem("", what, hint="give a dict with name and experiments")])
+    findings = Findings()
+    changed = copied(document)
+    paths = changes.apply(changed, overrides)
+    resolved = _plain_document(changed, findings)
+    left_out = [problem.where for problem in findings.problems]
+    folder = Path(os.path.abspath(scenario_dir))  # noqa: PTH100 (resolve would follow links)
+    scenario = _scenario(resolved, catalog, file, folder, findings)
+    problems = findings.problems[: len(left_out)]
+    problems += [problem for problem in findings.problems[len(left_out) :] if not _follows(problem, left_out)]
+    if problems:
+        raise ConfigError(file, [_marked(problem, paths) for problem in problems])
+    return scenario
+
+
+def _follows(problem: Problem, left_out: Sequence[str]) -> bool:
+    """Whether a problem is only that a value is missing which was left out for a problem of its own."""
+    return any(where == problem.where or where.startswith(f"{problem.where}[") for where in left_out)
+
+
+def _marked(problem: Problem, paths: Sequence[str]) -> Problem:
+    """A problem that an override brought in says so: the file shows something else."""
+    if any(problem.where == path or problem.where.startswith((f"{path}.", f"{path}[")) for path in paths):
+        return replace(problem, what=f"{problem.what} (set by {changes.FILE})")
+    return problem
+
+
+def _plain_document(document: Mapping[Any, Any], findings: Findings) -> dict[str, Any]:
+    """The document as plain data; problems inside experiments are under the experiments' names."""
+    experiments = document.get("experiments")
+    resolved = plain({**document, "experiments": []} if isinstance(experiments, list) else document, findings)
+    if isinstance(experiments, list):
+        entries = [plain(entry, _place(entry, index, findings)) for index, entry in enumerate(experiments)]
+        resolved["experiments"] = [entry for entry in entries if entry is not None]
+    return resolved
+
+
+def _place(entry: object, index: int, findings: Findings) -> Findings:
+    """Where messages about an experiment point: its name, or its position if that is no name."""
+    name = entry.get("name") if isinstance(entry, dict) else None
+    below = findings.at("experiments")
+    usable = isinstance(name, str) and folder_name(name, Findings(), _EXPERIMENT_NAME) is not None
+    return below.at(name) if usable and isinstance(name, str) else below.at(index)
+
+
+def _scenario(document: dict[str, Any], catalog: Catalog, file: str, folder: Path, findings: Findings) -> Scenario:
+    """The scenario, of which nothing may be used if there are findings."""
+    top = checked(ScenarioTable, document, findings, _stray)
+    if "name" not in findings.broken():
+        folder_name(top.name, findings.at("name"))
+    system = checked(SystemTable, top.system, findings.at("system"))
+    if "runner" not in findings.at("system").broken():
+        known(catalog, "runners", system.runner, findings.at("system").at("runner"))
+    folder = _scenario_dir(top.scenario_dir, folder, findings.at("scenario_dir"))
+    readings = _experiments(top, Surroundings(catalog.at(folder), folder, top.seed), findings)
+    resolved = {
+        "name": top.name,
+        "seed": top.seed,
+        "scenario_dir": str(folder),
+        "system": {**top.system, "runner": system.runner, "slots": system.slots},
+        "experiments": top.experiments,
+    }
+    return Scenario(
+        name=top.name or "",
+        seed=top.seed,
+        runner=system.runner,
+        slots=system.slots,
+        experiments=tuple(reading.experiment for reading in readings if reading.experiment is not None),
+        scenario_dir=folder,
+        document=resolved,
+        file=file,
+        warnings=tuple(warning for reading in readings for warning in reading.warnings),
+    )
+
+
+def _stray(key: str) -> str | None:
+    """Where a key belongs that is not one of the top level's."""
+    if key in ExperimentTable.model_fields:
+        return "move it below [[experiments]]"
+    return "move it into [system]" if key in SystemTable.model_fields else None
+
+
+def _scenario_dir(given: str | None, folder: Path, findings: Findings) -> Path:
+    if given is None:
+        return folder
+    chosen = Path(os.path.abspath(folder / given))  # noqa: PTH100
+    if not chosen.is_dir():
+        hint = "leave it out: it is the file's own folder by default"
+        findings.add("there is no such folder", found=given, allowed="an existing folder", hint=hint)
+    return chosen
+
+
+def _experiments(top: ScenarioTable, around: Surroundings, findings: Findings) -> list[Reading]:
+    below = findings.at("experiments")
+    if not top.experiments:
+        if "experiments" not in findings.broken():
+            hint = ScenarioTable.says("experiments").hint
+            below.add("a scenario needs at least one experiment", allowed="one or more [[experiments]]", hint=hint)
+        return []
+    readings: list[Reading] = []
+    for index, raw in enumerate(top.experiments):
+        place = _place(raw, index, findings)
+        name = raw.get("name")
+        if not isinstance(name, str | None):
+            name = None  # the table's own check says what is wrong with it
+        elif "name" not in place.broken():
+            folder_name(name, place.at("name"), _EXPERIMENT_NAME)
+        if name is not None and any(reading.name == name for reading in readings):
+            place.at("name").add("two experiments have this name", found=name, hint="rename one of them")
+            continue
+        readings.append(read(name or "", raw, around, place))
+    _refuse_mixture(readings, below)
+    return readings
+
+
+def _refuse_mixture(readings: Sequence[Reading], findings: Findings) -> None:
+    driven = [reading.name for reading in readings if reading.driven]
+    plain_jobs = [reading.name for reading in readings if reading.driven is False]
+    if driven and plain_jobs:
+        findings.add(
+            f"a scenario is either tuned or plain: {listed(driven)} has knobs, {listed(plain_jobs)} has none",
+            allowed="experiments that all have a knob, or that all have none",
+            hint=f"give {plain_jobs[0]} a knob, or put it into a scenario of its own",
+        )

@@ -1,0 +1,70 @@
+"""Every good file loads, every bad one gives exactly the message that its head asks for."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tunegym.config.loading import load, parse
+from tunegym.core import toml
+from tunegym.core.errors import ConfigError
+
+HERE = Path(__file__).parent
+GOOD = sorted((HERE / "good").glob("*.toml"))
+BAD = sorted((HERE / "bad").glob("*.toml"))
+
+
+def headed(file: Path, word: str) -> list[str]:
+    lines = file.read_bytes().decode(errors="replace").splitlines()
+    return [line.removeprefix(f"# {word}: ") for line in lines if line.startswith(f"# {word}: ")]
+
+
+def test_the_corpora_are_large_enough():
+    assert len(BAD) >= 60
+    assert len(GOOD) >= 20
+
+
+@pytest.mark.parametrize("file", GOOD, ids=lambda file: file.stem)
+def test_good(file, catalog):
+    scenario = load(file, catalog)
+
+    assert scenario.experiments
+    assert scenario.scenario_dir == HERE / "good"
+    assert bool(scenario.warnings) == (file.stem == "plain_with_agent")
+
+
+@pytest.mark.parametrize("file", GOOD, ids=lambda file: file.stem)
+def test_a_resolved_document_gives_the_same_scenario(file, catalog):
+    scenario = load(file, catalog)
+    written = tomllib.loads(toml.dumps(scenario.document))
+
+    for document in (scenario.document, written):
+        again = parse(document, catalog, file=str(file), scenario_dir="/")
+        assert again == scenario
+        for ours, theirs in zip(again.experiments, scenario.experiments, strict=True):
+            assert list(ours.space.knobs) == list(theirs.space.knobs)
+            assert repr(ours) == repr(theirs)  # 1, 1.0 and True are equal to Python
+
+
+@pytest.mark.parametrize("file", BAD, ids=lambda file: file.stem)
+def test_bad(file, catalog):
+    expected = headed(file, "expect")
+    assert expected, "the head of a bad file says what its message holds"
+
+    with pytest.raises(ConfigError) as caught:
+        load(file, catalog)
+
+    text = str(caught.value)
+    for part in expected:
+        assert part in text
+    for word in ("pydantic", "Traceback", "Input should", "http://errors"):
+        assert word not in text
+    count = int((headed(file, "problems") or ["1"])[0])
+    assert len(caught.value.problems) == count, text
+    for problem in caught.value.problems:
+        assert problem.hint, text
+        assert f"{file}: {problem.where}" in text
+        assert f"hint: {problem.hint}" in text
+        assert problem.where or "bad/" in text
