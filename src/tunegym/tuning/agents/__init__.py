@@ -1,0 +1,1 @@
+"""Agents: what chooses the next action. One file each over ``base``."""

@@ -1,0 +1,106 @@
+"""The base of all agents: how one drives an experiment."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, ClassVar
+
+from tunegym.core.errors import Problem
+from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.trial import Feedback, Observation, Trial
+from tunegym.tuning.model.values import Action
+from tunegym.tuning.ports import Env
+
+
+class BaseAgent:
+    """An agent with a default loop over ``select_action`` and ``update_policy``.
+
+    ``run`` is the only way an agent is driven; one that owns its loop overrides it. On a resumed experiment
+    the loop first tells the agent every recorded trial, so what it learned is there again. Randomness belongs
+    to a trial, not to a moment: draw from ``(self.seed, name, observation.number)``, and the same trial gets
+    the same draw after a crash and at any width.
+
+    Attributes:
+        Config: the frozen dataclass that ``agent_config`` is checked against.
+        supports_variable_environment: whether the agent copes with env_params.
+        finite: whether it ends by itself, so that it needs no budget.
+    """
+
+    Config: ClassVar[type[AgentConfig]] = AgentConfig
+    supports_variable_environment: ClassVar[bool] = False
+    finite: ClassVar[bool] = False
+
+    def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
+        self.env = env
+        self.config = config if config is not None else self.Config()
+        own = self.config.random_seed
+        self.seed: int = seed if own is None else own
+
+    @classmethod
+    def refuse(cls, space: Space) -> Problem | None:
+        """Why this agent can't search ``space``, or None; ``where`` is relative to the experiment."""
+        del space
+        return None
+
+    def select_action(self, observation: Observation) -> Action | None:
+        """The action for the trial that ``observation`` describes; None ends the run."""
+        del observation
+        return None
+
+    def update_policy(self, feedback: Feedback) -> None:
+        """Learn from a closed trial. By default nothing is learned."""
+
+    def run(self) -> int:
+        """Keep ``slots`` trials in flight until the budget, or the agent, is done."""
+        env = self.env
+        learns = type(self).update_policy is not BaseAgent.update_policy
+        if learns:
+            for trial in env.history():
+                self.update_policy(self._recalled(trial))
+        free = deque(range(env.slots))
+        seen: dict[int, Observation] = {}
+        ended = False
+        while True:
+            while free and not ended and env.exhausted(free[0]) is None:
+                lane = free[0]
+                seen[lane] = env.observe(lane)
+                action = self.select_action(seen[lane])
+                if action is None:
+                    ended = True
+                    break
+                env.begin(action, free.popleft())
+            finished = env.next_finished()
+            if finished is None:
+                return 0
+            lane, trial = finished
+            if learns:
+                self.update_policy(self._feedback(trial, seen[lane], lane, ended))
+            free.append(lane)
+
+    def close(self) -> None:
+        """Let go of what the agent holds. By default there is nothing."""
+
+    def _feedback(self, trial: Trial, acted_on: Observation, lane: int, ended: bool) -> Feedback:
+        done = ended or self.env.exhausted(lane) is not None
+        return _feedback(trial, acted_on, self.env.observe(lane), done)
+
+    def _recalled(self, trial: Trial) -> Feedback:
+        """Feedback on a trial of an earlier session. What its lane saw before and after is not recorded."""
+        after = trial.number + 1
+        shown = Observation(after, self.env.context(after), trial.metrics, trial.measured)
+        return _feedback(trial, Observation(trial.number, trial.context), shown, done=False)
+
+
+def _feedback(trial: Trial, before: Observation, after: Observation, done: bool) -> Feedback:
+    return Feedback(
+        trial_index=trial.number,
+        value=trial.reward,
+        observation=after,
+        prev_observation=before,
+        action=trial.action,
+        done=done,
+        status=trial.status,
+        cached=trial.cached_from is not None,
+        context=trial.context,
+    )

@@ -1,0 +1,1 @@
+"""The trial engine and the faces it has."""

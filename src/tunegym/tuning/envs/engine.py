@@ -1,0 +1,269 @@
+"""The trial engine: the one path that every trial walks, at any width."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunegym.core.clock import Clock, SystemClock
+from tunegym.core.errors import BudgetError
+from tunegym.tuning.envs.cache import MeasurementCache
+from tunegym.tuning.envs.keeping import Keeping
+from tunegym.tuning.envs.lanes import InlineLane, Lanes, ThreadLanes
+from tunegym.tuning.envs.measuring import Measuring
+from tunegym.tuning.envs.scoring import Scoring
+from tunegym.tuning.envs.tally import BudgetClock, Tally
+from tunegym.tuning.model.outcome import Cancelled, Infeasible, Outcome
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
+from tunegym.tuning.model.values import Action, Context, Metrics
+from tunegym.tuning.ports import Constraint, Listener, Reward, Runner, TrialStore, Workload
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an engine is made of."""
+
+    experiment: Experiment
+    workload: Workload
+    runner: Runner
+    store: TrialStore
+    reward: Reward
+    constraints: Sequence[Constraint]
+    folder: Path
+
+
+class TrialEngine:
+    """Implements the ``Env`` port over a store, a workload and a runner. One thread drives it.
+
+    Building it on a store with a past takes that past in; ``take_over`` then finishes what was left open.
+
+    Args:
+        parts: the seams.
+        slots: how many trials may be in flight.
+        listeners: told of every trial.
+        stopping: asked before a trial starts; True means that none may.
+        spent_s: time that earlier sessions used of ``max_time``.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        slots: int = 1,
+        listeners: Sequence[Listener] = (),
+        stopping: Callable[[], bool] = lambda: False,
+        spent_s: float = 0.0,
+        clock: Clock | None = None,
+    ) -> None:
+        experiment = parts.experiment
+        self.experiment = experiment
+        self.tally = Tally()
+        self.slots = slots
+        self._store = parts.store
+        self._runner = parts.runner
+        self._clock = clock or SystemClock()
+        self._constraints = tuple(parts.constraints)
+        self._listeners = tuple(listeners)
+        self._stopping = stopping
+        trials = str(parts.folder / "trials")
+        self._measuring = Measuring(experiment, parts.workload, parts.runner, parts.store, trials)
+        self._scoring = Scoring(parts.reward, experiment.penalties)
+        self._keeping = Keeping(experiment.keep, trials)
+        self._cache = MeasurementCache() if experiment.cache else None
+        self.budget = BudgetClock(experiment.budget, self.tally, self._clock, spent_s)
+        measure = self._measuring.measure
+        self._lanes: Lanes = InlineLane(measure) if slots == 1 else ThreadLanes(measure, slots)
+        self._flights: dict[int, tuple[int, float, bytes]] = {}
+        self._closed: deque[tuple[int, Trial]] = deque()
+        self._last: dict[int, tuple[Metrics, bool]] = {}
+        self._recall(parts.workload.fingerprint())
+
+    # the Env port -------------------------------------------------------------------------------------
+
+    @property
+    def space(self) -> Space:
+        """The knobs that an action must give."""
+        return self.experiment.space
+
+    @property
+    def in_flight(self) -> int:
+        """How many trials have begun and are not yet handed back by ``next_finished``."""
+        return len(self._flights) + len(self._closed)
+
+    def exhausted(self, lane: int = 0) -> str | None:
+        """Why the lane's next trial may not start, or None."""
+        if self._stopping():
+            return "the run is stopping"
+        return self.budget.exhausted(self._store.hold(lane))
+
+    def observe(self, lane: int = 0) -> Observation:
+        """What the lane's next trial will run under; holds its number."""
+        number = self._store.hold(lane)
+        metrics, measured = self._last.get(lane, ({}, False))
+        return Observation(number, self.context(number), metrics, measured)
+
+    def begin(self, action: Action, lane: int = 0) -> OpenTrial:
+        """Write the decision down, then act on it."""
+        accepted = self.space.accept(action)
+        number = self._store.hold(lane)
+        reason = self.exhausted(lane)
+        if reason is not None:
+            raise BudgetError(f"trial {number} may not start: {reason}")
+        trial = self._store.open(lane, self.context(number), accepted)
+        for listener in self._listeners:
+            listener.trial_opened(trial)
+        self._walk(trial, lane)
+        return trial
+
+    def next_finished(self) -> tuple[int, Trial] | None:
+        """Wait for a trial to close: its lane and the trial; None if the run stops before one does."""
+        while not self._closed:
+            if not self._flights:
+                return None
+            trial, outcome = self._lanes.wait()
+            if outcome is None:
+                self._abandon(trial)
+            else:
+                self._finish(trial, outcome)
+        return self._closed.popleft()
+
+    def history(self) -> Iterator[Trial]:
+        """Every closed trial so far, in the order of closing."""
+        return (trial for _, trial in self._store.recorded())
+
+    # more than the port -------------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """Finish what earlier sessions left open, before anybody decides anything new.
+
+        Same number, same context, same action, after whatever a killed driver left running has been ended.
+        """
+        ended = self._runner.end_leftovers(self._store.leftovers())
+        if ended:
+            logger.warning("ended %d processes that a killed run had left behind", ended)
+        waiting = self._store.open_trials()
+        for lane, trial in enumerate(waiting):
+            if self._stopping():
+                break
+            while len(self._flights) >= self.slots:
+                if self.next_finished() is None:
+                    break
+            self._walk(trial, lane % self.slots)
+        while self.next_finished() is not None:
+            pass
+        self._last.clear()
+
+    def step(self, action: Action, lane: int = 0) -> Trial | None:
+        """One whole trial, for a caller with nothing else in flight; None if the run stops meanwhile."""
+        self.begin(action, lane)
+        finished = self.next_finished()
+        return finished[1] if finished is not None else None
+
+    def context(self, number: int) -> Context:
+        """The context that trial ``number`` has, had or would have."""
+        return self.experiment.env_params.context(number)
+
+    def close(self, *, interrupted: bool = False) -> None:
+        """End what runs.
+
+        Interrupted, open trials stay open for a resume. Otherwise the experiment is over: what still runs and
+        every number held below the highest used one becomes ``Cancelled``.
+        """
+        if self._flights:
+            self._runner.stop()
+        self._lanes.close()
+        if interrupted:
+            return
+        for trial in self._store.open_trials():
+            lane, started, _ = self._flights.pop(trial.number, (0, self._clock.monotonic(), b""))
+            self._close(trial, Cancelled("the experiment ended while it ran"), lane, started)
+        penalty = self._scoring.penalty(Cancelled())
+        for trial in self._store.cancel_held(self.context, lambda: penalty):
+            self._tell(trial)
+
+    # the walk -----------------------------------------------------------------------------------------
+
+    def _walk(self, trial: OpenTrial, lane: int) -> None:
+        """Step 5: constraint, cache, or a measurement."""
+        key = b""
+        started = self._clock.monotonic()
+        refusal = self._refusal(trial) if self._constraints else None
+        if refusal is not None:
+            self._flights[trial.number] = (lane, started, key)
+            self._finish(trial, Infeasible(refusal))
+            return
+        if self._cache is not None:
+            key = self._cache.key(trial)
+            hit = self._cache.find(key)
+            if hit is not None:
+                self._close(trial, hit.outcome, lane, started, cached_from=hit.number)
+                return
+            self._flights[trial.number] = (lane, started, key)
+            if not self._cache.lead(key, trial):
+                return
+        else:
+            self._flights[trial.number] = (lane, started, key)
+        self._lanes.start(trial)
+
+    def _refusal(self, trial: OpenTrial) -> str | None:
+        parameters = self.experiment.parameters(trial.action, trial.context)
+        for constraint in self._constraints:
+            reason = constraint.refuse(parameters)
+            if reason is not None:
+                return reason
+        return None
+
+    def _finish(self, trial: OpenTrial, outcome: Outcome) -> None:
+        """Steps 6 and 7 for a trial that ran, then whoever waited for its measurement."""
+        lane, started, key = self._flights.pop(trial.number)
+        closed = self._close(trial, outcome, lane, started)
+        if self._cache is None or not key:
+            return
+        # The scored outcome settles: a measurement that can't be scored is a failure, and is never served.
+        followers = self._cache.settle(key, trial.number, closed.outcome)
+        for follower in followers:
+            lane, _, _ = self._flights.pop(follower.number)
+            self._walk(follower, lane)
+
+    def _close(
+        self, trial: OpenTrial, outcome: Outcome, lane: int, started: float, cached_from: int | None = None
+    ) -> Trial:
+        outcome, reward = self._scoring.score(outcome)
+        duration = self._clock.monotonic() - started
+        closed = Trial(trial.number, trial.context, trial.action, outcome, reward, duration, cached_from)
+        self._store.close_trial(closed)
+        self._last[lane] = (closed.metrics, closed.measured)
+        self._closed.append((lane, closed))
+        self._tell(closed)
+        return closed
+
+    def _tell(self, trial: Trial) -> None:
+        self.tally.add(trial)
+        self._keeping.closed(trial)
+        for listener in self._listeners:
+            listener.trial_closed(trial)
+
+    def _abandon(self, trial: OpenTrial) -> None:
+        """The run stops: the trial stays open in the store, and so do those who waited for it."""
+        _, _, key = self._flights.pop(trial.number)
+        if self._cache is not None and key:
+            for follower in self._cache.settle(key, trial.number, None):
+                self._flights.pop(follower.number)
+
+    # the past -----------------------------------------------------------------------------------------
+
+    def _recall(self, fingerprint: str) -> None:
+        """Take in what earlier sessions recorded."""
+        for measured_under, trial in self._store.recorded():
+            self.tally.add(trial)
+            self._scoring.remember(trial)
+            self._keeping.closed(trial)
+            if self._cache is not None and measured_under == fingerprint:
+                self._cache.remember(trial)

@@ -1,0 +1,69 @@
+"""Step 5 of the walk: plan, run, read, once per repeat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from tunegym.tuning.model.outcome import Failed, Measured, Outcome, TimedOut
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.trial import OpenTrial
+from tunegym.tuning.model.values import Metrics
+from tunegym.tuning.ports import MetricError, Runner, TrialStore, Workload
+
+
+class Measuring:
+    """Measures open trials of one experiment. ``measure`` may be called from several threads."""
+
+    def __init__(
+        self, experiment: Experiment, workload: Workload, runner: Runner, store: TrialStore, trials: str
+    ) -> None:
+        self._workload = workload
+        self._runner = runner
+        self._store = store
+        self._trials = trials
+        self._repeats = experiment.repeats
+        self._parameters = experiment.parameters
+
+    def folder(self, number: int) -> str:
+        """Where trial ``number`` leaves its files."""
+        return f"{self._trials}/{number:06d}"
+
+    def measure(self, trial: OpenTrial) -> Outcome | None:
+        """The trial's outcome; None if the run was stopped before there was one."""
+        parameters = self._parameters(trial.action, trial.context)
+        if self._repeats == 1:
+            sample = self._sample(trial.number, 1, parameters, self.folder(trial.number))
+            return Measured((sample,)) if isinstance(sample, Mapping) else sample
+        samples: list[Metrics] = []
+        for repeat in range(1, self._repeats + 1):
+            folder = f"{self.folder(trial.number)}/repeat-{repeat}"
+            sample = self._sample(trial.number, repeat, parameters, folder)
+            if isinstance(sample, Mapping):
+                samples.append(sample)
+            elif sample is None:
+                return None
+            else:
+                return type(sample)(f"repeat {repeat} of {self._repeats}: {sample.reason}")
+        return Measured(tuple(samples))
+
+    def _sample(
+        self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str
+    ) -> Metrics | Failed | TimedOut | None:
+        job = self._workload.plan(number, repeat, parameters, folder)
+        result = self._runner.run(job, partial(self._store.job_started, number))
+        if result.ending == "interrupted":
+            return None
+        if result.ending == "timed_out":
+            return TimedOut(result.error or f"ended after timeout_s = {job.timeout_s:g}")
+        try:
+            metrics = self._workload.read(job, result)
+        except MetricError as error:
+            return Failed(str(error))
+        # Whoever wrote the workload: a measurement is finite numbers, or it is none.
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                return Failed(f"metric {name}: is {'NaN' if math.isnan(value) else 'infinite'}")
+        return metrics

@@ -1,0 +1,76 @@
+"""Step 6 of the walk: only a measurement is scored; anything else gets a penalty as the reward itself."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+
+from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Outcome
+from tunegym.tuning.model.scenario import Penalties
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.ports import Reward
+from tunegym.tuning.rewards import RewardError
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_SCALE = -1e15
+"""The automatic penalty while nothing was measured: no measured reward should ever be below it."""
+
+MARGIN = 1000.0
+"""How many times the scale of the rewards an automatic penalty lies below the worst one. Wide, because a
+reward that is still to come must not fall below a penalty that was already given."""
+
+
+class Scoring:
+    """Turns outcomes into rewards and remembers the worst one measured."""
+
+    def __init__(self, reward: Reward, penalties: Penalties) -> None:
+        self._reward = reward
+        self._penalties = penalties
+        self._worst = math.inf
+        self._largest = 1.0
+        self._warned: set[str] = set()
+
+    def score(self, outcome: Outcome) -> tuple[Outcome, float]:
+        """The outcome and its reward. A measurement that can't be scored is a failure with its reason."""
+        if isinstance(outcome, Measured):
+            try:
+                reward = self._reward(outcome.mean())
+            except RewardError as error:
+                outcome = Failed(str(error))
+            else:
+                self._learn(reward)
+                return outcome, reward
+        return outcome, self.penalty(outcome)
+
+    def remember(self, trial: Trial) -> None:
+        """Take in a trial of an earlier session."""
+        if trial.measured:
+            self._learn(trial.reward)
+
+    def penalty(self, outcome: Outcome) -> float:
+        """The reward of an outcome without a measurement."""
+        name = "constraint_failure" if isinstance(outcome, Infeasible) else "metric_failure"
+        penalty = getattr(self._penalties, name)
+        if penalty == "auto":
+            if self._worst == math.inf:
+                return UNKNOWN_SCALE
+            return max(self._worst - MARGIN * self._largest, -sys.float_info.max)
+        self._warn_if_attractive(name, penalty)
+        return float(penalty)
+
+    def _learn(self, reward: float) -> None:
+        self._worst = min(self._worst, reward)
+        self._largest = max(self._largest, abs(reward))
+
+    def _warn_if_attractive(self, name: str, penalty: float) -> None:
+        if penalty > self._worst and name not in self._warned:
+            self._warned.add(name)
+            logger.warning(
+                "rewards.%s = %g is above a measured reward (%g): a failure looks better than a measurement; "
+                'use "auto" or a lower number',
+                name,
+                penalty,
+                self._worst,
+            )

@@ -1,0 +1,71 @@
+"""Where an experiment stands: counts, the best so far, and whether the budget is used up."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tunegym.core.clock import Clock
+from tunegym.tuning.model.scenario import Budget
+from tunegym.tuning.model.trial import Trial
+
+
+class Tally:
+    """Counts closed trials. Read by progress displays and the budget.
+
+    Attributes:
+        statuses: closed trials by status.
+        cached: how many of them were served from the cache.
+        best: the measured trial with the highest reward; the earliest of equals. Never any other kind.
+        idle: closed trials since the best one.
+    """
+
+    def __init__(self) -> None:
+        self.statuses: Counter[str] = Counter()
+        self.cached = 0
+        self.done = 0
+        self.best: Trial | None = None
+        self.idle = 0
+
+    def add(self, trial: Trial) -> None:
+        """Count a closed trial."""
+        self.done += 1
+        self.statuses[trial.outcome.status] += 1
+        if trial.cached_from is not None:
+            self.cached += 1
+        if trial.measured and (self.best is None or trial.reward > self.best.reward):
+            self.best = trial
+            self.idle = 0
+        else:
+            self.idle += 1
+
+    @property
+    def unmeasured(self) -> int:
+        """Closed trials without a measurement."""
+        return self.done - self.statuses["measured"]
+
+
+class BudgetClock:
+    """Says why no further trial may start."""
+
+    def __init__(self, budget: Budget, tally: Tally, clock: Clock, spent_s: float = 0.0) -> None:
+        self.budget = budget
+        self._tally = tally
+        self._clock = clock
+        self._started = clock.monotonic() - spent_s
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time spent, earlier sessions included."""
+        return self._clock.monotonic() - self._started
+
+    def exhausted(self, number: int) -> str | None:
+        """Why trial ``number`` may not start, or None if it may."""
+        budget = self.budget
+        if budget.agent_steps is not None and number > budget.agent_steps:
+            return f"agent_steps = {budget.agent_steps} are used up"
+        if budget.max_time_s is not None and self.elapsed_s >= budget.max_time_s:
+            return f"max_time = {budget.max_time_s:g} s is over"
+        idle = budget.stop_after_no_improvement
+        if idle is not None and self._tally.idle >= idle:
+            return f"no improvement in {idle} trials"
+        return None

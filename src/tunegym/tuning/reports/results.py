@@ -1,0 +1,121 @@
+"""Results as a user reads them back: from the journal, never from a view."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunegym.core.errors import StoreError, TunegymError
+from tunegym.tuning.model.outcome import Measured
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.stores import reader
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCENARIO = "scenario.toml"
+
+
+@dataclass(frozen=True)
+class ExperimentResults:
+    """One experiment's trials. Reading while a run writes is fine: one sees what was written so far."""
+
+    name: str
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """The journal."""
+        return self.folder / reader.JOURNAL
+
+    @cached_property
+    def journal(self) -> reader.Journal:
+        """The journal's bookkeeping, as of the first look at it."""
+        return reader.scan(self.path) if self.path.exists() else reader.Journal()
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """Every closed trial by number, as of the first look at it."""
+        return tuple(sorted(self.iter_trials(), key=lambda trial: trial.number))
+
+    def iter_trials(self) -> Iterator[Trial]:
+        """Every closed trial in the order of closing, without holding them all."""
+        if self.path.exists():
+            yield from (trial for _, trial in reader.trials(self.path))
+
+    @property
+    def best(self) -> Trial | None:
+        """The measured trial with the highest reward; the earliest of equals."""
+        measured = [trial for trial in self.trials if trial.measured]
+        return max(measured, key=lambda trial: (trial.reward, -trial.number), default=None)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per trial: the columns of ``trajectory.csv``, every metric with its spread, and the reason."""
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise TunegymError("to_pandas needs pandas", hint="pip install 'tunegym[pandas]'") from error
+        return pd.DataFrame([row(trial) for trial in self.trials])
+
+
+def row(trial: Trial) -> dict[str, Any]:
+    """A trial as flat, named cells."""
+    cells: dict[str, Any] = {
+        "step": trial.number,
+        "status": trial.status,
+        "cached": trial.cached_from is not None,
+        "reward": trial.reward,
+    }
+    cells |= {f"action.{name}": value for name, value in trial.action.items()}
+    cells |= {f"context.{name}": value for name, value in trial.context.items()}
+    if isinstance(trial.outcome, Measured):
+        cells |= {f"observation.{name}": value for name, value in trial.metrics.items()}
+        if len(trial.outcome.samples) > 1:
+            cells |= {f"spread.{name}": value for name, value in trial.outcome.spread().items()}
+    return cells | {"duration_s": trial.duration_s, "reason": trial.reason}
+
+
+@dataclass(frozen=True)
+class Results:
+    """One run's results folder."""
+
+    folder: Path
+    scenario: Mapping[str, Any]
+    experiments: Mapping[str, ExperimentResults]
+
+
+def load(folder: str | Path) -> Results:
+    """The results in ``folder``: a run's own folder, or one that holds exactly one run somewhere below.
+
+    Raises:
+        StoreError: there is no run, or there are several; it lists them.
+    """
+    run = find_run(Path(folder))
+    try:
+        scenario = tomllib.loads((run / SCENARIO).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{run / SCENARIO} can't be read: {error}") from error
+    names = [experiment["name"] for experiment in scenario.get("experiments", [])]
+    return Results(run, scenario, {name: ExperimentResults(name, run / name) for name in names})
+
+
+def find_run(folder: Path) -> Path:
+    """The one run's folder at or below ``folder``."""
+    if (folder / SCENARIO).is_file():
+        return folder
+    if (folder / reader.JOURNAL).is_file() and (folder.parent / SCENARIO).is_file():
+        return folder.parent
+    if not folder.is_dir():
+        raise StoreError(f"{folder} is not a folder", hint="give the results folder that the run printed")
+    found = sorted({*folder.glob(f"*/{SCENARIO}"), *folder.glob(f"*/*/{SCENARIO}")})
+    runs = [path.parent for path in found]
+    if not runs:
+        raise StoreError(f"{folder} holds no results", hint="give the results folder that the run printed")
+    if len(runs) > 1:
+        listed = "\n".join(f"  {run}" for run in runs[-10:])
+        raise StoreError(f"{folder} holds {len(runs)} runs; the latest are:\n{listed}", hint="give one of them")
+    return runs[0]

@@ -1,0 +1,1 @@
+"""Stores: the record of an experiment."""

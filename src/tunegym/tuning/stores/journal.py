@@ -1,0 +1,226 @@
+"""The journal: the truth about one experiment, in one append-only file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import orjson
+
+from tunegym.core.clock import Clock, SystemClock
+from tunegym.core.errors import StoreError
+from tunegym.tuning.model.outcome import Cancelled
+from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.values import Action, Context
+from tunegym.tuning.stores import reader, records
+from tunegym.tuning.stores.lock import WriterLock
+from tunegym.tuning.stores.numbers import Numbers
+from tunegym.tuning.stores.records import Head, Record, Session
+from tunegym.tuning.stores.views import CsvViews
+
+FSYNC_S = 1.0
+
+
+class JournalStore:
+    """The ``TrialStore`` that a run uses.
+
+    Every record is handed to the operating system before the call returns, and is on the disk within a second
+    and at ``close``. Opening an existing journal takes over from a dead writer: a torn last line is cut off,
+    and the views are written anew.
+
+    Raises:
+        StoreLockedError: somebody else writes it.
+        StoreError: it can't be written, or belongs to another experiment than ``head`` describes.
+    """
+
+    def __init__(self, folder: Path, head: Head, session: Session, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._path = folder / reader.JOURNAL
+        self._session = session
+        self._append_lock = threading.Lock()
+        self._broken: StoreError | None = None
+        self._dirty = False
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = WriterLock(folder)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        try:
+            past = reader.scan(self._path) if self._path.exists() else reader.Journal()
+            self.head = _agreed(past.head, head, self._path)
+            self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._repair(past)
+            self.past = past
+            self._numbers = Numbers(past.used)
+            self._open = dict(past.open)
+            if past.head is None:
+                self._append(records.head_record(self.head, self._clock.wall()))
+            self._append(
+                records.session_record(session, self._clock.wall(), socket.gethostname(), os.getpid())
+            )
+            self._views = CsvViews(folder, list(head.knobs), list(head.env_params), head.metrics)
+            for _, trial in reader.trials(self._path):
+                self._views.add(trial)
+        except OSError as error:
+            self._lock.release()
+            raise _unwritable(folder, error) from error
+        except BaseException:
+            self._lock.release()
+            raise
+        self._closing = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="tunegym-journal", daemon=True)
+        self._keeper.start()
+
+    # numbers ------------------------------------------------------------------------------------------
+
+    @property
+    def highest(self) -> int:
+        """The highest used number."""
+        return self._numbers.highest
+
+    def hold(self, lane: int) -> int:
+        """See ``TrialStore.hold``."""
+        return self._numbers.hold(lane)
+
+    def release(self, lane: int) -> None:
+        """See ``TrialStore.release``."""
+        self._numbers.release(lane)
+
+    # trials -------------------------------------------------------------------------------------------
+
+    def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
+        """See ``TrialStore.open``."""
+        trial = OpenTrial(self._numbers.hold(lane), context, action)
+        self._append(records.open_record(trial, self._clock.wall()))
+        self._numbers.use(lane)
+        self._open[trial.number] = trial
+        return trial
+
+    def job_started(self, number: int, pid: int, start_time: str) -> None:
+        """See ``TrialStore.job_started``."""
+        self._append({"record": "job", "number": number, "pid": pid, "start_time": start_time})
+
+    def close_trial(self, trial: Trial) -> None:
+        """See ``TrialStore.close_trial``."""
+        if trial.number not in self._open:
+            raise StoreError(f"trial {trial.number} is not open, so it can't be closed")
+        self._write_close(trial, opened=True)
+        del self._open[trial.number]
+
+    def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
+        """See ``TrialStore.cancel_held``."""
+        reason = Cancelled("the experiment ended before this number was used")
+        cancelled = [
+            Trial(number, contexts(number), {}, reason, reward(), 0.0)
+            for number in self._numbers.take_unused()
+        ]
+        for trial in cancelled:
+            self._write_close(trial, opened=False)
+        return cancelled
+
+    def open_trials(self) -> list[OpenTrial]:
+        """See ``TrialStore.open_trials``."""
+        return [self._open[number] for number in sorted(self._open)]
+
+    def leftovers(self) -> list[tuple[int, str]]:
+        """(pid, start time) of the processes that the open trials of earlier sessions had."""
+        return [process for processes in self.past.processes.values() for process in processes]
+
+    def recorded(self) -> Iterator[tuple[str, Trial]]:
+        """See ``TrialStore.recorded``."""
+        return reader.trials(self._path)
+
+    def end(self, code: int, reason: str) -> None:
+        """Write down that the experiment came to its end."""
+        self._append({"record": "end", "at": self._clock.wall(), "code": code, "reason": reason})
+
+    def close(self) -> None:
+        """See ``TrialStore.close``."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._keeper.join()
+        try:
+            self._views.close()
+            os.fsync(self._file)
+        finally:
+            os.close(self._file)
+            self._lock.release()
+
+    # the file -----------------------------------------------------------------------------------------
+
+    def _write_close(self, trial: Trial, *, opened: bool) -> None:
+        self._append(records.close_record(trial, self._clock.wall(), opened))
+        self._views.add(trial)
+
+    def _append(self, record: Record) -> None:
+        line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+        with self._append_lock:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                self._write_whole(line)
+            except OSError as error:
+                self._broken = _unwritable(self._path, error)
+                raise self._broken from error
+            self._dirty = True
+
+    def _write_whole(self, line: bytes) -> None:
+        """The whole line, or nothing of it."""
+        written = os.write(self._file, line)
+        if written == len(line):
+            return
+        start = os.fstat(self._file).st_size - written
+        try:
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+        except OSError:
+            with contextlib.suppress(OSError):  # a resume cuts a torn line off too
+                os.ftruncate(self._file, start)
+            raise
+
+    def _repair(self, past: reader.Journal) -> None:
+        if os.fstat(self._file).st_size > past.valid_size:
+            os.ftruncate(self._file, past.valid_size)
+        if not past.ends_with_newline:
+            os.write(self._file, b"\n")
+
+    def _keep(self) -> None:
+        """Once a second: what was written reaches the disk, the views their files, the lock its heartbeat."""
+        while not self._closing.wait(FSYNC_S):
+            try:
+                self._lock.beat()
+                self._views.flush()
+                if self._dirty:
+                    self._dirty = False
+                    os.fsync(self._file)
+            except StoreError as error:
+                self._broken = error
+            except OSError as error:
+                self._broken = StoreError(f"{self._path} can't be made durable: {error.strerror}")
+
+
+def _unwritable(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"{path} can't be written: {error.strerror}",
+        hint="what was recorded is safe: mend the cause (is the disk full, the folder yours?), then resume",
+    )
+
+
+def _agreed(past: Record | None, head: Head, path: Path) -> Head:
+    """The head to go on with: the past one's if there is one, which must describe the same experiment."""
+    if past is None:
+        return head
+    now = orjson.loads(orjson.dumps(asdict(head)))
+    for key in ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats"):
+        if past.get(key) != now[key]:
+            raise StoreError(
+                f"{path} was written with another `{key}`: {past.get(key)!r}, now {now[key]!r}",
+                hint="start a new run: trials of different experiments can't share a journal",
+            )
+    return Head(**{key: past[key] for key in now})

@@ -1,0 +1,115 @@
+"""The journal's records as plain data, and back.
+
+One JSON object per line. ``record`` names its kind:
+
+- ``head``: format version and what the experiment is; once, first;
+- ``session``: a driver started or resumed; later records belong to it;
+- ``open``: number, context and action, before anything runs;
+- ``job``: a process of an open trial;
+- ``close``: the outcome; a number that was held and never used has only this one, with its context;
+- ``end``: the session came to its end by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tunegym.tuning.model.outcome import Measured, Outcome, from_record
+from tunegym.tuning.model.trial import OpenTrial, Trial
+
+VERSION = 1
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the journal belongs to. Everything in it must be the same on resume.
+
+    Attributes:
+        run: a random token; marks the processes of this run.
+        knobs, env_params: their specs by address.
+        metrics: the names that have a column in the CSV view.
+    """
+
+    experiment: str
+    run: str
+    seed: int
+    agent: str | None
+    knobs: dict[str, Any]
+    env_params: dict[str, Any]
+    metrics: list[str]
+    repeats: int = 1
+
+
+@dataclass(frozen=True)
+class Session:
+    """One driver's time with the journal.
+
+    Attributes:
+        fingerprint: what was measured; trials of another fingerprint are not served from the cache.
+        parts: the fingerprint's parts by name, so that a change can be named.
+    """
+
+    fingerprint: str
+    parts: dict[str, str] = field(default_factory=dict)
+    slots: int = 1
+    agent_steps: int | None = None
+
+
+def head_record(head: Head, at: float) -> Record:
+    """The first line."""
+    return {"record": "head", "version": VERSION, "at": at, **asdict(head)}
+
+
+def session_record(session: Session, at: float, host: str, pid: int) -> Record:
+    """The line that starts a session."""
+    return {"record": "session", "at": at, "host": host, "pid": pid, **asdict(session)}
+
+
+def open_record(trial: OpenTrial, at: float) -> Record:
+    """The line that makes a number used."""
+    return {
+        "record": "open",
+        "number": trial.number,
+        "at": at,
+        "context": trial.context,
+        "action": trial.action,
+    }
+
+
+def close_record(trial: Trial, at: float, opened: bool) -> Record:
+    """The line that ends a trial. A cached one points at the measurement instead of repeating it."""
+    outcome = trial.outcome
+    record: Record = {
+        "record": "close",
+        "number": trial.number,
+        "at": at,
+        "status": outcome.status,
+        "reward": trial.reward,
+        "duration_s": trial.duration_s,
+    }
+    if trial.cached_from is not None:
+        record["cached_from"] = trial.cached_from
+    elif isinstance(outcome, Measured):
+        record["samples"] = outcome.samples
+    else:
+        record["reason"] = outcome.reason
+    if not opened:
+        record["context"] = trial.context
+    return record
+
+
+def closed_trial(record: Record, opened: OpenTrial, cached: Outcome | None) -> Trial:
+    """The trial that a ``close`` record ends; ``cached`` is the outcome it points at, if it does."""
+    outcome = cached or from_record(record["status"], record.get("reason", ""), record.get("samples", []))
+    return Trial(
+        number=record["number"],
+        context=opened.context,
+        action=opened.action,
+        outcome=outcome,
+        reward=record["reward"],
+        duration_s=record["duration_s"],
+        cached_from=record.get("cached_from"),
+    )
