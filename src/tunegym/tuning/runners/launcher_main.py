@@ -1,0 +1,71 @@
+"""The launcher process: starts shell commands, and reaps them. Run as a script; imports little.
+
+A process started by the driver itself would begin with the driver's own peak memory to its account (Linux
+carries it over into the new program), and a 5 MB command would be reported with the driver's 300 MB. Started
+from this small process it begins at a few MB.
+"""
+
+import errno
+import marshal
+import os
+import signal
+import struct
+import sys
+
+STARTED = struct.Struct("=qq")
+REAPED = struct.Struct("=qdq")
+
+_MODE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def serve(control: int) -> None:
+    """Answer requests until the driver hangs up.
+
+    A marshalled (arguments, environment, folder, output file, error file) asks to start a command; the answer
+    is its pid, or -1, and the errno of what went wrong, or 0. A marshalled pid asks to reap a command that has
+    ended; the answer is its wait status, CPU seconds and peak memory in KB, or -1 for all if it isn't there.
+    """
+    os.set_inheritable(control, False)
+    with open(control, "rb") as requests:
+        while True:
+            try:
+                request = marshal.load(requests)
+            except EOFError:
+                return
+            os.write(control, _reap(request) if isinstance(request, int) else _start(*request))
+
+
+def _start(arguments: list[bytes], environment: dict[bytes, bytes], folder: bytes, out: bytes, err: bytes) -> bytes:
+    opened_err = (os.POSIX_SPAWN_OPEN, 2, err, _MODE, 0o666)
+    try:
+        os.chdir(folder)
+        pid = os.posix_spawn(
+            arguments[0],
+            arguments,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 1, out, _MODE, 0o666),
+                (os.POSIX_SPAWN_DUP2, 1, 2) if err == out else opened_err,
+            ],
+            setsid=True,
+            # Python ignores these; a command must not.
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+        )
+        os.chdir("/")
+    except OSError as error:
+        return STARTED.pack(-1, error.errno or errno.EIO)
+    except NotImplementedError:
+        return STARTED.pack(-1, errno.ENOSYS)
+    return STARTED.pack(pid, 0)
+
+
+def _reap(pid: int) -> bytes:
+    try:
+        _, status, usage = os.wait4(pid, 0)
+    except ChildProcessError:
+        return REAPED.pack(-1, -1.0, -1)
+    return REAPED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

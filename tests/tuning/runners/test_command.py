@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunegym.core.errors import RunnerError
+from tunegym.tuning.model.job import CommandJob, JobResult
+from tunegym.tuning.runners.local import LocalRunner
+from tunegym.tuning.runners.processes import marked
+
+PYTHON = sys.executable
+
+# A child that ignores SIGTERM, in a session of its own, whose parent has ended.
+STUBBORN_ORPHAN = "(trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' &)"
+
+DOUBLE_FORK = """
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open("orphan", "w").write(str(os.getpid()))
+        time.sleep(1000)
+    os._exit(0)
+while not os.path.exists("orphan"):
+    time.sleep(0.01)
+"""
+
+KEEPS_FORKING = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        if os.fork() == 0:
+            time.sleep(0.2)
+            os._exit(0)
+        time.sleep(0.001)
+time.sleep(1000)
+"""
+
+
+def run(runner: LocalRunner, folder: Path, text: str, **options: Any) -> JobResult:
+    return runner.run(CommandJob("1", str(folder), text, **options), lambda *_: None)
+
+
+def python(code: str, folder: Path) -> str:
+    script = folder.parent / "script.py"
+    script.write_text(code)
+    return f"exec {PYTHON} {script}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "trial"
+
+
+def nothing_left(token: str) -> bool:
+    """Nothing but the launcher, which the runner keeps."""
+    return len(marked(token)) == len(marked(f"{token}/launcher"))
+
+
+def test_ten_megabytes_of_output(runner: LocalRunner, folder: Path) -> None:
+    result = run(runner, folder, "head -c 10000000 /dev/zero | tr '\\0' x; echo; echo metric=1")
+    assert result.exit_code == 0
+    assert (folder / "stdout.txt").stat().st_size == 10_000_010
+
+
+def test_output_is_there_while_the_command_runs(runner: LocalRunner, folder: Path, wait: Callable) -> None:
+    thread = threading.Thread(target=run, args=(runner, folder, "echo early; while [ ! -e go ]; do sleep 0.02; done"))
+    thread.start()
+    wait(lambda: (folder / "stdout.txt").exists() and (folder / "stdout.txt").read_text() == "early\n")
+    (folder / "go").touch()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_binary_junk(runner: LocalRunner, folder: Path) -> None:
+    result = run(runner, folder, "printf '\\377\\000\\033[31m\\n' >&2; exit 3")
+    assert result.error is not None
+    assert result.error.startswith("exited with 3: ")
+    assert result.error.isprintable()
+
+
+def test_long_last_line_is_cut(runner: LocalRunner, folder: Path) -> None:
+    result = run(runner, folder, "head -c 100000 /dev/zero | tr '\\0' x >&2; exit 1")
+    assert result.error is not None
+    assert len(result.error) < 250
+
+
+def test_stdin_is_empty(runner: LocalRunner, folder: Path) -> None:
+    assert run(runner, folder, "cat; echo end").exit_code == 0
+
+
+def test_a_broken_pipe_ends_a_command(runner: LocalRunner, folder: Path) -> None:
+    result = run(runner, folder, "yes | head -n 1", timeout_s=60)
+    assert (result.ending, result.exit_code) == ("exited", 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sleep 1000 &",
+        "setsid sleep 1000 &",
+        "(setsid sleep 1000 &)",
+        "env -i sleep 1000 &",
+        "nohup sleep 1000 & exit 0",
+    ],
+)
+def test_background_processes_are_ended(runner: LocalRunner, token: str, folder: Path, text: str) -> None:
+    result = run(runner, folder, text)
+    assert (result.ending, result.exit_code, result.error) == ("exited", 0, None)
+    assert nothing_left(token)
+    assert not _cwd_users(folder)
+
+
+@pytest.mark.slow
+def test_double_forked_orphan_that_ignores_sigterm(runner: LocalRunner, token: str, folder: Path) -> None:
+    result = run(runner, folder, python(DOUBLE_FORK, folder))
+    assert (result.exit_code, result.error) == (0, None)
+    assert not Path(f"/proc/{(folder / 'orphan').read_text()}/cwd").exists()
+    assert nothing_left(token)
+
+
+@pytest.mark.slow
+def test_timeout_of_a_tree_that_ignores_sigterm(runner: LocalRunner, token: str, folder: Path) -> None:
+    text = f"trap '' TERM; {STUBBORN_ORPHAN}; while :; do sleep 0.05; done"
+    assert run(runner, folder, text, timeout_s=0.3).ending == "timed_out"
+    assert nothing_left(token)
+
+
+@pytest.mark.slow
+def test_timeout_of_a_tree_that_keeps_forking(runner: LocalRunner, token: str, folder: Path) -> None:
+    assert run(runner, folder, python(KEEPS_FORKING, folder), timeout_s=0.5).ending == "timed_out"
+    assert nothing_left(token)
+
+
+def test_timeout_finds_descendants_without_the_mark(runner: LocalRunner, folder: Path) -> None:
+    text = "setsid env -i sh -c 'sleep 1000; true' & wait"
+    assert run(runner, folder, text, timeout_s=0.3).ending == "timed_out"
+    assert not _cwd_users(folder)
+
+
+def test_setup_and_command_share_a_deadline(runner: LocalRunner, folder: Path) -> None:
+    result = run(runner, folder, "echo > ran", setup="sleep 1000", teardown="echo > torn", timeout_s=0.2)
+    assert (result.ending, result.error) == ("timed_out", "setup timed out")
+    assert not (folder / "ran").exists()
+    assert (folder / "torn").exists()
+
+
+def test_what_setup_started_serves_command_and_teardown(runner: LocalRunner, token: str, folder: Path) -> None:
+    result = run(
+        runner,
+        folder,
+        "kill -0 $(cat pid)",
+        setup="setsid sleep 1000 & echo $! > pid",
+        teardown="kill -0 $(cat pid)",
+    )
+    assert (result.exit_code, result.error) == (0, None)
+    assert nothing_left(token)
+
+
+def test_teardown_after_timeout_and_failure(runner: LocalRunner, folder: Path) -> None:
+    assert run(runner, folder, "sleep 1000", teardown="echo > torn", timeout_s=0.2).ending == "timed_out"
+    assert (folder / "torn").exists()
+    result = run(runner, folder, "exit 3", teardown="echo bad; exit 4")
+    assert result.error == "exited with 3; teardown exited with 4: bad"
+    assert result.exit_code == 3
+
+
+def test_teardown_that_hangs(runner: LocalRunner, folder: Path) -> None:
+    result = run(runner, folder, "true", teardown="sleep 1000", timeout_s=0.3)
+    assert (result.ending, result.error) == ("exited", "teardown timed out")
+
+
+def test_teardown_runs_on_interrupt(runner: LocalRunner, folder: Path) -> None:
+    job = CommandJob("1", str(folder), "sleep 1000", teardown="echo > torn")
+    result = runner.run(job, lambda *_: runner.stop())
+    assert result.ending == "interrupted"
+    assert (folder / "torn").exists()
+
+
+def test_a_second_stop_cuts_teardown_short(runner: LocalRunner, folder: Path, wait: Callable) -> None:
+    job = CommandJob("1", str(folder), "sleep 1000", teardown="trap '' TERM; echo > torn; sleep 1000; sleep 1000")
+    results: list[JobResult] = []
+    thread = threading.Thread(target=lambda: results.append(runner.run(job, lambda *_: None)))
+    thread.start()
+    wait((folder / "stdout.txt").exists)
+    runner.stop()
+    wait((folder / "torn").exists)
+    runner.stop()
+    thread.join(60)
+    assert [result.ending for result in results] == ["interrupted"]
+
+
+def test_stop_from_a_signal_handler(runner: LocalRunner, folder: Path) -> None:
+    before = signal.signal(signal.SIGUSR1, lambda *_: runner.stop())
+    try:
+        timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        timer.start()
+        assert run(runner, folder, "sleep 1000").ending == "interrupted"
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_memory_and_time_are_the_commands_own(runner: LocalRunner, folder: Path) -> None:
+    ballast = bytearray(os.urandom(1)) * (200 << 20)
+    small = run(runner, folder, "true")
+    large = run(runner, folder, f"{PYTHON} -c 'x = bytearray(b\"1\") * (100 << 20); sum(range(10**6))'")
+    assert small.max_rss_mb is not None
+    assert large.max_rss_mb is not None
+    assert small.max_rss_mb < 50
+    assert 100 < large.max_rss_mb < 200
+    assert large.cpu_s is not None
+    assert large.cpu_s > 0
+    del ballast
+
+
+def test_unusable_folder(runner: LocalRunner, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunnerError) as caught:
+        run(runner, tmp_path / "file" / "trial", "true")
+    assert caught.value.hint
+
+
+def test_read_only_leavings_are_emptied(runner: LocalRunner, folder: Path) -> None:
+    assert run(runner, folder, "mkdir -p a/b; touch a/b/c; chmod 555 a/b a").exit_code == 0
+    assert run(runner, folder, "ls").exit_code == 0
+    assert not (folder / "a").exists()
+
+
+def test_what_can_not_be_started_is_the_jobs_failure(runner: LocalRunner, folder: Path) -> None:
+    assert "can't be started" in (run(runner, folder, "true", env={"A": "x\0y"}).error or "")
+    assert "can't be started" in (run(runner, folder, "true " + "x" * 3_000_000).error or "")
+
+
+def test_a_failing_started_ends_the_command(runner: LocalRunner, token: str, folder: Path) -> None:
+    def refuse(pid: int, start: str) -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        runner.run(CommandJob("1", str(folder), "sleep 1000"), refuse)
+    assert nothing_left(token)
+
+
+def test_a_killed_launcher_is_replaced(runner: LocalRunner, token: str, folder: Path) -> None:
+    assert run(runner, folder, "true").exit_code == 0
+    (launcher,) = marked(f"{token}/launcher")
+    os.kill(launcher, signal.SIGKILL)
+    time.sleep(0.05)
+    assert run(runner, folder, "true").exit_code == 0
+
+
+def test_no_descriptors_leak(runner: LocalRunner, folder: Path) -> None:
+    run(runner, folder, "true")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        run(runner, folder, "sleep 1000 &")
+        run(runner, folder, "sleep 1000", timeout_s=0.05)
+    assert len(os.listdir("/proc/self/fd")) == before
+    run(runner, folder, "ls -l /proc/self/fd | wc -l")
+    assert int((folder / "stdout.txt").read_text()) <= 6
+
+
+def _cwd_users(folder: Path) -> list[str]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.readlink(f"/proc/{name}/cwd") == str(folder):
+                    found.append(name)
+            except OSError:
+                continue
+    return found

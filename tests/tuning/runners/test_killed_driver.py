@@ -1,0 +1,114 @@
+"""What a driver that was killed leaves: nothing of workers, and of commands nothing that can't be found."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tunegym.tuning.runners.local import LocalRunner
+from tunegym.tuning.runners.processes import alive, marked, start_time
+
+DRIVER = """
+import sys
+from tunegym.tuning.model.job import CallJob, CommandJob
+from tunegym.tuning.runners.local import LocalRunner
+
+token, folder, kind = sys.argv[1:]
+
+def started(pid, start):
+    with open(folder + "/pids", "a") as file:
+        file.write(f"{pid} {start}\\n")
+
+runner = LocalRunner(token)
+if kind == "command":
+    text = "(setsid sh -c 'sleep 1000; true' &); sleep 1000 & touch began; sleep 1000; true"
+    job = CommandJob("1", folder + "/trial", text)
+else:
+    job = CallJob("1", folder + "/trial", "hogs:hog", {"path": folder + "/trial/began", "kind": kind}, (folder,))
+runner.run(job, started)
+"""
+
+HOG = """
+import re
+def hog(path, kind):
+    open(path, "w").close()
+    if kind == "c":
+        re.match("(a*)*b", "a" * 100)  # in C, and never lets go of the interpreter
+    while True:
+        pass
+"""
+
+
+@pytest.fixture
+def kill_driver(tmp_path: Path, token: str, wait: Callable) -> Callable[[str], list[tuple[int, str]]]:
+    """Kill a driver while its job runs; returns the processes it wrote down."""
+
+    def kill(kind: str) -> list[tuple[int, str]]:
+        (tmp_path / "hogs.py").write_text(HOG)
+        driver = subprocess.Popen([sys.executable, "-c", DRIVER, token, str(tmp_path), kind])
+        try:
+            wait((tmp_path / "trial" / "began").exists)
+            assert driver.poll() is None
+        finally:
+            driver.kill()
+            driver.wait()
+        lines = (tmp_path / "pids").read_text().splitlines()
+        return [(int(line.split()[0]), line.split()[1]) for line in lines]
+
+    return kill
+
+
+@pytest.mark.parametrize("kind", ["python", "c"])
+def test_a_worker_ends_with_its_driver(kill_driver: Callable, token: str, wait: Callable, kind: str) -> None:
+    ((pid, start),) = kill_driver(kind)
+    wait(lambda: not alive(pid, start))
+    wait(lambda: not marked(token))
+
+
+def test_leftovers_of_a_command_are_ended(kill_driver: Callable, token: str, wait: Callable) -> None:
+    processes = kill_driver("command")
+    assert len(marked(token)) >= 4
+    runner = LocalRunner(token)
+    assert runner.end_leftovers(processes) >= 4
+    assert not marked(token)
+    assert runner.end_leftovers(processes) == 0
+    runner.close()
+
+
+def test_leftovers_are_found_by_marker_alone(kill_driver: Callable, token: str) -> None:
+    kill_driver("command")
+    runner = LocalRunner(token)
+    assert runner.end_leftovers([]) >= 4
+    runner.close()
+
+
+def test_strangers_are_left_alone(token: str) -> None:
+    stranger = subprocess.Popen(["sleep", "1000"], env={"TUNEGYM_MARK": f"{token}2/1"})
+    try:
+        start = start_time(stranger.pid)
+        assert start is not None
+        runner = LocalRunner(token)
+        assert runner.end_leftovers([(stranger.pid, str(int(start) + 1)), (os.getpid(), "1"), (1, "0")]) == 0
+        assert alive(stranger.pid, start)
+        runner.close()
+    finally:
+        stranger.send_signal(signal.SIGKILL)
+        stranger.wait()
+
+
+def test_own_workers_are_not_leftovers(token: str, tmp_path: Path) -> None:
+    from tunegym.tuning.model.job import CallJob
+
+    (tmp_path / "small.py").write_text("import os\ndef pid(): return os.getpid()")
+    runner = LocalRunner(token)
+    job = CallJob("1", str(tmp_path / "t"), "small:pid", {}, (str(tmp_path),))
+    first = runner.run(job, lambda *_: None).value
+    assert runner.end_leftovers([]) == 0
+    assert runner.run(job, lambda *_: None).value == first
+    runner.close()
