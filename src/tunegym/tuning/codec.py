@@ -1,7 +1,7 @@
 """Native actions to and from gymnasium's spaces.
 
-A list is a ``Discrete`` over its candidates' positions, a range is a ``Box`` of one float64 in native units:
-64 bits, so that every integer a user would tune survives the way there and back.
+A list is a ``Discrete`` over its candidates' positions, a range is a ``Box`` of one float64 in native units
+(int64 where it holds integers that no float64 can), so that every value survives the way there and back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from tunegym.core.errors import ActionError
 from tunegym.tuning.model.space import Choice, Range, Space
 from tunegym.tuning.model.values import Action, Scalar
 
+EXACT = 2**53
+"""Up to here a float64 holds every integer."""
+
 
 class ActionCodec:
     """Encodes and decodes the actions of one space. ``decode(encode(a)) == a`` once floats have snapped."""
@@ -25,9 +28,7 @@ class ActionCodec:
         self._space = space
         self.action_space = spaces.Dict(
             {
-                name: spaces.Discrete(knob.size)
-                if isinstance(knob, Choice)
-                else spaces.Box(float(knob.low), float(knob.high), shape=(1,), dtype=np.float64)
+                name: spaces.Discrete(knob.size) if isinstance(knob, Choice) else _box(knob)
                 for name, knob in space.knobs.items()
             }
         )
@@ -55,7 +56,7 @@ class ActionCodec:
         for name, knob in self._space.knobs.items():
             value = accepted[name]
             if isinstance(knob, Range):
-                encoded[name] = np.array([value], dtype=np.float64)
+                encoded[name] = np.array([value], dtype=_dtype(knob))
             else:
                 encoded[name] = np.int64(knob.index(value) or 0)
         return encoded
@@ -70,6 +71,17 @@ class ActionCodec:
                 f" (missing: {', '.join(missing) or 'none'}; extra: {', '.join(extra) or 'none'})",
                 hint=f"give exactly these: {', '.join(knobs) or 'none'}",
             )
+
+
+def _dtype(knob: Range) -> type[np.float64] | type[np.int64]:
+    exact = knob.dtype == "float" or max(abs(knob.low), abs(knob.high)) <= EXACT
+    return np.float64 if exact else np.int64
+
+
+def _box(knob: Range) -> spaces.Box:
+    dtype = _dtype(knob)
+    low, high = (knob.low, knob.high) if dtype is np.int64 else (float(knob.low), float(knob.high))
+    return spaces.Box(low, high, shape=(1,), dtype=dtype)
 
 
 def _number(name: str, value: Any) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, ClassVar
 
-from tunegym.core.errors import Problem
+from tunegym.core.errors import BudgetError, Problem
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
@@ -69,7 +69,11 @@ class BaseAgent:
                 if action is None:
                     ended = True
                     break
-                env.begin(action, free.popleft())
+                try:
+                    env.begin(action, lane)
+                except BudgetError:  # it ran out, or the run was stopped, while the agent was thinking
+                    break
+                free.popleft()
             finished = env.next_finished()
             if finished is None:
                 return 0

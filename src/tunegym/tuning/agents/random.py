@@ -22,6 +22,4 @@ class RandomSearch(BaseAgent):
         if number == 1 and self.config.start_action == "first":
             return {name: knob.from_unit(0.0) for name, knob in knobs.items()}
         seed = self.seed
-        return {
-            name: knob.from_unit(unit(seed, "random_search", name, number)) for name, knob in knobs.items()
-        }
+        return {name: knob.from_unit(unit(seed, "random_search", name, number)) for name, knob in knobs.items()}

@@ -24,6 +24,7 @@ class Measuring:
         self._runner = runner
         self._store = store
         self._trials = trials
+        self._metrics = experiment.agent_metrics
         self._repeats = experiment.repeats
         self._parameters = experiment.parameters
 
@@ -62,7 +63,10 @@ class Measuring:
             metrics = self._workload.read(job, result)
         except MetricError as error:
             return Failed(str(error))
-        # Whoever wrote the workload: a measurement is finite numbers, or it is none.
+        # Whoever wrote the workload: a measurement is every agent metric and finite numbers, or it is none.
+        for name in self._metrics:
+            if name not in metrics:
+                return Failed(f"metric {name}: the workload did not give it")
         for name, value in metrics.items():
             if not math.isfinite(value):
                 return Failed(f"metric {name}: is {'NaN' if math.isnan(value) else 'infinite'}")

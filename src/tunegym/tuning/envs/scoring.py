@@ -7,7 +7,7 @@ import math
 import sys
 
 from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Outcome
-from tunegym.tuning.model.scenario import Penalties
+from tunegym.tuning.model.scenario import Penalties, Penalty
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.rewards import RewardError
@@ -36,13 +36,24 @@ class Scoring:
         """The outcome and its reward. A measurement that can't be scored is a failure with its reason."""
         if isinstance(outcome, Measured):
             try:
-                reward = self._reward(outcome.mean())
+                reward = self._scored(outcome)
             except RewardError as error:
                 outcome = Failed(str(error))
             else:
                 self._learn(reward)
                 return outcome, reward
         return outcome, self.penalty(outcome)
+
+    def _scored(self, outcome: Measured) -> float:
+        try:
+            reward = float(self._reward(outcome.mean()))
+        except RewardError:
+            raise
+        except Exception as error:  # anybody's reward may raise whatever it likes
+            raise RewardError(f"the reward raised {type(error).__name__}: {error}") from error
+        if not math.isfinite(reward):
+            raise RewardError(f"the reward is {reward}")
+        return reward
 
     def remember(self, trial: Trial) -> None:
         """Take in a trial of an earlier session."""
@@ -57,15 +68,17 @@ class Scoring:
             if self._worst == math.inf:
                 return UNKNOWN_SCALE
             return max(self._worst - MARGIN * self._largest, -sys.float_info.max)
-        self._warn_if_attractive(name, penalty)
         return float(penalty)
 
     def _learn(self, reward: float) -> None:
-        self._worst = min(self._worst, reward)
         self._largest = max(self._largest, abs(reward))
+        if reward < self._worst:
+            self._worst = reward
+            self._warn_if_attractive("constraint_failure", self._penalties.constraint_failure)
+            self._warn_if_attractive("metric_failure", self._penalties.metric_failure)
 
-    def _warn_if_attractive(self, name: str, penalty: float) -> None:
-        if penalty > self._worst and name not in self._warned:
+    def _warn_if_attractive(self, name: str, penalty: Penalty) -> None:
+        if penalty != "auto" and penalty > self._worst and name not in self._warned:
             self._warned.add(name)
             logger.warning(
                 "rewards.%s = %g is above a measured reward (%g): a failure looks better than a measurement; "

@@ -38,11 +38,6 @@ class Tally:
         else:
             self.idle += 1
 
-    @property
-    def unmeasured(self) -> int:
-        """Closed trials without a measurement."""
-        return self.done - self.statuses["measured"]
-
 
 class BudgetClock:
     """Says why no further trial may start."""

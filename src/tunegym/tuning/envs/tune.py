@@ -50,9 +50,7 @@ class TuneEnv(gymnasium.Env[Any, Any]):
         # The next trial has the next context, so two equal steps don't give equal observations.
         self.spec = EnvSpec(id="tunegym/Tune-v0", entry_point="tunegym:make", nondeterministic=True)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode: shows the context of the trial that comes next."""
         super().reset(seed=seed, options=options)
         upcoming = self._engine.observe()

@@ -20,16 +20,15 @@ class Measured:
         """Every metric's mean over the samples that have it."""
         if len(self.samples) == 1:
             return dict(self.samples[0])
-        return {name: math.fsum(values) / len(values) for name, values in self._columns().items()}
+        return {name: _mean(values) for name, values in self._columns().items()}
 
     def spread(self) -> dict[str, float]:
         """Every metric's sample standard deviation; 0 for a single sample."""
         spread: dict[str, float] = {}
         for name, values in self._columns().items():
-            count = len(values)
-            mean = math.fsum(values) / count
-            variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1) if count > 1 else 0.0
-            spread[name] = math.sqrt(variance)
+            mean = _mean(values)
+            distance = math.hypot(*(value - mean for value in values))  # squares without overflow
+            spread[name] = distance / math.sqrt(max(len(values) - 1, 1))
         return spread
 
     def _columns(self) -> dict[str, list[float]]:
@@ -38,6 +37,14 @@ class Measured:
             for name, value in sample.items():
                 columns.setdefault(name, []).append(value)
         return columns
+
+
+def _mean(values: list[float]) -> float:
+    count = len(values)
+    try:
+        return math.fsum(values) / count
+    except OverflowError:  # the sum is no float, the mean still is
+        return math.fsum(value / count for value in values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -88,13 +89,23 @@ class Range:
     def snap(self, value: float) -> Scalar:
         """The nearest value of the range: clamped, then rounded to the step or the integer. Idempotent."""
         value = min(max(value, self.low), self.high)
-        if self.step is not None:
-            value = self.low + round((value - self.low) / self.step) * self.step
-            value = min(max(value, self.low), self.high)
+        step = self.step
+        if step is None:
+            return round(value) if self.dtype == "int" else float(value)
+        if isinstance(value, int) and isinstance(step, int) and isinstance(self.low, int):
+            index = (2 * (value - self.low) + step) // (2 * step)  # no float: it can't hold every integer
+        else:
+            index = round((value - self.low) / step)
         if self.dtype == "int":
-            return round(value)
-        # Twelve digits hide the dust of low + k * step, so that 0.1 + 2 * 0.1 is written 0.3.
-        return float(f"{value:.12g}") if self.step is not None else float(value)
+            return round(self.low + index * step)
+        # In decimal, so that there is no dust: 0.1 + 2 * 0.1 is 0.3.
+        low, width = self._decimal
+        return min(max(float(low + index * width), self.low), self.high)
+
+    @cached_property
+    def _decimal(self) -> tuple[Decimal, Decimal]:
+        """Low and step as they are written."""
+        return Decimal(repr(self.low)), Decimal(repr(self.step))
 
     def from_unit(self, unit: float) -> Scalar:
         """The value under ``unit`` in [0, 1); every value of an integer or stepped range is equally wide."""
@@ -106,7 +117,7 @@ class Range:
             low, high = math.log(self.low - edge), math.log(self.high + edge)
             return self.snap(math.exp(low + unit * (high - low)))
         if self.dtype == "int":
-            return self.snap(math.floor(self.low + unit * (self.high - self.low + 1)))
+            return self.snap(self.low + math.floor(unit * (self.high - self.low + 1)))
         return self.snap(self.low + unit * (self.high - self.low))
 
     def to_unit(self, value: float) -> float:

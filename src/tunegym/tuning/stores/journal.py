@@ -16,7 +16,7 @@ from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.outcome import Cancelled
 from tunegym.tuning.model.trial import OpenTrial, Trial
-from tunegym.tuning.model.values import Action, Context
+from tunegym.tuning.model.values import Action, Context, exact_key
 from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.lock import WriterLock
 from tunegym.tuning.stores.numbers import Numbers
@@ -51,27 +51,25 @@ class JournalStore:
         except OSError as error:
             raise _unwritable(folder, error) from error
         try:
-            past = reader.scan(self._path) if self._path.exists() else reader.Journal()
-            self.head = _agreed(past.head, head, self._path)
-            self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            self._repair(past)
-            self.past = past
-            self._numbers = Numbers(past.used)
-            self._open = dict(past.open)
-            if past.head is None:
-                self._append(records.head_record(self.head, self._clock.wall()))
-            self._append(
-                records.session_record(session, self._clock.wall(), socket.gethostname(), os.getpid())
-            )
-            self._views = CsvViews(folder, list(head.knobs), list(head.env_params), head.metrics)
-            for _, trial in reader.trials(self._path):
-                self._views.add(trial)
+            with contextlib.ExitStack() as undo:
+                undo.callback(self._lock.release)
+                past = reader.scan(self._path) if self._path.exists() else reader.Journal()
+                self.head = _agreed(past.head, head, self._path)
+                self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
+                undo.callback(os.close, self._file)
+                self._repair(past)
+                self.past = past
+                self._numbers = Numbers(past.used)
+                self._open = dict(past.open)
+                if past.head is None:
+                    self._append(records.head_record(self.head, self._clock.wall()))
+                self._append(records.session_record(session, self._clock.wall(), socket.gethostname(), os.getpid()))
+                self._views = CsvViews(folder, list(head.knobs), list(head.env_params), head.metrics)
+                for _, trial in reader.trials(self._path):
+                    self._views.add(trial)
+                undo.pop_all()
         except OSError as error:
-            self._lock.release()
             raise _unwritable(folder, error) from error
-        except BaseException:
-            self._lock.release()
-            raise
         self._closing = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="tunegym-journal", daemon=True)
         self._keeper.start()
@@ -116,8 +114,7 @@ class JournalStore:
         """See ``TrialStore.cancel_held``."""
         reason = Cancelled("the experiment ended before this number was used")
         cancelled = [
-            Trial(number, contexts(number), {}, reason, reward(), 0.0)
-            for number in self._numbers.take_unused()
+            Trial(number, contexts(number), {}, reason, reward(), 0.0) for number in self._numbers.take_unused()
         ]
         for trial in cancelled:
             self._write_close(trial, opened=False)
@@ -140,17 +137,26 @@ class JournalStore:
         self._append({"record": "end", "at": self._clock.wall(), "code": code, "reason": reason})
 
     def close(self) -> None:
-        """See ``TrialStore.close``."""
+        """See ``TrialStore.close``. Raises what kept records from the disk, if anything did."""
         if self._closing.is_set():
             return
         self._closing.set()
         self._keeper.join()
+        with self._append_lock:  # a late job_started must not write to a descriptor that is somebody else's by then
+            broken, self._broken = self._broken, StoreError(f"{self._path} is closed")
         try:
-            self._views.close()
-            os.fsync(self._file)
+            try:
+                self._views.close()
+            finally:
+                os.fsync(self._file)
+        except (OSError, StoreError) as error:
+            if broken is None:
+                broken = _unwritable(self._path, error) if isinstance(error, OSError) else error
         finally:
             os.close(self._file)
             self._lock.release()
+        if broken is not None:
+            raise broken
 
     # the file -----------------------------------------------------------------------------------------
 
@@ -216,9 +222,9 @@ def _agreed(past: Record | None, head: Head, path: Path) -> Head:
     """The head to go on with: the past one's if there is one, which must describe the same experiment."""
     if past is None:
         return head
-    now = orjson.loads(orjson.dumps(asdict(head)))
+    now = orjson.loads(orjson.dumps(asdict(head)))  # tuples and lists are the same in a journal
     for key in ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats"):
-        if past.get(key) != now[key]:
+        if exact_key({key: past.get(key)}) != exact_key({key: now[key]}):
             raise StoreError(
                 f"{path} was written with another `{key}`: {past.get(key)!r}, now {now[key]!r}",
                 hint="start a new run: trials of different experiments can't share a journal",

@@ -54,10 +54,10 @@ class MemoryStore:
 
     def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
         """See ``TrialStore.cancel_held``."""
+        self._check_writable()
         reason = Cancelled("the experiment ended before this number was used")
         cancelled = [
-            Trial(number, contexts(number), {}, reason, reward(), 0.0)
-            for number in self._numbers.take_unused()
+            Trial(number, contexts(number), {}, reason, reward(), 0.0) for number in self._numbers.take_unused()
         ]
         self._closed.extend(cancelled)
         return cancelled

@@ -96,7 +96,7 @@ def scan(path: Path) -> Journal:
     for record in records(path, journal):
         kind = record["record"]
         if kind == "session":
-            journal.elapsed_s += last - started
+            journal.elapsed_s += last - started if journal.sessions else 0.0  # the head belongs to no session
             started = last = record["at"]
             journal.sessions.append(record)
         elif kind == "head":

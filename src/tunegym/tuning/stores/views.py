@@ -23,9 +23,7 @@ class CsvViews:
     from another thread.
     """
 
-    def __init__(
-        self, folder: Path, knobs: Sequence[str], env_params: Sequence[str], metrics: Sequence[str]
-    ) -> None:
+    def __init__(self, folder: Path, knobs: Sequence[str], env_params: Sequence[str], metrics: Sequence[str]) -> None:
         self._knobs = tuple(knobs)
         self._env_params = tuple(env_params)
         self._metrics = tuple(metrics)

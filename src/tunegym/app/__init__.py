@@ -1,0 +1,1 @@
+"""The one place that names concrete classes: build, run, resume."""

@@ -1,0 +1,148 @@
+"""From a checked scenario to the objects that run it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunegym.app.catalog import Catalog
+from tunegym.core.references import callable_by_name, is_reference, resolve
+from tunegym.core.stopping import Stop
+from tunegym.tuning.agents.once import RunOnce
+from tunegym.tuning.envs.engine import Parts, TrialEngine
+from tunegym.tuning.model import expression
+from tunegym.tuning.model.constraint import ExpressionConstraint, FunctionConstraint
+from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
+from tunegym.tuning.model.values import Metrics
+from tunegym.tuning.ports import Agent, Constraint, Env, Listener, Reward, Runner, Workload
+from tunegym.tuning.rewards import ByName
+from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.records import Head, Session
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One experiment, set up and ready to be driven."""
+
+    store: JournalStore
+    runner: Runner
+    engine: TrialEngine
+    stop: Stop
+
+    def close(self) -> None:
+        """Let go of processes and of the journal, in this order."""
+        self.stop.unsubscribe(self.runner.stop, self.runner.kill)
+        try:
+            self.runner.close()
+        finally:
+            self.store.close()
+
+
+def build_bench(
+    scenario: Scenario,
+    experiment: Experiment,
+    folder: Path,
+    *,
+    listeners: Sequence[Listener] = (),
+    stop: Stop | None = None,
+) -> Bench:
+    """Open the journal in ``folder`` and put everything that measures around it."""
+    stop = stop or Stop()
+    workload = build_workload(scenario, experiment)
+    reward = build_reward(scenario, experiment)
+    constraints = build_constraints(scenario, experiment)
+    store = JournalStore(folder, head_of(scenario, experiment), session_of(scenario, experiment, workload))
+    try:
+        factory = Catalog().at(scenario.scenario_dir).get("runners", scenario.runner)
+        runner: Runner = factory(token=store.head.run, slots=scenario.slots)
+        stop.subscribe(runner.stop, runner.kill)
+        engine = TrialEngine(
+            Parts(experiment, workload, runner, store, reward, constraints, folder),
+            slots=scenario.slots,
+            listeners=listeners,
+            stopping=lambda: stop.requested,
+            spent_s=store.past.elapsed_s,
+        )
+    except BaseException:
+        store.close()
+        raise
+    return Bench(store, runner, engine, stop)
+
+
+def build_agent(scenario: Scenario, experiment: Experiment, env: Env) -> Agent:
+    """The agent that drives ``experiment``; a plain job drives itself, once."""
+    if experiment.agent is None:
+        return RunOnce(env)
+    factory = Catalog().at(scenario.scenario_dir).get("agents", experiment.agent)
+    return factory(env, experiment.agent_config, scenario.seed)
+
+
+def build_workload(scenario: Scenario, experiment: Experiment) -> Workload:
+    """The workload by its name."""
+    factory = Catalog().at(scenario.scenario_dir).get("workloads", experiment.workload)
+    return factory(experiment, scenario.scenario_dir)
+
+
+def build_reward(scenario: Scenario, experiment: Experiment) -> Reward:
+    """The reward by its name, or a user's own function of the metrics."""
+    if not experiment.agent_metrics:
+        return _no_reward
+    if is_reference(experiment.reward):
+        function = resolve(experiment.reward, (str(scenario.scenario_dir),))
+        return ByName(experiment.reward, callable_by_name(function, metric_names(experiment)))
+    return Catalog().at(scenario.scenario_dir).get("rewards", experiment.reward)(experiment.agent_metrics)
+
+
+def _no_reward(metrics: Metrics) -> float:
+    """A plain job without metrics has nothing to score."""
+    del metrics
+    return 0.0
+
+
+def metric_names(experiment: Experiment) -> list[str]:
+    """Every metric that a measurement of this experiment is known to give."""
+    named = [*experiment.agent_metrics, *(spec.name for spec in experiment.metrics), *BUILTIN_METRICS]
+    return list(dict.fromkeys(named))
+
+
+def build_constraints(scenario: Scenario, experiment: Experiment) -> list[Constraint]:
+    """The constraints, each an expression or a user's own function."""
+    names = experiment.parameter_names()
+    constraints: list[Constraint] = []
+    for text in experiment.constraints:
+        if is_reference(text):
+            function = resolve(text, (str(scenario.scenario_dir),))
+            constraints.append(FunctionConstraint(text, callable_by_name(function, names)))
+        else:
+            constraints.append(ExpressionConstraint(text, expression.parse(text, names)))
+    return constraints
+
+
+def head_of(scenario: Scenario, experiment: Experiment) -> Head:
+    """What the journal belongs to."""
+    declared = [spec.name for spec in experiment.metrics]
+    return Head(
+        experiment=experiment.name,
+        run=uuid.uuid4().hex,
+        seed=scenario.seed,
+        agent=experiment.agent,
+        knobs=experiment.space.spec(),
+        env_params={
+            name: {**param.domain.spec(), "weights": param.weights}
+            for name, param in experiment.env_params.params.items()
+        },
+        metrics=list(dict.fromkeys([*experiment.agent_metrics, *declared])),
+        repeats=experiment.repeats,
+    )
+
+
+def session_of(scenario: Scenario, experiment: Experiment, workload: Workload) -> Session:
+    """What this driver is about to do."""
+    return Session(
+        fingerprint=workload.fingerprint(),
+        parts=workload.fingerprint_parts(),
+        slots=scenario.slots,
+        agent_steps=experiment.budget.agent_steps,
+    )

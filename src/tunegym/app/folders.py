@@ -1,0 +1,51 @@
+"""Where a run's results go."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tunegym.core import toml
+from tunegym.core.errors import StoreError
+from tunegym.tuning.model.scenario import Scenario
+from tunegym.tuning.reports.results import SCENARIO
+
+RESULTS = "results"
+
+
+def new_run_folder(scenario: Scenario, output: str | Path | None) -> Path:
+    """A fresh ``<output>/<scenario>/<time>/`` with the resolved ``scenario.toml`` in it.
+
+    Two runs that start in the same second get different folders, whichever process they are in: making a
+    folder is the one thing that only one of them can do.
+    """
+    parent = Path(output or RESULTS) / scenario.name
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = _made(parent, stamp)
+        write_scenario(folder, scenario)
+    except OSError as error:
+        raise StoreError(
+            f"{parent} can't be written: {error.strerror}", hint="choose another place with --output"
+        ) from error
+    return folder.absolute()
+
+
+def write_scenario(folder: Path, scenario: Scenario) -> None:
+    """Write down what is run, whole or not at all."""
+    fresh = folder / f"{SCENARIO}.new"
+    fresh.write_text(toml.dumps(scenario.document), encoding="utf-8")
+    fresh.replace(folder / SCENARIO)
+
+
+def _made(parent: Path, stamp: str) -> Path:
+    count = 1
+    while True:
+        folder = parent / (stamp if count == 1 else f"{stamp}-{count}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            count += 1
+        else:
+            return folder

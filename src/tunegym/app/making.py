@@ -1,0 +1,43 @@
+"""An experiment as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tunegym.app.building import build_bench
+from tunegym.app.folders import new_run_folder
+from tunegym.app.running import as_scenario
+from tunegym.core.errors import TunegymError
+from tunegym.tuning.envs.tune import TuneEnv
+from tunegym.tuning.model.scenario import Experiment, Scenario
+
+
+def make(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    experiment: str | None = None,
+    output: str | Path | None = None,
+) -> TuneEnv:
+    """A ``gymnasium.Env`` over the same engine and journal as ``tunegym run``, in a new results folder.
+
+    Args:
+        scenario: a file, the same as plain data, or a checked one.
+        experiment: which one; may be left out when there is only one.
+        output: the folder for results instead of ``results``.
+    """
+    checked = as_scenario(scenario)
+    chosen = _chosen(checked, experiment)
+    folder = new_run_folder(checked, output)
+    bench = build_bench(checked, chosen, folder / chosen.name)
+    return TuneEnv(bench.engine, on_close=bench.close)
+
+
+def _chosen(scenario: Scenario, name: str | None) -> Experiment:
+    by_name = {experiment.name: experiment for experiment in scenario.experiments}
+    if name is None and len(by_name) == 1:
+        return scenario.experiments[0]
+    if name is None or name not in by_name:
+        found = "none was named" if name is None else f"there is no {name!r}"
+        raise TunegymError(f"{scenario.file}: which experiment? {found}", hint=f"give one of: {', '.join(by_name)}")
+    return by_name[name]

@@ -1,0 +1,111 @@
+"""What would run, without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunegym.app.building import build_agent, build_constraints, build_workload
+from tunegym.tuning.model.job import CommandJob, Job
+from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
+from tunegym.tuning.model.values import Action, Context
+from tunegym.tuning.ports import Constraint
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """One trial as it would be: what is chosen, what is drawn, what would run."""
+
+    number: int
+    action: Action
+    context: Context
+    runs: str
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class ExperimentPlan:
+    """What an experiment would do."""
+
+    experiment: Experiment
+    trials: int | None
+    combinations: int | None
+    first: tuple[PlannedTrial, ...]
+
+
+def planned_trials(experiment: Experiment) -> int | None:
+    """How many trials the experiment has at most; None if only time or improvement bounds it."""
+    if experiment.agent is None:
+        return 1
+    steps = experiment.budget.agent_steps
+    if experiment.agent != "grid_search":
+        return steps
+    size = experiment.space.size
+    return size if steps is None else steps if size is None else min(size, steps)
+
+
+def plan(scenario: Scenario, experiment: Experiment, count: int) -> ExperimentPlan:
+    """The experiment's size and its first ``count`` trials, as an agent without feedback would choose them."""
+    total = planned_trials(experiment)
+    workload = build_workload(scenario, experiment)
+    constraints = build_constraints(scenario, experiment)
+    agent = build_agent(scenario, experiment, _Unmeasured(experiment))
+    select = getattr(agent, "select_action", None)
+    first: list[PlannedTrial] = []
+    for number in range(1, min(count, total or count) + 1):
+        context = experiment.env_params.context(number)
+        action = select(Observation(number, context)) if select is not None else None
+        if action is None:
+            break
+        action = experiment.space.accept(action)
+        parameters = experiment.parameters(action, context)
+        job = workload.plan(number, 1, parameters, str(Path("trials") / f"{number:06d}"))
+        first.append(PlannedTrial(number, action, context, _runs(job), _refused(constraints, parameters)))
+    return ExperimentPlan(experiment, total, experiment.space.size, tuple(first))
+
+
+def _runs(job: Job) -> str:
+    if isinstance(job, CommandJob):
+        return job.command
+    arguments = ", ".join(f"{name}={value!r}" for name, value in job.arguments.items())
+    return f"{job.target}({arguments})"
+
+
+def _refused(constraints: list[Constraint], parameters: dict[str, Any]) -> str | None:
+    return next((reason for one in constraints if (reason := one.refuse(parameters))), None)
+
+
+class _Unmeasured:
+    """An ``Env`` that shows its space and runs nothing."""
+
+    slots = 1
+    in_flight = 0
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+
+    @property
+    def space(self) -> Space:
+        return self._experiment.space
+
+    def exhausted(self, lane: int = 0) -> str | None:
+        del lane
+        return "this is a dry run"
+
+    def observe(self, lane: int = 0) -> Observation:
+        return Observation(lane + 1, self.context(lane + 1))
+
+    def begin(self, action: Action, lane: int = 0) -> OpenTrial:
+        return OpenTrial(lane + 1, self.context(lane + 1), action)
+
+    def next_finished(self) -> tuple[int, Trial] | None:
+        return None
+
+    def history(self) -> tuple[Trial, ...]:
+        return ()
+
+    def context(self, number: int) -> Context:
+        return self._experiment.env_params.context(number)

@@ -1,0 +1,260 @@
+"""Run and resume: experiments one after another, reports whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tunegym.app.building import Bench, build_agent, build_bench, build_workload
+from tunegym.app.catalog import Catalog
+from tunegym.app.folders import new_run_folder, write_scenario
+from tunegym.config.loading import load, parse
+from tunegym.core.errors import StoreError, StoreLockedError
+from tunegym.core.stopping import Stop
+from tunegym.tuning.envs.engine import TrialEngine
+from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.ports import Agent
+from tunegym.tuning.reports.best import write_best
+from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, find_run
+from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.lock import living_writer
+
+logger = logging.getLogger(__name__)
+
+FAILURE = "dse_failure.txt"
+INTERRUPTED = 130
+
+
+class Watch(Protocol):
+    """Somebody who shows a run while it goes. A ``Listener`` of every experiment's trials as well."""
+
+    def run_started(self, scenario: Scenario, folder: Path) -> None:
+        """Results will be in ``folder``."""
+        ...
+
+    def experiment_started(self, experiment: Experiment, engine: TrialEngine) -> None:
+        """Its trials follow."""
+        ...
+
+    def trial_opened(self, trial: OpenTrial) -> None:
+        """A trial was decided."""
+        ...
+
+    def trial_closed(self, trial: Trial) -> None:
+        """A trial ended."""
+        ...
+
+    def experiment_ended(self, experiment: Experiment) -> None:
+        """No more trials of it follow in this session."""
+        ...
+
+
+class Silent:
+    """Watches without a word."""
+
+    def run_started(self, scenario: Scenario, folder: Path) -> None:
+        """Nothing to show."""
+
+    def experiment_started(self, experiment: Experiment, engine: TrialEngine) -> None:
+        """Nothing to show."""
+
+    def trial_opened(self, trial: OpenTrial) -> None:
+        """Nothing to show."""
+
+    def trial_closed(self, trial: Trial) -> None:
+        """Nothing to show."""
+
+    def experiment_ended(self, experiment: Experiment) -> None:
+        """Nothing to show."""
+
+
+def as_scenario(source: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = ()) -> Scenario:
+    """A scenario from a file, from plain data, or as it is."""
+    if isinstance(source, Scenario):
+        if not overrides:
+            return source
+        source = dict(source.document)
+    if isinstance(source, Mapping):
+        return parse(source, Catalog(), scenario_dir=Path.cwd(), overrides=overrides)
+    return load(Path(source), Catalog(), overrides)
+
+
+def run(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    *,
+    output: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    slots: int | None = None,
+    watch: Watch | None = None,
+    stop: Stop | None = None,
+) -> int:
+    """Run every experiment of a scenario into a new results folder.
+
+    Returns:
+        0; 1 if an experiment failed or none of its trials was measured; 130 if ``stop`` was requested.
+
+    Raises:
+        ConfigError: the scenario can't be run as it is written; nothing was started.
+    """
+    settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
+    checked = as_scenario(scenario, settings)
+    folder = new_run_folder(checked, output)
+    return drive(checked, folder, watch or Silent(), stop or Stop())
+
+
+def resume(
+    folder: str | Path,
+    *,
+    agent_steps: int | None = None,
+    slots: int | None = None,
+    force: bool = False,
+    watch: Watch | None = None,
+    stop: Stop | None = None,
+) -> int:
+    """Go on with a run where it was left, or extend a finished one to ``agent_steps`` trials.
+
+    Raises:
+        StoreError: somebody else writes it, or what is measured has changed and ``force`` is not set.
+    """
+    run_folder = find_run(Path(folder)).absolute()
+    scenario = load(run_folder / SCENARIO, Catalog(), [] if slots is None else [f"system.slots={slots}"])
+    if agent_steps is not None:
+        driven = [experiment.name for experiment in scenario.experiments if experiment.agent is not None]
+        overrides = [f"experiments.{name}.agent_steps={agent_steps}" for name in driven]
+        scenario = as_scenario(scenario, overrides)
+    for experiment in scenario.experiments:
+        writer = living_writer(run_folder / experiment.name)
+        if writer is not None:
+            raise StoreLockedError(
+                f"{run_folder / experiment.name} is being written by {writer}",
+                hint="wait for it, or end that process; `tunegym status` shows where it stands",
+            )
+        _check_unchanged(scenario, experiment, run_folder / experiment.name, force=force)
+        if agent_steps is not None:
+            _check_extends(experiment, run_folder / experiment.name, agent_steps)
+    write_scenario(run_folder, scenario)
+    return drive(scenario, run_folder, watch or Silent(), stop or Stop())
+
+
+def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
+    """Drive every experiment in ``folder``. An exception ends the run; reports are written all the same."""
+    failed = False
+    for warning in scenario.warnings:
+        logger.warning("%s", warning)
+    watch.run_started(scenario, folder)
+    (folder / FAILURE).unlink(missing_ok=True)
+    started: list[Experiment] = []
+    try:
+        for experiment in scenario.experiments:
+            if stop.requested:
+                break
+            started.append(experiment)
+            failed |= _drive_one(scenario, experiment, folder / experiment.name, watch, stop) != 0
+    except Exception as error:
+        _write_failure(folder, started[-1].name if started else "", error)
+        raise
+    finally:
+        for experiment in started:
+            _report(folder / experiment.name, experiment)
+    if stop.requested:
+        return INTERRUPTED
+    return 1 if failed else 0
+
+
+def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: Watch, stop: Stop) -> int:
+    """One experiment from its journal to its end; 0, or 1 for a recoverable failure."""
+    bench = build_bench(scenario, experiment, folder, listeners=[watch], stop=stop)
+    try:
+        watch.experiment_started(experiment, bench.engine)
+        bench.engine.take_over()
+        agent = build_agent(scenario, experiment, bench.engine)
+        code = _run_agent(agent, bench)
+        bench.engine.close(interrupted=stop.requested)
+        if not stop.requested:
+            if not bench.engine.tally.statuses["measured"]:
+                logger.error("experiment %s: none of its trials was measured", experiment.name)
+                code = code or 1
+            bench.store.end(code, bench.engine.exhausted() or "the agent ended")
+        return 1 if code else 0
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is the one to tell
+            bench.engine.close(interrupted=True)
+        raise
+    finally:
+        watch.experiment_ended(experiment)
+        bench.close()
+
+
+def _run_agent(agent: Agent, bench: Bench) -> int:
+    """The agent's own code; non-zero too when its ``close`` raises, which masks nothing."""
+    try:
+        code = agent.run()
+    finally:
+        try:
+            agent.close()
+        except Exception:
+            logger.exception("the agent's close() failed")
+            close_failed = True
+        else:
+            close_failed = False
+    if code:
+        logger.error("the agent of %s returned %d", bench.engine.experiment.name, code)
+    return code or int(close_failed)
+
+
+def _report(folder: Path, experiment: Experiment) -> None:
+    """Everything that is derived from the journal. A reporter that fails never masks what happened."""
+    try:
+        results = ExperimentResults(experiment.name, folder)
+        if results.path.exists():
+            write_best(folder, results.iter_trials(), experiment.space.fixed)
+    except Exception:
+        logger.exception("the report of %s could not be written", experiment.name)
+
+
+def _write_failure(folder: Path, experiment: str, error: BaseException) -> None:
+    """Say what happened, in a file beside the results."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S")
+    text = "".join(traceback.format_exception(error))
+    try:
+        (folder / FAILURE).write_text(
+            f"{when}: experiment {experiment} was ended by {type(error).__name__}: {error}\n\n{text}",
+            encoding="utf-8",
+        )
+    except OSError:
+        logger.exception("%s could not be written", folder / FAILURE)
+
+
+def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *, force: bool) -> None:
+    path = folder / reader.JOURNAL
+    past = reader.scan(path) if path.exists() else reader.Journal()
+    if not past.sessions:
+        return
+    workload = build_workload(scenario, experiment)
+    if past.fingerprint == workload.fingerprint():
+        return
+    before, now = past.sessions[-1]["parts"], workload.fingerprint_parts()
+    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    message = f"{folder.name}: what is measured has changed since the last session: {', '.join(changed)}"
+    if not force:
+        raise StoreError(
+            message,
+            hint="start a new run, or resume with --force (older measurements are then kept, but not reused)",
+        )
+    logger.warning("%s; older measurements are kept, but not served from the cache", message)
+
+
+def _check_extends(experiment: Experiment, folder: Path, agent_steps: int) -> None:
+    path = folder / reader.JOURNAL
+    used = max(reader.scan(path).used, default=0) if path.exists() else 0
+    if agent_steps < used:
+        raise StoreError(
+            f"{experiment.name} has used {used} trials already, --agent-steps {agent_steps} is less",
+            hint=f"give more than {used}",
+        )

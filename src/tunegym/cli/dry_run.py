@@ -1,0 +1,83 @@
+"""``tunegym dry-run``: what would run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tunegym.app.planning import ExperimentPlan, plan
+from tunegym.app.running import as_scenario
+from tunegym.cli.errors import guarded
+from tunegym.cli.tables import console, pairs
+from tunegym.tuning.model.scenario import Scenario
+
+
+def main(path: Path, overrides: list[str], slots: int | None, count: int, *, as_json: bool) -> int:
+    """Show every experiment's plan."""
+    return guarded(lambda: _dry_run(path, overrides, slots, count, as_json=as_json))
+
+
+def _dry_run(path: Path, overrides: list[str], slots: int | None, count: int, *, as_json: bool) -> int:
+    settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
+    scenario = as_scenario(path, settings)
+    plans = [plan(scenario, experiment, count) for experiment in scenario.experiments]
+    out = console()
+    if as_json:
+        document = {"scenario": scenario.name, "experiments": [_as_dict(one) for one in plans]}
+        out.out(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode(), highlight=False)
+        return 0
+    for warning in scenario.warnings:
+        console(stderr=True).print(f"warning: {warning}", markup=False, soft_wrap=True)
+    for one in plans:
+        for line in _lines(scenario, one):
+            out.print(line, markup=False, soft_wrap=True)
+    return 0
+
+
+def _as_dict(one: ExperimentPlan) -> dict[str, Any]:
+    return {
+        "name": one.experiment.name,
+        "agent": one.experiment.agent,
+        "trials": one.trials,
+        "combinations": one.combinations if (one.combinations or 0) < 2**63 else None,
+        "first": [
+            {
+                "step": trial.number,
+                "action": trial.action,
+                "context": trial.context,
+                "runs": trial.runs,
+                "infeasible": trial.refused,
+            }
+            for trial in one.first
+        ],
+    }
+
+
+def _lines(scenario: Scenario, one: ExperimentPlan) -> list[str]:
+    experiment = one.experiment
+    budget = experiment.budget
+    trials = f"{one.trials} trials" if one.trials is not None else "trials until the budget ends"
+    combinations = f"{one.combinations:,} combinations" if one.combinations is not None else "a continuous space"
+    if experiment.agent is None:
+        lines = [f"{experiment.name}: a plain job, run once on {scenario.runner}"]
+    else:
+        lines = [
+            f"{experiment.name}: {experiment.agent}, {trials} over {combinations}, "
+            f"{scenario.slots} at a time on {scenario.runner}, {experiment.repeats} sample(s) each"
+        ]
+    if budget.max_time_s is not None:
+        lines.append(f"  ends after {budget.max_time_s:g} s")
+    if budget.stop_after_no_improvement is not None:
+        lines.append(f"  ends after {budget.stop_after_no_improvement} trials without improvement")
+    lines += [f"  {name} = {knob.describe()}" for name, knob in experiment.space.knobs.items()]
+    for name, param in experiment.env_params.params.items():
+        weights = f" with weights {list(param.weights)}" if param.weights else ""
+        lines.append(f"  {name} = {param.domain.describe()}{weights}, drawn per trial")
+    for trial in one.first:
+        context = f"  [{pairs(trial.context)}]" if trial.context else ""
+        lines.append(f"  trial {trial.number}{context}: {trial.runs}")
+        if trial.refused is not None:
+            lines.append(f"    infeasible: {trial.refused}")
+    return lines

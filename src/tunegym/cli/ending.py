@@ -1,0 +1,63 @@
+"""What a run says when it is over."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+
+from tunegym.cli.tables import best_table, console
+from tunegym.core.errors import TunegymError
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.reports.best import best_of
+from tunegym.tuning.reports.results import ExperimentResults, load
+
+
+def show_results(folder: Path) -> None:
+    """The best settings of every experiment on stdout, and where everything is."""
+    out = console()
+    try:
+        results = load(folder)
+        for experiment in results.experiments.values():
+            if experiment.path.exists():
+                _show_experiment(experiment)
+    except TunegymError as error:  # the run's own error is the one that counts
+        console(stderr=True).print(f"[yellow]warning:[/] {error}")
+    out.print(f"results: {_short(folder)}", soft_wrap=True)
+
+
+def _show_experiment(experiment: ExperimentResults) -> None:
+    out = console()
+    trials = list(experiment.iter_trials())
+    best = best_of(trials)
+    head = experiment.journal.head or {}
+    if best.overall is not None:
+        out.print(best_table(experiment.name, best, head.get("metrics", [])))
+    else:
+        out.print(f"{experiment.name}: no trial was measured", soft_wrap=True)
+    reasons = Counter(f"{trial.status}: {_kind(trial)}" for trial in trials if not trial.measured)
+    for reason, count in reasons.most_common(3):
+        out.print(f"  {count} x {reason}", markup=False, soft_wrap=True)
+    if len(reasons) > 3:
+        out.print(f"  and {len(reasons) - 3} more reasons: see trajectory.csv and journal.jsonl", soft_wrap=True)
+
+
+def _kind(trial: Trial) -> str:
+    """The reason without what differs from trial to trial: a constraint's values."""
+    return trial.reason.rsplit(" (", 1)[0] if trial.status == "infeasible" else trial.reason
+
+
+def say_how_to_resume(folder: Path, *, interrupted: bool) -> None:
+    """The command that goes on from here."""
+    why = "interrupted" if interrupted else "not all went well"
+    console(stderr=True).print(
+        f"{why}; to go on: tunegym resume {shlex.quote(_short(folder))}", markup=False, soft_wrap=True
+    )
+
+
+def _short(folder: Path) -> str:
+    """Relative to where the user is, when it lies below."""
+    try:
+        return str(folder.relative_to(Path.cwd()))
+    except ValueError:
+        return str(folder)

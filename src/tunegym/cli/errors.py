@@ -1,0 +1,37 @@
+"""Errors as a user reads them: what is wrong and a hint, never a traceback for what we raised on purpose."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from tunegym.core.errors import ConfigError, TunegymError
+
+FAILURE = 1
+BAD_CONFIGURATION = 2
+
+
+def show(error: TunegymError) -> None:
+    """Write an error on stderr."""
+    if isinstance(error, ConfigError):
+        for problem in error.problems:
+            sys.stderr.write(f"error: {problem.render(error.file)}\n")
+        return
+    sys.stderr.write(f"error: {error.message}\n")
+    if error.hint is not None:
+        sys.stderr.write(f"hint: {error.hint}\n")
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """The command's exit code; for an error of ours, its message on stderr and 2 or 1."""
+    try:
+        return command()
+    except ConfigError as error:
+        show(error)
+        return BAD_CONFIGURATION
+    except TunegymError as error:
+        show(error)
+        return FAILURE
+    except BrokenPipeError:  # the reader of our stdout has seen enough
+        sys.stderr.close()
+        return FAILURE

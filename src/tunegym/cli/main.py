@@ -1,0 +1,143 @@
+"""The ``tunegym`` command. Each command lives in a module of its own and is imported when it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="tunegym",
+    help="Tune real systems with learning agents, and never lie about what was measured.",
+    no_args_is_help=True,
+    add_completion=False,
+    # Rich's help costs several times the rest of the start-up; plain help is instant.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+ScenarioArgument = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario's TOML file.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key, such as experiments.NAME.agent_steps=50. Repeatable.",
+    ),
+]
+SlotsOption = Annotated[int | None, typer.Option("--slots", min=1, help="Trials in parallel.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+ResultsArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A run's results folder.")]
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("scenario.toml"),
+    kind: Annotated[str, typer.Option("--workload", help="command or python.")] = "command",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+) -> None:
+    """Write a commented starter scenario that runs as it is."""
+    from tunegym.cli import init as command
+
+    _end(command.main(path, kind, force=force))
+
+
+@app.command()
+def verify(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scenario files, or folders of them.")],
+) -> None:
+    """Check scenario files; exit 2 if any is bad."""
+    from tunegym.cli import verify as command
+
+    _end(command.main(paths))
+
+
+@app.command("dry-run")
+def dry_run(
+    scenario: ScenarioArgument,
+    overrides: SetOption = None,
+    slots: SlotsOption = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many first trials to show.")] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what would run: how many trials, and the first of them."""
+    from tunegym.cli import dry_run as command
+
+    _end(command.main(scenario, overrides or [], slots, count, as_json=as_json))
+
+
+@app.command()
+def run(
+    scenario: ScenarioArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="DIR", help="Where results go instead of results/.")
+    ] = None,
+    overrides: SetOption = None,
+    slots: SlotsOption = None,
+) -> None:
+    """Run every experiment of a scenario."""
+    from tunegym.cli import run as command
+
+    _end(command.main(scenario, output, overrides or [], slots))
+
+
+@app.command()
+def resume(
+    folder: ResultsArgument,
+    agent_steps: Annotated[
+        int | None, typer.Option("--agent-steps", min=1, help="Extend the run to this many trials.")
+    ] = None,
+    slots: SlotsOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Go on although what is measured has changed.")] = False,
+) -> None:
+    """Go on with a run that was interrupted or killed, or extend a finished one."""
+    from tunegym.cli import resume as command
+
+    _end(command.main(folder, agent_steps, slots, force=force))
+
+
+@app.command()
+def status(folder: ResultsArgument, as_json: JsonOption = False) -> None:
+    """Show where a run stands."""
+    from tunegym.cli import status as command
+
+    _end(command.main(folder, as_json=as_json))
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="agents, workloads, runners, rewards or encodings.")],
+    as_json: JsonOption = False,
+) -> None:
+    """List what a scenario can choose from."""
+    from tunegym.cli import listing as command
+
+    _end(command.main(kind, as_json=as_json))
+
+
+def _version(value: bool) -> None:
+    if value:
+        from tunegym import __version__
+
+        typer.echo(f"tunegym {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Tune real systems with learning agents, and never lie about what was measured."""
+    del version
+
+
+def _end(code: int) -> None:
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """What the ``tunegym`` script calls."""
+    app()

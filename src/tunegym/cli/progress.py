@@ -1,0 +1,155 @@
+"""Live progress on stderr: one moving line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from tunegym.app.planning import planned_trials
+from tunegym.cli.tables import number, pairs
+from tunegym.tuning.envs.engine import TrialEngine
+from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.trial import OpenTrial, Trial
+
+PLAIN_EVERY_S = 2.0
+PLAIN_SHARE = 0.05
+"""Lines come at least this many seconds, and this share of the time so far, apart."""
+
+
+class _Handler(logging.Handler):
+    """Log records as lines above the moving one."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        if record.exc_info:
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Progress:
+    """Watches a run. Usable as a context manager; ``folder`` is where results go once a run has started."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._terminal = self._console.is_terminal
+        self._handler = _Handler(self._console)
+        self._live: Live | None = None
+        self._experiment: Experiment | None = None
+        self._engine: TrialEngine | None = None
+        self._started = 0.0
+        self._already = 0
+        self._printed = 0.0
+        self._over = False
+        self.folder: Path | None = None
+
+    def __enter__(self) -> Progress:
+        logging.getLogger("tunegym").addHandler(self._handler)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop_live()
+        logging.getLogger("tunegym").removeHandler(self._handler)
+
+    # the Watch ----------------------------------------------------------------------------------------
+
+    def run_started(self, scenario: Scenario, folder: Path) -> None:
+        """Say what runs and where its results go."""
+        self.folder = folder
+        count = len(scenario.experiments)
+        self._console.print(
+            f"{scenario.name}: {count} experiment{'s' if count > 1 else ''}, results in {folder}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+    def experiment_started(self, experiment: Experiment, engine: TrialEngine) -> None:
+        """Begin a line for the experiment."""
+        self._experiment, self._engine = experiment, engine
+        self._started = time.monotonic()
+        self._already = engine.tally.done
+        self._printed = 0.0
+        self._over = False
+        if self._terminal:
+            self._live = Live(console=self._console, get_renderable=self._line, refresh_per_second=4, transient=True)
+            self._live.start()
+
+    def trial_opened(self, trial: OpenTrial) -> None:
+        """Nothing to show yet."""
+
+    def trial_closed(self, trial: Trial) -> None:
+        """On a terminal the line redraws itself; elsewhere a line now and then."""
+        now = time.monotonic()
+        pause = max(PLAIN_EVERY_S, PLAIN_SHARE * (now - self._started))
+        if self._live is None and now - self._printed >= pause:
+            self._print_line()
+
+    def experiment_ended(self, experiment: Experiment) -> None:
+        """Leave the last state on the screen."""
+        self._stop_live()
+        self._over = True
+        self._print_line()
+
+    # the line -----------------------------------------------------------------------------------------
+
+    def _stop_live(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _print_line(self) -> None:
+        self._printed = time.monotonic()
+        self._console.print(self._line(), soft_wrap=True)
+
+    def _line(self) -> Text:
+        if self._experiment is None or self._engine is None:
+            return Text("")
+        tally = self._engine.tally
+        total = planned_trials(self._experiment)
+        parts = [
+            f"{self._experiment.name}",
+            f"{tally.done}/{total}" if total is not None else f"{tally.done} done",
+            f"failed {tally.statuses['failed'] + tally.statuses['timed_out']}",
+            f"cached {tally.cached}",
+        ]
+        if tally.statuses["infeasible"]:
+            parts.append(f"infeasible {tally.statuses['infeasible']}")
+        if tally.best is not None:
+            parts.append(f"best {number(tally.best.reward)} ({pairs(tally.best.action)})")
+        left = None if self._over else self._left(total)
+        spent = _clock(self._engine.budget.elapsed_s)
+        parts.append(
+            f"took {spent}" if self._over else f"left {_clock(left)}" if left is not None else f"after {spent}"
+        )
+        return Text("  ".join(parts))
+
+    def _left(self, total: int | None) -> float | None:
+        """Seconds to the end, from this session's own pace and from ``max_time``."""
+        engine = self._engine
+        assert engine is not None
+        bounds: list[float] = []
+        done = engine.tally.done - self._already
+        if total is not None and done > 0:
+            pace = (time.monotonic() - self._started) / done
+            bounds.append(max(total - engine.tally.done, 0) * pace)
+        max_time = engine.budget.budget.max_time_s
+        if max_time is not None:
+            bounds.append(max(max_time - engine.budget.elapsed_s, 0.0))
+        return min(bounds, default=None)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}"

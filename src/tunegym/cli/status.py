@@ -1,0 +1,80 @@
+"""``tunegym status``: where a run stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.table import Table
+
+from tunegym.app.standing import Standing, standing
+from tunegym.cli.errors import guarded
+from tunegym.cli.tables import console, number, pairs
+
+
+def main(folder: Path, *, as_json: bool) -> int:
+    """Show every experiment's state."""
+    return guarded(lambda: _status(folder, as_json=as_json))
+
+
+def _status(folder: Path, *, as_json: bool) -> int:
+    run, experiments, failure = standing(folder)
+    out = console()
+    if as_json:
+        document = {
+            "folder": str(run),
+            "failure": failure,
+            "experiments": [_as_dict(one) for one in experiments],
+        }
+        out.out(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode(), highlight=False)
+        return 0
+    table = Table(title=str(run), title_justify="left")
+    for column in ("experiment", "state", "done", "open", "measured", "failed", "cached", "best"):
+        table.add_column(column)
+    for one in experiments:
+        table.add_row(*_cells(one))
+    out.print(table)
+    if failure is not None:
+        out.print(f"failure: {failure}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _cells(one: Standing) -> list[str]:
+    done = f"{one.done}/{one.total}" if one.total is not None else str(one.done)
+    best = f"{number(one.best.reward)} ({pairs(one.best.action)})" if one.best is not None else ""
+    measured = one.statuses["measured"]
+    return [
+        one.name,
+        one.state,
+        done,
+        str(one.open),
+        str(measured),
+        str(one.done - measured),
+        str(one.cached),
+        best,
+    ]
+
+
+def _as_dict(one: Standing) -> dict[str, Any]:
+    best = None
+    if one.best is not None:
+        trial = one.best
+        best = {
+            "step": trial.number,
+            "reward": trial.reward,
+            "action": trial.action,
+            "context": trial.context,
+        }
+    return {
+        "name": one.name,
+        "state": one.state,
+        "total": one.total,
+        "done": one.done,
+        "open": one.open,
+        "statuses": dict(one.statuses),
+        "cached": one.cached,
+        "best": best,
+        "elapsed_s": one.elapsed_s,
+        "ended": one.ended,
+    }

@@ -1,0 +1,63 @@
+"""Tables of settings and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tunegym.tuning.model.values import spelled
+from tunegym.tuning.reports.best import Best, Setting
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that a pipe, a log file and a narrow terminal can live with."""
+    probe = Console(stderr=stderr, highlight=False)
+    return probe if probe.is_terminal else Console(stderr=stderr, highlight=False, width=max(probe.width, 120))
+
+
+def number(value: float) -> str:
+    """A number in as many digits as one reads."""
+    return f"{value:,.0f}" if abs(value) >= 1e5 and value == int(value) and abs(value) < 1e12 else f"{value:.4g}"
+
+
+def pairs(values: Mapping[str, Any]) -> str:
+    """``threads=4 mode=fast``."""
+    return " ".join(f"{name}={value if isinstance(value, str) else spelled(value)}" for name, value in values.items())
+
+
+def best_table(name: str, best: Best, metrics: list[str]) -> Table:
+    """The winning settings of an experiment, in each context where there are several."""
+    table = Table(title=f"{name}: best settings", title_justify="left")
+    contexts = best.per_context
+    if contexts:
+        table.add_column("context")
+    knobs = list(best.overall.action) if best.overall is not None else []
+    for knob in knobs:
+        table.add_column(knob)
+    table.add_column("reward", justify="right")
+    for metric in metrics:
+        table.add_column(metric, justify="right")
+    table.add_column("samples", justify="right")
+    table.add_column("trial", justify="right")
+    if best.overall is not None:
+        table.add_row(*(["over all"] if contexts else []), *_cells(best.overall, knobs, metrics))
+    for setting in contexts:
+        table.add_row(pairs(setting.context or {}), *_cells(setting, knobs, metrics))
+    return table
+
+
+def _cells(setting: Setting, knobs: list[str], metrics: list[str]) -> list[str]:
+    mean, spread = setting.metrics(), setting.spread()
+    cells = [spelled(setting.action[knob]) for knob in knobs]
+    cells.append(number(setting.reward))
+    for metric in metrics:
+        if metric not in mean:
+            cells.append("")
+        elif spread.get(metric, 0.0) > 1e-9 * abs(mean[metric]):  # less is the dust of adding floats
+            cells.append(f"{number(mean[metric])} ±{spread[metric]:.2g}")
+        else:
+            cells.append(number(mean[metric]))
+    return [*cells, str(len(setting.samples)), str(setting.first)]

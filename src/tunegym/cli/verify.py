@@ -1,0 +1,36 @@
+"""``tunegym verify``: is a scenario right?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from tunegym.app.catalog import Catalog
+from tunegym.cli.errors import BAD_CONFIGURATION, guarded, show
+from tunegym.config.discovery import scenario_files
+from tunegym.config.loading import load
+from tunegym.core.errors import ConfigError
+
+
+def main(paths: list[Path]) -> int:
+    """Check every file; all of them, even when one is bad."""
+    return guarded(lambda: _verify(paths))
+
+
+def _verify(paths: list[Path]) -> int:
+    bad = 0
+    files = scenario_files(paths)
+    for file in files:
+        try:
+            scenario = load(file, Catalog())
+        except ConfigError as error:
+            bad += 1
+            show(error)
+        else:
+            for warning in scenario.warnings:
+                typer.echo(f"warning: {file}: {warning}", err=True)
+            typer.echo(f"ok: {file} ({len(scenario.experiments)} experiments)")
+    if bad:
+        typer.echo(f"{bad} of {len(files)} files are bad", err=True)
+    return BAD_CONFIGURATION if bad else 0

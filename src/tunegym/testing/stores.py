@@ -1,0 +1,298 @@
+"""What every store must do. Subclass ``TrialStoreSuite``, say how to make yours, and let pytest collect it.
+
+A store that outlives its process subclasses ``DurableStoreSuite``, which asks for more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tunegym.core.errors import StoreError
+from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
+from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.values import Context, exact_key
+from tunegym.tuning.ports import TrialStore
+
+FINGERPRINT = "suite"
+
+OUTCOMES: tuple[Outcome, ...] = (
+    Measured(({"score": 1.5}, {"score": -2.5e-300})),
+    Infeasible('constraint "a < b" (a = 3, b = 2)'),
+    Failed("exited with 3: \u20ac \n two lines"),
+    TimedOut(),
+    Cancelled("the experiment ended while it ran"),
+)
+"""One of each."""
+
+
+def closed(trial: OpenTrial, outcome: Outcome | None = None, cached_from: int | None = None) -> Trial:
+    """An open trial with an outcome; its reward tells it from others."""
+    outcome = outcome or Measured(({"score": float(trial.number)},))
+    reward = -float(trial.number)
+    return Trial(trial.number, trial.context, trial.action, outcome, reward, 0.25, cached_from)
+
+
+def context_of(number: int) -> Context:
+    """The context that a suite's trial has."""
+    return {"load": number}
+
+
+class TrialStoreSuite:
+    """The contract of the ``TrialStore`` port, as tests."""
+
+    def make_store(self, folder: Path) -> TrialStore:
+        """An empty store with ``FINGERPRINT`` as its fingerprint; ``close`` is called on it."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """Where the store may keep what it writes."""
+        return tmp_path / "suite"
+
+    @pytest.fixture
+    def store(self, folder: Path) -> Iterator[TrialStore]:
+        """The store under test."""
+        with contextlib.closing(self.make_store(folder)) as store:
+            yield store
+
+    # numbers ------------------------------------------------------------------------------------------
+
+    def test_numbers_start_at_one(self, store: TrialStore) -> None:
+        """Nothing is used before the first is opened, though it may be held."""
+        assert store.highest == 0
+        assert store.hold(0) == 1
+        assert store.highest == 0
+
+    def test_asking_again_keeps_the_number(self, store: TrialStore) -> None:
+        """A lane has one number until it is used or released, whatever other lanes do."""
+        assert [store.hold(0), store.hold(1), store.hold(0), store.hold(1), store.hold(0)] == [1, 2, 1, 2, 1]
+
+    def test_lowest_free_number_is_held(self, store: TrialStore) -> None:
+        """A released number is handed out again before any higher one."""
+        assert [store.hold(lane) for lane in range(4)] == [1, 2, 3, 4]
+        store.release(2)
+        store.release(0)
+        assert [store.hold(7), store.hold(8), store.hold(9)] == [1, 3, 5]
+
+    def test_releasing_nothing_is_fine(self, store: TrialStore) -> None:
+        """A lane that holds no number has nothing to lose."""
+        store.release(3)
+        store.hold(0)
+        store.release(0)
+        store.release(0)
+        assert [store.hold(1), store.hold(2)] == [1, 2]
+
+    def test_opening_uses_the_held_number(self, store: TrialStore) -> None:
+        """Also when other lanes hold lower ones, and when none was held before."""
+        store.hold(0)
+        store.hold(1)
+        assert _open(store, 1).number == 2
+        assert _open(store, 5).number == 3
+        assert store.highest == 3
+        assert store.hold(0) == 1
+
+    def test_used_number_never_comes_back(self, store: TrialStore) -> None:
+        """Neither by release, nor by closing, nor for another lane."""
+        trial = _open(store, 0)
+        store.release(0)
+        assert store.hold(0) == 2
+        store.close_trial(closed(trial))
+        assert store.hold(1) == 3
+        store.release(0)
+        assert store.hold(2) == 2
+
+    # trials -------------------------------------------------------------------------------------------
+
+    def test_open_trials_by_number(self, store: TrialStore) -> None:
+        """What is open is known, lowest first, with what was decided; closed ones are gone."""
+        store.hold(0)
+        second = _open(store, 1)
+        first = _open(store, 0)
+        third = _open(store, 0)
+        assert store.open_trials() == [first, second, third]
+        assert dict(first.action) == {"x": 1, "name": "1"}
+        assert dict(first.context) == context_of(1)
+        store.close_trial(closed(second))
+        assert store.open_trials() == [first, third]
+
+    def test_closing_what_is_not_open_is_an_error(self, store: TrialStore) -> None:
+        """A number that was never opened, is only held, or is closed already; nothing is recorded."""
+        trial = _open(store, 0)
+        store.close_trial(closed(trial))
+        held = store.hold(0)
+        for number in (trial.number, held, 99):
+            with pytest.raises(StoreError, match=f"{number} is not open"):
+                store.close_trial(closed(OpenTrial(number, {}, {})))
+        assert [recorded.number for _, recorded in store.recorded()] == [trial.number]
+
+    def test_recorded_in_the_order_of_closing(self, store: TrialStore) -> None:
+        """With the fingerprint; what is open isn't there."""
+        trials = [_open(store, lane) for lane in range(4)]
+        for index in (2, 0, 3):
+            store.close_trial(closed(trials[index]))
+        assert [(fingerprint, trial.number) for fingerprint, trial in store.recorded()] == [
+            (FINGERPRINT, 3),
+            (FINGERPRINT, 1),
+            (FINGERPRINT, 4),
+        ]
+
+    def test_every_outcome_comes_back_as_it_was(self, store: TrialStore) -> None:
+        """By value and type: reward, samples, reason, duration, context, action."""
+        trials = _one_of_each(store)
+        recorded = [trial for _, trial in store.recorded()]
+        assert recorded == trials
+        for before, after in zip(trials, recorded, strict=True):
+            assert exact_key(before.action, before.context) == exact_key(after.action, after.context)
+
+    def test_cached_trial_has_the_measurement(self, store: TrialStore) -> None:
+        """It points at the trial that made it, and reads the same."""
+        first = closed(_open(store, 0), OUTCOMES[0])
+        store.close_trial(first)
+        served = closed(_open(store, 0), first.outcome, cached_from=first.number)
+        store.close_trial(served)
+        assert [trial for _, trial in store.recorded()] == [first, served]
+
+    def test_equal_looking_values_stay_apart(self, store: TrialStore) -> None:
+        """1, 1.0 and True are three values."""
+        for value in (1, 1.0, True):
+            store.close_trial(closed(store.open(0, {"load": value}, {"x": value})))
+        recorded = [trial for _, trial in store.recorded()]
+        assert [type(trial.action["x"]) for trial in recorded] == [int, float, bool]
+        assert [type(trial.context["load"]) for trial in recorded] == [int, float, bool]
+
+    def test_process_of_an_open_trial_can_be_noted(self, store: TrialStore) -> None:
+        """It is no leftover: this session is alive. It changes nothing else."""
+        trial = _open(store, 0)
+        store.job_started(trial.number, 4711, "12345")
+        assert list(store.leftovers()) == []
+        assert store.open_trials() == [trial]
+
+    # the end ------------------------------------------------------------------------------------------
+
+    def test_cancel_held_fills_the_gaps(self, store: TrialStore) -> None:
+        """Unused numbers below the highest used one, held or released, are recorded; no higher ones are."""
+        for lane in range(6):
+            store.hold(lane)
+        store.release(1)
+        fifth = _open(store, 4)
+        third = _open(store, 2)
+        cancelled = store.cancel_held(context_of, lambda: -7.0)
+        assert [trial.number for trial in cancelled] == [1, 2, 4]
+        assert [trial.status for trial in cancelled] == ["cancelled"] * 3
+        assert [dict(trial.context) for trial in cancelled] == [context_of(number) for number in (1, 2, 4)]
+        assert [trial.reward for trial in cancelled] == [-7.0] * 3
+        assert [dict(trial.action) for trial in cancelled] == [{}, {}, {}]
+        assert [trial for _, trial in store.recorded()] == cancelled
+        assert store.open_trials() == [third, fifth]
+        assert store.highest == 5
+
+    def test_cancelled_number_is_used(self, store: TrialStore) -> None:
+        """No lane holds anything any more, and the next number is above every used one."""
+        store.hold(0)
+        _open(store, 1)
+        store.hold(1)
+        store.cancel_held(context_of, lambda: 0.0)
+        assert store.cancel_held(context_of, lambda: 0.0) == []
+        assert [store.hold(0), store.hold(1)] == [3, 4]
+        with pytest.raises(StoreError, match="1 is not open"):
+            store.close_trial(closed(OpenTrial(1, {}, {})))
+
+    def test_nothing_to_cancel(self, store: TrialStore) -> None:
+        """A number held above the highest used one simply never was."""
+        assert store.cancel_held(context_of, lambda: 0.0) == []
+        _open(store, 0)
+        store.hold(0)
+        assert store.cancel_held(context_of, lambda: 0.0) == []
+        assert store.highest == 1
+
+    def test_closed_store_refuses(self, store: TrialStore) -> None:
+        """Nothing is decided, closed or cancelled after the end. Closing twice is fine."""
+        store.hold(0)
+        trial = _open(store, 1)
+        store.end(0, "the agent ended")
+        store.close()
+        store.close()
+        writes: list[Callable[[], object]] = [
+            lambda: store.open(0, context_of(1), {}),
+            lambda: store.close_trial(closed(trial)),
+            lambda: store.cancel_held(context_of, lambda: 0.0),
+        ]
+        for write in writes:
+            with pytest.raises(StoreError, match="closed"):
+                write()
+
+
+class DurableStoreSuite(TrialStoreSuite):
+    """What a store must do, besides, that is there again when ``make_store`` is called on the same folder."""
+
+    def test_closed_trials_are_there_again(self, store: TrialStore, folder: Path) -> None:
+        """All of them, in the order of closing."""
+        trials = _one_of_each(store)
+        store.close()
+        with contextlib.closing(self.make_store(folder)) as again:
+            assert list(again.recorded()) == [(FINGERPRINT, trial) for trial in trials]
+            assert again.highest == len(trials)
+            assert again.hold(0) == len(trials) + 1
+
+    def test_open_trials_are_there_again(self, store: TrialStore, folder: Path) -> None:
+        """With what was decided, and can be closed now."""
+        opened = [_open(store, lane) for lane in range(3)]
+        store.close_trial(closed(opened[1]))
+        store.close()
+        with contextlib.closing(self.make_store(folder)) as again:
+            assert again.open_trials() == [opened[0], opened[2]]
+            assert again.hold(0) == 4
+            again.close_trial(closed(opened[2]))
+            assert [trial.number for _, trial in again.recorded()] == [2, 3]
+
+    def test_unused_numbers_are_free_again(self, store: TrialStore, folder: Path) -> None:
+        """What was only held comes back, lowest first; what was cancelled doesn't."""
+        for lane in range(3):
+            store.hold(lane)
+        store.close_trial(closed(_open(store, 2)))
+        store.close()
+        with contextlib.closing(self.make_store(folder)) as again:
+            assert [again.hold(0), again.hold(1), again.hold(2)] == [1, 2, 4]
+            _open(again, 0)
+            again.cancel_held(context_of, lambda: -1.0)
+        with contextlib.closing(self.make_store(folder)) as third:
+            assert third.hold(0) == 4
+            assert [trial.number for _, trial in third.recorded()] == [3, 2]
+            assert dict([trial for _, trial in third.recorded()][1].context) == context_of(2)
+
+    def test_processes_of_open_trials_are_leftovers(self, store: TrialStore, folder: Path) -> None:
+        """Those of closed ones aren't."""
+        first, second = _open(store, 0), _open(store, 1)
+        store.job_started(first.number, 11, "a")
+        store.job_started(second.number, 12, "b")
+        store.job_started(second.number, 13, "c")
+        store.close_trial(closed(first))
+        store.close()
+        with contextlib.closing(self.make_store(folder)) as again:
+            assert sorted(again.leftovers()) == [(12, "b"), (13, "c")]
+
+    def test_late_process_of_a_closed_store_is_refused(self, store: TrialStore) -> None:
+        """Nothing is written to whatever has the file's descriptor by then."""
+        trial = _open(store, 0)
+        store.close()
+        with pytest.raises(StoreError, match="closed"):
+            store.job_started(trial.number, 11, "a")
+        with pytest.raises(StoreError, match="closed"):
+            store.end(0, "late")
+
+
+def _open(store: TrialStore, lane: int) -> OpenTrial:
+    number = store.hold(lane)
+    return store.open(lane, context_of(number), {"x": number, "name": str(number)})
+
+
+def _one_of_each(store: TrialStore) -> list[Trial]:
+    trials: list[Trial] = []
+    for outcome in OUTCOMES:
+        trials.append(closed(_open(store, 0), outcome))
+        store.close_trial(trials[-1])
+    return trials
