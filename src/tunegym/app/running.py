@@ -181,11 +181,12 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
                 logger.error("experiment %s: none of its trials was measured", experiment.name)
                 code = code or 1
             bench.store.end(code, bench.engine.exhausted() or "the agent ended")
-        return 1 if code else 0
     except BaseException:
         with contextlib.suppress(Exception):  # the first error is the one to tell
             bench.engine.close(interrupted=True)
         raise
+    else:
+        return 1 if code else 0
     finally:
         watch.experiment_ended(experiment)
         bench.close()

@@ -63,10 +63,8 @@ def _lines(scenario: Scenario, one: ExperimentPlan) -> list[str]:
     if experiment.agent is None:
         lines = [f"{experiment.name}: a plain job, run once on {scenario.runner}"]
     else:
-        lines = [
-            f"{experiment.name}: {experiment.agent}, {trials} over {combinations}, "
-            f"{scenario.slots} at a time on {scenario.runner}, {experiment.repeats} sample(s) each"
-        ]
+        width = f"{scenario.slots} at a time on {scenario.runner}, {experiment.repeats} sample(s) each"
+        lines = [f"{experiment.name}: {experiment.agent}, {trials} over {combinations}, {width}"]
     if budget.max_time_s is not None:
         lines.append(f"  ends after {budget.max_time_s:g} s")
     if budget.stop_after_no_improvement is not None:

@@ -92,7 +92,7 @@ class PythonWorkload:
             experiment.timeout_s,
         )
 
-    def read(self, job: Job, result: JobResult) -> Metrics:  # noqa: ARG002
+    def read(self, job: Job, result: JobResult) -> Metrics:
         """What the callable returned, and the built-in metrics that it didn't return itself."""
         if result.error is not None:
             raise MetricError(result.error)
