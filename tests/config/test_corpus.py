@@ -65,6 +65,7 @@ def test_bad(file, catalog):
     assert len(caught.value.problems) == count, text
     for problem in caught.value.problems:
         assert problem.hint, text
-        assert f"{file}: {problem.where}" in text
+        place = f"{file}: " if problem.line is None else f"{file}:{problem.line}: "
+        assert f"{place}{problem.where}" in text
         assert f"hint: {problem.hint}" in text
         assert problem.where or "bad/" in text

@@ -13,6 +13,7 @@ from tunegym.config.catalog import Catalog
 from tunegym.config.experiment import Reading, Surroundings, read
 from tunegym.config.files import content
 from tunegym.config.findings import Findings
+from tunegym.config.lines import with_lines
 from tunegym.config.naming import folder_name, known
 from tunegym.config.plain import copied, plain
 from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable
@@ -33,7 +34,12 @@ def load(path: str | Path, catalog: Catalog, overrides: Sequence[str] = ()) -> S
     """
     path = Path(path)
     document = content(path)
-    return parse(document, catalog, file=str(path), scenario_dir=path.parent, overrides=overrides)
+    try:
+        return parse(document, catalog, file=str(path), scenario_dir=path.parent, overrides=overrides)
+    except ConfigError as error:
+        if error.file != str(path):
+            raise
+        raise with_lines(error, path.read_text(encoding="utf-8-sig"), skip=f"set by {changes.FILE}") from None
 
 
 def parse(

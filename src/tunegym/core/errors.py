@@ -31,6 +31,7 @@ class Problem:
         found: what stands there, as the user wrote it; None when nothing does.
         allowed: what may stand there.
         hint: what to change.
+        line: where the key stands in the file, counted from 1; None when that is not known.
     """
 
     where: str
@@ -38,9 +39,11 @@ class Problem:
     found: str | None = None
     allowed: str | None = None
     hint: str | None = None
+    line: int | None = None
 
     def render(self, file: str) -> str:
         """The problem as the lines that a user reads."""
+        file = file if self.line is None else f"{file}:{self.line}"
         place = f"{file}: {self.where}" if self.where else file
         lines = [f"{place}: {self.what}"]
         if self.found is not None:

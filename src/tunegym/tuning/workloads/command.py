@@ -29,7 +29,6 @@ class CommandWorkload:
 
     reserved: ClassVar[frozenset[str]] = frozenset(_COMMANDS)
     required: ClassVar[tuple[str, ...]] = ("command",)
-    produces_metrics_by_table: ClassVar[bool] = True
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:  # noqa: ARG003

@@ -30,7 +30,6 @@ class PythonWorkload:
 
     reserved: ClassVar[frozenset[str]] = frozenset({"callable"})
     required: ClassVar[tuple[str, ...]] = ("callable",)
-    produces_metrics_by_table: ClassVar[bool] = False
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
