@@ -10,54 +10,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from tunegym.core.processes import Process, read_process, read_whole
 
 MARK = "TUNEGYM_MARK"
 
 HAS_PROC = Path("/proc/self/stat").exists() and hasattr(os, "pidfd_open")
 
-_KERNEL_THREAD = 0x00200000
 # How far apart two readings of the pid counter may be for pids to be just counted up, instead of listed.
 _SHORT_RANGE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One line of the process table.
-
-    Attributes:
-        start: when it started, in an opaque unit; with the pid, it names a process for good.
-        gone: dead, and only waiting for its parent to take notice.
-        kernel: a thread of the kernel itself.
-    """
-
-    pid: int
-    parent: int
-    group: int
-    session: int
-    start: str
-    gone: bool
-    kernel: bool
-
-
-def read_process(pid: int) -> Process | None:
-    """The process, dead ones that nobody waited for included; None if there is none of this pid."""
-    stat = _read(f"/proc/{pid}/stat")
-    if not stat:
-        return None
-    # The second field is the name in parentheses and may hold anything, parentheses too.
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return Process(
-        pid=pid,
-        parent=int(fields[1]),
-        group=int(fields[2]),
-        session=int(fields[3]),
-        start=fields[19].decode(),
-        # A process whose first thread has ended looks dead while its other threads go on.
-        gone=fields[0] in (b"Z", b"X") and int(fields[17]) <= 1,
-        kernel=bool(int(fields[6]) & _KERNEL_THREAD),
-    )
 
 
 def process_table() -> dict[int, Process]:
@@ -92,7 +54,7 @@ def has_mark(pid: int, marker: str) -> bool | None:
 
     None if it can't be told: its environment is empty, as it is for a moment while it starts a program.
     """
-    environ = _read(f"/proc/{pid}/environ")
+    environ = read_whole(f"/proc/{pid}/environ")
     if not environ:
         return None if environ is not None else False
     _, found, rest = (b"\0" + environ).partition(f"\0{MARK}=".encode())
@@ -123,7 +85,7 @@ def having_mark(candidates: Iterable[int], marker: str) -> list[int]:
 
 def last_pid() -> int:
     """The pid given out last. Pids count up and start again at the bottom."""
-    loads = _read("/proc/loadavg")
+    loads = read_whole("/proc/loadavg")
     return int(loads.rsplit(None, 1)[1]) if loads else 0
 
 
@@ -134,34 +96,16 @@ def pids_between(low: int, high: int) -> Iterable[int]:
 
 def is_thread(pid: int) -> bool:
     """Whether this is the number of a thread that is not a process."""
-    status = _read(f"/proc/{pid}/status") or b""
+    status = read_whole(f"/proc/{pid}/status") or b""
     return f"\nTgid:\t{pid}\n".encode() not in status
 
 
 def wrap_seconds() -> float:
     """A time in which the pid counter can't have gone all the way around and passed where it was."""
-    highest = _read("/proc/sys/kernel/pid_max")
+    highest = read_whole("/proc/sys/kernel/pid_max")
     return 60.0 if highest and int(highest) >= 1 << 20 else 5.0
 
 
 def _may_be_starting(pid: int) -> bool:
     process = read_process(pid)
     return process is not None and not process.gone and not process.kernel
-
-
-def _read(path: str) -> bytes | None:
-    """The whole file; None if it can't be read."""
-    try:  # plain calls: this runs several times for every trial
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        content = os.read(file, 65536)
-        while content and len(content) % 4096 == 0 and (more := os.read(file, 65536)):
-            content += more
-    except OSError:
-        return None
-    else:
-        return content
-    finally:
-        os.close(file)
