@@ -86,7 +86,10 @@ def _box(knob: Range) -> spaces.Box:
 
 def _number(name: str, value: Any) -> float:
     """The one number in a scalar or an array of one element."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # nested lists of different lengths
+        array = np.empty(0)
     if array.size != 1 or array.dtype.kind not in "iuf":
         raise ActionError(f"{name}: {value!r} is not one number")
     number = array.reshape(-1)[0].item()

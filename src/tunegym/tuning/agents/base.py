@@ -33,7 +33,7 @@ class BaseAgent:
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         self.env = env
-        self.config = config if config is not None else self.Config()
+        self.config: Any = config if config is not None else self.Config()
         own = self.config.random_seed
         self.seed: int = seed if own is None else own
 

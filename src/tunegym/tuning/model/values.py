@@ -28,7 +28,8 @@ def exact_key(*parts: Mapping[str, Any]) -> bytes:
 
     Scalars must have passed ``storable``; JSON then keeps their types apart.
     """
-    return orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+    # orjson's own bytes keep the kilobyte they were built in; keys are held by the thousand, so copy them.
+    return bytes(memoryview(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)))
 
 
 def same(left: object, right: object) -> bool:

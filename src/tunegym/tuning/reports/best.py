@@ -7,9 +7,8 @@ measured only a few times.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +17,38 @@ from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, exact_key
+from tunegym.tuning.reports.usual import UsualReward
 
 BEST = "best.toml"
 SHRINK = 1.0
 MOST_CONTEXTS = 50
 
 
-@dataclass
+@dataclass(frozen=True)
 class Setting:
-    """Everything recorded about one action (in one context, or over all of them)."""
+    """What was recorded about one action (in one context, or over all of them).
+
+    Attributes:
+        first: the number of the first trial that tried it.
+        reward: the mean reward of its measurements.
+        samples: every sample of metrics.
+        failed: how many trials of it gave no measurement.
+    """
 
     action: Action
     context: Context | None
     first: int
-    rewards: list[float] = field(default_factory=list)
-    advantages: list[float] = field(default_factory=list)
-    samples: list[Metrics] = field(default_factory=list)
+    reward: float
+    samples: tuple[Metrics, ...]
     failed: int = 0
-
-    @property
-    def reward(self) -> float:
-        """The mean reward."""
-        return math.fsum(self.rewards) / len(self.rewards)
-
-    @property
-    def score(self) -> float:
-        """The mean advantage over the context's average, shrunk by how seldom it was measured."""
-        return math.fsum(self.advantages) / (len(self.advantages) + SHRINK)
 
     def metrics(self) -> dict[str, float]:
         """The mean of every sample."""
-        return Measured(tuple(self.samples)).mean()
+        return Measured(self.samples).mean()
 
     def spread(self) -> dict[str, float]:
         """The standard deviation over every sample; empty with fewer than two."""
-        return Measured(tuple(self.samples)).spread() if len(self.samples) > 1 else {}
+        return Measured(self.samples).spread() if len(self.samples) > 1 else {}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for TOML and JSON."""
@@ -87,46 +83,99 @@ class Best:
 
 
 def best_of(trials: Iterable[Trial]) -> Best:
-    """The best settings among ``trials``. Infeasible, failed, timed-out and cancelled ones never win."""
-    trials = list(trials)
-    varying = any(trial.context for trial in trials)
-    overall = _settings(trials, lambda _: None)
-    if not varying:
-        return Best(max(overall, key=lambda setting: (setting.reward, -setting.first), default=None))
-    per_context: dict[bytes, Setting] = {}
-    for setting in _settings(trials, lambda trial: trial.context):
-        key = exact_key(setting.context or {})
-        if key not in per_context or setting.score > per_context[key].score:
-            per_context[key] = setting
-    best = max(overall, key=lambda setting: (setting.score, -setting.first), default=None)
+    """The best settings among ``trials``. Infeasible, failed, timed-out and cancelled ones never win.
+
+    Goes over the trials several times and holds none of them, so that a run of any length can be asked; give
+    it a sequence, or something that reads the journal anew each time.
+    """
+    if iter(trials) is trials:
+        trials = list(trials)
+    usual = UsualReward(trials)
+    overall = _standings(trials, usual, per_context=False)
+    if not usual.varies:
+        winners = _highest(overall, lambda standing: standing.reward)
+        return Best(next(iter(_settings(trials, winners, per_context=False)), None))
+    winners = _highest(overall, lambda standing: standing.score)
+    best = next(iter(_settings(trials, winners, per_context=False)), None)
     # A context drawn from a range never comes twice: there is nothing to tell per context then.
-    few = len(per_context) <= MOST_CONTEXTS
-    return Best(best, tuple(per_context.values()) if few else ())
+    if usual.contexts > MOST_CONTEXTS:
+        return Best(best)
+    winners = _highest(_standings(trials, usual, per_context=True), lambda standing: standing.score)
+    return Best(best, tuple(_settings(trials, winners, per_context=True)))
 
 
-def _settings(trials: list[Trial], split: Any) -> list[Setting]:
-    """Trials grouped by action (and by what ``split`` says), with at least one measurement each."""
-    means = _context_means(trials)
-    settings: dict[bytes, Setting] = {}
-    for trial in sorted(trials, key=lambda trial: trial.number):
-        context = split(trial)
-        key = exact_key(trial.action, context or {})
-        setting = settings.setdefault(key, Setting(trial.action, context, trial.number))
-        if not isinstance(trial.outcome, Measured):
-            setting.failed += 1
-        elif trial.cached_from is None:
-            setting.rewards.append(trial.reward)
-            setting.advantages.append(trial.reward - means[exact_key(trial.context)])
-            setting.samples.extend(trial.outcome.samples)
-    return [setting for setting in settings.values() if setting.rewards]
+@dataclass(slots=True)
+class _Standing:
+    """How one action stands, in one context or over all; ``group`` is who it competes with."""
+
+    group: bytes
+    first: int
+    measured: int = 0
+    failed: int = 0
+    rewards: float = 0.0
+    advantages: float = 0.0
+
+    @property
+    def reward(self) -> float:
+        return self.rewards / self.measured
+
+    @property
+    def score(self) -> float:
+        """The mean advantage over the context's average, shrunk by how seldom it was measured."""
+        return self.advantages / (self.measured + SHRINK)
 
 
-def _context_means(trials: list[Trial]) -> Mapping[bytes, float]:
-    rewards: dict[bytes, list[float]] = {}
+def _standings(trials: Iterable[Trial], usual: UsualReward, *, per_context: bool) -> dict[bytes, _Standing]:
+    """Every action that was measured at least once. A cached trial is no further measurement."""
+    standings: dict[bytes, _Standing] = {}
     for trial in trials:
-        if trial.measured and trial.cached_from is None:
-            rewards.setdefault(exact_key(trial.context), []).append(trial.reward)
-    return {key: math.fsum(values) / len(values) for key, values in rewards.items()}
+        group = exact_key(trial.context) if per_context else b""
+        standing = standings.setdefault(_key(trial, per_context=per_context), _Standing(group, trial.number))
+        standing.first = min(standing.first, trial.number)
+        if not trial.measured:
+            standing.failed += 1
+        elif trial.cached_from is None:
+            standing.measured += 1
+            standing.rewards += trial.reward
+            standing.advantages += trial.reward - usual(trial.context)
+    return {key: standing for key, standing in standings.items() if standing.measured}
+
+
+def _highest(standings: Mapping[bytes, _Standing], value: Callable[[_Standing], float]) -> dict[bytes, _Standing]:
+    """The winner of each group; the earliest of equals."""
+    winners: dict[bytes, tuple[float, int, bytes]] = {}
+    for key, standing in standings.items():
+        rank = (value(standing), -standing.first, key)
+        if standing.group not in winners or rank > winners[standing.group]:
+            winners[standing.group] = rank
+    return {key: standings[key] for _, _, key in winners.values()}
+
+
+def _settings(trials: Iterable[Trial], winners: Mapping[bytes, _Standing], *, per_context: bool) -> list[Setting]:
+    """The winners with their samples, in the order of their first trials."""
+    samples: dict[bytes, list[Metrics]] = {key: [] for key in winners}
+    example: dict[bytes, Trial] = {}
+    for trial in trials:
+        key = _key(trial, per_context=per_context)
+        if key in winners and isinstance(trial.outcome, Measured) and trial.cached_from is None:
+            samples[key].extend(trial.outcome.samples)
+            example[key] = trial
+    settings = [
+        Setting(
+            action=example[key].action,
+            context=example[key].context if per_context else None,
+            first=standing.first,
+            reward=standing.reward,
+            samples=tuple(samples[key]),
+            failed=standing.failed,
+        )
+        for key, standing in winners.items()
+    ]
+    return sorted(settings, key=lambda setting: setting.first)
+
+
+def _key(trial: Trial, *, per_context: bool) -> bytes:
+    return exact_key(trial.action, trial.context) if per_context else exact_key(trial.action)
 
 
 def write_best(folder: Path, trials: Iterable[Trial], fixed: Mapping[str, Any]) -> Best:

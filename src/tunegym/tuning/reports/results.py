@@ -40,9 +40,9 @@ class ExperimentResults:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """Every closed trial by number, as of the first look at it."""
-        return tuple(sorted(self.iter_trials(), key=lambda trial: trial.number))
+        return tuple(sorted(self, key=lambda trial: trial.number))
 
-    def iter_trials(self) -> Iterator[Trial]:
+    def __iter__(self) -> Iterator[Trial]:
         """Every closed trial in the order of closing, without holding them all."""
         if self.path.exists():
             yield from (trial for _, trial in reader.trials(self.path))
@@ -54,12 +54,21 @@ class ExperimentResults:
         return max(measured, key=lambda trial: (trial.reward, -trial.number), default=None)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per trial: the columns of ``trajectory.csv``, every metric with its spread, and the reason."""
+        """One row per trial: the columns of ``trajectory.csv``, then every other metric, the spreads and the reason."""
         try:
             import pandas as pd
         except ModuleNotFoundError as error:
             raise TunegymError("to_pandas needs pandas", hint="pip install 'tunegym[pandas]'") from error
-        return pd.DataFrame([row(trial) for trial in self.trials])
+        rows = [row(trial) for trial in self.trials]
+        found = (name for cells in rows for name in cells)
+        return pd.DataFrame(rows, columns=list(dict.fromkeys([*self._columns(), *found])))
+
+    def _columns(self) -> list[str]:
+        """Those of ``trajectory.csv``, which are there whatever became of the trials."""
+        head = self.journal.head or {"knobs": {}, "env_params": {}, "metrics": []}
+        named = {"action": head["knobs"], "context": head["env_params"], "observation": head["metrics"]}
+        columns = [f"{kind}.{name}" for kind, names in named.items() for name in names]
+        return ["step", "status", "cached", "reward", *columns, "duration_s"]
 
 
 def row(trial: Trial) -> dict[str, Any]:
@@ -103,16 +112,26 @@ def load(folder: str | Path) -> Results:
     return Results(run, scenario, {name: ExperimentResults(name, run / name) for name in names})
 
 
+def _is_run(folder: Path) -> bool:
+    """Whether ``folder`` holds a resolved scenario, which names its ``scenario_dir``, and not just a user's own."""
+    try:
+        return "scenario_dir" in tomllib.loads((folder / SCENARIO).read_text(encoding="utf-8"))
+    except OSError:
+        return False
+    except ValueError:  # whoever reads it says what is wrong
+        return True
+
+
 def find_run(folder: Path) -> Path:
     """The one run's folder at or below ``folder``."""
-    if (folder / SCENARIO).is_file():
+    if _is_run(folder):
         return folder
     if (folder / reader.JOURNAL).is_file() and (folder.parent / SCENARIO).is_file():
         return folder.parent
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder", hint="give the results folder that the run printed")
     found = sorted({*folder.glob(f"*/{SCENARIO}"), *folder.glob(f"*/*/{SCENARIO}")})
-    runs = [path.parent for path in found]
+    runs = [path.parent for path in found if _is_run(path.parent)]
     if not runs:
         raise StoreError(f"{folder} holds no results", hint="give the results folder that the run printed")
     if len(runs) > 1:

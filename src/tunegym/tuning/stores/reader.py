@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.outcome import Outcome
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.stores.records import VERSION, Record, closed_trial
 
@@ -126,7 +125,6 @@ def _note(journal: Journal, kind: str, record: Record) -> None:
 def trials(path: Path) -> Iterator[tuple[str, Trial]]:
     """Every closed trial in the order of closing, with the fingerprint it was measured under."""
     opened: dict[int, OpenTrial] = {}
-    outcomes: dict[int, Outcome] = {}
     fingerprint = ""
     for record in records(path):
         kind = record["record"]
@@ -137,10 +135,7 @@ def trials(path: Path) -> Iterator[tuple[str, Trial]]:
         elif kind == "close":
             number = record["number"]
             decision = opened.pop(number, None) or OpenTrial(number, record["context"], {})
-            cached_from = record.get("cached_from")
-            trial = closed_trial(record, decision, outcomes[cached_from] if cached_from else None)
-            outcomes[number] = trial.outcome
-            yield fingerprint, trial
+            yield fingerprint, closed_trial(record, decision)
 
 
 def head_of(path: Path) -> dict[str, Any] | None:

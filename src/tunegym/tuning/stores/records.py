@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tunegym.tuning.model.outcome import Measured, Outcome, from_record
+from tunegym.tuning.model.outcome import Measured, from_record
 from tunegym.tuning.model.trial import OpenTrial, Trial
 
 VERSION = 1
@@ -80,7 +80,7 @@ def open_record(trial: OpenTrial, at: float) -> Record:
 
 
 def close_record(trial: Trial, at: float, opened: bool) -> Record:
-    """The line that ends a trial. A cached one points at the measurement instead of repeating it."""
+    """The line that ends a trial. Each stands for itself: a cached one repeats the measurement it was given."""
     outcome = trial.outcome
     record: Record = {
         "record": "close",
@@ -92,7 +92,7 @@ def close_record(trial: Trial, at: float, opened: bool) -> Record:
     }
     if trial.cached_from is not None:
         record["cached_from"] = trial.cached_from
-    elif isinstance(outcome, Measured):
+    if isinstance(outcome, Measured):
         record["samples"] = outcome.samples
     else:
         record["reason"] = outcome.reason
@@ -101,14 +101,13 @@ def close_record(trial: Trial, at: float, opened: bool) -> Record:
     return record
 
 
-def closed_trial(record: Record, opened: OpenTrial, cached: Outcome | None) -> Trial:
-    """The trial that a ``close`` record ends; ``cached`` is the outcome it points at, if it does."""
-    outcome = cached or from_record(record["status"], record.get("reason", ""), record.get("samples", []))
+def closed_trial(record: Record, opened: OpenTrial) -> Trial:
+    """The trial that a ``close`` record ends."""
     return Trial(
         number=record["number"],
         context=opened.context,
         action=opened.action,
-        outcome=outcome,
+        outcome=from_record(record["status"], record.get("reason", ""), record.get("samples", [])),
         reward=record["reward"],
         duration_s=record["duration_s"],
         cached_from=record.get("cached_from"),
