@@ -49,7 +49,7 @@ def _check_numbers(results: ExperimentResults, *, complete: bool) -> None:
 
 
 def _check_contexts(results: ExperimentResults, experiment: Experiment) -> None:
-    for trial in results.iter_trials():
+    for trial in results:
         expected = experiment.env_params.context(trial.number)
         assert trial.context == expected, f"{results.name}: trial {trial.number} ran under {trial.context}"
 

@@ -1,0 +1,436 @@
+"""The documentation is executed: what it shows is what happens.
+
+A fenced block is told what it is by a comment on the line before it:
+
+- ``<!-- file: NAME -->``: written as NAME into the page's folder;
+- ``<!-- scenario -->``: a whole scenario, which must load; ``<!-- scenario: NAME -->`` is written as NAME, too;
+- ``<!-- cmd_args -->``, ``<!-- metrics -->``: that table of an experiment, which must load;
+- ``<!-- run -->``: console commands (lines after ``$``) or a Python script, run in the page's folder;
+  ``exact`` compares what is printed, ``like`` compares it but for numbers, ``exit N`` says how the last command ends;
+- ``<!-- output -->``: exactly what the script before it prints;
+- ``<!-- shown -->``: not executed, and the page says why or how it was made.
+
+TOML, Python and console blocks without such a comment are refused, so that none is forgotten.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperArgument, TyperOption
+
+import tunegym
+from tunegym.app.catalog import BUILT_IN, Catalog
+from tunegym.cli.main import app
+from tunegym.config import schema
+from tunegym.core import errors
+from tunegym.core.errors import ConfigError
+from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.model.outcome import STATUSES
+from tunegym.tuning.model.scenario import Penalties
+from tunegym.tuning.reports.results import ExperimentResults, Results
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+EXECUTED = ("toml", "python", "console")
+PATIENCE_S = 120
+
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_MARKS = ("file", "scenario", "cmd_args", "metrics", "run", "output", "shown")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, and what its comment says about it."""
+
+    kind: str
+    options: str
+    language: str
+    text: str
+    line: int
+
+    @property
+    def exits(self) -> int:
+        found = re.search(r"exit (\d+)", self.options)
+        return int(found[1]) if found else 0
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found: list[Block] = []
+    for match in _BLOCK.finditer(text):
+        kind, _, options = (match["mark"] or "").partition(":")
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(Block(kind.strip(), options.strip(), match["language"], match["text"], line))
+    return found
+
+
+def write_files(page: Path, folder: Path) -> None:
+    for block in blocks(page):
+        if block.kind == "file" or (block.kind == "scenario" and block.options):
+            (folder / block.options).write_text(block.text, encoding="utf-8")
+
+
+def each(kind: str) -> list[Any]:
+    return [
+        pytest.param(page, block, id=f"{name_of(page)}:{block.line}")
+        for page in PAGES
+        for block in blocks(page)
+        if block.kind == kind
+    ]
+
+
+def executed_pages() -> list[Any]:
+    pages = [page for page in PAGES if any(block.kind == "run" for block in blocks(page))]
+    return [pytest.param(page, id=name_of(page)) for page in pages]
+
+
+@pytest.fixture
+def clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A page's modules are importable while its test runs, and not after."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and not file.startswith((sys.prefix, sys.base_prefix, str(ROOT / "src"))):
+            del sys.modules[name]
+
+
+# what the blocks say --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_is_marked(page: Path) -> None:
+    unmarked = [
+        f"line {block.line}: {block.kind or 'no mark'}"
+        for block in blocks(page)
+        if block.kind not in _MARKS and (block.kind or block.language in EXECUTED)
+    ]
+    assert not unmarked
+    fences = re.findall(r"^```", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) == 2 * len(blocks(page)), "a fence is not closed, or is indented"
+
+
+def test_there_is_something_to_execute() -> None:
+    assert len(each("scenario")) >= 8
+    assert len(executed_pages()) >= 8
+
+
+@pytest.mark.parametrize(("page", "block"), each("scenario"))
+def test_scenario_loads(page: Path, block: Block, tmp_path: Path, clean_imports: None) -> None:
+    write_files(page, tmp_path)
+    file = tmp_path / (block.options or "scenario.toml")
+    file.write_text(block.text, encoding="utf-8")
+    assert tunegym.scenario(file).experiments
+
+
+@pytest.mark.parametrize(("page", "block"), each("cmd_args"))
+def test_parameters_load(page: Path, block: Block) -> None:
+    arguments = tomllib.loads(block.text)
+    used = " ".join(f"{{{address}}}" for address in addresses(arguments))
+    checked = tunegym.scenario(document({"command": f"echo {used}", **arguments}))
+    assert checked.experiments[0].space.knobs
+
+
+@pytest.mark.parametrize(("page", "block"), each("metrics"))
+def test_metrics_load(page: Path, block: Block) -> None:
+    metrics = tomllib.loads(block.text)
+    arguments = {"command": "echo {x}", "x": [1, 2]}
+    tunegym.scenario(document(arguments, metrics=metrics, agent_metrics=list(metrics)))
+
+
+def document(cmd_args: Mapping[str, Any], **keys: Any) -> dict[str, Any]:
+    experiment = {"name": "shown", "workload": "command", "agent": "random_search", "agent_steps": 1}
+    return {
+        "name": "shown",
+        "experiments": [{**experiment, "agent_metrics": ["duration_s"], "cmd_args": cmd_args, **keys}],
+    }
+
+
+def addresses(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in table.items():
+        if isinstance(value, dict) and not {"low", "high"} & value.keys():
+            yield from addresses(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", executed_pages())
+def test_page_runs(page: Path, tmp_path: Path) -> None:
+    """Every block of the page, from top to bottom, as a reader would type it."""
+    write_files(page, tmp_path)
+    printed = ""
+    for block in blocks(page):
+        where = f"{name_of(page)}:{block.line}"
+        if block.kind == "output":
+            assert printed.strip() == block.text.strip(), where
+        elif block.kind == "run" and block.language == "python":
+            printed = execute([sys.executable, "-c", block.text], tmp_path, block.exits, where)
+        elif block.kind == "run":
+            run_console(block, tmp_path, where)
+
+
+def run_console(block: Block, folder: Path, where: str) -> None:
+    parts = [part.partition("\n") for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]]
+    assert parts, f"{where}: a console block needs a line after $"
+    for command, _, shown in parts:
+        expected = block.exits if command == parts[-1][0] else 0
+        printed = execute(["bash", "-c", command], folder, expected, where)
+        if "exact" in block.options:
+            assert printed.strip() == shown.strip(), where
+        elif "like" in block.options:
+            lines = {likeness(line) for line in printed.splitlines()}
+            missing = [line for line in shown.splitlines() if line.strip() != "..." and likeness(line) not in lines]
+            assert not missing, f"{where}: not in\n{printed}"
+
+
+def likeness(line: str) -> str:
+    """A line without what differs from run to run and machine to machine: numbers, widths and folders."""
+    line = re.sub(r"\S*/results/", ".../results/", line)
+    line = re.sub(r" ±\S+", "", line)
+    line = re.sub(r"-?\d[\d.]*(?:e[-+]\d+)?", "#", line)
+    return " ".join(re.sub(r"[━┏┓┗┛┳┻╇┡┩─└┘┴]+", "-", line).split())
+
+
+def execute(command: list[str], folder: Path, expected: int, where: str) -> str:
+    """Run a command with this environment's tunegym first in the path; what it printed."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == expected, f"{where}: {command[-1]}\n{done.stdout}"
+    return done.stdout
+
+
+# what the pages point at ----------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_resolve(page: Path) -> None:
+    text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
+    broken = []
+    for link in _LINK.findall(text):
+        if link.startswith(("http://", "https://")):
+            continue
+        target, _, anchor = link.partition("#")
+        file = (page.parent / target).resolve() if target else page
+        there = file.exists() and ROOT in (file, *file.parents)
+        if not there or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            broken.append(link)
+    assert not broken
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in _LINK.findall(index.read_text())}
+    decisions = ROOT / "docs" / "adr" / "README.md"
+    linked |= {(decisions.parent / link).resolve() for link in _LINK.findall(decisions.read_text())}
+    assert not [name_of(page) for page in PAGES if page.is_relative_to(index.parent) and page not in {*linked, index}]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_page_names_no_machine(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not re.findall(r"/(?:home|root|Users|work|tmp)/\S*", text)
+    assert "@@" not in text, "a placeholder was left"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_named_tests_exist(page: Path) -> None:
+    """``tests/x.py::test_y`` on a page is a test that there is."""
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)::(?:\w+::)?(\w+)`", page.read_text(encoding="utf-8")):
+        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
+
+
+# whether the reference is complete ------------------------------------------------------------------------
+
+
+def section(page: str, heading: str) -> str:
+    """The text below a heading, up to the next of the same level."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    level = heading.partition(" ")[0]
+    found = re.search(rf"^{re.escape(heading)}$(.*?)(?=^#{{1,{len(level)}}} |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"{page} has no {heading!r}"
+    return found[1]
+
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_reference_has_the_command(command: str) -> None:
+    text = section("docs/reference/cli.md", f"## tunegym {command}")
+    for parameter in COMMANDS[command].params:
+        if isinstance(parameter, TyperOption):
+            for option in parameter.opts:
+                assert option in text, option
+        elif isinstance(parameter, TyperArgument):
+            assert (parameter.metavar or parameter.name or "?").rstrip(".") in text
+
+
+def test_reference_has_no_other_command() -> None:
+    headings = re.findall(r"^## tunegym (\S+)$", (ROOT / "docs/reference/cli.md").read_text(), re.MULTILINE)
+    assert sorted(headings) == sorted(COMMANDS)
+
+
+def test_reference_has_no_other_option() -> None:
+    for command in COMMANDS:
+        text = section("docs/reference/cli.md", f"## tunegym {command}")
+        shown = set(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", text))
+        known = {option for parameter in COMMANDS[command].params for option in parameter.opts}
+        assert shown <= known, command
+
+
+SECTIONS = {
+    "## Top level": schema.ScenarioTable,
+    "## `[system]`": schema.SystemTable,
+    "## `[[experiments]]`": schema.ExperimentTable,
+    "### Ranges": schema.RangeTable,
+    "## `metrics`": schema.MetricTable,
+    "## `env_params`": schema.EnvParamTable,
+}
+SCENARIO_FILE = "docs/reference/scenario-file.md"
+
+
+def rows(text: str) -> dict[str, str]:
+    """The keys in the first column of tables, each with its row."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            found |= dict.fromkeys(re.findall(r"`([^`]+)`", line.split("|")[1]), line)
+    return found
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_reference_has_every_key(heading: str) -> None:
+    fields = SECTIONS[heading].model_fields
+    assert rows(section(SCENARIO_FILE, heading)).keys() >= {field.alias or name for name, field in fields.items()}
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_reference_has_the_defaults(heading: str) -> None:
+    shown = rows(section(SCENARIO_FILE, heading))
+    for name, field in SECTIONS[heading].model_fields.items():
+        if field.default not in (None, {}) and isinstance(field.default, str | int | list):
+            spelled = {True: "true", False: "false"}.get(field.default) if isinstance(field.default, bool) else None
+            spelled = spelled or (f'"{field.default}"' if isinstance(field.default, str) else str(field.default))
+            assert f"`{spelled}`" in shown[field.alias or name], name
+
+
+def test_every_table_of_the_schema_is_in_the_reference() -> None:
+    assert set(SECTIONS.values()) == set(schema.Table.__subclasses__())
+
+
+def test_reference_has_the_agents_settings() -> None:
+    shown = rows(section(SCENARIO_FILE, "## `agent_config`"))
+    for model in (AgentConfig, Penalties):
+        assert shown.keys() >= {field.name for field in dataclasses.fields(model)}
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_reference_has_every_name(kind: str) -> None:
+    text = (ROOT / SCENARIO_FILE).read_text(encoding="utf-8")
+    for name in BUILT_IN[kind]:
+        assert f"`{name}`" in text or f'`"{name}"`' in text, name
+    plugins = (ROOT / "docs/reference/plugins.md").read_text(encoding="utf-8")
+    assert f"`tunegym.{kind}`" in plugins
+
+
+def test_every_workloads_own_keys_are_in_the_reference() -> None:
+    shown = section(SCENARIO_FILE, "### The workload's own keys")
+    for name in Catalog().names("workloads"):
+        for key in Catalog().get("workloads", name).reserved:
+            assert f"`{key}`" in shown, key
+
+
+def test_results_page_has_every_status() -> None:
+    text = section("docs/reference/results-files.md", "## trajectory.csv")
+    assert all(f"`{status}`" in text for status in STATUSES)
+
+
+def test_python_page_has_every_name() -> None:
+    text = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+    assert all(f"tunegym.{name}" in text for name in tunegym.__all__)
+    for kind in (Results, ExperimentResults):
+        fields = {field.name for field in dataclasses.fields(kind)}
+        for name in re.findall(rf"`{kind.__name__}\.(\w+)", text):
+            assert name in fields or hasattr(kind, name), name
+    for error in re.findall(r"^\| `(\w+Error)` \|", text, re.MULTILINE):
+        assert issubclass(getattr(errors, error), errors.TunegymError)
+
+
+def test_journal_page_shows_every_record(tmp_path: Path) -> None:
+    shown = [json.loads(block.text) for block in blocks(ROOT / "docs/concepts/journal.md") if block.language == "json"]
+    assert tunegym.run(document({"command": "true {x}", "x": [1, 2]}), output=tmp_path) == 0
+    (journal,) = tmp_path.rglob("journal.jsonl")
+    written = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert {record["record"]: set(record) for record in shown} == {rec["record"]: set(rec) for rec in written}
+
+
+def test_files_page_shows_every_file(tmp_path: Path) -> None:
+    text = (ROOT / "docs/reference/results-files.md").read_text(encoding="utf-8")
+    assert tunegym.run(document({"command": "true {x}", "x": [1, 2]}), output=tmp_path) == 0
+    (run,) = tmp_path.glob("*/*")
+    names = [path.name for path in (*run.iterdir(), *(run / "shown").iterdir()) if path.name != "shown"]
+    assert names
+    assert not [name for name in names if not re.search(rf"^ +{re.escape(name)}\b", text, re.MULTILINE)]
+
+
+# the checks themselves can fail ---------------------------------------------------------------------------
+
+
+def test_a_wrong_scenario_would_be_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text('<!-- scenario -->\n```toml\nname = "x"\nsede = 1\n```\n')
+    (block,) = blocks(page)
+    file = tmp_path / "scenario.toml"
+    file.write_text(block.text)
+    with pytest.raises(ConfigError, match="seed"):
+        tunegym.scenario(file)
+
+
+def test_a_wrong_output_would_be_found(tmp_path: Path) -> None:
+    block = Block("run", "exact", "console", "$ echo one\ntwo\n", 1)
+    with pytest.raises(AssertionError):
+        run_console(block, tmp_path, "page")
+    with pytest.raises(AssertionError):
+        run_console(Block("run", "", "console", "$ exit 3\n", 1), tmp_path, "page")
+    run_console(Block("run", "exit 3", "console", "$ exit 3\n", 1), tmp_path, "page")
+    run_console(Block("run", "like", "console", "$ echo took 0:00:12\ntook 0:00:01\n", 1), tmp_path, "page")
+    with pytest.raises(AssertionError):
+        run_console(Block("run", "like", "console", "$ echo took 12\nneeded 12\n", 1), tmp_path, "page")

@@ -1,0 +1,218 @@
+"""The default loop: what an agent sees, is told, and when it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tunegym.tuning.agents.base import BaseAgent
+from tunegym.tuning.agents.once import RunOnce
+from tunegym.tuning.model.context import EnvParam
+from tunegym.tuning.model.scenario import Budget
+from tunegym.tuning.model.space import Choice
+from tunegym.tuning.model.trial import Feedback, Observation
+
+Benches = Callable[..., Any]
+
+LOAD = {"load": EnvParam(Choice((1, 2, 3)))}
+
+
+def measure(x: int, **_: Any) -> dict[str, float]:
+    if x == 9:
+        raise ValueError("no")
+    return {"m": float(x)}
+
+
+class Recorder(BaseAgent):
+    """Plays a list of actions and keeps what it sees."""
+
+    plan: tuple[int, ...] = (1, 2, 9, 4, 2)
+
+    def __init__(self, env: Any, config: Any = None, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+        self.seen: list[Observation] = []
+        self.told: list[Feedback] = []
+
+    def select_action(self, observation: Observation) -> dict[str, int] | None:
+        self.seen.append(observation)
+        if observation.number > len(self.plan):
+            return None
+        return {"x": self.plan[observation.number - 1]}
+
+    def update_policy(self, feedback: Feedback) -> None:
+        self.told.append(feedback)
+
+
+def test_feedback_at_width_one(bench: Benches) -> None:
+    """What it acted on, what it sees now, what became of it."""
+    one = bench(measure, env_params=LOAD, budget=Budget(agent_steps=5), constraints=[lambda p: p["x"] != 4])
+    agent = Recorder(one.engine)
+    assert agent.run() == 0
+    trials = one.trials()
+    assert [feedback.trial_index for feedback in agent.told] == [1, 2, 3, 4, 5]
+    for feedback, trial, seen in zip(agent.told, trials, agent.seen, strict=True):
+        assert feedback.prev_observation == seen
+        assert feedback.prev_observation.number == trial.number
+        assert feedback.prev_observation.context == feedback.context == trial.context
+        assert feedback.observation == Observation(
+            trial.number + 1, one.engine.context(trial.number + 1), trial.metrics, trial.measured
+        )
+        assert (feedback.value, feedback.action, feedback.status) == (trial.reward, trial.action, trial.status)
+        assert feedback.cached == (trial.cached_from is not None)
+    for before, after in zip(agent.told, agent.told[1:], strict=False):
+        assert after.prev_observation == before.observation  # threaded
+    assert [feedback.status for feedback in agent.told] == ["measured", "measured", "failed", "infeasible", "measured"]
+    assert [feedback.done for feedback in agent.told] == [False] * 4 + [True]
+
+
+def test_observation_is_threaded_per_lane(bench: Benches) -> None:
+    """Trials end out of order, and still each lane sees its own."""
+    gates = {x: threading.Event() for x in range(1, 9)}
+    order = [2, 1, 3, 5, 4, 6, 8, 7]
+    gates[order[0]].set()
+
+    def function(x: int) -> dict[str, float]:
+        assert gates[x].wait(60)
+        return {"m": float(x)}
+
+    class OneAtATime(Recorder):
+        plan = tuple(range(1, 9))
+
+        def update_policy(self, feedback: Feedback) -> None:
+            super().update_policy(feedback)
+            if len(self.told) < len(order):
+                gates[order[len(self.told)]].set()
+
+    one = bench(function, slots=2, budget=Budget(agent_steps=8))
+    agent = OneAtATime(one.engine)
+    assert agent.run() == 0
+    assert [feedback.trial_index for feedback in agent.told] == order
+    lanes: dict[int, int] = {}  # trial number -> the trial that its lane ran before
+    for feedback in agent.told:
+        assert feedback.observation.metrics == {"m": float(feedback.trial_index)}
+        lanes[feedback.observation.number] = feedback.trial_index
+    for feedback in agent.told:
+        before = lanes.get(feedback.trial_index)
+        assert feedback.prev_observation.number == feedback.trial_index
+        assert feedback.prev_observation.metrics == ({"m": float(before)} if before is not None else {})
+    assert [feedback.done for feedback in agent.told] == [False] * 6 + [True] * 2
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_keeps_its_lanes_busy(bench: Benches, slots: int) -> None:
+    """As many in flight as there are slots, and never more."""
+    running = 0
+    most = 0
+    lock = threading.Lock()
+    full = threading.Barrier(slots)
+
+    def function(x: int) -> dict[str, float]:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        full.wait(60)  # nobody leaves before all lanes are in here
+        with lock:
+            running -= 1
+        return {"m": 1.0}
+
+    class All(Recorder):
+        plan = tuple(range(8))
+
+    one = bench(function, slots=slots, cache=False, budget=Budget(agent_steps=8))
+    assert All(one.engine).run() == 0
+    assert most == slots
+    assert [trial.number for trial in one.trials()] == list(range(1, 9))
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_none_ends_the_run(bench: Benches, slots: int) -> None:
+    """With 0, after what is in flight."""
+    one = bench(measure, slots=slots)
+    agent = Recorder(one.engine)
+    assert agent.run() == 0
+    assert sorted(trial.number for trial in one.trials()) == [1, 2, 3, 4, 5]
+    assert len(agent.told) == 5
+    one.engine.close()
+    assert [trial.number for trial in one.trials()] == [1, 2, 3, 4, 5]
+
+
+def test_history_is_told_first(bench: Benches) -> None:
+    first = bench(measure, env_params=LOAD, store="journal")
+    for x in (1, 9):
+        first.step(x=x)
+    first.store.close()
+    again = bench(measure, env_params=LOAD, store="journal", budget=Budget(agent_steps=4))
+    agent = Recorder(again.engine)
+    assert agent.run() == 0
+    assert [feedback.trial_index for feedback in agent.told] == [1, 2, 3, 4]
+    recalled = agent.told[0]
+    assert recalled.prev_observation == Observation(1, again.engine.context(1))
+    assert recalled.observation == Observation(2, again.engine.context(2), {"m": 1.0}, True)
+    assert [feedback.status for feedback in agent.told] == ["measured", "failed", "failed", "measured"]
+    assert [feedback.done for feedback in agent.told] == [False, False, False, True]
+    assert [observation.number for observation in agent.seen] == [3, 4]
+
+
+def test_time_that_runs_out_while_the_agent_thinks_is_no_error(bench: Benches, clock: Any) -> None:
+    """The decision comes too late: it is not carried out, and the run ends as it should."""
+
+    class Slow(Recorder):
+        def select_action(self, observation: Observation) -> dict[str, int] | None:
+            clock.now += 4.0
+            return super().select_action(observation)
+
+    one = bench(measure, clock=clock, budget=Budget(max_time_s=10.0))
+    assert Slow(one.engine).run() == 0
+    assert [trial.number for trial in one.trials()] == [1, 2]
+
+
+def test_stop_while_the_agent_thinks_is_no_error(bench: Benches) -> None:
+    stop: list[bool] = []
+
+    class Interrupted(Recorder):
+        def select_action(self, observation: Observation) -> dict[str, int] | None:
+            if observation.number == 3:
+                stop.append(True)
+            return super().select_action(observation)
+
+    one = bench(measure, stopping=lambda: bool(stop))
+    assert Interrupted(one.engine).run() == 0
+    assert [trial.number for trial in one.trials()] == [1, 2]
+    assert one.store.open_trials() == []
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_stop_after_no_improvement_ends_the_run(bench: Benches, slots: int) -> None:
+    """At any width, and the counter has no gap."""
+
+    class Flat(Recorder):
+        def select_action(self, observation: Observation) -> dict[str, int] | None:
+            return {"x": min(observation.number, 3)}
+
+    one = bench(measure, slots=slots, budget=Budget(stop_after_no_improvement=5))
+    assert Flat(one.engine).run() == 0
+    one.engine.close()
+    numbers = [trial.number for trial in one.trials()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert 8 <= len([trial for trial in one.trials() if trial.status != "cancelled"]) < 8 + slots
+
+
+def test_own_seed_wins(bench: Benches) -> None:
+    one = bench(measure)
+    assert BaseAgent(one.engine, None, 5).seed == 5
+    assert BaseAgent(one.engine, BaseAgent.Config(random_seed=0), 5).seed == 0
+
+
+def test_plain_job_runs_once(bench: Benches) -> None:
+    one = bench(lambda: {"m": 1.0}, knobs={}, store="journal")
+    assert RunOnce(one.engine).run() == 0
+    assert [dict(trial.action) for trial in one.trials()] == [{}]
+    one.engine.close()
+    one.store.close()
+    again = bench(lambda: {"m": 1.0}, knobs={}, store="journal")
+    assert RunOnce(again.engine).run() == 0
+    assert len(again.trials()) == 1

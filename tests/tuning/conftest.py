@@ -1,0 +1,194 @@
+"""An engine around a plain Python function."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunegym.core.clock import SystemClock
+from tunegym.core.errors import StoreError
+from tunegym.tuning.envs.engine import Parts, TrialEngine
+from tunegym.tuning.model.constraint import FunctionConstraint
+from tunegym.tuning.model.context import EnvParam, EnvParams
+from tunegym.tuning.model.job import CallJob, Job, JobResult
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.space import Choice, Knob, Space
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import Metrics
+from tunegym.tuning.ports import MetricError, TrialStore
+from tunegym.tuning.rewards import identity
+from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.memory import MemoryStore
+from tunegym.tuning.stores.records import Head, Session
+
+
+class Lab:
+    """A workload and its runner in one: a job is a call of ``function(**parameters)``.
+
+    The function returns metrics; ValueError is a failed job, TimeoutError one that was ended, and
+    InterruptedError one that the end of the run cut short.
+    """
+
+    def __init__(self, function: Callable[..., Any], fingerprint: str = "f") -> None:
+        self._function = function
+        self._fingerprint = fingerprint
+        self.runs: list[dict[str, Any]] = []
+        self.stopped = threading.Event()
+        self.leftovers: list[tuple[int, str]] = []
+
+    def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> CallJob:
+        return CallJob(f"{number}.{repeat}", folder, "lab:function", dict(parameters), isolate=False, timeout_s=1.0)
+
+    def read(self, job: Job, result: JobResult) -> Metrics:
+        if result.error is not None:
+            raise MetricError(result.error)
+        return result.value
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def fingerprint_parts(self) -> dict[str, str]:
+        return {"callable": self._fingerprint}
+
+    def run(self, job: Job, started: Callable[[int, str], None]) -> JobResult:
+        assert isinstance(job, CallJob)
+        if self.stopped.is_set():
+            return JobResult("interrupted")
+        Path(job.folder).mkdir(parents=True, exist_ok=True)
+        self.runs.append(dict(job.arguments))
+        started(4711, job.name)
+        try:
+            return JobResult("exited", 0, value=self._function(**job.arguments))
+        except TimeoutError:
+            return JobResult("timed_out")
+        except InterruptedError:
+            return JobResult("interrupted")
+        except ValueError as error:
+            return JobResult("exited", 1, error=str(error))
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    kill = stop
+
+    def end_leftovers(self, processes: Iterable[tuple[int, str]]) -> int:
+        self.leftovers = list(processes)
+        return len(self.leftovers)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Bench:
+    """One engine and what is around it."""
+
+    engine: TrialEngine
+    store: TrialStore
+    lab: Lab
+    folder: Path
+
+    def trials(self) -> list[Trial]:
+        """Every closed trial by number."""
+        return sorted((trial for _, trial in self.store.recorded()), key=lambda trial: trial.number)
+
+    def step(self, **action: Any) -> Trial:
+        trial = self.engine.step(action)
+        assert trial is not None
+        return trial
+
+
+class Clock:
+    """Time that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def _journal(folder: Path, experiment: Experiment, fingerprint: str, clock: Any) -> JournalStore:
+    params = experiment.env_params
+    head = Head(
+        experiment=experiment.name,
+        run="token",
+        seed=params.seed,
+        agent=experiment.agent,
+        knobs=experiment.space.spec(),
+        env_params={name: param.domain.spec() for name, param in params.params.items()},
+        metrics=list(experiment.agent_metrics),
+        repeats=experiment.repeats,
+    )
+    return JournalStore(folder, head, Session(fingerprint), clock)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    """Makes engines; ``store`` is "memory", "journal" (in ``folder``) or a store that is there already."""
+    made: list[Bench] = []
+
+    def make(
+        function: Callable[..., Any],
+        *,
+        knobs: Mapping[str, Knob] | None = None,
+        env_params: Mapping[str, EnvParam] | None = None,
+        seed: int = 0,
+        slots: int = 1,
+        store: TrialStore | str = "memory",
+        folder: Path = tmp_path / "experiment",
+        reward: Callable[..., Any] = identity,
+        constraints: Sequence[Callable[[Mapping[str, Any]], Any]] = (),
+        stopping: Callable[[], bool] = lambda: False,
+        clock: Any = None,
+        spent_s: float = 0.0,
+        listeners: Sequence[Any] = (),
+        fingerprint: str = "f",
+        fixed: Mapping[str, Any] | None = None,
+        agent_metrics: tuple[str, ...] = ("m",),
+        **settings: Any,
+    ) -> Bench:
+        experiment = Experiment(
+            name="e",
+            workload="python",
+            workload_args={},
+            space=Space(knobs if knobs is not None else {"x": Choice(tuple(range(10)))}, fixed or {}),
+            env_params=EnvParams(env_params or {}, seed),
+            agent="test",
+            agent_config=None,
+            agent_metrics=agent_metrics,
+            **settings,
+        )
+        if store == "memory":
+            store = MemoryStore(fingerprint)
+        elif store == "journal":
+            store = _journal(folder, experiment, fingerprint, clock or SystemClock())
+        assert not isinstance(store, str)
+        lab = Lab(function, fingerprint)
+        checks = [FunctionConstraint(f"c{index}", check) for index, check in enumerate(constraints)]
+        parts = Parts(experiment, lab, lab, store, reward(agent_metrics), checks, folder)
+        engine = TrialEngine(parts, slots=slots, listeners=listeners, stopping=stopping, spent_s=spent_s, clock=clock)
+        made.append(Bench(engine, store, lab, folder))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.lab.stop()
+        with contextlib.suppress(StoreError):
+            one.engine.close(interrupted=True)
+        with contextlib.suppress(StoreError):
+            one.store.close()

@@ -1,0 +1,433 @@
+"""The walk of a trial, at any width."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunegym.core.errors import ActionError, BudgetError, StoreError
+from tunegym.core.randomness import unit
+from tunegym.tuning.model.context import EnvParam
+from tunegym.tuning.model.outcome import Failed, Measured
+from tunegym.tuning.model.scenario import Budget
+from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.stores import reader
+
+Benches = Callable[..., Any]
+
+LOAD = {"load": EnvParam(Choice((1, 2, 3, 4, 5))), "rate": EnvParam(Range(0.0, 1.0))}
+
+
+def measure(x: int, **_: Any) -> dict[str, float]:
+    return {"m": float(x)}
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("store", ["memory", "journal"])
+def test_walk(bench: Benches, store: str) -> None:
+    """The number is held, its context shown, the decision written down, then it runs, then it closes."""
+    seen: list[Any] = []
+
+    def function(x: int, load: int, rate: float, other: str) -> dict[str, float]:
+        seen.append([(trial.number, dict(trial.action)) for trial in one.store.open_trials()])
+        return {"m": x * 10.0, "side": 1.0}
+
+    one = bench(function, env_params=LOAD, store=store, fixed={"other": "fixed"})
+    shown = one.engine.observe()
+    assert (shown.number, shown.metrics, shown.measured) == (1, {}, False)
+    assert one.engine.observe() == shown
+    assert one.engine.begin({"x": 3}) == OpenTrial(1, shown.context, {"x": 3})
+    assert one.engine.in_flight == 1
+    lane, trial = one.engine.next_finished()
+    assert one.engine.in_flight == 0
+    assert seen == [[(1, {"x": 3})]]
+    assert one.lab.runs == [{"x": 3, "other": "fixed", **shown.context}]
+    assert lane == 0
+    assert trial.number == 1
+    assert trial.context == shown.context
+    assert trial.outcome == Measured(({"m": 30.0, "side": 1.0},))
+    assert trial.reward == 30.0
+    assert one.trials() == [trial]
+    after = one.engine.observe()
+    assert (after.number, after.metrics, after.measured) == (2, {"m": 30.0, "side": 1.0}, True)
+    assert one.engine.next_finished() is None
+
+
+class Told:
+    """A listener that checks that the store knew before."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int]] = []
+
+    def trial_opened(self, trial: OpenTrial) -> None:
+        self.events.append(("opened", trial.number))
+
+    def trial_closed(self, trial: Trial) -> None:
+        self.events.append(("closed", trial.number))
+
+
+def test_listeners_are_told_of_every_trial(bench: Benches) -> None:
+    told = Told()
+    one = bench(measure, listeners=[told], slots=2, constraints=[lambda p: p["x"] != 9])
+    for x in (1, 1, 9):
+        one.step(x=x)
+    one.engine.observe(0)
+    one.engine.begin({"x": 2}, 1)
+    one.engine.next_finished()
+    one.engine.close()
+    assert told.events == [
+        *[(event, number) for number in (1, 2, 3) for event in ("opened", "closed")],
+        ("opened", 5), ("closed", 5), ("closed", 4),
+    ]  # fmt: skip
+
+
+def test_one_counter(bench: Benches) -> None:
+    """T1: measured, cached, infeasible, failed, refused actions and asking around: 1, 2, 3, ..."""
+
+    def function(x: int) -> dict[str, float]:
+        if x == 5:
+            raise ValueError("no")
+        if x == 6:
+            raise TimeoutError
+        return {"m": 1.0}
+
+    one = bench(function, constraints=[lambda p: p["x"] != 4], budget=Budget(agent_steps=8))
+    numbers = []
+    for x in (1, 1, 4, 5, 5, 6, 2):
+        for wrong in ({}, {"x": 11}, {"x": 1, "y": 1}):
+            with pytest.raises(ActionError):
+                one.engine.begin(wrong)
+        one.engine.observe()
+        one.engine.exhausted()
+        numbers.append(one.step(x=x).number)
+    assert numbers == [1, 2, 3, 4, 5, 6, 7]
+    assert one.step(x=7).number == 8
+    for _ in range(3):
+        with pytest.raises(BudgetError, match="agent_steps = 8"):
+            one.engine.begin({"x": 1})
+    assert [trial.number for trial in one.trials()] == list(range(1, 9))
+    assert [trial.status for trial in one.trials()] == [
+        "measured", "measured", "infeasible", "failed", "failed", "timed_out", "measured", "measured",
+    ]  # fmt: skip
+
+
+def mixed(bench: Benches, slots: int) -> Any:
+    """An experiment with every outcome in it, ended while a trial ran and a number was held."""
+    gate = threading.Event()
+
+    def function(x: int, **_: Any) -> dict[str, float]:
+        if x == 5:
+            raise ValueError("crashed, with a comma")
+        if x == 6:
+            raise TimeoutError
+        if x == 7:
+            gate.set()
+            assert one.lab.stopped.wait(60)
+            raise InterruptedError
+        return {"m": float(x)}
+
+    one = bench(
+        function,
+        env_params={"load": EnvParam(Choice((1, 2)), weights=(0.7, 0.3))},
+        slots=slots,
+        store="journal",
+        constraints=[lambda p: p["x"] != 4],
+    )
+    for index in range(40):
+        lane = index % slots
+        one.engine.observe((lane + 1) % slots)
+        one.engine.begin({"x": (1, 1, 4, 5, 6, 2, 1, 3)[index % 8]}, lane)
+        one.engine.next_finished()
+    if slots > 1:
+        one.engine.observe(0)
+        one.engine.begin({"x": 7}, 1)
+        assert gate.wait(60)
+    one.engine.close()
+    one.store.close()
+    return one
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_both_views_are_aligned(bench: Benches, slots: int) -> None:
+    """T2, row by row."""
+    one = mixed(bench, slots)
+    trajectory, env = rows(one.folder / "trajectory.csv"), rows(one.folder / "env.csv")
+    trials = sorted((t for _, t in reader.trials(one.folder / reader.JOURNAL)), key=lambda trial: trial.number)
+    assert len(trajectory) == len(env) == len(trials) >= 40
+    assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
+    for above, beside, trial in zip(trajectory, env, trials, strict=True):
+        assert above["step"] == beside["step"] == str(trial.number)
+        assert above["context.load"] == beside["load"] == str(trial.context["load"])
+        assert above["status"] == trial.status
+        assert above["cached"] == ("true" if trial.cached_from is not None else "false")
+        assert above["action.x"] == (str(trial.action["x"]) if trial.action else "")
+        assert (above["observation.m"] != "") == trial.measured
+        assert float(above["reward"]) == trial.reward
+        assert trial.context == one.engine.context(trial.number)
+    statuses = {row["status"] for row in trajectory}
+    assert statuses == {"measured", "infeasible", "failed", "timed_out"} | ({"cancelled"} if slots > 1 else set())
+    assert {row["cached"] for row in trajectory} == {"true", "false"}
+    if slots > 1:
+        assert [trial.reason for trial in trials if trial.status == "cancelled"][-1] == (
+            "the experiment ended while it ran"
+        )
+
+
+# contexts -----------------------------------------------------------------------------------------------------
+
+
+def contexts(bench: Benches, folder: Path, slots: int, env_params: dict[str, EnvParam], seed: int = 3) -> Any:
+    one = bench(measure, env_params=env_params, seed=seed, slots=slots, folder=folder)
+    lanes = itertools.cycle(range(slots))
+    for _ in range(24):
+        lane = next(lanes)
+        if one.engine.in_flight == slots:
+            lane, _ = one.engine.next_finished()
+        one.engine.begin({"x": 1}, lane)
+    while one.engine.next_finished():
+        pass
+    return {trial.number: dict(trial.context) for trial in one.trials()}
+
+
+def test_contexts_at_any_width(bench: Benches, tmp_path: Path) -> None:
+    """T3: a number has its context, however many run beside it."""
+    at_one = contexts(bench, tmp_path / "1", 1, LOAD)
+    assert len(at_one) == 24
+    assert len({tuple(context.values()) for context in at_one.values()}) > 5
+    for slots in (2, 3, 4):
+        assert contexts(bench, tmp_path / str(slots), slots, LOAD) == at_one
+
+
+def test_contexts_do_not_move_with_other_parameters(bench: Benches, tmp_path: Path) -> None:
+    both = contexts(bench, tmp_path / "a", 1, LOAD)
+    more = contexts(bench, tmp_path / "b", 1, {"first": EnvParam(Choice(("x", "y"))), **LOAD})
+    less = contexts(bench, tmp_path / "c", 1, {"rate": LOAD["rate"]})
+    for number, context in both.items():
+        assert {name: more[number][name] for name in LOAD} == context
+        assert less[number] == {"rate": context["rate"]}
+    assert contexts(bench, tmp_path / "d", 1, LOAD, seed=4) != both
+
+
+# repeats ------------------------------------------------------------------------------------------------------
+
+
+def test_every_sample_of_a_repeated_trial_is_kept(bench: Benches) -> None:
+    """The reward is that of the mean, and the spread can be had."""
+    values = iter((1.0, 2.0, 6.0))
+    one = bench(lambda x: {"m": next(values)}, repeats=3, store="journal")
+    trial = one.step(x=1)
+    assert trial.outcome == Measured(({"m": 1.0}, {"m": 2.0}, {"m": 6.0}))
+    assert trial.reward == trial.metrics["m"] == 3.0
+    assert trial.outcome.spread()["m"] == pytest.approx(7.0**0.5)
+    assert sorted(path.name for path in (one.folder / "trials" / "000001").iterdir()) == [
+        "repeat-1", "repeat-2", "repeat-3",
+    ]  # fmt: skip
+    assert one.step(x=1).cached_from == 1
+    assert one.trials()[0] == trial
+
+
+@pytest.mark.parametrize(("error", "status"), [(ValueError("boom"), "failed"), (TimeoutError(), "timed_out")])
+def test_one_failing_repeat_fails_the_trial(bench: Benches, error: Exception, status: str) -> None:
+    """At once, and it says which."""
+    calls: list[int] = []
+
+    def function(x: int) -> dict[str, float]:
+        calls.append(x)
+        if len(calls) == 2:
+            raise error
+        return {"m": 1.0}
+
+    trial = bench(function, repeats=3).step(x=1)
+    assert (trial.status, len(calls)) == (status, 2)
+    assert trial.reason.startswith("repeat 2 of 3: ")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "reason"),
+    [
+        ({"m": float("nan")}, "metric m: is NaN"),
+        ({"m": 1.0, "n": float("inf")}, "metric n: is infinite"),
+        ({}, "metric m: the workload did not give it"),
+        ({"n": 1.0}, "metric m: the workload did not give it"),
+    ],
+)
+def test_unusable_measurement_is_none(bench: Benches, metrics: dict[str, float], reason: str) -> None:
+    assert bench(lambda x: metrics).step(x=1).outcome == Failed(reason)
+
+
+def test_time_out_says_after_how_long(bench: Benches) -> None:
+    def function(x: int) -> dict[str, float]:
+        raise TimeoutError
+
+    assert bench(function).step(x=1).reason == "ended after timeout_s = 1"
+
+
+# the end ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_interrupted_trials_stay_open_and_are_taken_over(bench: Benches, slots: int) -> None:
+    """T12: same number, same context, same action; leftovers are ended first."""
+    running = threading.Semaphore(0)
+    stop: list[bool] = []
+
+    def blocks(x: int, **_: Any) -> dict[str, float]:
+        if x == 0:
+            return {"m": 0.0}
+        running.release()
+        assert one.lab.stopped.wait(60)
+        raise InterruptedError
+
+    def halt() -> None:
+        for _ in range(slots):
+            assert running.acquire(timeout=60)
+        stop.append(True)
+        one.lab.stop()
+
+    one = bench(blocks, env_params=LOAD, slots=slots, store="journal", stopping=lambda: bool(stop))
+    one.step(x=0)
+    stopper = threading.Thread(target=halt)
+    stopper.start()
+    opened = [one.engine.begin({"x": lane + 1}, lane) for lane in range(slots)]
+    assert one.engine.next_finished() is None
+    stopper.join()
+    assert one.engine.in_flight == 0
+    assert one.engine.exhausted() == "the run is stopping"
+    with pytest.raises(BudgetError, match="stopping"):
+        one.engine.begin({"x": 1})
+    one.engine.close(interrupted=True)
+    assert one.store.open_trials() == opened
+    one.store.close()
+
+    again = bench(measure, env_params=LOAD, slots=slots, store="journal")
+    again.engine.take_over()
+    assert sorted(again.lab.leftovers) == [(4711, f"{trial.number}.1") for trial in opened]
+    assert again.store.open_trials() == []
+    assert again.engine.in_flight == 0
+    taken = again.trials()[1:]
+    assert [(t.number, t.context, t.action) for t in taken] == [(o.number, o.context, o.action) for o in opened]
+    assert all(trial.measured for trial in taken)
+    assert again.engine.observe().number == slots + 2
+    assert again.engine.observe().metrics == {}
+
+
+def test_take_over_of_more_than_there_are_slots(bench: Benches) -> None:
+    """A run of four lanes is resumed at one: equal trials still run once, constraints still hold."""
+    first = bench(measure, slots=4, store="journal")
+    for lane, x in enumerate((1, 1, 9, 2)):
+        first.store.open(lane, {}, {"x": x})
+    first.store.close()
+    again = bench(measure, store="journal", constraints=[lambda p: p["x"] != 9])
+    again.engine.take_over()
+    assert [run["x"] for run in again.lab.runs] == [1, 2]
+    assert [(trial.status, trial.cached_from) for trial in again.trials()] == [
+        ("measured", None), ("measured", 1), ("infeasible", None), ("measured", None),
+    ]  # fmt: skip
+
+
+def test_take_over_stops_when_asked(bench: Benches) -> None:
+    first = bench(measure, store="journal")
+    for lane in range(3):
+        first.store.open(lane, {}, {"x": lane})
+    first.store.close()
+    again = bench(measure, store="journal", stopping=lambda: len(again.lab.runs) == 2)
+    again.engine.take_over()
+    assert [trial.number for trial in again.store.open_trials()] == [3]
+
+
+def test_those_who_wait_for_an_interrupted_trial_stay_open_too(bench: Benches) -> None:
+    running = threading.Event()
+
+    def blocks(x: int) -> dict[str, float]:
+        running.set()
+        assert one.lab.stopped.wait(60)
+        raise InterruptedError
+
+    one = bench(blocks, slots=3)
+    for lane in range(3):
+        one.engine.begin({"x": 1}, lane)
+    assert running.wait(60)
+    one.lab.stop()
+    assert one.engine.next_finished() is None
+    assert [trial.number for trial in one.store.open_trials()] == [1, 2, 3]
+    assert len(one.lab.runs) == 1
+
+
+def test_broken_infrastructure_is_an_exception(bench: Benches) -> None:
+    """Not an outcome: the trial stays open for a resume."""
+
+    def function(x: int) -> dict[str, float]:
+        raise RuntimeError("no more processes")
+
+    for slots in (1, 2):
+        one = bench(function, slots=slots)
+        with pytest.raises(RuntimeError, match="no more processes"):
+            one.engine.step({"x": 1})
+        assert [trial.number for trial in one.store.open_trials()] == [1]
+
+
+def test_nothing_runs_when_the_decision_can_not_be_written(bench: Benches) -> None:
+    one = bench(measure)
+    one.store.close()
+    with pytest.raises(StoreError):
+        one.engine.begin({"x": 1})
+    assert one.lab.runs == []
+
+
+def test_past_is_taken_in(bench: Benches) -> None:
+    """Counts, the best and the cache are those of all sessions; another fingerprint's are not served."""
+    first = bench(measure, store="journal")
+    for x in (3, 8, 5):
+        first.step(x=x)
+    first.store.close()
+    again = bench(measure, store="journal")
+    assert again.engine.tally.done == 3
+    assert again.engine.tally.best.number == 2
+    assert [trial.number for trial in again.engine.history()] == [1, 2, 3]
+    assert again.step(x=5).cached_from == 3
+    again.store.close()
+    changed = bench(measure, store="journal", fingerprint="other")
+    assert changed.step(x=5).cached_from is None
+    assert changed.step(x=5).cached_from == 5
+    assert changed.engine.tally.best.number == 2
+
+
+def test_observation_is_that_of_the_lane(bench: Benches) -> None:
+    """Each lane sees its own last trial, and one without a measurement shows none."""
+
+    def function(x: int) -> dict[str, float]:
+        if x == 5:
+            raise ValueError("no")
+        return {"m": float(x)}
+
+    one = bench(function, slots=2)
+    for lane, x in ((0, 1), (1, 2)):
+        one.engine.begin({"x": x}, lane)
+        one.engine.next_finished()
+    assert [one.engine.observe(lane).metrics for lane in (0, 1)] == [{"m": 1.0}, {"m": 2.0}]
+    one.engine.begin({"x": 5}, 0)
+    one.engine.next_finished()
+    assert (one.engine.observe(0).metrics, one.engine.observe(0).measured) == ({}, False)
+    assert (one.engine.observe(1).metrics, one.engine.observe(1).measured) == ({"m": 2.0}, True)
+
+
+def test_weighted_contexts_reach_the_workload(bench: Benches) -> None:
+    params = {"load": EnvParam(Choice(("rare", "never", "often")), weights=(0.1, 0.0, 0.9))}
+    one = bench(lambda x, load: {"m": 1.0}, env_params=params, cache=False)
+    for number in range(1, 401):
+        one.step(x=int(unit(0, "x", number) * 10))
+    loads = [run["load"] for run in one.lab.runs]
+    assert loads == [trial.context["load"] for trial in one.trials()]
+    assert loads.count("never") == 0
+    assert 15 <= loads.count("rare") <= 75

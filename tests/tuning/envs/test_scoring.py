@@ -1,0 +1,172 @@
+"""Only a measurement is scored; anything else gets a penalty that can't be taken for a success."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tunegym.core.randomness import unit
+from tunegym.tuning.envs.scoring import Scoring
+from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, TimedOut
+from tunegym.tuning.model.scenario import Penalties
+from tunegym.tuning.model.space import Range
+from tunegym.tuning.rewards import identity, inverse, negative
+
+Benches = Callable[..., Any]
+
+
+@pytest.mark.parametrize("store", ["memory", "journal"])
+@pytest.mark.parametrize("reward", [negative, identity, inverse])
+def test_crashing_settings_never_look_good(bench: Benches, store: str, reward: Any) -> None:
+    """30 % of the space crashes: never best, never served, and below every measured reward."""
+    crashed: list[int] = []
+
+    def function(x: int) -> dict[str, float]:
+        if x % 10 < 3:
+            crashed.append(x)
+            raise ValueError("segmentation fault")
+        return {"m": 1.0 + x}
+
+    one = bench(function, knobs={"x": Range(0, 99, "int")}, reward=reward, store=store)
+    for number in range(1, 301):
+        one.step(x=int(unit(5, "x", number) * 100))
+    trials = one.trials()
+    failed = [trial for trial in trials if not trial.measured]
+    measured = [trial for trial in trials if trial.measured]
+    assert len(failed) == len(crashed) > 50
+    assert max(trial.reward for trial in failed) < min(trial.reward for trial in measured)
+    assert all(trial.cached_from is None for trial in failed)
+    assert all(math.isfinite(trial.reward) for trial in trials)
+    best = one.engine.tally.best
+    assert best.measured
+    assert best.reward == max(trial.reward for trial in measured)
+
+
+def test_penalty_is_not_put_through_the_reward_function(bench: Benches) -> None:
+    """-1.0 under `negative` would otherwise be the best there is."""
+
+    def function(x: int) -> dict[str, float]:
+        if x == 5:
+            raise ValueError("no")
+        return {"m": float(x)}
+
+    penalties = Penalties(constraint_failure=-50.0, metric_failure=-70.0)
+    one = bench(function, reward=negative, penalties=penalties, constraints=[lambda p: p["x"] != 4])
+    assert [one.step(x=x).reward for x in (3, 4, 5)] == [-3.0, -50.0, -70.0]
+
+
+@pytest.mark.parametrize("outcome", [Failed("f"), TimedOut(), Cancelled()])
+def test_which_penalty(outcome: Any) -> None:
+    scoring = Scoring(identity(["m"]), Penalties(constraint_failure=-1.0, metric_failure=-2.0))
+    assert scoring.score(outcome) == (outcome, -2.0)
+    assert scoring.score(Infeasible("i")) == (Infeasible("i"), -1.0)
+
+
+@pytest.mark.parametrize("worst", [-1e-9, 0.0, 5.0, -3.0, 1e12, -1e300, -1e308, 1e308])
+def test_auto_is_below_the_worst_so_far(worst: float) -> None:
+    scoring = Scoring(identity(["m"]), Penalties())
+    before = scoring.penalty(Failed("f"))
+    assert math.isfinite(before)
+    scoring.score(Measured(({"m": worst},)))
+    after = scoring.penalty(Infeasible("i"))
+    assert math.isfinite(after)
+    assert after < worst
+
+
+def test_past_measurements_count(bench: Benches) -> None:
+    """A resumed run doesn't start over with its idea of bad."""
+
+    def function(x: int) -> dict[str, float]:
+        if x == 5:
+            raise ValueError("no")
+        return {"m": 1e6 * x}
+
+    first = bench(function, reward=negative, store="journal")
+    first.step(x=9)
+    expected = first.engine.step({"x": 5}).reward
+    first.store.close()
+    again = bench(function, reward=negative, store="journal")
+    assert again.step(x=5).reward == expected < -9e6
+
+
+WARNING = "is above a measured reward"
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_attractive_penalty_warns_once(caplog: pytest.LogCaptureFixture) -> None:
+    """As soon as a measured reward is below it, whichever came first."""
+    scoring = Scoring(identity(["m"]), Penalties(constraint_failure=-1.0, metric_failure=-100.0))
+    scoring.score(Infeasible("i"))
+    scoring.score(Measured(({"m": 5.0},)))
+    assert warnings(caplog) == []
+    for value in (-2.0, -3.0, -4.0):
+        scoring.score(Measured(({"m": value},)))
+        scoring.score(Infeasible("i"))
+    assert len(warnings(caplog)) == 1
+    assert "rewards.constraint_failure = -1 is above a measured reward (-2)" in warnings(caplog)[0]
+    scoring.score(Measured(({"m": -200.0},)))
+    scoring.score(Failed("f"))
+    assert len(warnings(caplog)) == 2
+    assert "rewards.metric_failure = -100" in warnings(caplog)[1]
+
+
+def test_auto_never_warns(caplog: pytest.LogCaptureFixture) -> None:
+    scoring = Scoring(identity(["m"]), Penalties())
+    for value in (5.0, -1e9):
+        scoring.score(Measured(({"m": value},)))
+        scoring.score(Failed("f"))
+    assert warnings(caplog) == []
+
+
+def test_inverse_of_zero_is_a_failed_trial(bench: Benches) -> None:
+    one = bench(lambda x: {"m": float(x)}, reward=inverse)
+    good, bad = one.step(x=4), one.step(x=0)
+    assert good.reward == 0.25
+    assert bad.outcome == Failed("reward inverse: m is 0")
+    assert bad.reward < 0.25
+
+
+@pytest.mark.parametrize(
+    ("reward", "reason"),
+    [
+        (lambda metrics: metrics["nothing"], "the reward raised KeyError: 'nothing'"),
+        (lambda metrics: math.nan, "the reward is nan"),
+        (lambda metrics: None, "the reward raised TypeError"),
+    ],
+)
+def test_anybody_s_reward_may_fail(bench: Benches, reward: Any, reason: str) -> None:
+    """A reward that somebody plugged in fails the trial, not the run."""
+    trial = bench(lambda x: {"m": 1.0}, reward=lambda _: reward).step(x=1)
+    assert trial.status == "failed"
+    assert trial.reason.startswith(reason)
+    assert math.isfinite(trial.reward)
+
+
+def test_repeats_are_scored_by_their_mean(bench: Benches) -> None:
+    values = iter((1.0, 3.0))
+    trial = bench(lambda x: {"m": next(values)}, repeats=2, reward=inverse).step(x=1)
+    assert trial.reward == 0.5  # not the mean of 1 and 1/3
+
+
+def test_failure_with_an_attractive_number_is_still_never_best(bench: Benches) -> None:
+    """Somebody's own penalty may be higher than every reward: it is told to the agent, and wins nothing."""
+
+    def function(x: int) -> dict[str, float]:
+        if x == 5:
+            raise ValueError("no")
+        return {"m": float(x)}
+
+    one = bench(function, penalties=Penalties(constraint_failure=1e9, metric_failure=1e9))
+    assert one.step(x=5).reward == 1e9
+    assert one.engine.tally.statuses["measured"] == 0
+    assert not one.engine.tally.best
+    one.step(x=1)
+    one.step(x=5)
+    assert one.engine.tally.best.number == 2

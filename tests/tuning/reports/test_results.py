@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import tunegym
+from tunegym.core.errors import StoreError
+from tunegym.tuning.model.context import EnvParam
+from tunegym.tuning.model.space import Choice
+from tunegym.tuning.reports.results import ExperimentResults, find_run, load
+
+Benches = Callable[..., Any]
+
+SCENARIO = 'name = "s"\nscenario_dir = "/somewhere"\n[[experiments]]\nname = "e"\n[[experiments]]\nname = "later"\n'
+
+
+def make_run(folder: Path, scenario: str = SCENARIO) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "scenario.toml").write_text(scenario)
+    return folder
+
+
+@pytest.fixture
+def run(bench: Benches, tmp_path: Path) -> Any:
+    """A run with all kinds of trials in experiment ``e``, still being written, and one that hasn't begun."""
+    folder = make_run(tmp_path / "results" / "s" / "2024")
+
+    def function(x: int, load: str) -> dict[str, float]:
+        if x == 9:
+            raise ValueError("too much")
+        return {"m": float(x), "side": 1.0}
+
+    return bench(
+        function,
+        env_params={"load": EnvParam(Choice(("a", "b")))},
+        store="journal",
+        folder=folder / "e",
+        constraints=[lambda p: p["x"] != 4],
+        repeats=2,
+    )
+
+
+def test_load(run: Any) -> None:
+    """By the scenario's names, also while it is being written."""
+    for x in (9, 3, 4, 8):
+        run.step(x=x)
+    results = load(run.folder.parent)
+    assert results.folder == run.folder.parent
+    assert results.scenario["name"] == "s"
+    assert list(results.experiments) == ["e", "later"]
+    experiment = results.experiments["e"]
+    assert list(experiment.trials) == run.trials()
+    assert experiment.best is not None
+    assert experiment.best.number == 4
+    assert results.experiments["later"].trials == ()
+    assert results.experiments["later"].best is None
+    run.step(x=7)
+    assert len(tunegym.load(run.folder.parent).experiments["e"].trials) == 5
+
+
+def test_trials_are_sorted_by_number(bench: Benches, tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    def function(x: int) -> dict[str, float]:
+        assert x != 1 or gate.wait(60)
+        return {"m": float(x)}
+
+    one = bench(function, store="journal", slots=2)
+    one.engine.begin({"x": 1}, 0)
+    one.engine.begin({"x": 2}, 1)
+    assert one.engine.next_finished()[1].number == 2
+    gate.set()
+    one.engine.next_finished()
+    experiment = ExperimentResults("e", one.folder)
+    assert [trial.number for trial in experiment.trials] == [1, 2]
+    assert [trial.number for trial in experiment] == [2, 1]
+
+
+def test_to_pandas(run: Any) -> None:
+    """The columns and rows of the CSV view with the right types, and more: every metric, spreads, reasons."""
+    for x in (9, 3, 4, 8):
+        run.step(x=x)
+    run.store.close()
+    frame: Any = load(run.folder).experiments["e"].to_pandas()
+    view: Any = pd.read_csv(run.folder / "trajectory.csv")
+    assert list(frame.columns)[: len(view.columns)] == list(view.columns)
+    assert {"observation.side", "spread.m", "spread.side", "reason"} <= set(frame.columns)
+    pd.testing.assert_frame_equal(frame[list(view.columns)], view, rtol=1e-4, atol=1e-5)
+    assert frame["cached"].dtype == bool
+    assert list(frame["action.x"]) == [9, 3, 4, 8]
+    assert frame["reason"][0] == "repeat 1 of 2: too much"
+    assert list(frame["status"]) == ["failed", "measured", "infeasible", "measured"]
+
+
+def test_to_pandas_without_a_measurement(run: Any) -> None:
+    """The columns are there all the same, so that a script need not ask."""
+    assert len(load(run.folder).experiments["e"].to_pandas()) == 0
+    run.step(x=9)
+    frame: Any = load(run.folder).experiments["e"].to_pandas()
+    assert frame["observation.m"].isna().all()
+    empty = load(run.folder).experiments["later"].to_pandas()
+    assert len(empty[empty["status"] == "measured"]) == 0
+
+
+def test_find_run(tmp_path: Path) -> None:
+    """A run's folder, an experiment's in it, or one that holds exactly one run."""
+    run = make_run(tmp_path / "results" / "s" / "2024")
+    (run / "e").mkdir()
+    (run / "e" / "journal.jsonl").write_text("")
+    for place in (run, run / "e", run.parent, run.parent.parent):
+        assert find_run(place) == run
+    other = make_run(tmp_path / "results" / "s" / "2025")
+    assert find_run(other) == other
+    with pytest.raises(StoreError, match="holds 2 runs") as error:
+        find_run(run.parent)
+    assert str(run) in str(error.value)
+    assert str(other) in str(error.value)
+
+
+def test_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no results"):
+        find_run(tmp_path)
+    with pytest.raises(StoreError, match="not a folder"):
+        find_run(tmp_path / "nowhere")
+
+
+def test_scenario_of_a_user_is_no_run(tmp_path: Path) -> None:
+    """A folder with somebody's own scenario.toml has not been run; the results below it may have."""
+    (tmp_path / "scenario.toml").write_text('name = "mine"\n')
+    with pytest.raises(StoreError, match="holds no results"):
+        find_run(tmp_path)
+    run = make_run(tmp_path / "results" / "2024")
+    assert find_run(tmp_path) == run
+
+
+def test_broken_scenario(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", "name = ")
+    with pytest.raises(StoreError, match="can't be read"):
+        load(run)

@@ -1,0 +1,48 @@
+"""Journals to write into."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunegym.core.errors import StoreError
+from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.records import Head, Session
+
+
+def head(knobs: Any = ("x",), env_params: Any = (), **changes: Any) -> Head:
+    """Knobs and env_params by name, or as specs."""
+    if isinstance(knobs, tuple):
+        knobs = {name: {"values": [1, 2, 3]} for name in knobs}
+    if isinstance(env_params, tuple):
+        env_params = {name: {"values": [1, 2, 3], "weights": None} for name in env_params}
+    known: dict[str, Any] = {
+        "experiment": "e",
+        "run": "token",
+        "seed": 1,
+        "agent": "random_search",
+        "knobs": knobs,
+        "env_params": env_params,
+        "metrics": ["score"],
+    }
+    return Head(**{**known, **changes})
+
+
+@pytest.fixture
+def journal() -> Iterator[Callable[..., JournalStore]]:
+    """Opens journals, and closes them after the test."""
+    opened: list[JournalStore] = []
+
+    def make(folder: Path, *, fingerprint: str = "f", **changes: Any) -> JournalStore:
+        store = JournalStore(folder, head(**changes), Session(fingerprint))
+        opened.append(store)
+        return store
+
+    yield make
+    for store in opened:
+        with contextlib.suppress(StoreError):
+            store.close()

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tunegym.testing.stores import FINGERPRINT, DurableStoreSuite, TrialStoreSuite
+from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.memory import MemoryStore
+
+
+class TestMemoryStore(TrialStoreSuite):
+    def make_store(self, folder: Path) -> MemoryStore:
+        return MemoryStore(FINGERPRINT)
+
+
+class TestJournalStore(DurableStoreSuite):
+    @pytest.fixture(autouse=True)
+    def _journals(self, journal: Callable[..., JournalStore]) -> None:
+        self._journal = journal
+
+    def make_store(self, folder: Path) -> JournalStore:
+        return self._journal(folder, knobs=("x", "name"), env_params=("load",), fingerprint=FINGERPRINT)

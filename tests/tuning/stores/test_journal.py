@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tunegym.core.errors import StoreError
+from tunegym.tuning.model.outcome import Failed, Measured, Outcome, TimedOut
+from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.stores import journal as journal_module
+from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.journal import JournalStore
+
+Journals = Callable[..., JournalStore]
+PATIENCE_S = 60.0
+
+
+def closed(trial: OpenTrial, outcome: Outcome | None = None, **more: Any) -> Trial:
+    outcome = outcome or Measured(({"score": trial.number / 3},))
+    return Trial(trial.number, trial.context, trial.action, outcome, -1.5, 0.1, **more)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+@pytest.fixture
+def written(journal: Journals, tmp_path: Path) -> bytes:
+    """A journal with every kind of record in it, and two trials still open."""
+    store = journal(tmp_path / "written", env_params=("load",))
+
+    def opened(lane: int) -> OpenTrial:
+        number = store.hold(lane)
+        return store.open(lane, {"load": f'é "{number}"\n'}, {"x": number})
+
+    store.hold(3)
+    store.hold(4)
+    first, second = opened(4), opened(0)
+    store.job_started(first.number, 77, "99")
+    store.close_trial(closed(second, Measured(({"score": 1.0}, {"score": 2.0}))))
+    store.close_trial(closed(first, Failed('a "reason" \\ of two\nlines')))
+    store.close_trial(closed(opened(0), Measured(({"score": 1.0}, {"score": 2.0})), cached_from=second.number))
+    store.cancel_held(lambda _: {"load": "none"}, lambda: -9.0)
+    opened(0)
+    opened(1)
+    store.close_trial(closed(opened(2), TimedOut()))
+    store.end(0, "the agent ended")
+    store.close()
+    return (tmp_path / "written" / reader.JOURNAL).read_bytes()
+
+
+def test_written_as_designed(written: bytes) -> None:
+    """The records in the order in which things happened: open before close, head and session first."""
+    records = [orjson.loads(line) for line in written.splitlines()]
+    kinds = [(record["record"], record.get("number")) for record in records]
+    assert kinds == [
+        ("head", None), ("session", None), ("open", 2), ("open", 3), ("job", 2), ("close", 3), ("close", 2),
+        ("open", 4), ("close", 4), ("close", 1), ("open", 5), ("open", 6), ("open", 7), ("close", 7), ("end", None),
+    ]  # fmt: skip
+    assert records[0]["version"] == 1
+
+
+class Cut:
+    """What a journal must say after it was cut."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self.used: set[int] = set()
+        self.open: list[int] = []
+        self.closed: list[int] = []
+        start = 0
+        for line in data.splitlines(keepends=True):
+            if size < start + len(line) - 1:  # only the line's end may be missing
+                return
+            record = orjson.loads(line)
+            if record["record"] in ("open", "close"):
+                self.used.add(record["number"])
+            if record["record"] == "open":
+                self.open.append(record["number"])
+            if record["record"] == "close":
+                self.closed.append(record["number"])
+                self.open = [number for number in self.open if number != record["number"]]
+            start += len(line)
+
+    @property
+    def lowest_free(self) -> int:
+        return next(number for number in range(1, 100) if number not in self.used)
+
+
+def check_taken_over(store: JournalStore, folder: Path, said: Cut) -> None:
+    assert [trial.number for _, trial in store.recorded()] == said.closed
+    assert [trial.number for trial in store.open_trials()] == sorted(said.open)
+    assert store.highest == max(said.used, default=0)
+    trial = store.open(0, {"load": "more"}, {"x": 3})
+    assert trial.number == said.lowest_free
+    for opened in store.open_trials():
+        store.close_trial(closed(opened))
+    store.close()
+    records = lines(folder / reader.JOURNAL)  # every line parses
+    assert records[0]["record"] == "head"
+    assert sorted({*said.used, trial.number}) == sorted(r["number"] for r in records if r["record"] == "close")
+    assert len((folder / "trajectory.csv").read_text().splitlines()) > 1
+
+
+@pytest.mark.slow
+def test_cut_at_every_byte(journal: Journals, written: bytes, tmp_path: Path) -> None:
+    """Whatever is whole before the cut is there, the torn record is gone, and it goes on from there."""
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    for size in range(len(written) + 1):
+        (folder / reader.JOURNAL).write_bytes(written[:size])
+        check_taken_over(journal(folder, env_params=("load",)), folder, Cut(written, size))
+
+
+@pytest.mark.parametrize("size", [0, 1, 40, 400, 700, -60, -2])
+def test_cut_and_padded_with_zeros(journal: Journals, written: bytes, tmp_path: Path, size: int) -> None:
+    """A file system that lost power may leave zeros where the last records would have been."""
+    size %= len(written)
+    (tmp_path / reader.JOURNAL).write_bytes(written[:size] + b"\0" * 5000)
+    whole = written.rfind(b"\n", 0, size) + 1
+    check_taken_over(journal(tmp_path, env_params=("load",)), tmp_path, Cut(written, whole))
+
+
+def test_zeros_after_the_last_record(journal: Journals, written: bytes, tmp_path: Path) -> None:
+    (tmp_path / reader.JOURNAL).write_bytes(written + b"\0" * 4096)
+    check_taken_over(journal(tmp_path, env_params=("load",)), tmp_path, Cut(written, len(written)))
+
+
+def test_last_record_without_its_newline(journal: Journals, written: bytes, tmp_path: Path) -> None:
+    """It is whole, so it counts, and what follows starts on a line of its own."""
+    (tmp_path / reader.JOURNAL).write_bytes(written.rstrip(b"\n"))
+    store = journal(tmp_path, env_params=("load",))
+    assert store.past.ended is not None
+    check_taken_over(store, tmp_path, Cut(written, len(written)))
+
+
+@pytest.mark.parametrize("broken", [b'{"record": "op', b"\0\0\0\n", b"\n", b"[1]\n", b'{"number": 3}\n', b"\xff\xfe\n"])
+def test_broken_line_in_the_middle(journal: Journals, written: bytes, tmp_path: Path, broken: bytes) -> None:
+    """Nothing is guessed, cut off or overwritten: the line is named."""
+    parts = written.splitlines(keepends=True)
+    parts[4] = broken if broken.endswith(b"\n") else broken + b"\n"
+    data = b"".join(parts)
+    (tmp_path / reader.JOURNAL).write_bytes(data)
+    with pytest.raises(StoreError, match="line 5 is broken") as error:
+        journal(tmp_path, env_params=("load",))
+    assert error.value.hint is not None
+    assert (tmp_path / reader.JOURNAL).read_bytes() == data
+    assert not (tmp_path / "writer.lock").exists()
+
+
+def test_newer_version_is_refused(journal: Journals, tmp_path: Path) -> None:
+    journal(tmp_path).close()
+    path = tmp_path / reader.JOURNAL
+    path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2'))
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="format 2"):
+        journal(tmp_path)
+    with pytest.raises(StoreError, match="format 2"):
+        list(reader.trials(path))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("experiment", "other"),
+        ("seed", 2),
+        ("agent", "grid_search"),
+        ("knobs", {"x": {"values": [1, 2]}}),
+        ("knobs", {"x": {"values": [1, 2, 3.0]}}),
+        ("knobs", {"x": {"values": [True, 2, 3]}}),
+        ("env_params", {"load": {"values": [1, 2], "weights": None}}),
+        ("metrics", ["score", "more"]),
+        ("repeats", 2),
+    ],
+)
+def test_another_experiment_is_refused(journal: Journals, tmp_path: Path, key: str, value: Any) -> None:
+    """Also one whose candidates only look the same. The journal and its views stay as they were."""
+    store = journal(tmp_path)
+    store.close_trial(closed(store.open(0, {}, {"x": 1})))
+    store.close()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with pytest.raises(StoreError, match=f"another `{key}`"):
+        journal(tmp_path, **{key: value})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_the_run_keeps_its_token(journal: Journals, tmp_path: Path) -> None:
+    """It marks processes, so a resume must know those of the first session."""
+    journal(tmp_path, run="first").close()
+    assert journal(tmp_path, run="second").head.run == "first"
+
+
+def test_fingerprint_of_the_session(journal: Journals, tmp_path: Path) -> None:
+    """A trial has the fingerprint of the session that closed it."""
+    for fingerprint in ("old", "new"):
+        store = journal(tmp_path, fingerprint=fingerprint)
+        store.close_trial(closed(store.open(0, {}, {"x": 1})))
+        store.close()
+    assert [(mark, trial.number) for mark, trial in reader.trials(tmp_path / reader.JOURNAL)] == [
+        ("old", 1),
+        ("new", 2),
+    ]
+
+
+class Ticking:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_elapsed_time_of_earlier_sessions(tmp_path: Path, journal: Journals) -> None:
+    """From a session's start to its last record; the time between sessions isn't spent."""
+    first = journal(tmp_path)
+    head, clock = first.head, Ticking()
+    first.close()
+    (tmp_path / reader.JOURNAL).unlink()
+    for spent in (7.0, 5.0):
+        store = JournalStore(tmp_path, head, journal_module.Session("f"), clock)
+        clock.now += spent
+        store.open(0, {}, {"x": 1})
+        clock.now += 1000.0
+        store.close()
+    assert reader.scan(tmp_path / reader.JOURNAL).elapsed_s == 12.0
+
+
+def test_every_record_is_with_the_system_when_the_call_returns(journal: Journals, tmp_path: Path) -> None:
+    """Without a flush or a close: kill -9 loses nothing."""
+    store = journal(tmp_path)
+    path = tmp_path / reader.JOURNAL
+    trial = store.open(0, {}, {"x": 1})
+    assert lines(path)[-1]["record"] == "open"
+    store.job_started(1, 5, "6")
+    assert lines(path)[-1]["record"] == "job"
+    store.close_trial(closed(trial))
+    assert lines(path)[-1]["record"] == "close"
+    store.end(0, "x")
+    assert lines(path)[-1]["record"] == "end"
+
+
+class Syncs:
+    """Counts fsyncs, and does them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._real = os.fsync
+
+    def __call__(self, descriptor: int) -> None:
+        self._real(descriptor)
+        self.count += 1
+
+    def wait_for(self, count: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while self.count < count:
+            assert time.monotonic() < deadline, "it never reached the disk"
+            time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_synced_while_it_runs_and_at_close(journal: Journals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second in which something was written, and once more at the end."""
+    assert journal_module.FSYNC_S <= 1.0
+    syncs = Syncs()
+    monkeypatch.setattr(journal_module.os, "fsync", syncs)
+    store = journal(tmp_path)
+    syncs.wait_for(1)
+    store.open(0, {}, {"x": 1})
+    syncs.wait_for(2)
+    store.open(0, {}, {"x": 1})
+    store.close()
+    assert syncs.count >= 3
+
+
+def test_disk_that_refuses_to_sync_is_told(journal: Journals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At close at the latest: what may not be on the disk is never said to be."""
+
+    def refuse(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = journal(tmp_path)
+    store.open(0, {}, {"x": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module.os, "fsync", refuse)
+        with pytest.raises(StoreError, match="Input/output error"):
+            store.close()
+    assert journal(tmp_path).highest == 1  # the lock is free again

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.views import CsvViews
+
+Journals = Callable[..., JournalStore]
+
+NASTY = [
+    "a,b", 'say "hi"', "two\nlines", "cr\rlf\r\n", " leading", "trailing ", "", '"', ",", "'", "tab\there", "é€😀",
+    "#hash", "=1+1", "-", "a;b", "\\n", '"quoted"', "line\u2028separator",
+]  # fmt: skip
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def trial(number: int, outcome: Outcome | None = None, **more: Any) -> Trial:
+    outcome = outcome or Measured(({"score": number / 4, "extra": 1.0},))
+    return Trial(number, {"load": number * 10}, {"x": number}, outcome, -float(number), 0.25, **more)
+
+
+@pytest.fixture
+def views(tmp_path: Path) -> Iterator[CsvViews]:
+    views = CsvViews(tmp_path, ["x"], ["load"], ["score"])
+    yield views
+    views.close()
+
+
+def test_columns(views: CsvViews, tmp_path: Path) -> None:
+    assert (tmp_path / "trajectory.csv").read_text() == (
+        "step,status,cached,reward,action.x,context.load,observation.score,duration_s\n"
+    )
+    assert (tmp_path / "env.csv").read_text() == "step,load\n"
+
+
+def test_a_row_for_every_outcome(views: CsvViews, tmp_path: Path) -> None:
+    """Row by row the same steps in both, whatever became of the trial."""
+    outcomes = [None, Infeasible("no"), Failed("x"), TimedOut(), Cancelled()]
+    for number, outcome in enumerate(outcomes, start=1):
+        views.add(trial(number, outcome))
+    views.add(trial(6, cached_from=1))
+    views.close()
+    assert (tmp_path / "trajectory.csv").read_text().splitlines()[1:] == [
+        "1,measured,false,-1.0,1,10,0.25,0.25",
+        "2,infeasible,false,-2.0,2,20,,0.25",
+        "3,failed,false,-3.0,3,30,,0.25",
+        "4,timed_out,false,-4.0,4,40,,0.25",
+        "5,cancelled,false,-5.0,5,50,,0.25",
+        "6,measured,true,-6.0,6,60,1.5,0.25",
+    ]
+    assert (tmp_path / "env.csv").read_text().splitlines()[1:] == [f"{n},{n * 10}" for n in range(1, 7)]
+
+
+def test_in_the_order_of_steps(views: CsvViews, tmp_path: Path) -> None:
+    """A row waits for the lower numbers; the end waits for nobody."""
+    for number in (2, 5, 1, 7, 3):
+        views.add(trial(number))
+    views.flush()
+    for name in ("trajectory.csv", "env.csv"):
+        assert [row["step"] for row in rows(tmp_path / name)] == ["1", "2", "3"]
+    views.close()
+    views.close()
+    for name in ("trajectory.csv", "env.csv"):
+        assert [row["step"] for row in rows(tmp_path / name)] == ["1", "2", "3", "5", "7"]
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_quoting(tmp_path: Path, text: str) -> None:
+    """Any string, as a value or as a name, comes back from Python's reader and from pandas'."""
+    views = CsvViews(tmp_path, ["x", text], [f"p{text}"], ["score"])
+    measured = Measured(({"score": 1.0},))
+    views.add(Trial(1, {f"p{text}": text}, {"x": text, text: "v"}, measured, 0.0, 0.0))
+    views.add(Trial(2, {f"p{text}": "z"}, {"x": "z", text: "v"}, measured, 0.0, 0.0))
+    views.close()
+    trajectory, env = rows(tmp_path / "trajectory.csv"), rows(tmp_path / "env.csv")
+    assert [row["action.x"] for row in trajectory] == [text, "z"]
+    assert [row[f"context.p{text}"] for row in trajectory] == [text, "z"]
+    assert [row[f"p{text}"] for row in env] == [text, "z"]
+    frame = pd.read_csv(tmp_path / "trajectory.csv", keep_default_na=False)
+    assert list(frame["action.x"]) == [text, "z"]
+    assert f"action.{text}" in frame.columns
+
+
+def test_pandas_reads_them_in_one_line(journal: Journals, tmp_path: Path) -> None:
+    """With the dtypes that the values have."""
+    knobs = {"threads": {}, "ratio": {}, "name": {}, "fast": {}}
+    store = journal(tmp_path, knobs=knobs, env_params=("load",), metrics=["score"])
+    for number in range(1, 5):
+        action = {"threads": number, "ratio": number / 7, "name": f"n,{number}", "fast": number % 2 == 0}
+        opened = store.open(0, {"load": number}, action)
+        outcome = Measured(({"score": number / 3},)) if number != 3 else Failed("no")
+        cached_from = 2 if number == 4 else None
+        store.close_trial(Trial(number, opened.context, opened.action, outcome, -0.1, 1e-7, cached_from))
+    store.close()
+    frame = pd.read_csv(tmp_path / "trajectory.csv")
+    kinds = {name: dtype.kind for name, dtype in frame.dtypes.items() if not pd.api.types.is_string_dtype(dtype)}
+    assert kinds == {
+        "step": "i",
+        "cached": "b",
+        "reward": "f",
+        "action.threads": "i",
+        "action.ratio": "f",
+        "action.fast": "b",
+        "context.load": "i",
+        "observation.score": "f",
+        "duration_s": "f",
+    }
+    assert list(frame["cached"]) == [False, False, False, True]
+    assert list(frame["action.ratio"]) == [number / 7 for number in range(1, 5)]  # to the last digit
+    assert list(frame["action.name"]) == [f"n,{number}" for number in range(1, 5)]
+    assert list(frame["observation.score"].isna()) == [False, False, True, False]
+    env = pd.read_csv(tmp_path / "env.csv")
+    assert list(env["step"]) == list(frame["step"])
+    assert list(env["load"]) == list(frame["context.load"])
+
+
+def test_written_anew_on_resume(journal: Journals, tmp_path: Path) -> None:
+    """From the journal, whatever the files hold by then."""
+    store = journal(tmp_path, env_params=("load",))
+    trials = [store.open(lane, {"load": lane}, {"x": 1}) for lane in range(4)]
+
+    def close(index: int) -> None:
+        opened = trials[index]
+        store.close_trial(Trial(opened.number, opened.context, opened.action, TimedOut(), -1.0, 0.0))
+
+    for index in (3, 1):
+        close(index)
+    store.close()
+    assert [row["step"] for row in rows(tmp_path / "trajectory.csv")] == ["2", "4"]
+    (tmp_path / "trajectory.csv").write_text("step,status\n1,nonsense\n9,torn")
+    (tmp_path / "env.csv").unlink()
+    store = journal(tmp_path, env_params=("load",))
+    for index in (2, 0):
+        close(index)
+    store.close()
+    trajectory, env = rows(tmp_path / "trajectory.csv"), rows(tmp_path / "env.csv")
+    assert [row["step"] for row in trajectory] == [row["step"] for row in env] == ["1", "2", "3", "4"]
+    assert [row["context.load"] for row in trajectory] == [row["load"] for row in env] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.slow
+def test_rows_appear_while_it_runs(journal: Journals, tmp_path: Path) -> None:
+    """Somebody who looks doesn't have to wait for the end."""
+
+    store = journal(tmp_path)
+    opened = store.open(0, {}, {"x": 1})
+    store.close_trial(Trial(1, {}, opened.action, TimedOut(), -1.0, 0.0))
+    deadline = time.monotonic() + 60.0
+    while not rows(tmp_path / "trajectory.csv"):
+        assert time.monotonic() < deadline, "it never appeared"
+        time.sleep(0.01)
