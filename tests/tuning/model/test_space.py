@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -265,3 +266,12 @@ def test_action_is_put_in_order_and_snapped() -> None:
 
 def test_nested() -> None:
     assert nested({"a.b": 1, "a.c.d": 2, "e": 3}) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+
+
+def test_numpy_scalars_of_an_agent_are_what_they_hold() -> None:
+    space = Space({"threads": Choice((1, 2, 4)), "share": Range(0.0, 1.0)})
+    accepted = space.accept({"threads": np.int64(4), "share": np.float32(0.5)})
+    assert accepted == {"threads": 4, "share": 0.5}
+    assert [type(value) for value in accepted.values()] == [int, float]
+    with pytest.raises(ActionError):
+        space.accept({"threads": np.array([4]), "share": 0.5})

@@ -93,6 +93,24 @@ def test_single_lucky_measurement_is_not_trusted_like_many() -> None:
     assert best.action == {"x": "steady"}
 
 
+def test_contexts_count_as_often_as_they_are_drawn() -> None:
+    """Shining in a rare context, or having met nothing else, is not being best over all."""
+    trials = [
+        varied(1, "specialist", "rare", 50.0), varied(2, "good", "rare", 10.0), varied(3, "bad", "rare", 10.0),
+        varied(4, "good", "usual", 30.0), varied(5, "bad", "usual", 10.0),
+    ]  # fmt: skip
+    served = trials[3].outcome
+    trials += [trial(n, "good", 30.0, served, context={"load": "usual"}, cached_from=4) for n in range(6, 26)]
+    best = best_of(trials)
+    assert best.overall is not None
+    assert best.overall.action == {"x": "good"}
+    assert best.overall.reward == pytest.approx((3 * 10.0 + 22 * 30.0) / 25)
+    assert {s.context["load"]: s.action["x"] for s in best.per_context if s.context} == {
+        "rare": "specialist",
+        "usual": "good",
+    }
+
+
 @pytest.mark.parametrize("parameters", [1, 3])
 def test_contexts_that_never_come_twice(parameters: int) -> None:
     """From ranges, each context is new: the best setting is found all the same, whichever came first."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from tunegym.core.errors import ActionError
-from tunegym.tuning.model.values import Action, Scalar, spelled
+from tunegym.tuning.model.values import Action, Scalar, native, spelled
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Space:
         accepted: dict[str, Scalar] = {}
         for name, knob in self.knobs.items():
             try:
-                accepted[name] = knob.accept(action[name])
+                accepted[name] = knob.accept(native(action[name]))
             except ValueError as error:
                 raise ActionError(f"{name}: {error}") from None
         return accepted

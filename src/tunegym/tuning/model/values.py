@@ -32,6 +32,13 @@ def exact_key(*parts: Mapping[str, Any]) -> bytes:
     return bytes(memoryview(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)))
 
 
+def native(value: Any) -> Any:
+    """A numpy or torch scalar as the Python value that it holds; anything else as it is."""
+    if type(value) in (str, int, float, bool) or getattr(value, "shape", None) != ():
+        return value
+    return value.item()
+
+
 def same(left: object, right: object) -> bool:
     """Equality by exact type and value."""
     return type(left) is type(right) and left == right

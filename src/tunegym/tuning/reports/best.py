@@ -2,15 +2,15 @@
 
 Only measurements win. Where the environment varies, a lucky context must not win either: settings are ranked
 by how much better they did than the average trial *in the same context*, shrunk towards zero when they were
-measured only a few times.
+measured only a few times. Over all, each context counts as often as it was drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tunegym.core import toml
 from tunegym.tuning.model.outcome import Measured
@@ -30,7 +30,7 @@ class Setting:
 
     Attributes:
         first: the number of the first trial that tried it.
-        reward: the mean reward of its measurements.
+        reward: the mean reward of its measurements; over all, of its contexts by how often they were drawn.
         samples: every sample of metrics.
         failed: how many trials of it gave no measurement.
     """
@@ -91,24 +91,35 @@ def best_of(trials: Iterable[Trial]) -> Best:
     if iter(trials) is trials:
         trials = list(trials)
     usual = UsualReward(trials)
-    overall = _standings(trials, usual, per_context=False)
-    if not usual.varies:
-        winners = _highest(overall, lambda standing: standing.reward)
-        return Best(next(iter(_settings(trials, winners, per_context=False)), None))
-    winners = _highest(overall, lambda standing: standing.score)
-    best = next(iter(_settings(trials, winners, per_context=False)), None)
+    cells = _cells(trials, usual)
+    overall = _settings(trials, _winners(_over_all(cells, usual)), per_context=False)
+    best = overall[0] if overall else None
     # A context drawn from a range never comes twice: there is nothing to tell per context then.
-    if usual.contexts > MOST_CONTEXTS:
+    if not usual.varies or usual.contexts > MOST_CONTEXTS:
         return Best(best)
-    winners = _highest(_standings(trials, usual, per_context=True), lambda standing: standing.score)
-    return Best(best, tuple(_settings(trials, winners, per_context=True)))
+    ranks = {key: cell.rank(group=key[1]) for key, cell in cells.items() if cell.measured}
+    return Best(best, tuple(_settings(trials, _winners(ranks), per_context=True)))
+
+
+_Key: TypeAlias = tuple[bytes, bytes]
+"""An action and a context; the context is empty where all of them are meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """How good an action is among those of its ``group``."""
+
+    group: bytes
+    score: float
+    first: int
+    reward: float
+    failed: int
 
 
 @dataclass(slots=True)
-class _Standing:
-    """How one action stands, in one context or over all; ``group`` is who it competes with."""
+class _Cell:
+    """One action in one context."""
 
-    group: bytes
     first: int
     measured: int = 0
     failed: int = 0
@@ -116,45 +127,71 @@ class _Standing:
     advantages: float = 0.0
 
     @property
-    def reward(self) -> float:
-        return self.rewards / self.measured
-
-    @property
     def score(self) -> float:
-        """The mean advantage over the context's average, shrunk by how seldom it was measured."""
+        """The mean advantage over what is usual in the context, shrunk by how seldom it was measured."""
         return self.advantages / (self.measured + SHRINK)
 
+    def rank(self, group: bytes) -> _Rank:
+        return _Rank(group, self.score, self.first, self.rewards / self.measured, self.failed)
 
-def _standings(trials: Iterable[Trial], usual: UsualReward, *, per_context: bool) -> dict[bytes, _Standing]:
-    """Every action that was measured at least once. A cached trial is no further measurement."""
-    standings: dict[bytes, _Standing] = {}
+
+def _cells(trials: Iterable[Trial], usual: UsualReward) -> dict[_Key, _Cell]:
+    """Every action in every context it was tried in. A cached trial is no further measurement."""
+    cells: dict[_Key, _Cell] = {}
     for trial in trials:
-        group = exact_key(trial.context) if per_context else b""
-        standing = standings.setdefault(_key(trial, per_context=per_context), _Standing(group, trial.number))
-        standing.first = min(standing.first, trial.number)
+        cell = cells.setdefault(_key(trial, per_context=True), _Cell(trial.number))
+        cell.first = min(cell.first, trial.number)
         if not trial.measured:
-            standing.failed += 1
+            cell.failed += 1
         elif trial.cached_from is None:
-            standing.measured += 1
-            standing.rewards += trial.reward
-            standing.advantages += trial.reward - usual(trial.context)
-    return {key: standing for key, standing in standings.items() if standing.measured}
+            cell.measured += 1
+            cell.rewards += trial.reward
+            cell.advantages += trial.reward - usual(trial.context)
+    return cells
 
 
-def _highest(standings: Mapping[bytes, _Standing], value: Callable[[_Standing], float]) -> dict[bytes, _Standing]:
+def _over_all(cells: Mapping[_Key, _Cell], usual: UsualReward) -> dict[_Key, _Rank]:
+    """Every action over all contexts.
+
+    Where contexts come again, each counts as often as it was drawn, and one that the action never met counts as
+    no better than usual there. Where they don't, and where there is only one, all measurements count alike.
+    """
+    by_action: dict[bytes, list[tuple[bytes, _Cell]]] = {}
+    for (action, context), cell in cells.items():
+        by_action.setdefault(action, []).append((context, cell))
+    ranks: dict[_Key, _Rank] = {}
+    for action, met in by_action.items():
+        measured = [(usual.share(context) if usual.recurs else 1.0, cell) for context, cell in met if cell.measured]
+        if not measured:
+            continue
+        if usual.recurs:
+            score = sum(share * cell.score for share, cell in measured)
+            weights = sum(share for share, _ in measured)
+            reward = sum(share * cell.rewards / cell.measured for share, cell in measured) / weights
+        else:
+            count = sum(cell.measured for _, cell in measured)
+            reward = sum(cell.rewards for _, cell in measured) / count
+            score = sum(cell.advantages for _, cell in measured) / (count + SHRINK)
+        score = score if usual.varies else reward
+        failed = sum(cell.failed for _, cell in met)
+        ranks[action, b""] = _Rank(b"", score, min(cell.first for _, cell in met), reward, failed)
+    return ranks
+
+
+def _winners(ranks: Mapping[_Key, _Rank]) -> dict[_Key, _Rank]:
     """The winner of each group; the earliest of equals."""
-    winners: dict[bytes, tuple[float, int, bytes]] = {}
-    for key, standing in standings.items():
-        rank = (value(standing), -standing.first, key)
-        if standing.group not in winners or rank > winners[standing.group]:
-            winners[standing.group] = rank
-    return {key: standings[key] for _, _, key in winners.values()}
+    winners: dict[bytes, _Key] = {}
+    for key, rank in ranks.items():
+        best = winners.setdefault(rank.group, key)
+        if (rank.score, -rank.first) > (ranks[best].score, -ranks[best].first):
+            winners[rank.group] = key
+    return {key: ranks[key] for key in winners.values()}
 
 
-def _settings(trials: Iterable[Trial], winners: Mapping[bytes, _Standing], *, per_context: bool) -> list[Setting]:
+def _settings(trials: Iterable[Trial], winners: Mapping[_Key, _Rank], *, per_context: bool) -> list[Setting]:
     """The winners with their samples, in the order of their first trials."""
-    samples: dict[bytes, list[Metrics]] = {key: [] for key in winners}
-    example: dict[bytes, Trial] = {}
+    samples: dict[_Key, list[Metrics]] = {key: [] for key in winners}
+    example: dict[_Key, Trial] = {}
     for trial in trials:
         key = _key(trial, per_context=per_context)
         if key in winners and isinstance(trial.outcome, Measured) and trial.cached_from is None:
@@ -164,18 +201,18 @@ def _settings(trials: Iterable[Trial], winners: Mapping[bytes, _Standing], *, pe
         Setting(
             action=example[key].action,
             context=example[key].context if per_context else None,
-            first=standing.first,
-            reward=standing.reward,
+            first=rank.first,
+            reward=rank.reward,
             samples=tuple(samples[key]),
-            failed=standing.failed,
+            failed=rank.failed,
         )
-        for key, standing in winners.items()
+        for key, rank in winners.items()
     ]
     return sorted(settings, key=lambda setting: setting.first)
 
 
-def _key(trial: Trial, *, per_context: bool) -> bytes:
-    return exact_key(trial.action, trial.context) if per_context else exact_key(trial.action)
+def _key(trial: Trial, *, per_context: bool) -> _Key:
+    return exact_key(trial.action), exact_key(trial.context) if per_context else b""
 
 
 def write_best(folder: Path, trials: Iterable[Trial], fixed: Mapping[str, Any]) -> Best:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCENARIO = "scenario.toml"
+_EDITED = "it was changed after the run had started: undo that"
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,11 @@ def load(folder: str | Path) -> Results:
     run = find_run(Path(folder))
     try:
         scenario = tomllib.loads((run / SCENARIO).read_text(encoding="utf-8"))
+        names = [str(experiment["name"]) for experiment in scenario["experiments"]]
     except (OSError, ValueError) as error:
-        raise StoreError(f"{run / SCENARIO} can't be read: {error}") from error
-    names = [experiment["name"] for experiment in scenario.get("experiments", [])]
+        raise StoreError(f"{run / SCENARIO} can't be read: {error}", hint=_EDITED) from error
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{run / SCENARIO} is no scenario: its experiments have no names", hint=_EDITED) from error
     return Results(run, scenario, {name: ExperimentResults(name, run / name) for name in names})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
 
@@ -31,6 +32,7 @@ class UsualReward:
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         own, self._means = _means((exact_key(context), reward) for context, reward in _runs(trials))
+        self._drawn = Counter(exact_key(trial.context) for trial in trials)
         self.contexts = len(self._means)
         self._overall = 0.0
         self._effects: list[Callable[[Context], float]] | None = None
@@ -43,6 +45,15 @@ class UsualReward:
     def varies(self) -> bool:
         """Whether there is anything but the empty context."""
         return any(key != exact_key({}) for key in self._means)
+
+    @property
+    def recurs(self) -> bool:
+        """Whether contexts come often enough for each to count on its own."""
+        return self._effects is None
+
+    def share(self, context: bytes) -> float:
+        """The share of all trials, however they ended, that were drawn in a context (by its exact key)."""
+        return self._drawn[context] / self._drawn.total()
 
     def __call__(self, context: Context) -> float:
         """The usual reward in a context that a measured trial had."""
