@@ -29,3 +29,14 @@ def test_files_are_taken_as_they_are_and_once(tree):
 def test_a_folder_without_scenarios_is_an_error(tree):
     with pytest.raises(ConfigError, match=r"empty: no scenario \(\*\.toml\) in this folder\n  hint: "):
         scenario_files([tree / "empty"])
+
+
+def test_results_of_runs_are_left_out_unless_named(tmp_path):
+    run = tmp_path / "results" / "s" / "2026-01-01_00-00-00"
+    (run / "e").mkdir(parents=True)
+    (tmp_path / "s.toml").touch()
+    for name in ("scenario.toml", "e/best.toml", "e/journal.jsonl"):
+        (run / name).touch()
+
+    assert scenario_files([tmp_path]) == [tmp_path / "s.toml"]
+    assert run / "scenario.toml" in scenario_files([run])

@@ -89,10 +89,7 @@ def _prepare(module_name: str, folders: list[str]) -> None:
             continue  # a folder without __init__.py never comes before a real package, wherever that is
         if _installed(name, loaded):
             if name == top:
-                raise UnresolvedReferenceError(
-                    f"{Path(file).name} has the name of the installed module {name!r}",
-                    hint=f"rename {file}, so that the two can't be confused",
-                )
+                raise _confused(name, file)
         elif loaded is not None:
             for key in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
                 del sys.modules[key]
@@ -101,6 +98,26 @@ def _prepare(module_name: str, folders: list[str]) -> None:
             sys.path.remove(folder)
         sys.path.insert(0, folder)
     importlib.invalidate_caches()  # a file written a moment ago must be seen
+
+
+def check_unconfused(module_name: str, paths: Sequence[str]) -> None:
+    """Refuse a module in ``paths`` that has the name of an installed one, without importing either.
+
+    Raises:
+        UnresolvedReferenceError: which of the two is meant can't be told.
+    """
+    name = module_name.partition(".")[0]
+    file = locate(name, paths)
+    loaded = sys.modules.get(name)
+    if file is not None and not (loaded and _comes_from(loaded, file)) and _installed(name, loaded):
+        raise _confused(name, file)
+
+
+def _confused(name: str, file: str) -> UnresolvedReferenceError:
+    return UnresolvedReferenceError(
+        f"{Path(file).name} has the name of the installed module {name!r}",
+        hint=f"rename {file}, so that the two can't be confused",
+    )
 
 
 def _installed(name: str, module: ModuleType | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,10 +105,13 @@ ENCODINGS: dict[str, type[Any]] = {
 }
 
 
-def encoding_of(param: EnvParam) -> Encoding:
-    """The encoding that an env_param names; by default ``categorical`` for lists, ``minmax`` for ranges."""
+def encoding_of(param: EnvParam, find: Callable[[str], Callable[[Knob], Encoding]] = ENCODINGS.__getitem__) -> Encoding:
+    """The encoding that an env_param names; by default ``categorical`` for lists, ``minmax`` for ranges.
+
+    ``find`` knows encodings by name; by default the built-in ones.
+    """
     default = "categorical" if isinstance(param.domain, Choice) else "minmax"
-    return ENCODINGS[param.encoding or default](param.domain)
+    return find(param.encoding or default)(param.domain)
 
 
 def _candidates(domain: Knob) -> Choice:

@@ -12,8 +12,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from tunegym.core.errors import BudgetError
 from tunegym.tuning.codec import ActionCodec
-from tunegym.tuning.encodings import encoding_of
+from tunegym.tuning.encodings import ENCODINGS, Encoding, encoding_of
 from tunegym.tuning.envs.engine import TrialEngine
+from tunegym.tuning.model.space import Knob
 from tunegym.tuning.model.trial import Observation, Trial
 from tunegym.tuning.model.values import Action, Scalar
 
@@ -30,17 +31,23 @@ class TuneEnv(gymnasium.Env[Any, Any]):
     Args:
         engine: drives the trials; shared with nobody else.
         on_close: called once, after the engine was closed.
+        encodings: finds an encoding by its name.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium declares it so
 
-    def __init__(self, engine: TrialEngine, on_close: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        engine: TrialEngine,
+        on_close: Callable[[], None] = lambda: None,
+        encodings: Callable[[str], Callable[[Knob], Encoding]] = ENCODINGS.__getitem__,
+    ) -> None:
         self._engine = engine
         self._on_close: Callable[[], None] | None = on_close
         self._codec = ActionCodec(engine.space)
         self._metrics = engine.experiment.agent_metrics
         params = engine.experiment.env_params.params
-        self._encodings = {name: encoding_of(param) for name, param in params.items()}
+        self._encodings = {name: encoding_of(param, encodings) for name, param in params.items()}
         self.action_space = self._codec.action_space
         box = spaces.Box(-np.inf, np.inf, shape=(len(self._metrics) + 1,), dtype=np.float32)
         self.observation_space: spaces.Space[Any] = box

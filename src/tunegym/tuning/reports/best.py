@@ -7,7 +7,7 @@ measured only a few times. Over all, each context counts as often as it was draw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +17,7 @@ from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, exact_key
-from tunegym.tuning.reports.usual import UsualReward
+from tunegym.tuning.reports.usual import Tries, UsualReward
 
 BEST = "best.toml"
 SHRINK = 1.0
@@ -85,31 +85,32 @@ class Best:
 def best_of(trials: Iterable[Trial]) -> Best:
     """The best settings among ``trials``. Infeasible, failed, timed-out and cancelled ones never win.
 
-    Goes over the trials several times and holds none of them, so that a run of any length can be asked; give
-    it a sequence, or something that reads the journal anew each time.
+    Goes over the trials twice and holds none of them, so that a run of any length can be asked; give it a
+    sequence, or something that reads the journal anew each time.
     """
     if iter(trials) is trials:
         trials = list(trials)
-    usual = UsualReward(trials)
-    cells = _cells(trials, usual)
-    overall = _settings(trials, _winners(_over_all(cells, usual)), per_context=False)
-    best = overall[0] if overall else None
+    cells = _cells(trials)
+    usual = UsualReward(_tries(cells))
+    ranks = _over_all(cells, usual)
     # A context drawn from a range never comes twice: there is nothing to tell per context then.
-    if not usual.varies or usual.contexts > MOST_CONTEXTS:
-        return Best(best)
-    ranks = {key: cell.rank(group=key[1]) for key, cell in cells.items() if cell.measured}
-    return Best(best, tuple(_settings(trials, _winners(ranks), per_context=True)))
+    if usual.varies and usual.contexts <= MOST_CONTEXTS:
+        ranks |= {key: cell.rank(key[1], usual) for key, cell in cells.items() if cell.measured}
+    settings = _settings(trials, _winners(ranks))
+    return Best(settings.pop(OVER_ALL, None), tuple(sorted(settings.values(), key=lambda setting: setting.first)))
 
+
+OVER_ALL = b""
+"""The group of those who compete over all contexts; the others compete within one, under its exact key."""
 
 _Key: TypeAlias = tuple[bytes, bytes]
-"""An action and a context; the context is empty where all of them are meant."""
+"""An action and a context, or ``OVER_ALL``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """How good an action is among those of its ``group``."""
+    """How good an action is among those of its group."""
 
-    group: bytes
     score: float
     first: int
     reward: float
@@ -118,36 +119,50 @@ class _Rank:
 
 @dataclass(slots=True)
 class _Cell:
-    """One action in one context."""
+    """One action in one context. A cached trial is drawn, and no further measurement."""
 
     first: int
+    drawn: int = 0
     measured: int = 0
     failed: int = 0
     rewards: float = 0.0
-    advantages: float = 0.0
 
     @property
-    def score(self) -> float:
-        """The mean advantage over what is usual in the context, shrunk by how seldom it was measured."""
-        return self.advantages / (self.measured + SHRINK)
+    def reward(self) -> float:
+        return self.rewards / self.measured
 
-    def rank(self, group: bytes) -> _Rank:
-        return _Rank(group, self.score, self.first, self.rewards / self.measured, self.failed)
+    def advantages(self, context: bytes, usual: UsualReward) -> float:
+        """By how much its measurements were better than usual in the context, added up."""
+        return self.rewards - self.measured * usual(context)
+
+    def score(self, context: bytes, usual: UsualReward) -> float:
+        """The mean advantage, shrunk by how seldom it was measured."""
+        return self.advantages(context, usual) / (self.measured + SHRINK)
+
+    def rank(self, context: bytes, usual: UsualReward) -> _Rank:
+        return _Rank(self.score(context, usual), self.first, self.reward, self.failed)
 
 
-def _cells(trials: Iterable[Trial], usual: UsualReward) -> dict[_Key, _Cell]:
-    """Every action in every context it was tried in. A cached trial is no further measurement."""
+def _cells(trials: Iterable[Trial]) -> dict[_Key, _Cell]:
+    """Every action in every context it was tried in."""
     cells: dict[_Key, _Cell] = {}
     for trial in trials:
-        cell = cells.setdefault(_key(trial, per_context=True), _Cell(trial.number))
+        key = exact_key(trial.action), exact_key(trial.context)
+        cell = cells.get(key)
+        if cell is None:
+            cell = cells[key] = _Cell(trial.number)
         cell.first = min(cell.first, trial.number)
+        cell.drawn += 1
         if not trial.measured:
             cell.failed += 1
         elif trial.cached_from is None:
             cell.measured += 1
             cell.rewards += trial.reward
-            cell.advantages += trial.reward - usual(trial.context)
     return cells
+
+
+def _tries(cells: Mapping[_Key, _Cell]) -> Iterator[Tries]:
+    return (Tries(context, cell.drawn, cell.measured, cell.rewards) for (_, context), cell in cells.items())
 
 
 def _over_all(cells: Mapping[_Key, _Cell], usual: UsualReward) -> dict[_Key, _Rank]:
@@ -161,58 +176,63 @@ def _over_all(cells: Mapping[_Key, _Cell], usual: UsualReward) -> dict[_Key, _Ra
         by_action.setdefault(action, []).append((context, cell))
     ranks: dict[_Key, _Rank] = {}
     for action, met in by_action.items():
-        measured = [(usual.share(context) if usual.recurs else 1.0, cell) for context, cell in met if cell.measured]
-        if not measured:
-            continue
-        if usual.recurs:
-            score = sum(share * cell.score for share, cell in measured)
-            weights = sum(share for share, _ in measured)
-            reward = sum(share * cell.rewards / cell.measured for share, cell in measured) / weights
-        else:
-            count = sum(cell.measured for _, cell in measured)
-            reward = sum(cell.rewards for _, cell in measured) / count
-            score = sum(cell.advantages for _, cell in measured) / (count + SHRINK)
-        score = score if usual.varies else reward
-        failed = sum(cell.failed for _, cell in met)
-        ranks[action, b""] = _Rank(b"", score, min(cell.first for _, cell in met), reward, failed)
+        measured = [(context, cell) for context, cell in met if cell.measured]
+        if measured:
+            score, reward = (_weighted if usual.recurs else _pooled)(measured, usual)
+            first, failed = min(cell.first for _, cell in met), sum(cell.failed for _, cell in met)
+            ranks[action, OVER_ALL] = _Rank(score if usual.varies else reward, first, reward, failed)
     return ranks
+
+
+def _weighted(measured: list[tuple[bytes, _Cell]], usual: UsualReward) -> tuple[float, float]:
+    """Score and reward, contexts weighted by how often they were drawn."""
+    shares = [usual.share(context) for context, _ in measured]
+    score = sum(share * cell.score(context, usual) for share, (context, cell) in zip(shares, measured, strict=True))
+    reward = sum(share * cell.reward for share, (_, cell) in zip(shares, measured, strict=True)) / sum(shares)
+    return score, reward
+
+
+def _pooled(measured: list[tuple[bytes, _Cell]], usual: UsualReward) -> tuple[float, float]:
+    """Score and reward, all measurements alike."""
+    count = sum(cell.measured for _, cell in measured)
+    advantages = sum(cell.advantages(context, usual) for context, cell in measured)
+    return advantages / (count + SHRINK), sum(cell.rewards for _, cell in measured) / count
 
 
 def _winners(ranks: Mapping[_Key, _Rank]) -> dict[_Key, _Rank]:
     """The winner of each group; the earliest of equals."""
     winners: dict[bytes, _Key] = {}
     for key, rank in ranks.items():
-        best = winners.setdefault(rank.group, key)
-        if (rank.score, -rank.first) > (ranks[best].score, -ranks[best].first):
-            winners[rank.group] = key
+        best = ranks[winners.setdefault(key[1], key)]
+        if (rank.score, -rank.first) > (best.score, -best.first):
+            winners[key[1]] = key
     return {key: ranks[key] for key in winners.values()}
 
 
-def _settings(trials: Iterable[Trial], winners: Mapping[_Key, _Rank], *, per_context: bool) -> list[Setting]:
-    """The winners with their samples, in the order of their first trials."""
+def _settings(trials: Iterable[Trial], winners: Mapping[_Key, _Rank]) -> dict[bytes, Setting]:
+    """The winners with their samples, by group."""
     samples: dict[_Key, list[Metrics]] = {key: [] for key in winners}
     example: dict[_Key, Trial] = {}
+    winning = {action for action, _ in winners}
     for trial in trials:
-        key = _key(trial, per_context=per_context)
-        if key in winners and isinstance(trial.outcome, Measured) and trial.cached_from is None:
-            samples[key].extend(trial.outcome.samples)
-            example[key] = trial
-    settings = [
-        Setting(
+        if isinstance(trial.outcome, Measured) and trial.cached_from is None:
+            action = exact_key(trial.action)
+            if action in winning:
+                for key in ((action, OVER_ALL), (action, exact_key(trial.context))):
+                    if key in winners:
+                        samples[key].extend(trial.outcome.samples)
+                        example[key] = trial
+    return {
+        key[1]: Setting(
             action=example[key].action,
-            context=example[key].context if per_context else None,
+            context=None if key[1] == OVER_ALL else example[key].context,
             first=rank.first,
             reward=rank.reward,
             samples=tuple(samples[key]),
             failed=rank.failed,
         )
         for key, rank in winners.items()
-    ]
-    return sorted(settings, key=lambda setting: setting.first)
-
-
-def _key(trial: Trial, *, per_context: bool) -> _Key:
-    return exact_key(trial.action), exact_key(trial.context) if per_context else b""
+    }
 
 
 def write_best(folder: Path, trials: Iterable[Trial], fixed: Mapping[str, Any]) -> Best:

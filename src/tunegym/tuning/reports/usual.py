@@ -6,9 +6,10 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from typing import TypeAlias
+from typing import NamedTuple
 
-from tunegym.tuning.model.trial import Trial
+import orjson
+
 from tunegym.tuning.model.values import Context, Scalar, exact_key
 
 OFTEN = 2
@@ -16,7 +17,14 @@ OFTEN = 2
 MOST_CELLS = 8
 """Into how many cells a parameter's values are cut at most when they come less often."""
 
-Run: TypeAlias = tuple[Context, float]
+
+class Tries(NamedTuple):
+    """Trials in one context, under its exact key: how many were drawn, how many measured, the sum of rewards."""
+
+    context: bytes
+    drawn: int
+    measured: int
+    rewards: float
 
 
 class UsualReward:
@@ -27,57 +35,57 @@ class UsualReward:
     They are drawn independently of each other, so their effects may be added.
 
     Attributes:
-        contexts: how many different ones there are.
+        contexts: how many different ones were measured in.
+        varies: whether there is anything but the empty context.
+        recurs: whether contexts come often enough for each to count on its own.
     """
 
-    def __init__(self, trials: Iterable[Trial]) -> None:
-        own, self._means = _means((exact_key(context), reward) for context, reward in _runs(trials))
-        self._drawn = Counter(exact_key(trial.context) for trial in trials)
+    def __init__(self, tries: Iterable[Tries]) -> None:
+        tries = list(tries)
+        measured = [one for one in tries if one.measured]
+        self._drawn: Counter[bytes] = Counter()
+        for one in tries:
+            self._drawn[one.context] += one.drawn
+        self._means = _means((one.context, one) for one in measured)
         self.contexts = len(self._means)
-        self._overall = 0.0
-        self._effects: list[Callable[[Context], float]] | None = None
-        if own < OFTEN * self.contexts and self.varies:
-            runs = list(_runs(trials))
-            self._overall = math.fsum(reward for _, reward in runs) / len(runs)
+        self.varies = any(context != exact_key({}) for context in self._means)
+        count = sum(one.measured for one in measured)
+        self.recurs = count >= OFTEN * self.contexts or not self.varies
+        self._overall = math.fsum(one.rewards for one in measured) / max(count, 1)
+        self._effects: list[Callable[[Context], float]] = []
+        if not self.recurs:
+            runs = [(_context(one.context), one) for one in measured]
             self._effects = [self._effect(name, runs) for name in runs[0][0]]
 
-    @property
-    def varies(self) -> bool:
-        """Whether there is anything but the empty context."""
-        return any(key != exact_key({}) for key in self._means)
-
-    @property
-    def recurs(self) -> bool:
-        """Whether contexts come often enough for each to count on its own."""
-        return self._effects is None
-
     def share(self, context: bytes) -> float:
-        """The share of all trials, however they ended, that were drawn in a context (by its exact key)."""
+        """The share of all trials, however they ended, that were drawn in a context."""
         return self._drawn[context] / self._drawn.total()
 
-    def __call__(self, context: Context) -> float:
+    def __call__(self, context: bytes) -> float:
         """The usual reward in a context that a measured trial had."""
-        if self._effects is None:
-            return self._means[exact_key(context)]
-        return self._overall + math.fsum(effect(context) for effect in self._effects)
+        if self.recurs:
+            return self._means[context]
+        values = _context(context)
+        return self._overall + math.fsum(effect(values) for effect in self._effects)
 
-    def _effect(self, name: str, runs: list[Run]) -> Callable[[Context], float]:
-        cell = _cells([context[name] for context, _ in runs])
-        _, means = _means((cell(context[name]), reward) for context, reward in runs)
+    def _effect(self, name: str, runs: list[tuple[Context, Tries]]) -> Callable[[Context], float]:
+        cell = _cells([context[name] for context, one in runs for _ in range(one.measured)])
+        means = _means((cell(context[name]), one) for context, one in runs)
         return lambda context: means[cell(context[name])] - self._overall
 
 
-def _runs(trials: Iterable[Trial]) -> Iterable[Run]:
-    return ((trial.context, trial.reward) for trial in trials if trial.measured and trial.cached_from is None)
+def _context(key: bytes) -> Context:
+    """An exact key of one context is JSON of it."""
+    return orjson.loads(key)[0]
 
 
-def _means(rewards: Iterable[tuple[Hashable, float]]) -> tuple[int, dict[Hashable, float]]:
-    """How many there are, and the mean of each kind."""
+def _means(tries: Iterable[tuple[Hashable, Tries]]) -> dict[Hashable, float]:
+    """The mean reward of each kind."""
     sums: dict[Hashable, tuple[float, int]] = {}
-    for key, reward in rewards:
+    for key, one in tries:
         total, count = sums.get(key, (0.0, 0))
-        sums[key] = total + reward, count + 1
-    return sum(count for _, count in sums.values()), {key: total / count for key, (total, count) in sums.items()}
+        sums[key] = total + one.rewards, count + one.measured
+    return {key: total / count for key, (total, count) in sums.items()}
 
 
 def _cells(values: list[Scalar]) -> Callable[[Scalar], Hashable]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tunegym.core.errors import RunnerError
 from tunegym.tuning.runners.children import Child
-from tunegym.tuning.runners.launcher_main import REAPED, STARTED
+from tunegym.tuning.runners.launcher_main import LENGTH, REAPED, STARTED
 from tunegym.tuning.runners.processes import HAS_PROC, MARK
 from tunegym.tuning.runners.trees import Tree, end_tree
 
@@ -118,7 +118,7 @@ class Launcher:
             if self._socket is None:
                 self._begin()
             assert self._socket is not None
-            self._socket.sendall(request)
+            self._socket.sendall(LENGTH.pack(len(request)) + request)
             answer = b""
             while len(answer) < size:
                 more = self._socket.recv(size - len(answer))
@@ -162,7 +162,8 @@ class Launcher:
 
 def _environment(command: ShellCommand) -> dict[bytes, bytes]:
     """Our environment, as it is now, with the command's variables and its mark."""
-    environment = dict(os.environb)
+    # Python keeps the environment as bytes already; going through the mapping would encode it all again.
+    environment: dict[bytes, bytes] = dict(getattr(os.environb, "_data", os.environb))
     for name, value in (*command.env.items(), (MARK, command.marker)):
         key, content = os.fsencode(name), os.fsencode(value)
         if not key or b"=" in key or b"\0" in key or b"\0" in content:

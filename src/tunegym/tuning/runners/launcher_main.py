@@ -12,6 +12,7 @@ import signal
 import struct
 import sys
 
+LENGTH = struct.Struct("=I")
 STARTED = struct.Struct("=qq")
 REAPED = struct.Struct("=qdq")
 
@@ -19,20 +20,31 @@ _MODE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def serve(control: int) -> None:
-    """Answer requests until the driver hangs up.
+    """Answer requests until the driver hangs up. Each begins with its length.
 
     A marshalled (arguments, environment, folder, output file, error file) asks to start a command; the answer
     is its pid, or -1, and the errno of what went wrong, or 0. A marshalled pid asks to reap a command that has
     ended; the answer is its wait status, CPU seconds and peak memory in KB, or -1 for all if it isn't there.
     """
     os.set_inheritable(control, False)
-    with open(control, "rb") as requests:
-        while True:
-            try:
-                request = marshal.load(requests)
-            except EOFError:
-                return
-            os.write(control, _reap(request) if isinstance(request, int) else _start(*request))
+    while True:
+        head = _read(control, LENGTH.size)
+        body = _read(control, LENGTH.unpack(head)[0]) if head else b""
+        if not body:
+            return
+        request = marshal.loads(body)
+        os.write(control, _reap(request) if isinstance(request, int) else _start(*request))
+
+
+def _read(control: int, size: int) -> bytes:
+    """Exactly ``size`` bytes; none if the driver hung up before."""
+    content = b""
+    while len(content) < size:
+        more = os.read(control, size - len(content))
+        if not more:
+            return b""
+        content += more
+    return content
 
 
 def _start(arguments: list[bytes], environment: dict[bytes, bytes], folder: bytes, out: bytes, err: bytes) -> bytes:

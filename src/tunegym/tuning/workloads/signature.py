@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.core.references import is_reference, locate, resolve
+from tunegym.core.references import check_unconfused, is_reference, locate, resolve
 
 IMPORT_TIMEOUT_S = 60.0
 _CHILD = (
@@ -55,6 +55,7 @@ def describe(target: str, paths: tuple[str, ...] = ()) -> Signature:
         hint = 'write "module:function"; the module may lie beside the scenario'
         raise UnresolvedReferenceError(f"{target!r} is not of the form module:function", hint=hint)
     module, _, name = target.partition(":")
+    check_unconfused(module, paths)
     file = source_file(module, paths)
     found = _from_source(file, name) if file is not None else None
     return found if found is not None else _by_import(target, paths, _stamp(file))

@@ -1,0 +1,1 @@
+"""Measurements of tunegym beside its peers. Run one as ``python -m benchmarks.NAME``."""

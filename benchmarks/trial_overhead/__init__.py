@@ -1,0 +1,1 @@
+"""What tunegym itself costs per trial, beside Optuna, a bare subprocess and a bare import."""

@@ -1,0 +1,93 @@
+"""``python -m benchmarks.trial_overhead``: measure everything, print the table, exit 1 if a bound is missed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.trial_overhead import cache, commands, slots, start_up, trials
+from benchmarks.trial_overhead.measure import ROOT, Line, crowded_s
+from benchmarks.trial_overhead.scenarios import rooms
+
+MEASUREMENTS: dict[str, Callable[[bool], list[Line]]] = {
+    "trials": trials.measured,
+    "cache": cache.measured,
+    "commands": commands.measured,
+    "slots": slots.measured,
+    "start-up": start_up.measured,
+}
+WIDTHS = (28, 9, 30, 7, 16, 8)
+
+
+def main() -> int:
+    """0, or 1 if a bound is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.trial_overhead", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer trials and rounds: half a minute, rough numbers")
+    parser.add_argument("--only", action="append", choices=list(MEASUREMENTS), help="measure just this; repeatable")
+    options = parser.parse_args()
+    print(_row("measurement", "ours", "beside", "ratio", "least to most", "bound", ""))
+    lines: list[Line] = []
+    begun, before = time.monotonic(), crowded_s()
+    with rooms():
+        for name in options.only or MEASUREMENTS:
+            for line in MEASUREMENTS[name](options.quick):
+                lines.append(line)
+                print(_shown(line), flush=True)
+    after = crowded_s()
+    crowded = None if before is None or after is None else (after - before) / (time.monotonic() - begun)
+    print("" if crowded is None else f"\nsome process waited for a core {crowded:.0%} of the time")
+    print(f"written to {_write(lines, options.quick, crowded)}")
+    missed = [line.name for line in lines if line.ok is False]
+    if missed:
+        print(f"MISSED: {', '.join(missed)}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def _shown(line: Line) -> str:
+    beside = "" if line.peer is None else f"{line.peer_name} {_number(line.peer)} {line.unit}"
+    ratio = "" if line.ratio is None else f"{line.ratio:.3f}"
+    rounds = f"{min(line.ratios):.3f} to {max(line.ratios):.3f}" if len(line.ratios) > 1 else ""
+    bound = "" if line.bound is None else f"{'>=' if line.at_least else '<='} {line.bound:g}"
+    verdict = {None: "", True: "OK", False: "MISSED"}[line.ok]
+    return _row(line.name, f"{_number(line.ours)} {line.unit}", beside, ratio, rounds, bound, verdict)
+
+
+def _number(value: float) -> str:
+    """Three digits are more than a shared machine can promise."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _row(*cells: str) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=False)]
+    return " ".join([*padded, *cells[len(WIDTHS) :]]).rstrip()
+
+
+def _write(lines: list[Line], quick: bool, crowded: float | None) -> Path:
+    folder = ROOT / "benchmarks" / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"trial_overhead-{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
+    document = {
+        "benchmark": "trial_overhead",
+        "at": time.time(),
+        "quick": quick,
+        "machine": {"platform": platform.platform(), "cpus": os.cpu_count(), "crowded": crowded},
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in ("tunegym", "optuna", "typer")},
+        },
+        "lines": [{**asdict(line), "ratio": line.ratio, "ok": line.ok} for line in lines],
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""A module that nobody should name like this."""
+
+
+def measure(a):
+    return {"m": a}
