@@ -34,7 +34,7 @@ def ranges(draw: st.DrawFn) -> Range:
     if kind == "float":
         low, high = sorted(draw(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=2, unique=True)))
         return Range(low, high)
-    bounds = {"int": (-(10**6), 10**6), "big": (-(2**63), 2**63 - 1), "log": (1, 10**6)}[kind]
+    bounds = {"int": (-(10**6), 10**6), "big": (-(2**63), 2**63 - 2), "log": (1, 10**6)}[kind]
     low, high = sorted(draw(st.lists(st.integers(*bounds), min_size=2, max_size=2, unique=True)))
     return Range(low, high, "int", log=kind == "log")
 

@@ -11,7 +11,7 @@ from tunegym.config.schema import RangeTable
 from tunegym.config.spelling import kind, shown
 from tunegym.config.tables import checked
 from tunegym.tuning.model.space import Choice, Knob, Range
-from tunegym.tuning.model.values import same, storable
+from tunegym.tuning.model.values import INT64, same, storable
 
 TOLERANCE = 1e-9
 """How far a step may miss the end of its range, relative to the range's width."""
@@ -98,6 +98,9 @@ def _check_bounds(low: float, high: float, spec: RangeTable, findings: Findings)
 
 
 def _check_integers(spec: RangeTable, findings: Findings) -> None:
+    if spec.high == INT64 - 1:  # Gymnasium counts one past the end to sample a Box
+        what = "the largest integer of 64 bits can't end a range"
+        findings.at("high").add(what, found=spec.high, allowed=f"up to {INT64 - 2}", hint="lower it by one")
     for key, number in (("low", spec.low), ("high", spec.high), ("step", spec.step)):
         if isinstance(number, float):
             findings.at(key).add(
