@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,8 +33,103 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             call.excinfo = pytest.ExceptionInfo.from_exception(failure)
 
 
+COMMAND = [sys.executable, "-c", "from tunegym.cli.main import main; main()"]
+
+
 @pytest.fixture(autouse=True)
-def _own_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test leaves results in the checkout."""
     monkeypatch.chdir(tmp_path)
-    yield
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Write a file into the test's folder; the text may be indented."""
+
+    def write_file(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    return write_file
+
+
+@pytest.fixture
+def command_line() -> list[str]:
+    """How the command line is called, without arguments."""
+    return list(COMMAND)
+
+
+@pytest.fixture
+def tunegym() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line to its end."""
+
+    def call(*arguments: str | Path, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,  # type: ignore[call-overload]
+        )
+
+    return call
+
+
+@pytest.fixture
+def start_tunegym() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start the command line and leave it running; what it prints goes to a file."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str | Path, log: Path, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        with log.open("a") as file:
+            command = [*prefix, *COMMAND, *map(str, arguments)]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:  # a test failed: the second signal also ends what the run has started
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def processes_of() -> Callable[[str], list[int]]:
+    """The living processes that carry a run's token in their environment."""
+
+    def find(token: str) -> list[int]:
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                environment = Path(f"/proc/{entry}/environ").read_bytes()
+            except OSError:
+                continue
+            if f"TUNEGYM_MARK={token}/".encode() in environment:
+                found.append(int(entry))
+        return found
+
+    return find
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., None]:
+    """Wait for something to become true, with a deadline."""
+
+    def wait(condition: Callable[[], object], what: str, deadline_s: float = 60) -> None:
+        end = time.monotonic() + deadline_s
+        while not condition():
+            assert time.monotonic() < end, f"waited in vain for: {what}"
+            time.sleep(0.01)
+
+    return wait

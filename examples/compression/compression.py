@@ -11,7 +11,21 @@ import time
 import zlib
 from collections.abc import Callable
 
-WORDS = "the journal is truth and every trial counts once whatever breaks in between".split()
+WORDS = [
+    "the",
+    "journal",
+    "is",
+    "truth",
+    "and",
+    "every",
+    "trial",
+    "counts",
+    "once",
+    "whatever",
+    "breaks",
+    "in",
+    "between",
+]
 
 
 @functools.cache

@@ -24,19 +24,26 @@ def new_run_folder(scenario: Scenario, output: str | Path | None) -> Path:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         folder = _made(parent, stamp)
-        write_scenario(folder, scenario)
     except OSError as error:
         raise StoreError(
             f"{parent} can't be written: {error.strerror}", hint="choose another place with --output"
         ) from error
+    write_scenario(folder, scenario)
     return folder.absolute()
 
 
 def write_scenario(folder: Path, scenario: Scenario) -> None:
-    """Write down what is run, whole or not at all."""
-    fresh = folder / f"{SCENARIO}.new"
-    fresh.write_text(toml.dumps(scenario.document), encoding="utf-8")
-    fresh.replace(folder / SCENARIO)
+    """Write down what is run, whole or not at all. A file that says so already is left alone."""
+    path, fresh = folder / SCENARIO, folder / f"{SCENARIO}.new"
+    text = toml.dumps(scenario.document)
+    try:
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            return
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        hint = "mend the cause (is the disk full, the folder yours?), or choose another place with --output"
+        raise StoreError(f"{path} can't be written: {error.strerror}", hint=hint) from error
 
 
 def _made(parent: Path, stamp: str) -> Path:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tunegym.app.building import build_bench
+from tunegym.app.building import Bench, build_bench
+from tunegym.app.catalog import Catalog
 from tunegym.app.folders import new_run_folder
-from tunegym.app.running import as_scenario
+from tunegym.app.running import as_scenario, report
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.envs.tune import TuneEnv
 from tunegym.tuning.model.scenario import Experiment, Scenario
@@ -30,7 +32,17 @@ def make(
     chosen = _chosen(checked, experiment)
     folder = new_run_folder(checked, output)
     bench = build_bench(checked, chosen, folder / chosen.name)
-    return TuneEnv(bench.engine, on_close=bench.close)
+    catalog = Catalog().at(checked.scenario_dir)
+    return TuneEnv(bench.engine, partial(_finish, bench, folder / chosen.name), partial(catalog.get, "encodings"))
+
+
+def _finish(bench: Bench, folder: Path) -> None:
+    """What ``tunegym run`` does at an experiment's end."""
+    try:
+        bench.store.end(0, bench.engine.exhausted() or "the environment was closed")
+    finally:
+        bench.close()
+    report(folder, bench.engine.experiment)
 
 
 def _chosen(scenario: Scenario, name: str | None) -> Experiment:

@@ -6,7 +6,8 @@ import contextlib
 import logging
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from tunegym.app.building import Bench, build_agent, build_bench, build_workload
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import new_run_folder, write_scenario
 from tunegym.config.loading import load, parse
-from tunegym.core.errors import StoreError, StoreLockedError
+from tunegym.core.errors import BudgetError, StoreError, StoreLockedError, TunegymError
 from tunegym.core.stopping import Stop
 from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.model.scenario import Experiment, Scenario
@@ -126,6 +127,8 @@ def resume(
     scenario = load(run_folder / SCENARIO, Catalog(), [] if slots is None else [f"system.slots={slots}"])
     if agent_steps is not None:
         driven = [experiment.name for experiment in scenario.experiments if experiment.agent is not None]
+        if not driven:
+            raise StoreError(f"{run_folder} is a plain job, which runs once", hint="leave --agent-steps out")
         overrides = [f"experiments.{name}.agent_steps={agent_steps}" for name in driven]
         scenario = as_scenario(scenario, overrides)
     for experiment in scenario.experiments:
@@ -148,7 +151,8 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
     for warning in scenario.warnings:
         logger.warning("%s", warning)
     watch.run_started(scenario, folder)
-    (folder / FAILURE).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (folder / FAILURE).unlink()
     started: list[Experiment] = []
     try:
         for experiment in scenario.experiments:
@@ -156,12 +160,12 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
                 break
             started.append(experiment)
             failed |= _drive_one(scenario, experiment, folder / experiment.name, watch, stop) != 0
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _write_failure(folder, started[-1].name if started else "", error)
         raise
     finally:
         for experiment in started:
-            _report(folder / experiment.name, experiment)
+            report(folder / experiment.name, experiment)
     if stop.requested:
         return INTERRUPTED
     return 1 if failed else 0
@@ -170,7 +174,7 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
 def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: Watch, stop: Stop) -> int:
     """One experiment from its journal to its end; 0, or 1 for a recoverable failure."""
     bench = build_bench(scenario, experiment, folder, listeners=[watch], stop=stop)
-    try:
+    with _let_go_of(bench, experiment, watch):
         watch.experiment_started(experiment, bench.engine)
         bench.engine.take_over()
         agent = build_agent(scenario, experiment, bench.engine)
@@ -181,14 +185,26 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
                 logger.error("experiment %s: none of its trials was measured", experiment.name)
                 code = code or 1
             bench.store.end(code, bench.engine.exhausted() or "the agent ended")
-    except BaseException:
-        with contextlib.suppress(Exception):  # the first error is the one to tell
-            bench.engine.close(interrupted=True)
+    return 1 if code else 0
+
+
+@contextlib.contextmanager
+def _let_go_of(bench: Bench, experiment: Experiment, watch: Watch) -> Iterator[None]:
+    """However it ends, nothing is held on to afterwards. What that raises never masks what ended it."""
+    try:
+        yield
+    except BaseException as first:
+        ends = partial(bench.engine.close, interrupted=True), partial(watch.experiment_ended, experiment), bench.close
+        for end in ends:
+            try:
+                end()
+            except Exception as error:
+                if error is not first:
+                    logger.warning("and then: %s", error)
         raise
-    else:
-        return 1 if code else 0
-    finally:
+    try:
         watch.experiment_ended(experiment)
+    finally:
         bench.close()
 
 
@@ -196,6 +212,10 @@ def _run_agent(agent: Agent, bench: Bench) -> int:
     """The agent's own code; non-zero too when its ``close`` raises, which masks nothing."""
     try:
         code = agent.run()
+    except BudgetError:
+        if not bench.stop.requested:
+            raise
+        code = 0  # how an agent with a loop of its own hears that the run stops
     finally:
         try:
             agent.close()
@@ -209,27 +229,30 @@ def _run_agent(agent: Agent, bench: Bench) -> int:
     return code or int(close_failed)
 
 
-def _report(folder: Path, experiment: Experiment) -> None:
+def report(folder: Path, experiment: Experiment) -> None:
     """Everything that is derived from the journal. A reporter that fails never masks what happened."""
     try:
         results = ExperimentResults(experiment.name, folder)
         if results.path.exists():
-            write_best(folder, results.iter_trials(), experiment.space.fixed)
+            write_best(folder, results, experiment.space.fixed)
+    except (OSError, TunegymError) as error:
+        logger.error("the report of %s could not be written: %s", experiment.name, error)  # noqa: TRY400
     except Exception:
         logger.exception("the report of %s could not be written", experiment.name)
 
 
 def _write_failure(folder: Path, experiment: str, error: BaseException) -> None:
-    """Say what happened, in a file beside the results."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S")
-    text = "".join(traceback.format_exception(error))
+    """Say what happened, in a file beside the results. Whatever stands in the way never masks the error."""
+    path = folder / FAILURE
     try:
-        (folder / FAILURE).write_text(
-            f"{when}: experiment {experiment} was ended by {type(error).__name__}: {error}\n\n{text}",
-            encoding="utf-8",
-        )
-    except OSError:
-        logger.exception("%s could not be written", folder / FAILURE)
+        when = time.strftime("%Y-%m-%d %H:%M:%S")
+        what = f"{when}: experiment {experiment} was ended by {type(error).__name__}: {error}"
+        text = "".join(traceback.format_exception(error))
+        path.write_text(f"{what}\n\n{text}", encoding="utf-8", errors="backslashreplace")
+    except OSError as problem:
+        logger.error("%s could not be written: %s", path, problem.strerror)  # noqa: TRY400
+    except Exception:  # an exception whose own text can't be had
+        logger.exception("%s could not be written", path)
 
 
 def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *, force: bool) -> None:
@@ -257,5 +280,5 @@ def _check_extends(experiment: Experiment, folder: Path, agent_steps: int) -> No
     if agent_steps < used:
         raise StoreError(
             f"{experiment.name} has used {used} trials already, --agent-steps {agent_steps} is less",
-            hint=f"give more than {used}",
+            hint=f"give {used} or more",
         )

@@ -43,8 +43,9 @@ def standing(folder: Path) -> tuple[Path, list[Standing], str | None]:
     results = load(folder)
     totals = _totals(results.folder)
     failure = results.folder / FAILURE
-    told = failure.read_text(encoding="utf-8").splitlines()[0] if failure.is_file() else None
-    return results.folder, [_of(one, totals.get(name)) for name, one in results.experiments.items()], told
+    told = failure.read_text(encoding="utf-8", errors="replace") if failure.is_file() else None
+    first = None if told is None else next(iter(told.splitlines()), f"see {failure}")
+    return results.folder, [_of(one, totals.get(name)) for name, one in results.experiments.items()], first
 
 
 def _totals(folder: Path) -> dict[str, int | None]:
@@ -57,7 +58,7 @@ def _totals(folder: Path) -> dict[str, int | None]:
 
 def _of(results: ExperimentResults, total: int | None) -> Standing:
     tally = Tally()
-    for trial in results.iter_trials():
+    for trial in results:
         tally.add(trial)
     journal = results.journal
     if journal.head is None:

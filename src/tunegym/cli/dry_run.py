@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import orjson
 
 from tunegym.app.planning import ExperimentPlan, plan
 from tunegym.app.running import as_scenario
+from tunegym.cli.console import console
 from tunegym.cli.errors import guarded
-from tunegym.cli.tables import console, pairs
+from tunegym.cli.tables import pairs
 from tunegym.tuning.model.scenario import Scenario
 
 
@@ -55,15 +57,26 @@ def _as_dict(one: ExperimentPlan) -> dict[str, Any]:
     }
 
 
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _indented(head: str, text: str) -> list[str]:
+    """A command behind its head, or below it when it has several lines."""
+    if "\n" not in text.strip():
+        return [f"{head} {text.strip()}"]
+    return [head, textwrap.indent(textwrap.dedent(text).strip("\n "), "    ")]
+
+
 def _lines(scenario: Scenario, one: ExperimentPlan) -> list[str]:
     experiment = one.experiment
     budget = experiment.budget
-    trials = f"{one.trials} trials" if one.trials is not None else "trials until the budget ends"
+    trials = _plural(one.trials, "trial") if one.trials is not None else "trials until the budget ends"
     combinations = f"{one.combinations:,} combinations" if one.combinations is not None else "a continuous space"
     if experiment.agent is None:
         lines = [f"{experiment.name}: a plain job, run once on {scenario.runner}"]
     else:
-        width = f"{scenario.slots} at a time on {scenario.runner}, {experiment.repeats} sample(s) each"
+        width = f"{scenario.slots} at a time on {scenario.runner}, {_plural(experiment.repeats, 'sample')} each"
         lines = [f"{experiment.name}: {experiment.agent}, {trials} over {combinations}, {width}"]
     if budget.max_time_s is not None:
         lines.append(f"  ends after {budget.max_time_s:g} s")
@@ -75,7 +88,7 @@ def _lines(scenario: Scenario, one: ExperimentPlan) -> list[str]:
         lines.append(f"  {name} = {param.domain.describe()}{weights}, drawn per trial")
     for trial in one.first:
         context = f"  [{pairs(trial.context)}]" if trial.context else ""
-        lines.append(f"  trial {trial.number}{context}: {trial.runs}")
+        lines += _indented(f"  trial {trial.number}{context}:", trial.runs)
         if trial.refused is not None:
             lines.append(f"    infeasible: {trial.refused}")
     return lines

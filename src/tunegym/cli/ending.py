@@ -6,7 +6,8 @@ import shlex
 from collections import Counter
 from pathlib import Path
 
-from tunegym.cli.tables import best_table, console
+from tunegym.cli.console import console
+from tunegym.cli.tables import best_table
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.best import best_of
@@ -21,21 +22,20 @@ def show_results(folder: Path) -> None:
         for experiment in results.experiments.values():
             if experiment.path.exists():
                 _show_experiment(experiment)
-    except TunegymError as error:  # the run's own error is the one that counts
-        console(stderr=True).print(f"[yellow]warning:[/] {error}")
-    out.print(f"results: {_short(folder)}", soft_wrap=True)
+    except (TunegymError, OSError) as error:  # the run's own error is the one that counts
+        console(stderr=True).print(f"warning: the results can't be shown: {error}", markup=False, soft_wrap=True)
+    out.print(f"results: {_short(folder)}", markup=False, soft_wrap=True)
 
 
 def _show_experiment(experiment: ExperimentResults) -> None:
     out = console()
-    trials = list(experiment.iter_trials())
-    best = best_of(trials)
+    best = best_of(experiment)
     head = experiment.journal.head or {}
     if best.overall is not None:
         out.print(best_table(experiment.name, best, head.get("metrics", [])))
     else:
-        out.print(f"{experiment.name}: no trial was measured", soft_wrap=True)
-    reasons = Counter(f"{trial.status}: {_kind(trial)}" for trial in trials if not trial.measured)
+        out.print(f"{experiment.name}: no trial was measured", markup=False, soft_wrap=True)
+    reasons = Counter(f"{trial.status}: {_kind(trial)}" for trial in experiment if not trial.measured)
     for reason, count in reasons.most_common(3):
         out.print(f"  {count} x {reason}", markup=False, soft_wrap=True)
     if len(reasons) > 3:

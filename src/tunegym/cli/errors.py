@@ -32,6 +32,6 @@ def guarded(command: Callable[[], int]) -> int:
     except TunegymError as error:
         show(error)
         return FAILURE
-    except BrokenPipeError:  # the reader of our stdout has seen enough
-        sys.stderr.close()
+    except SystemExit as error:  # of somebody's agent: whatever code it gives, the run did not come to its end
+        sys.stderr.write(f"error: the run was ended from within, by sys.exit({error.code!r})\n")
         return FAILURE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib import resources
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def _init(path: Path, kind: str, *, force: bool) -> int:
             "--workload",
             [Problem("", "there is no starter for this workload", kind, ", ".join(STARTERS), hint="command or python")],
         )
-    if path.is_dir():
+    if path.is_dir() or path.suffix != ".toml":
         path = path / "scenario.toml"
     targets = {path: f"{kind}.toml"} | {path.parent / name: name for name in STARTERS[kind]}
     taken = [str(target) for target in targets if target.exists()]
@@ -39,5 +40,6 @@ def _init(path: Path, kind: str, *, force: bool) -> int:
     except OSError as error:
         raise TunegymError(f"{path} can't be written: {error.strerror}", hint="choose another path") from error
     typer.echo("wrote " + ", ".join(str(target) for target in targets))
-    typer.echo(f"next: tunegym dry-run {path}   (what would run)\n      tunegym run {path}")
+    quoted = shlex.quote(str(path))
+    typer.echo(f"next: tunegym dry-run {quoted}   (what would run)\n      tunegym run {quoted}")
     return 0

@@ -33,7 +33,7 @@ ResultsArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A run's re
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("scenario.toml"),
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file, or its folder.")] = Path("scenario.toml"),
     kind: Annotated[str, typer.Option("--workload", help="command or python.")] = "command",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from tunegym.app.planning import planned_trials
-from tunegym.cli.tables import number, pairs
+from tunegym.cli.console import SteadyConsole, console
+from tunegym.cli.tables import reached
 from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.trial import OpenTrial, Trial
@@ -25,9 +26,9 @@ PLAIN_SHARE = 0.05
 class _Handler(logging.Handler):
     """Log records as lines above the moving one."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, out: SteadyConsole) -> None:
         super().__init__()
-        self._console = console
+        self._console = out
 
     def emit(self, record: logging.LogRecord) -> None:
         text = f"{record.levelname.lower()}: {record.getMessage()}"
@@ -37,11 +38,14 @@ class _Handler(logging.Handler):
 
 
 class Progress:
-    """Watches a run. Usable as a context manager; ``folder`` is where results go once a run has started."""
+    """Watches a run. Usable as a context manager; ``folder`` is where results go once a run has started.
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
-        self._terminal = self._console.is_terminal
+    Nothing here raises when the terminal or the pipe that it writes to is gone: the run goes on without.
+    """
+
+    def __init__(self) -> None:
+        self._console = console(stderr=True)
+        self._terminal = self._console.is_terminal and not self._console.is_dumb_terminal
         self._handler = _Handler(self._console)
         self._live: Live | None = None
         self._experiment: Experiment | None = None
@@ -82,8 +86,11 @@ class Progress:
         self._printed = 0.0
         self._over = False
         if self._terminal:
-            self._live = Live(console=self._console, get_renderable=self._line, refresh_per_second=4, transient=True)
-            self._live.start()
+            self._live = Live(
+                console=self._console, get_renderable=self._moving_line, refresh_per_second=4, transient=True
+            )
+            with contextlib.suppress(OSError):
+                self._live.start()
 
     def trial_opened(self, trial: OpenTrial) -> None:
         """Nothing to show yet."""
@@ -105,16 +112,26 @@ class Progress:
 
     def _stop_live(self) -> None:
         if self._live is not None:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
             self._live = None
 
     def _print_line(self) -> None:
         self._printed = time.monotonic()
-        self._console.print(self._line(), soft_wrap=True)
+        self._console.print(Text("  ".join(self._parts())), soft_wrap=True)
 
-    def _line(self) -> Text:
+    def _moving_line(self) -> Text:
+        """One line, also on a narrow terminal: the best settings are cut short first."""
+        parts = self._parts()
+        over = len("  ".join(parts)) - self._console.width
+        if over > 0:
+            longest = max(range(len(parts)), key=lambda index: len(parts[index]))
+            parts[longest] = parts[longest][: -over - 1] + "…"
+        return Text("  ".join(parts), no_wrap=True, overflow="ellipsis")
+
+    def _parts(self) -> list[str]:
         if self._experiment is None or self._engine is None:
-            return Text("")
+            return []
         tally = self._engine.tally
         total = planned_trials(self._experiment)
         parts = [
@@ -126,13 +143,13 @@ class Progress:
         if tally.statuses["infeasible"]:
             parts.append(f"infeasible {tally.statuses['infeasible']}")
         if tally.best is not None:
-            parts.append(f"best {number(tally.best.reward)} ({pairs(tally.best.action)})")
+            parts.append(f"best {reached(tally.best)}")
         left = None if self._over else self._left(total)
         spent = _clock(self._engine.budget.elapsed_s)
         parts.append(
             f"took {spent}" if self._over else f"left {_clock(left)}" if left is not None else f"after {spent}"
         )
-        return Text("  ".join(parts))
+        return parts
 
     def _left(self, total: int | None) -> float | None:
         """Seconds to the end, from this session's own pace and from ``max_time``."""

@@ -13,6 +13,14 @@ from tunegym.core.stopping import Stop
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPING = b"\nstopping: running trials are ended and stay open for a resume; once more to stop at once\n"
+_SHOW_CURSOR = b"\x1b[?25h\r\n"
+
+
+def _leave_terminal_usable() -> None:
+    """The moving line hides the cursor, and nobody is there any more to bring it back."""
+    with contextlib.suppress(OSError):
+        if os.isatty(2):
+            os.write(2, _SHOW_CURSOR)
 
 
 @contextlib.contextmanager
@@ -23,6 +31,7 @@ def caught(stop: Stop) -> Iterator[None]:
         del number, frame
         if stop.requested:
             stop.force()
+            _leave_terminal_usable()
             os._exit(INTERRUPTED)
         with contextlib.suppress(OSError):
             os.write(2, _STOPPING)  # not through a stream: the handler may have interrupted a write to it

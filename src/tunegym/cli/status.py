@@ -9,8 +9,9 @@ import orjson
 from rich.table import Table
 
 from tunegym.app.standing import Standing, standing
+from tunegym.cli.console import console
 from tunegym.cli.errors import guarded
-from tunegym.cli.tables import console, number, pairs
+from tunegym.cli.tables import reached
 
 
 def main(folder: Path, *, as_json: bool) -> int:
@@ -30,7 +31,7 @@ def _status(folder: Path, *, as_json: bool) -> int:
         out.out(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode(), highlight=False)
         return 0
     table = Table(title=str(run), title_justify="left")
-    for column in ("experiment", "state", "done", "open", "measured", "failed", "cached", "best"):
+    for column in ("experiment", "state", "done", "open", "measured", "failed", "infeasible", "cached", "best"):
         table.add_column(column)
     for one in experiments:
         table.add_row(*_cells(one))
@@ -42,17 +43,17 @@ def _status(folder: Path, *, as_json: bool) -> int:
 
 def _cells(one: Standing) -> list[str]:
     done = f"{one.done}/{one.total}" if one.total is not None else str(one.done)
-    best = f"{number(one.best.reward)} ({pairs(one.best.action)})" if one.best is not None else ""
-    measured = one.statuses["measured"]
+    statuses = one.statuses
     return [
         one.name,
         one.state,
         done,
         str(one.open),
-        str(measured),
-        str(one.done - measured),
+        str(statuses["measured"]),
+        str(statuses["failed"] + statuses["timed_out"]),
+        str(statuses["infeasible"]),
         str(one.cached),
-        best,
+        reached(one.best) if one.best is not None else "",
     ]
 
 

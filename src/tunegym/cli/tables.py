@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.best import Best, Setting
-
-
-def console(*, stderr: bool = False) -> Console:
-    """A console that a pipe, a log file and a narrow terminal can live with."""
-    probe = Console(stderr=stderr, highlight=False)
-    return probe if probe.is_terminal else Console(stderr=stderr, highlight=False, width=max(probe.width, 120))
 
 
 def number(value: float) -> str:
@@ -26,6 +20,12 @@ def number(value: float) -> str:
 def pairs(values: Mapping[str, Any]) -> str:
     """``threads=4 mode=fast``."""
     return " ".join(f"{name}={value if isinstance(value, str) else spelled(value)}" for name, value in values.items())
+
+
+def reached(trial: Trial) -> str:
+    """``12.5 (threads=4)``, and where the environment varies ``12.5 (threads=4 at load=0.1)``."""
+    context = f" at {pairs(trial.context)}" if trial.context else ""
+    return f"{number(trial.reward)} ({pairs(trial.action)}{context})"
 
 
 def best_table(name: str, best: Best, metrics: list[str]) -> Table:

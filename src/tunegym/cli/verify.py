@@ -20,7 +20,14 @@ def main(paths: list[Path]) -> int:
 
 def _verify(paths: list[Path]) -> int:
     bad = 0
-    files = scenario_files(paths)
+    files: dict[Path, None] = {}
+    for path in paths:
+        try:
+            files.update(dict.fromkeys(scenario_files([path])))
+        except ConfigError as error:  # a folder without scenarios: the others are checked all the same
+            bad += 1
+            show(error)
+    checked = len(files) + bad
     for file in files:
         try:
             scenario = load(file, Catalog())
@@ -30,7 +37,8 @@ def _verify(paths: list[Path]) -> int:
         else:
             for warning in scenario.warnings:
                 typer.echo(f"warning: {file}: {warning}", err=True)
-            typer.echo(f"ok: {file} ({len(scenario.experiments)} experiments)")
+            count = len(scenario.experiments)
+            typer.echo(f"ok: {file} ({count} experiment{'' if count == 1 else 's'})")
     if bad:
-        typer.echo(f"{bad} of {len(files)} files are bad", err=True)
+        typer.echo(f"{bad} of {checked} {'is' if bad == 1 else 'are'} bad", err=True)
     return BAD_CONFIGURATION if bad else 0

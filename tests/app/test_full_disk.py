@@ -1,0 +1,110 @@
+"""A full disk: a clear error, an intact journal, and a resume once there is space."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.stores import reader
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+MISSING = "missing component: "
+
+IN_PROCESS = """
+workload = "python"
+isolate = false
+  [experiments.cmd_args]
+  callable = "work:value"
+"""
+
+COMMAND = """
+workload = "command"
+  [experiments.metrics]
+  value = { regex = 'value=([0-9]+)' }
+  [experiments.cmd_args]
+  command = "echo value={x}"
+"""
+
+SCENARIO = """
+name = "flood"
+system = {{ slots = {slots} }}
+[[experiments]]
+name = "e"
+agent = "random_search"
+agent_steps = 100000
+agent_metrics = ["value"]
+{workload}
+  x = {{ low = 1, high = 1000000, dtype = "int" }}
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte, most of it taken by ``ballast``."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    try:
+        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+        mounted = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip(f"{MISSING}mount")
+    if mounted.returncode:
+        pytest.skip(f"{MISSING}the right to mount a tmpfs ({mounted.stderr.strip()})")
+    (folder / "ballast").write_bytes(bytes(800_000))
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workload", "slots"), [(IN_PROCESS, 1), (COMMAND, 1), (COMMAND, 4)], ids=["call", "command", "wide"]
+)
+def test_a_full_disk_is_an_error_that_can_be_mended(
+    workload: str, slots: int, tunegym: Cli, write: Callable[..., Path], small_disk: Path
+) -> None:
+    write("work.py", "def value(x): return x")
+    path = write("scenario.toml", SCENARIO.format(workload=workload, slots=slots))
+    done = tunegym("run", path, "--output", small_disk)
+    assert done.returncode == 1, done.stderr
+    assert "error: " in done.stderr
+    assert "No space left on device" in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "tunegym resume" in done.stderr
+    run = find_run(small_disk)
+    lines = (run / "e" / reader.JOURNAL).read_bytes().splitlines(keepends=True)
+    assert all(line.endswith(b"\n") and orjson.loads(line) for line in lines)
+    used = max(reader.scan(run / "e" / reader.JOURNAL).used)
+    assert used > 3
+
+    still = tunegym("resume", run)
+    assert still.returncode == 1
+    assert "No space left on device" in still.stderr
+    assert "Traceback" not in still.stderr
+    assert tunegym("status", run).returncode == 0
+    used = max(reader.scan(run / "e" / reader.JOURNAL).used)
+
+    (small_disk / "ballast").unlink()
+    again = tunegym("resume", run, "--agent-steps", used + 5)
+    assert again.returncode == 0, again.stderr
+    (results,) = assert_sound(run).values()
+    assert len(results.trials) == used + 5
+    assert not (run / "dse_failure.txt").exists()
+
+
+def test_no_space_for_a_new_run(tunegym: Cli, write: Callable[..., Path], small_disk: Path) -> None:
+    write("work.py", "def value(x): return x")
+    path = write("scenario.toml", SCENARIO.format(workload=IN_PROCESS, slots=1))
+    with contextlib.suppress(OSError):
+        (small_disk / "more").write_bytes(bytes(400_000))
+    done = tunegym("run", path, "--output", small_disk)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr

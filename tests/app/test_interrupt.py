@@ -1,0 +1,350 @@
+"""Ctrl-C, SIGTERM and SIGHUP: once in good order, twice at once, and a resume that finishes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.reports.results import ExperimentResults, find_run
+from tunegym.tuning.stores import reader
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., subprocess.Popen[str]]
+
+HEAD = """
+name = "long"
+seed = 3
+[system]
+slots = {slots}
+
+[[experiments]]
+name = "e"
+agent = "random_search"
+agent_steps = 6
+agent_metrics = ["value"]
+"""
+
+# Trials 1 and 2 end by themselves; the others wait until there is a folder `go`, and say that they do.
+WAITS = "while test {step} -gt 2 -a ! -d {scenario_dir}/go; do sleep 0.02; done"
+BEGINS = "if test {step} -gt 2 -a ! -d {scenario_dir}/go; then (sleep 1000 &); mkdir began-{step}; fi"
+COMMAND = """
+workload = "command"
+  [experiments.metrics]
+  value = {{ regex = 'value=([0-9]+)' }}
+  [experiments.cmd_args]
+  command = "{trap} {begins}; {waits}; echo value={{x}}{{load}}"
+  teardown = "{teardown}"
+"""
+
+PYTHON = """
+workload = "python"
+isolate = {isolate}
+  [experiments.cmd_args]
+  callable = "work:value"
+"""
+
+KNOBS = """
+  x = {{ low = 1, high = 1000000, dtype = "int" }}
+  load = [1, 2, 3]
+  [experiments.env_params]
+  load = {{ weights = [0.5, 0.3, 0.2] }}
+"""
+
+WORK = """
+import time
+from pathlib import Path
+
+def value(x, load, step, scenario_dir):
+    folder = Path(scenario_dir)
+    if step > 2:
+        (folder / f"began-{step}").mkdir(exist_ok=True)
+        while not (folder / "go").is_dir():
+            time.sleep(0.02)
+    return x * 10 + load
+"""
+
+
+def command(trap: str = "", teardown: str = "true") -> str:
+    return COMMAND.format(trap=trap, begins=BEGINS, waits=WAITS, teardown=teardown)
+
+
+WORKLOADS = {
+    "command": command(),
+    "stubborn": command(trap="trap '' TERM;"),
+    "slow teardown": command(teardown=WAITS),
+    "isolated": PYTHON.format(isolate="true"),
+    "in process": PYTHON.format(isolate="false"),
+}
+
+
+class Long:
+    """A run that waits in its third trial, and what can be seen of it."""
+
+    def __init__(self, folder: Path, start: Start, wait_until: Callable[..., None]) -> None:
+        self.folder = folder
+        self.log = folder / "log.txt"
+        self._start = start
+        self._wait_until = wait_until
+
+    def write(self, kind: str, slots: int) -> Path:
+        path = self.folder / "scenario.toml"
+        workload = WORKLOADS[kind].replace("{", "{{").replace("}", "}}") if "command" in WORKLOADS[kind] else None
+        text = HEAD + (workload or WORKLOADS[kind]) + KNOBS
+        path.write_text(text.format(slots=slots))
+        (self.folder / "work.py").write_text(WORK)
+        return path
+
+    def begin(self, kind: str, slots: int, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        """Start it, and wait until as many trials are in flight as there are slots."""
+        process = self._start("run", self.write(kind, slots), log=self.log, prefix=prefix)
+        self.await_trials(process, slots)
+        return process
+
+    def await_trials(self, process: subprocess.Popen[str], slots: int) -> None:
+        def waiting() -> bool:
+            assert process.poll() is None, self.log.read_text()
+            return len([*self.folder.glob("began-*"), *self.folder.glob("results/**/began-*")]) == slots
+
+        self._wait_until(waiting, f"{slots} trials in flight")
+
+    def await_text(self, text: str) -> None:
+        self._wait_until(lambda: text in self.log.read_text(), text)
+
+    def go(self) -> None:
+        """Let waiting trials end."""
+        (self.folder / "go").mkdir()
+
+    @property
+    def experiment(self) -> Path:
+        return find_run(self.folder / "results") / "e"
+
+    @property
+    def journal(self) -> reader.Journal:
+        return reader.scan(self.experiment / reader.JOURNAL)
+
+
+@pytest.fixture
+def long(tmp_path: Path, start_tunegym: Start, wait_until: Callable[..., None]) -> Long:
+    return Long(tmp_path, start_tunegym, wait_until)
+
+
+def finishes(tunegym: Cli, long: Long) -> ExperimentResults:
+    """Resume to the end; returns sound results of every trial."""
+    long.go()
+    done = tunegym("resume", long.experiment.parent)
+    assert done.returncode == 0, done.stderr
+    (results,) = assert_sound(long.experiment.parent).values()
+    assert [trial.number for trial in results.trials] == [1, 2, 3, 4, 5, 6]
+    assert all(trial.measured for trial in results.trials)
+    return results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "slots", "number"),
+    [
+        ("command", 1, signal.SIGINT),
+        ("command", 4, signal.SIGTERM),
+        ("stubborn", 1, signal.SIGHUP),
+        ("stubborn", 4, signal.SIGINT),
+        ("isolated", 1, signal.SIGTERM),
+        ("isolated", 4, signal.SIGHUP),
+        ("isolated", 4, signal.SIGINT),
+    ],
+)
+def test_once_stops_in_good_order(
+    kind: str,
+    slots: int,
+    number: signal.Signals,
+    long: Long,
+    tunegym: Cli,
+    processes_of: Callable[[str], list[int]],
+    token_of: Callable[[Path], str],
+) -> None:
+    process = long.begin(kind, slots)
+    before = dict(long.journal.open)
+    assert len(before) == slots
+    process.send_signal(number)
+    assert process.wait(60) == 130, long.log.read_text()
+    assert processes_of(token_of(long.experiment)) == []
+    assert long.journal.open == before
+    assert long.journal.used == {1, 2, *before}
+    assert_sound(long.experiment, complete=False)
+    best = tomllib.loads((long.experiment / "best.toml").read_text())["best"]
+    assert best["trial"] in (1, 2)
+    assert (long.experiment / "trajectory.csv").read_text().count("\n") == 3
+    run = long.experiment.parent
+    assert f"interrupted; to go on: tunegym resume {run.relative_to(long.folder)}\n" in long.log.read_text()
+    assert not (run / "dse_failure.txt").exists()
+    assert "interrupted" in tunegym("status", run).stdout
+    opened = {trial.number: trial.action for trial in finishes(tunegym, long).trials}
+    assert {number: opened[number] for number in before} == {n: trial.action for n, trial in before.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_call_in_process_is_waited_for(slots: int, long: Long, tunegym: Cli) -> None:
+    """Nobody can end it but itself: it ends, is recorded where that is possible, and nothing follows."""
+    process = long.begin("in process", slots)
+    process.send_signal(signal.SIGINT)
+    long.await_text("stopping: ")
+    long.go()
+    assert process.wait(60) == 130
+    assert long.journal.used == set(range(1, 3 + slots))
+    (long.folder / "go").rmdir()
+    finishes(tunegym, long)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "slots", "number"),
+    [
+        ("in process", 1, signal.SIGINT),
+        ("in process", 4, signal.SIGTERM),
+        ("slow teardown", 1, signal.SIGINT),
+        ("slow teardown", 4, signal.SIGHUP),
+    ],
+)
+def test_twice_stops_at_once(
+    kind: str,
+    slots: int,
+    number: signal.Signals,
+    long: Long,
+    tunegym: Cli,
+    processes_of: Callable[[str], list[int]],
+    token_of: Callable[[Path], str],
+) -> None:
+    process = long.begin(kind, slots)
+    process.send_signal(number)
+    long.await_text("stopping: ")
+    process.send_signal(number)
+    assert process.wait(60) == 130
+    assert processes_of(token_of(long.experiment)) == []
+    assert "to go on" not in long.log.read_text(), "the second signal was not waited for"
+    assert len(long.journal.open) == slots
+    finishes(tunegym, long)
+
+
+@pytest.mark.slow
+def test_nohup_means_what_it_says(long: Long) -> None:
+    process = long.begin("command", 1, prefix=("nohup",))
+    process.send_signal(signal.SIGHUP)
+    long.go()
+    assert process.wait(60) == 0, long.log.read_text()
+    assert "stopping" not in long.log.read_text()
+    (results,) = assert_sound(long.experiment).values()
+    assert len(results.trials) == 6
+
+
+def test_before_the_first_trial(long: Long, start_tunegym: Start, wait_until: Callable[..., None]) -> None:
+    """A signal at any moment of the start: 130 or death by it, and never a traceback."""
+    process = start_tunegym("run", long.write("command", 1), log=long.log)
+    wait_until(lambda: list(long.folder.glob("results/long/*")), "the run's folder")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 130
+    assert "Traceback" not in long.log.read_text()
+
+
+LIBRARY = """
+import sys, tunegym
+try:
+    tunegym.run("scenario.toml")
+except KeyboardInterrupt:
+    print("was interrupted")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "slots"), [("command", 1), ("command", 4), ("isolated", 1), ("isolated", 4), ("in process", 1)]
+)
+def test_as_a_library(
+    kind: str,
+    slots: int,
+    long: Long,
+    tunegym: Cli,
+    processes_of: Callable[[str], list[int]],
+    token_of: Callable[[Path], str],
+) -> None:
+    """A KeyboardInterrupt comes out, nothing is left running, and the run can be resumed."""
+    long.write(kind, slots)
+    with long.log.open("w") as log:
+        process = subprocess.Popen([sys.executable, "-c", LIBRARY], stdout=log, stderr=log, text=True)
+    try:
+        long.await_trials(process, slots)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, long.log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert long.log.read_text() == "was interrupted\n"
+    assert processes_of(token_of(long.experiment)) == []
+    assert len(long.journal.open) == slots
+    assert (long.experiment / "best.toml").is_file()
+    assert not (long.experiment.parent / "dse_failure.txt").exists()
+    finishes(tunegym, long)
+
+
+@pytest.mark.slow
+def test_an_agent_with_a_loop_of_its_own_is_interrupted(long: Long, tunegym: Cli) -> None:
+    """It asks for one trial after another, and hears of the stop by an error that is not a failure."""
+    path = long.write("in process", 1)
+    path.write_text(path.read_text().replace('"random_search"', '"mine:Agent"'))
+    (long.folder / "mine.py").write_text(
+        "import tunegym\n"
+        "class Agent(tunegym.BaseAgent):\n"
+        "    supports_variable_environment = True\n"
+        "    def run(self):\n"
+        "        while self.env.observe().number <= 6:\n"
+        "            self.env.begin({'x': self.env.observe().number})\n"
+        "            self.env.next_finished()\n"
+        "        return 0\n"
+    )
+    process = long._start("run", path, log=long.log)
+    long.await_trials(process, 1)
+    process.send_signal(signal.SIGINT)
+    long.await_text("stopping: ")
+    long.go()
+    assert process.wait(60) == 130, long.log.read_text()
+    assert not (long.experiment.parent / "dse_failure.txt").exists()
+    (long.folder / "go").rmdir()
+    finishes(tunegym, long)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_does_not_disturb_another(
+    tmp_path: Path,
+    start_tunegym: Start,
+    wait_until: Callable[..., None],
+    processes_of: Callable[[str], list[int]],
+    token_of: Callable[[Path], str],
+) -> None:
+    runs = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        runs.append(Long(tmp_path / name, start_tunegym, wait_until))
+    processes = []
+    for run in runs:
+        path = run.write("command", 4)
+        processes.append(start_tunegym("run", path, "--output", run.folder / "results", log=run.log))
+    for run, process in zip(runs, processes, strict=True):
+        run.await_trials(process, 4)
+    one, other = runs
+    theirs = {pid for number in other.journal.open for pid, _ in other.journal.processes[number]}
+    assert len(theirs) == 4
+    processes[0].send_signal(signal.SIGTERM)
+    assert processes[0].wait(60) == 130
+    assert processes_of(token_of(one.experiment)) == []
+    assert theirs <= set(processes_of(token_of(other.experiment)))
+    other.go()
+    assert processes[1].wait(60) == 0
+    (results,) = assert_sound(other.experiment).values()
+    assert all(trial.measured for trial in results.trials)
+    assert processes_of(token_of(other.experiment)) == []

@@ -1,0 +1,354 @@
+"""Every kind of workload behaviour through the whole path: the right outcome, and nothing left behind."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tunegym as library
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.reports.results import ExperimentResults, find_run
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+RESULTS = Path("results")
+
+ODD_JOBS = r"""
+name = "odd"
+seed = 1
+[system]
+slots = 2
+
+[[experiments]]
+name = "e"
+workload = "command"
+agent = "grid_search"
+agent_metrics = ["value"]
+timeout_s = 3
+agent_reward_function = "negative"
+constraints = ["kind != 'forbidden'"]
+  [experiments.cmd_args]
+  command = "exec sh {scenario_dir}/odd.sh {kind}"
+  kind = [
+    "plain", "loud", "parent", "daemon", "deaf", "three", "nan", "infinite", "silent", "junk", "junk only", "killed",
+    "forbidden",
+  ]
+  [experiments.metrics]
+  value = { regex = 'value=(\S+)' }
+"""
+
+ODD = r"""
+case "$1" in
+  plain) echo value=1 ;;
+  loud) head -c 10000000 /dev/zero | tr '\0' x; echo; echo value=2 ;;
+  parent) (sleep 1000 & sleep 1000 &) ; sleep 1000 & echo value=3 ;;
+  daemon) setsid sh -c 'sleep 1000; true' </dev/null >/dev/null 2>&1 & echo value=4 ;;
+  deaf) trap '' TERM; (trap '' TERM; sleep 1000; sleep 1000) & echo value=5; sleep 1000; sleep 1000 ;;
+  three) echo value=6; echo sorry >&2; exit 3 ;;
+  nan) echo value=nan ;;
+  infinite) echo value=inf ;;
+  silent) true ;;
+  junk) head -c 100000 /dev/urandom; echo; echo value=7 ;;
+  "junk only") head -c 100000 /dev/zero ;;
+  killed) echo value=8; kill -SEGV $$ ;;
+esac
+"""
+
+EXPECTED = {
+    "plain": ("measured", ""),
+    "loud": ("measured", ""),
+    "parent": ("measured", ""),
+    "daemon": ("measured", ""),
+    "deaf": ("timed_out", "timeout_s = 3"),
+    "three": ("failed", "exited with 3: sorry"),
+    "nan": ("failed", "NaN"),
+    "infinite": ("failed", "infinite"),
+    "silent": ("failed", "value"),
+    "junk": ("measured", ""),
+    "junk only": ("failed", "value"),
+    "killed": ("failed", "killed by SIGSEGV"),
+    "forbidden": ("infeasible", "kind != 'forbidden'"),
+}
+
+
+@pytest.mark.slow
+def test_odd_jobs(
+    tunegym: Cli,
+    write: Callable[..., Path],
+    processes_of: Callable[[str], list[int]],
+    token_of: Callable[[Path], str],
+) -> None:
+    write("odd.sh", ODD)
+    done = tunegym("run", write("odd.toml", ODD_JOBS))
+    assert done.returncode == 0, done.stderr
+    (results,) = assert_sound(RESULTS).values()
+    found = {str(trial.action["kind"]): trial for trial in results.trials}
+    assert {kind: trial.status for kind, trial in found.items()} == {kind: e[0] for kind, e in EXPECTED.items()}
+    for kind, (_, reason) in EXPECTED.items():
+        assert reason in found[kind].reason, kind
+    values = {kind: trial.metrics["value"] for kind, trial in found.items() if trial.measured}
+    assert values == {"plain": 1, "loud": 2, "parent": 3, "daemon": 4, "junk": 7}
+    worst = min(trial.reward for trial in results.trials if trial.measured)
+    assert all(trial.reward < worst for trial in results.trials if not trial.measured)
+    assert processes_of(token_of(results.folder)) == []
+    loud = results.folder / "trials" / f"{found['loud'].number:06d}" / "stdout.txt"
+    assert loud.stat().st_size == 10_000_000 + len("\nvalue=2\n")
+    best = tomllib.loads((results.folder / "best.toml").read_text())["best"]
+    assert best["settings"] == {"kind": "plain"}
+    assert "more reasons" in done.stdout
+    assert "\ufffd" not in done.stderr
+
+
+MIXED = """
+name = "mixed"
+seed = 4
+[system]
+slots = 3
+
+[[experiments]]
+name = "e"
+workload = "python"
+agent = "random_search"
+agent_steps = 40
+agent_metrics = ["value"]
+agent_reward_function = "negative"
+timeout_s = 0.3
+constraints = ["x != 2"]
+  [experiments.cmd_args]
+  callable = "work:value"
+  x = [1, 2, 3, 4, 5]
+  load = [10, 20, 30]
+  [experiments.env_params]
+  load = { weights = [0.7, 0.2, 0.1] }
+"""
+
+MIXED_WORK = """
+import os, time
+def value(x, load):
+    if x == 3:
+        raise RuntimeError("three")
+    if x == 4:
+        time.sleep(1000 if load > 10 else 0)
+    if x == 5 and load > 10:
+        os.abort()
+    return x + load
+"""
+
+
+@pytest.mark.slow
+def test_all_outcomes_in_one_experiment(tunegym: Cli, write: Callable[..., Path]) -> None:
+    write("work.py", MIXED_WORK)
+    done = tunegym("run", write("mixed.toml", MIXED))
+    assert done.returncode == 0, done.stderr
+    (results,) = assert_sound(RESULTS).values()
+    assert {trial.status for trial in results.trials} == {"measured", "infeasible", "failed", "timed_out"}
+    assert any(trial.cached_from for trial in results.trials)
+    assert {trial.context["load"] for trial in results.trials} == {10, 20, 30}
+    with (results.folder / "trajectory.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    with (results.folder / "env.csv").open(newline="") as file:
+        drawn = list(csv.DictReader(file))
+    assert list(drawn[0]) == ["step", "load"]
+    assert list(rows[0]) == [
+        *("step", "status", "cached", "reward", "action.x", "context.load", "observation.value", "duration_s"),
+    ]
+    for trial, row, draw in zip(results.trials, rows, drawn, strict=True):
+        assert row["action.x"] == str(trial.action["x"])
+        assert (
+            draw
+            == {"step": row["step"], "load": row["context.load"]}
+            == {
+                "step": str(trial.number),
+                "load": str(trial.context["load"]),
+            }
+        )
+        assert row["observation.value"] == (str(trial.metrics["value"]) if trial.measured else "")
+    served = [trial for trial in results.trials if trial.cached_from]
+    by_number = {trial.number: trial for trial in results.trials}
+    for trial in served:
+        origin = by_number[trial.cached_from or 0]
+        assert (origin.action, origin.context, origin.status) == (trial.action, trial.context, "measured")
+    assert "context" in done.stdout
+    assert "load=10" in done.stdout
+
+
+KEPT = """
+name = "kept"
+[[experiments]]
+name = "e"
+workload = "command"
+agent = "grid_search"
+agent_metrics = ["value"]
+keep = "{keep}"
+  [experiments.cmd_args]
+  command = "echo note > note.txt; test {{x}} -ne 3 && echo value={{x}}"
+  x = [4, 1, 3, 5, 2]
+  [experiments.metrics]
+  value = {{ regex = 'value=([0-9]+)' }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [("all", [1, 2, 3, 4, 5]), ("failed", [3]), ("best:2", [1, 4]), ("none", [])],
+)
+def test_what_stays_in_trials(keep: str, left: list[int], write: Callable[..., Path]) -> None:
+    assert library.run(write("kept.toml", KEPT.format(keep=keep))) == 0
+    (results,) = assert_sound(RESULTS).values()
+    trials = results.folder / "trials"
+    assert sorted(int(path.name) for path in trials.iterdir()) == left
+    for number in left:
+        assert (trials / f"{number:06d}" / "note.txt").read_text() == "note\n"
+        assert (trials / f"{number:06d}" / "stdout.txt").exists()
+    assert library.resume(RESULTS) == 0
+    assert sorted(int(path.name) for path in trials.iterdir()) == left
+
+
+REPEATED = """
+name = "repeated"
+[[experiments]]
+name = "e"
+workload = "command"
+agent = "grid_search"
+agent_metrics = ["value"]
+repeats = 3
+  [experiments.cmd_args]
+  command = '''
+    cd {scenario_dir}; echo >> count-{x}; n=$(wc -l < count-{x})
+    test {x}$n != 22 && echo value=$((n * {x}))
+  '''
+  x = [1, 2]
+  [experiments.metrics]
+  value = { regex = 'value=([0-9]+)' }
+"""
+
+
+def test_repeats(write: Callable[..., Path], tunegym: Cli) -> None:
+    done = tunegym("run", write("repeated.toml", REPEATED))
+    assert done.returncode == 0
+    (results,) = assert_sound(RESULTS).values()
+    first, second = results.trials
+    assert [sample["value"] for sample in first.outcome.samples] == [1, 2, 3]  # type: ignore[union-attr]
+    assert first.reward == 2
+    assert second.status == "failed"
+    assert second.reason.startswith("repeat 2 of 3: ")
+    assert "2 ±1" in done.stdout
+    best = tomllib.loads((results.folder / "best.toml").read_text())["best"]
+    assert best["measured"] == 3
+    assert best["spread"]["value"] == 1
+    assert (results.folder / "trials" / "000001" / "repeat-3" / "stdout.txt").read_text() == "value=3\n"
+    frame = library.load(RESULTS).experiments["e"].to_pandas()
+    assert list(frame["status"]) == ["measured", "failed"]
+    assert frame["spread.value"][0] == 1
+
+
+FUNCTIONS = """
+name = "functions"
+[[experiments]]
+name = "e"
+workload = "python"
+agent = "grid_search"
+agent_metrics = ["fast", "small"]
+agent_reward_function = "rules:{reward}"
+constraints = ["rules:{constraint}", "x < 6"]
+isolate = false
+  [experiments.cmd_args]
+  callable = "work:measure"
+  x = [1, 2, 3, 4, 5, 6]
+  limit = 4
+"""
+
+RULES = """
+def even(x):
+    return x % 2 == 0
+
+def below(parameters):
+    return parameters["x"] <= parameters["limit"]
+
+def both(fast, small):
+    return fast - small
+
+def whole(metrics):
+    return metrics["fast"] / (metrics["small"] - 4)
+"""
+
+
+@pytest.fixture
+def functions(write: Callable[..., Path]) -> Callable[[str, str], ExperimentResults]:
+    def run(constraint: str, reward: str) -> ExperimentResults:
+        write("rules.py", RULES)
+        write("work.py", "def measure(x, limit): return {'fast': x * x, 'small': x}")
+        path = write("functions.toml", FUNCTIONS.format(constraint=constraint, reward=reward))
+        assert library.run(path) == 0
+        (results,) = assert_sound(RESULTS).values()
+        return results
+
+    return run
+
+
+def test_a_constraint_and_a_reward_of_named_values(functions: Callable[[str, str], ExperimentResults]) -> None:
+    results = functions("even", "both")
+    assert [trial.status for trial in results.trials] == ["infeasible", "measured"] * 2 + ["infeasible"] * 2
+    assert [trial.reward for trial in results.trials if trial.measured] == [2, 12]
+    assert "rules:even" in results.trials[0].reason
+    assert "x < 6" in results.trials[5].reason
+
+
+def test_a_constraint_and_a_reward_of_all_values(functions: Callable[[str, str], ExperimentResults]) -> None:
+    results = functions("below", "whole")
+    assert [trial.status for trial in results.trials] == [*["measured"] * 3, "failed", *["infeasible"] * 2]
+    assert "ZeroDivisionError" in results.trials[3].reason, "a reward that raises is a failure of that trial"
+    assert results.best is not None
+    assert results.best.action == {"x": 1}
+
+
+def test_inverse_of_zero_is_a_failure_of_the_trial(write: Callable[..., Path]) -> None:
+    text = (
+        KEPT.format(keep="all")
+        .replace("x = [4, 1, 3, 5, 2]", "x = [0, 2]\n")
+        .replace('keep = "all"', 'agent_reward_function = "inverse"')
+    )
+    assert library.run(write("inverse.toml", text)) == 0
+    (results,) = assert_sound(RESULTS).values()
+    assert [trial.status for trial in results.trials] == ["failed", "measured"]
+    assert results.trials[1].reward == 0.5
+    assert "value is 0" in results.trials[0].reason
+
+
+CRASHING = """
+name = "crashing"
+seed = 2
+system = { slots = 2 }
+[[experiments]]
+name = "e"
+workload = "python"
+agent = "random_search"
+agent_steps = 150
+agent_metrics = ["seconds"]
+agent_reward_function = "negative"
+isolate = false
+  [experiments.cmd_args]
+  callable = "work:seconds"
+  x = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+"""
+
+
+def test_a_crash_is_never_best_nor_served(write: Callable[..., Path]) -> None:
+    """30 % of the space crashes, and smaller is better."""
+    write("work.py", "def seconds(x):\n    if x in (1, 5, 9): raise RuntimeError('crash')\n    return x * 1e6")
+    assert library.run(write("crashing.toml", CRASHING)) == 0
+    (results,) = assert_sound(RESULTS).values()
+    crashed = [trial for trial in results.trials if trial.action["x"] in (1, 5, 9)]
+    measured = [trial for trial in results.trials if trial.measured]
+    assert len(crashed) + len(measured) == 150
+    assert len(crashed) > 20
+    assert all(trial.status == "failed" and trial.cached_from is None for trial in crashed)
+    assert max(trial.reward for trial in crashed) < min(trial.reward for trial in measured)
+    assert results.best is not None
+    assert results.best.action == {"x": 2}
+    best = tomllib.loads((find_run(RESULTS) / "e" / "best.toml").read_text())["best"]
+    assert best["settings"] == {"x": 2}

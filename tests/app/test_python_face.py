@@ -1,0 +1,263 @@
+"""The Python face: run, resume, load, make and scenario, with files, dictionaries and functions."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tunegym
+from tunegym.core.errors import BudgetError, ConfigError, StoreError, TunegymError
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.reports.results import find_run
+
+RESULTS = Path("results")
+
+
+@pytest.fixture
+def document(write: Callable[..., Path]) -> dict[str, Any]:
+    """A scenario as plain data, with its module in the working directory."""
+    write("faces.py", "def value(x, load=0): return {'value': x + load}")
+    return {
+        "name": "face",
+        "seed": 3,
+        "experiments": [
+            {
+                "name": "e",
+                "workload": "python",
+                "agent": "random_search",
+                "agent_steps": 6,
+                "agent_metrics": ["value"],
+                "isolate": False,
+                "cmd_args": {"callable": "faces:value", "x": [1, 2, 3], "load": (10, 20)},
+                "env_params": {"load": {"weights": [0.5, 0.5]}},
+            }
+        ],
+    }
+
+
+def test_a_dictionary_runs_and_resumes(document: dict[str, Any]) -> None:
+    assert tunegym.run(document, output="out") == 0
+    (results,) = assert_sound("out").values()
+    assert len(results.trials) == 6
+    assert tunegym.resume("out", agent_steps=8, slots=2) == 0
+    (results,) = assert_sound("out").values()
+    assert len(results.trials) == 8
+    assert document["experiments"][0]["cmd_args"]["load"] == (10, 20), "the user's own data was changed"
+
+
+def test_the_same_from_a_file_a_dictionary_and_a_checked_scenario(
+    document: dict[str, Any], write: Callable[..., Path]
+) -> None:
+    checked = tunegym.scenario(document)
+    file = write(
+        "face.toml",
+        """
+        name = "face"
+        seed = 3
+        [[experiments]]
+        name = "e"
+        workload = "python"
+        agent = "random_search"
+        agent_steps = 6
+        agent_metrics = ["value"]
+        isolate = false
+          [experiments.cmd_args]
+          callable = "faces:value"
+          x = [1, 2, 3]
+          load = [10, 20]
+          [experiments.env_params]
+          load = { weights = [0.5, 0.5] }
+        """,
+    )
+    seen = []
+    for number, source in enumerate((document, checked, file, str(file))):
+        assert tunegym.run(source, output=f"out-{number}") == 0
+        (results,) = assert_sound(f"out-{number}").values()
+        seen.append([(trial.context, trial.action, trial.metrics["value"]) for trial in results.trials])
+    assert seen[0] == seen[1] == seen[2] == seen[3]
+
+
+FUNCTION = """
+import tunegym
+
+def area(width, height):
+    return width * height
+
+def score(area):
+    return -area
+
+def fits(width, height):
+    return width + height < 9
+
+if __name__ == "__main__":
+    code = tunegym.run({
+        "name": "function",
+        "experiments": [{
+            "name": "e",
+            "workload": "python",
+            "agent_metrics": ["area"],
+            "agent_reward_function": score,
+            "constraints": [fits],
+            "cmd_args": {"callable": area, "width": [1, 2], "height": [3, 4, 8]},
+        }],
+    })
+    assert code == 0, code
+    trials = tunegym.load("results").experiments["e"].trials
+    print([trial.status[0] for trial in trials], sorted(trial.metrics["area"] for trial in trials if trial.measured))
+"""
+
+
+def test_functions_of_a_script(write: Callable[..., Path]) -> None:
+    """The callable, the reward and a constraint as function objects of the script itself, in a worker."""
+    script = write("script.py", FUNCTION)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['m', 'm', 'i', 'm', 'm', 'i'] [3.0, 4.0, 6.0, 8.0]\n"
+    assert tunegym.resume("results") == 0
+    assert_sound("results")
+
+
+def test_a_function_that_no_process_could_find(document: dict[str, Any]) -> None:
+    document["experiments"][0]["cmd_args"]["callable"] = lambda x, load: x + load
+    with pytest.raises(ConfigError, match="can't be found by name"):
+        tunegym.run(document)
+    assert not RESULTS.exists()
+
+
+def test_load(document: dict[str, Any]) -> None:
+    assert tunegym.run(document) == 0
+    results = tunegym.load(RESULTS)
+    assert results.folder == find_run(RESULTS)
+    assert results.scenario["name"] == "face"
+    frame = results.experiments["e"].to_pandas()
+    assert list(frame["step"]) == [1, 2, 3, 4, 5, 6]
+    assert (frame["observation.value"] == frame["action.x"] + frame["context.load"]).all()
+    with pytest.raises(StoreError, match="is not a folder"):
+        tunegym.load("nowhere")
+    assert tunegym.run(document) == 0
+    with pytest.raises(StoreError, match="holds 2 runs"):
+        tunegym.load(RESULTS)
+
+
+def test_a_scenario_file_is_not_a_run(document: dict[str, Any], write: Callable[..., Path]) -> None:
+    """`tunegym init` writes a scenario.toml too: a resume must never take its folder for a run."""
+    text = 'name = "x"\n[[experiments]]\nname = "e"\nworkload = "command"\ncmd_args.command = "true"  # mine\n'
+    own = write("scenario.toml", text)
+    for call in (tunegym.load, tunegym.resume):
+        with pytest.raises(StoreError, match="holds no results"):
+            call(own.parent)
+    assert own.read_text() == text
+    assert tunegym.run(document, output=own.parent / "below") == 0
+    assert tunegym.load(own.parent / "below").folder == find_run(own.parent / "below")
+
+
+def test_make(document: dict[str, Any]) -> None:
+    env = tunegym.make(document, output="by-hand")
+    _, info = env.reset(seed=1)
+    assert info["step"] == 1
+    contexts = []
+    for step in range(1, 7):
+        upcoming = info["next_env_params"]
+        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        assert (info["step"], info["env_params"], terminated, truncated) == (step, upcoming, True, False)
+        assert reward == info["metrics"]["value"]
+        contexts.append(info["env_params"])
+    with pytest.raises(BudgetError):
+        env.step(env.action_space.sample())
+    env.close()
+    env.close()
+    (results,) = assert_sound("by-hand").values()
+    assert [trial.context for trial in results.trials] == contexts
+
+
+def test_make_asks_which_experiment(document: dict[str, Any]) -> None:
+    document["experiments"].append({**document["experiments"][0], "name": "other"})
+    with pytest.raises(TunegymError, match="give one of: e, other"):
+        tunegym.make(document)
+    with pytest.raises(TunegymError, match="there is no 'third'"):
+        tunegym.make(document, experiment="third")
+    assert not RESULTS.exists()
+    env = tunegym.make(document, experiment="other")
+    env.close()
+    assert [path.name for path in find_run(RESULTS).iterdir() if path.is_dir()] == ["other"]
+
+
+def test_run_prints_nothing(document: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> None:
+    assert tunegym.run(document) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_warnings_go_to_the_logger(document: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    document["experiments"][0]["agent_config"] = {"rewards": {"metric_failure": 1e6}}
+    with caplog.at_level(logging.WARNING, "tunegym"):
+        assert tunegym.run(document) == 0
+    assert "a failure looks better than a measurement" in caplog.text
+
+
+def test_a_bad_scenario_raises_before_anything_starts(document: dict[str, Any]) -> None:
+    document["experiments"][0]["agent"] = "random_serach"
+    for call in (tunegym.run, tunegym.make, tunegym.scenario):
+        with pytest.raises(ConfigError, match="random_search"):
+            call(document)
+    with pytest.raises(ConfigError, match="there is no such file"):
+        tunegym.run("nothing.toml")
+    assert not RESULTS.exists()
+
+
+def test_unknown_names_of_the_package() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'rum'"):
+        tunegym.rum  # noqa: B018
+    assert {"run", "resume", "load", "make", "scenario", "BaseAgent"} <= set(dir(tunegym))
+
+
+def test_an_encoding_of_ones_own_is_seen_by_the_environment(tmp_path: Path) -> None:
+    """By reference, from a module beside the scenario."""
+    (tmp_path / "own_encoding.py").write_text(
+        "import numpy as np\n"
+        "from gymnasium import spaces\n"
+        "class Halves:\n"
+        "    def __init__(self, domain):\n"
+        "        self.space = spaces.Box(0.0, 100.0, shape=(1,), dtype=np.float32)\n"
+        "    def encode(self, value):\n"
+        "        return np.array([value / 2], dtype=np.float32)\n"
+    )
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'name = "own"\n[[experiments]]\nname = "e"\nworkload = "command"\nagent = "random_search"\nagent_steps = 2\n'
+        'agent_metrics = ["duration_s"]\n'
+        'cmd_args = { command = "echo {a} {load}", a = [1, 2], load = [10, 30] }\n'
+        'env_params = { load = { encoding = "own_encoding:Halves" } }\n'
+    )
+    env = tunegym.make(path)
+    observation, info = env.reset()
+    env.close()
+    assert observation["context"]["load"].tolist() == [info["next_env_params"]["load"] / 2]
+
+
+def test_a_closed_environment_leaves_what_a_run_leaves(tmp_path: Path) -> None:
+    scenario = {
+        "name": "closed",
+        "experiments": [
+            {
+                "name": "e",
+                "workload": "command",
+                "agent": "random_search",
+                "agent_steps": 1,
+                "agent_metrics": ["duration_s"],
+                "cmd_args": {"command": "echo {a}", "a": [1, 2]},
+            }
+        ],
+    }
+    env = tunegym.make(scenario, output=tmp_path)
+    env.step_raw({"a": 2})
+    env.close()
+    results = assert_sound(tmp_path)["e"]
+    assert results.journal.ended is not None
+    assert "agent_steps = 1" in results.journal.ended["reason"]
+    assert (results.folder / "best.toml").is_file()

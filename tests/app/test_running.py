@@ -1,0 +1,261 @@
+"""Running a scenario: options, budgets, folders, and which experiments may be in it."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.reports.results import find_run, load
+from tunegym.tuning.stores import reader
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+RESULTS = Path("results")
+
+SCENARIO = """
+name = "small"
+[[experiments]]
+name = "e"
+workload = "python"
+agent = "random_search"
+agent_steps = 5
+agent_metrics = ["value"]
+isolate = false
+  [experiments.cmd_args]
+  callable = "work:value"
+  x = { low = 1, high = 9, dtype = "int" }
+"""
+
+
+@pytest.fixture
+def scenario(write: Callable[..., Path]) -> Path:
+    write("work.py", "import time\ndef value(x, pause=0.0):\n    time.sleep(pause)\n    return x")
+    return write("scenario.toml", SCENARIO)
+
+
+def test_data_on_stdout_progress_on_stderr(scenario: Path, tunegym: Cli) -> None:
+    done = tunegym("run", scenario)
+    assert done.returncode == 0
+    run = find_run(RESULTS)
+    assert "e: best settings" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"results: {run}"
+    assert done.stderr.splitlines()[0] == f"small: 1 experiment, results in {run.absolute()}"
+    assert done.stderr.splitlines()[-1].startswith("e  5/5  failed 0  cached ")
+    assert "\x1b" not in done.stdout + done.stderr
+    assert sorted(path.name for path in run.iterdir()) == ["e", "scenario.toml"]
+    names = {path.name for path in (run / "e").iterdir()}
+    assert names >= {"journal.jsonl", "trajectory.csv", "env.csv", "best.toml"}
+
+
+def test_options(scenario: Path, tunegym: Cli, tmp_path: Path) -> None:
+    changes = ["--set", "seed=9", "--set", "experiments.e.agent_steps=3", "--set", 'experiments.e.keep="none"']
+    done = tunegym("run", scenario, "--output", tmp_path / "a b" / "c", "--slots", 3, *changes)
+    assert done.returncode == 0, done.stderr
+    assert not RESULTS.exists()
+    results = load(tmp_path / "a b" / "c" / "small")
+    assert results.scenario["seed"] == 9
+    assert results.scenario["system"]["slots"] == 3
+    assert results.scenario["experiments"][0]["keep"] == "none"
+    assert len(results.experiments["e"].trials) == 3
+    assert_sound(results.folder)
+    assert str(results.folder.relative_to(tmp_path)) in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (["--set", "experiments.e.agent_stesp=3"], "experiments.e.agent_stesp"),
+        (["--set", "experiments.other.agent_steps=3"], 'there is no experiment "other"'),
+        (["--set", "experiments.e.agent_steps"], "this is no key=value"),
+        (["--set", "experiments.e.agent=nobody"], 'there is no agent "nobody"'),
+        (["--slots", "0"], "--slots"),
+    ],
+)
+def test_a_bad_configuration_starts_nothing(change: list[str], told: str, scenario: Path, tunegym: Cli) -> None:
+    done = tunegym("run", scenario, *change)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert not RESULTS.exists()
+
+
+def test_max_time(scenario: Path, tunegym: Cli) -> None:
+    done = tunegym(
+        *("run", scenario, "--set", "experiments.e.max_time=0.4", "--set", "experiments.e.agent_steps=100000"),
+        *("--set", "experiments.e.cmd_args.pause=0.05"),
+    )
+    assert done.returncode == 0, done.stderr
+    (results,) = assert_sound(RESULTS).values()
+    assert 1 <= len(results.trials) < 100
+    assert results.journal.ended is not None
+    assert results.journal.ended["reason"] == "max_time = 0.4 s is over"
+
+
+def test_stop_after_no_improvement(scenario: Path, tunegym: Cli) -> None:
+    done = tunegym(
+        *("run", scenario, "--set", "experiments.e.stop_after_no_improvement=4"),
+        *("--set", "experiments.e.agent=grid_search", "--set", "experiments.e.cmd_args.x=[1, 5, 2, 3, 4, 1.5, 9]"),
+        *("--set", "experiments.e.agent_steps=7"),
+    )
+    assert done.returncode == 0, done.stderr
+    (results,) = assert_sound(RESULTS).values()
+    assert [trial.action["x"] for trial in results.trials] == [1, 5, 2, 3, 4, 1.5]
+    assert results.journal.ended is not None
+    assert results.journal.ended["reason"] == "no improvement in 4 trials"
+
+
+def test_a_plain_job_runs_once(tunegym: Cli, write: Callable[..., Path]) -> None:
+    path = write(
+        "plain.toml",
+        """
+        name = "plain"
+        [[experiments]]
+        name = "build"
+        workload = "command"
+          [experiments.cmd_args]
+          command = "echo ran >> {scenario_dir}/ran.txt"
+        [[experiments]]
+        name = "measure"
+        workload = "command"
+        agent_metrics = ["value"]
+          [experiments.cmd_args]
+          command = "echo value={size}"
+          size = 12
+          [experiments.metrics]
+          value = { regex = 'value=([0-9]+)' }
+        """,
+    )
+    done = tunegym("run", path)
+    assert done.returncode == 0, done.stderr
+    assert path.with_name("ran.txt").read_text() == "ran\n"
+    results = assert_sound(RESULTS)
+    assert [len(one.trials) for one in results.values()] == [1, 1]
+    assert results["measure"].trials[0].metrics["value"] == 12
+
+
+def test_a_plain_job_that_fails(tunegym: Cli, write: Callable[..., Path]) -> None:
+    text = 'name = "plain"\n[[experiments]]\nname = "e"\nworkload = "command"\ncmd_args.command = "echo no >&2; exit 3"'
+    done = tunegym("run", write("plain.toml", text))
+    assert done.returncode == 1
+    assert "1 x failed: exited with 3: no" in done.stdout
+
+
+PLAIN = """
+[[experiments]]
+name = "plain"
+workload = "command"
+cmd_args.command = "true"
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda text: text + PLAIN, "a scenario is either tuned or plain"),
+        (
+            lambda text: (
+                text.replace("random_search", "grid_search") + "load = [1, 2]\n[experiments.env_params]\nload = {}\n"
+            ),
+            "can't handle an environment that varies",
+        ),
+        (
+            lambda text: (
+                text.replace("x = {", "y = {").replace("[experiments.cmd_args]", "[experiments.cmd_args]\nx=1")
+                + "[experiments.env_params]\ny = {}\n"
+            ),
+            "without a knob this is a plain job",
+        ),
+    ],
+    ids=["mixed", "grid and env_params", "plain and env_params"],
+)
+def test_routes_that_are_refused(
+    change: Callable[[str], str], told: str, scenario: Path, tunegym: Cli, write: Callable[..., Path]
+) -> None:
+    write("work.py", "def value(x, y=0, load=0): return x")
+    scenario.write_text(change(SCENARIO))
+    for command in ("verify", "run"):
+        done = tunegym(command, scenario)
+        assert done.returncode == 2, command
+        assert told in done.stderr
+        assert "hint: " in done.stderr
+        assert done.stdout == ""
+    assert not RESULTS.exists()
+
+
+TOGETHER = """
+import sys, time, tunegym.app.running
+from pathlib import Path
+Path(f"ready-{sys.argv[1]}").mkdir()
+while time.time() < float(Path("start").read_text() if Path("start").exists() else "inf"):
+    time.sleep(0.001)
+sys.exit(tunegym.run("scenario.toml"))
+"""
+
+
+@pytest.mark.slow
+def test_runs_of_the_same_second_get_folders_of_their_own(
+    scenario: Path, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    processes = [subprocess.Popen([sys.executable, "-c", TOGETHER, str(index)]) for index in range(4)]
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 4, "four processes at the start")
+        fresh = tmp_path / "start.new"
+        fresh.write_text(str(int(time.time()) + 1))  # the beginning of a second
+        fresh.rename(tmp_path / "start")
+        assert [process.wait(60) for process in processes] == [0, 0, 0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    runs = sorted(RESULTS.glob("small/*"))
+    assert len(runs) == 4
+    tokens = set()
+    for run in runs:
+        (results,) = assert_sound(run).values()
+        assert len(results.trials) == 5
+        head = reader.head_of(results.path)
+        assert head is not None
+        tokens.add(head["run"])
+    assert len(tokens) == 4
+
+
+def test_the_agent_is_told_of_every_trial(scenario: Path, tunegym: Cli, write: Callable[..., Path]) -> None:
+    """An agent of the user's own, with a config and learning, at a width above one."""
+    write(
+        "mine.py",
+        """
+        from dataclasses import dataclass
+        import tunegym
+
+        @dataclass(frozen=True, kw_only=True)
+        class Config(tunegym.AgentConfig):
+            step: int = 1
+
+        class Climber(tunegym.BaseAgent):
+            Config = Config
+            best = (float("-inf"), 1)
+
+            def select_action(self, observation):
+                return {"x": min(9, self.best[1] + self.config.step)}
+
+            def update_policy(self, feedback):
+                self.best = max(self.best, (feedback.value, feedback.action["x"]))
+        """,
+    )
+    text = SCENARIO.replace("random_search", "mine:Climber") + "[experiments.agent_config]\nstep = 2\n"
+    scenario.write_text(text)
+    done = tunegym("run", scenario)
+    assert done.returncode == 0, done.stderr
+    with (find_run(RESULTS) / "e" / "trajectory.csv").open() as file:
+        assert [row["action.x"] for row in csv.DictReader(file)] == ["3", "5", "7", "9", "9"]
+    scenario.write_text(text.replace("step = 2", "stpe = 2\n"))
+    done = tunegym("run", scenario)
+    assert done.returncode == 2
+    assert "did you mean" in done.stderr

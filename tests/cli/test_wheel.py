@@ -1,0 +1,39 @@
+"""What is installed: everything that a command needs, and nothing that only we need."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_the_wheel(tmp_path: Path) -> None:
+    source = tmp_path / "source"  # building leaves files behind, and not in the checkout
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("src", "tests"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    command = [sys.executable, "-m", "pip", "wheel", str(source), "--no-deps", "--quiet", "-w", str(tmp_path / "out")]
+    offline = subprocess.run([*command, "--no-build-isolation"], capture_output=True, text=True)
+    if offline.returncode:
+        built = subprocess.run(command, capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+    (wheel,) = (tmp_path / "out").glob("tunegym-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        scripts = next(name for name in names if name.endswith(".dist-info/entry_points.txt"))
+        assert "tunegym = tunegym.cli.main:main" in archive.read(scripts).decode()
+    starters = {f"tunegym/cli/starters/{name}" for name in ("command.toml", "python.toml", "workload.py")}
+    assert names >= starters | {"tunegym/py.typed"}
+    shipped = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tunegym").rglob("*.py")}
+    assert {name for name in names if name.startswith("tunegym/") and name.endswith(".py")} == shipped
+    assert [name for name in names if not name.startswith(("tunegym/", "tunegym-"))] == []
+    assert any(name.endswith("LICENSE") for name in names)
