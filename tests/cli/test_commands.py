@@ -178,6 +178,7 @@ def test_status_of_every_state(
     assert first["ended"] == "the agent ended"
 
 
+@pytest.mark.slow
 def test_status_of_a_killed_run_and_of_odd_failure_files(good: Path, tunegym: Cli) -> None:
     assert library.run(good) == 0
     run = find_run(Path("results"))

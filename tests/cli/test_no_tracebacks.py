@@ -65,6 +65,7 @@ def test_no_run(name: str, things: Path, tunegym: Cli) -> None:
         assert_told(tunegym(command, things / name), {1, 2})
 
 
+@pytest.mark.slow
 def test_nowhere_to_write(things: Path, tunegym: Cli, write: Callable[..., Path]) -> None:
     path = write("minimal.toml", MINIMAL)
     for output in (things / "words.toml", things / "words.toml" / "below", Path("/proc/nowhere")):

@@ -49,7 +49,7 @@ def _kind(trial: Trial) -> str:
 
 def say_how_to_resume(folder: Path, *, interrupted: bool) -> None:
     """The command that goes on from here."""
-    why = "interrupted" if interrupted else "not all went well"
+    why = "interrupted" if interrupted else "not finished"
     console(stderr=True).print(
         f"{why}; to go on: tunegym resume {shlex.quote(_short(folder))}", markup=False, soft_wrap=True
     )

@@ -24,10 +24,14 @@ def shown(drive: Callable[[Watch, Stop], int]) -> int:
     """Drive something with progress, signals and a closing table; the exit code."""
     progress = Progress()
     stop = Stop()
+    unfinished = True
 
     def go() -> int:
+        nonlocal unfinished
         with progress, caught(stop):
-            return drive(progress, stop)
+            code = drive(progress, stop)
+        unfinished = code == INTERRUPTED
+        return code
 
     code = 1
     try:
@@ -35,6 +39,6 @@ def shown(drive: Callable[[Watch, Stop], int]) -> int:
     finally:
         if progress.folder is not None:
             show_results(progress.folder)
-            if code == INTERRUPTED or code != 0:
+            if unfinished:
                 say_how_to_resume(progress.folder, interrupted=code == INTERRUPTED)
     return code
