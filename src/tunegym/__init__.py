@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tunegym.app.making import make
+    from tunegym.app.resuming import resume
     from tunegym.app.running import as_scenario as scenario
-    from tunegym.app.running import resume, run
+    from tunegym.app.running import run
     from tunegym.tuning.agents.base import BaseAgent
     from tunegym.tuning.agents.config import AgentConfig
     from tunegym.tuning.reports.results import load
@@ -23,7 +24,7 @@ _EXPORTS = {
     "BaseAgent": "tunegym.tuning.agents.base",
     "load": "tunegym.tuning.reports.results",
     "make": "tunegym.app.making",
-    "resume": "tunegym.app.running",
+    "resume": "tunegym.app.resuming",
     "run": "tunegym.app.running",
     "scenario": "tunegym.app.running",
 }

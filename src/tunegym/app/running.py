@@ -1,4 +1,4 @@
-"""Run and resume: experiments one after another, reports whatever happens."""
+"""Run: experiments one after another, reports whatever happens."""
 
 from __future__ import annotations
 
@@ -9,70 +9,25 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from tunegym.app.building import Bench, build_agent, build_bench, build_workload
+from tunegym.app.building import Bench, build_agent, build_bench
 from tunegym.app.catalog import Catalog
-from tunegym.app.folders import new_run_folder, write_scenario
+from tunegym.app.folders import new_run_folder
+from tunegym.app.watching import Silent, Watch
 from tunegym.config.loading import load, parse
-from tunegym.core.errors import BudgetError, StoreError, StoreLockedError, TunegymError
+from tunegym.core.errors import BudgetError, StoreError, TunegymError
 from tunegym.core.stopping import Stop
-from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.ports import Agent
 from tunegym.tuning.reports.best import write_best
-from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, find_run
-from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.lock import living_writer
+from tunegym.tuning.reports.results import ExperimentResults
+from tunegym.tuning.stores.lock import WriterLock
 
 logger = logging.getLogger(__name__)
 
 FAILURE = "dse_failure.txt"
 INTERRUPTED = 130
-
-
-class Watch(Protocol):
-    """Somebody who shows a run while it goes. A ``Listener`` of every experiment's trials as well."""
-
-    def run_started(self, scenario: Scenario, folder: Path) -> None:
-        """Results will be in ``folder``."""
-        ...
-
-    def experiment_started(self, experiment: Experiment, engine: TrialEngine) -> None:
-        """Its trials follow."""
-        ...
-
-    def trial_opened(self, trial: OpenTrial) -> None:
-        """A trial was decided."""
-        ...
-
-    def trial_closed(self, trial: Trial) -> None:
-        """A trial ended."""
-        ...
-
-    def experiment_ended(self, experiment: Experiment) -> None:
-        """No more trials of it follow in this session."""
-        ...
-
-
-class Silent:
-    """Watches without a word."""
-
-    def run_started(self, scenario: Scenario, folder: Path) -> None:
-        """Nothing to show."""
-
-    def experiment_started(self, experiment: Experiment, engine: TrialEngine) -> None:
-        """Nothing to show."""
-
-    def trial_opened(self, trial: OpenTrial) -> None:
-        """Nothing to show."""
-
-    def trial_closed(self, trial: Trial) -> None:
-        """Nothing to show."""
-
-    def experiment_ended(self, experiment: Experiment) -> None:
-        """Nothing to show."""
 
 
 def as_scenario(source: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = ()) -> Scenario:
@@ -109,44 +64,31 @@ def run(
     return drive(checked, folder, watch or Silent(), stop or Stop())
 
 
-def resume(
-    folder: str | Path,
-    *,
-    agent_steps: int | None = None,
-    slots: int | None = None,
-    force: bool = False,
-    watch: Watch | None = None,
-    stop: Stop | None = None,
-) -> int:
-    """Go on with a run where it was left, or extend a finished one to ``agent_steps`` trials.
+def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
+    """Drive every experiment in ``folder``. An exception ends the run; reports are written all the same.
 
     Raises:
-        StoreError: somebody else writes it, or what is measured has changed and ``force`` is not set.
+        StoreLockedError: another process drives this run.
     """
-    run_folder = find_run(Path(folder)).absolute()
-    scenario = load(run_folder / SCENARIO, Catalog(), [] if slots is None else [f"system.slots={slots}"])
-    if agent_steps is not None:
-        driven = [experiment.name for experiment in scenario.experiments if experiment.agent is not None]
-        if not driven:
-            raise StoreError(f"{run_folder} is a plain job, which runs once", hint="leave --agent-steps out")
-        overrides = [f"experiments.{name}.agent_steps={agent_steps}" for name in driven]
-        scenario = as_scenario(scenario, overrides)
-    for experiment in scenario.experiments:
-        writer = living_writer(run_folder / experiment.name)
-        if writer is not None:
-            raise StoreLockedError(
-                f"{run_folder / experiment.name} is being written by {writer}",
-                hint="wait for it, or end that process; `tunegym status` shows where it stands",
-            )
-        _check_unchanged(scenario, experiment, run_folder / experiment.name, force=force)
-        if agent_steps is not None:
-            _check_extends(experiment, run_folder / experiment.name, agent_steps)
-    write_scenario(run_folder, scenario)
-    return drive(scenario, run_folder, watch or Silent(), stop or Stop())
+    with _locked(folder):
+        return _drive(scenario, folder, watch, stop)
 
 
-def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
-    """Drive every experiment in ``folder``. An exception ends the run; reports are written all the same."""
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Nobody else drives the run, also in between two experiments."""
+    try:
+        lock = WriterLock(folder)
+    except OSError as error:
+        raise StoreError(f"{folder} can't be written: {error.strerror}", hint="free some space, then resume") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # our death would let go of it too
+            lock.release()
+
+
+def _drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
     failed = False
     for warning in scenario.warnings:
         logger.warning("%s", warning)
@@ -253,32 +195,3 @@ def _write_failure(folder: Path, experiment: str, error: BaseException) -> None:
         logger.error("%s could not be written: %s", path, problem.strerror)  # noqa: TRY400
     except Exception:  # an exception whose own text can't be had
         logger.exception("%s could not be written", path)
-
-
-def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *, force: bool) -> None:
-    path = folder / reader.JOURNAL
-    past = reader.scan(path) if path.exists() else reader.Journal()
-    if not past.sessions:
-        return
-    workload = build_workload(scenario, experiment)
-    if past.fingerprint == workload.fingerprint():
-        return
-    before, now = past.sessions[-1]["parts"], workload.fingerprint_parts()
-    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-    message = f"{folder.name}: what is measured has changed since the last session: {', '.join(changed)}"
-    if not force:
-        raise StoreError(
-            message,
-            hint="start a new run, or resume with --force (older measurements are then kept, but not reused)",
-        )
-    logger.warning("%s; older measurements are kept, but not served from the cache", message)
-
-
-def _check_extends(experiment: Experiment, folder: Path, agent_steps: int) -> None:
-    path = folder / reader.JOURNAL
-    used = max(reader.scan(path).used, default=0) if path.exists() else 0
-    if agent_steps < used:
-        raise StoreError(
-            f"{experiment.name} has used {used} trials already, --agent-steps {agent_steps} is less",
-            hint=f"give {used} or more",
-        )

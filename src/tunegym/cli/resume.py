@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tunegym.app.running import resume
+from tunegym.app.resuming import resume
 from tunegym.cli.run import shown
 
 

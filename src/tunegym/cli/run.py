@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tunegym.app.running import INTERRUPTED, Watch, run
+from tunegym.app.running import INTERRUPTED, run
+from tunegym.app.watching import Watch
 from tunegym.cli.ending import say_how_to_resume, show_results
 from tunegym.cli.errors import guarded
 from tunegym.cli.progress import Progress

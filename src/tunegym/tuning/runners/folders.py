@@ -92,3 +92,20 @@ def _make_writable(function: Callable[..., Any], path: str, _: object) -> None:
     else:
         Path(path).chmod(0o700)
         shutil.rmtree(path)
+
+
+def check_disk(folder: str) -> None:
+    """Refuse to blame a job that failed for a disk that is full: that is our trouble, and mended by a resume.
+
+    Raises:
+        RunnerError: nothing more can be written to the folder.
+    """
+    try:
+        room = os.statvfs(folder)
+    except OSError:  # no folder, no output that could have been cut short
+        return
+    if room.f_blocks and not room.f_bavail:
+        raise RunnerError(
+            f"the disk of {folder} is full, so a job that fails there says nothing",
+            hint="free some space, then resume: the trial is run again",
+        )

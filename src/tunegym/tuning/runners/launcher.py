@@ -53,6 +53,7 @@ class Launcher:
         self._socket: socket.socket | None = None
         self._process: Child | None = None
         self._works = HAS_PROC
+        self._retired = False
 
     def start(self, command: ShellCommand) -> tuple[Child, bool]:
         """The running command, and whether its peak memory is its own (and not partly ours).
@@ -73,6 +74,10 @@ class Launcher:
             if pid is not None:
                 return Child(pid, reap=self._reap), True
         return _start_directly(command, environment), False
+
+    def retire(self) -> None:
+        """Start nothing any more. Takes no lock: a signal handler may call it."""
+        self._retired = True
 
     def close(self) -> None:
         """End the process. Calling it twice is fine."""
@@ -131,6 +136,8 @@ class Launcher:
         return answer
 
     def _begin(self) -> None:
+        if self._retired:
+            raise RunnerError("the run was told to stop at once", hint="resume it")
         ours, theirs = socket.socketpair()
         try:
             popen = subprocess.Popen(

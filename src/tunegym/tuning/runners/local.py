@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from tunegym.core.errors import RunnerError
 from tunegym.tuning.model.job import CallJob, Job, JobResult
 from tunegym.tuning.runners.command import CommandRun
+from tunegym.tuning.runners.folders import check_disk
 from tunegym.tuning.runners.in_process import InProcessCalls
 from tunegym.tuning.runners.launcher import Launcher
 from tunegym.tuning.runners.processes import alive
@@ -47,17 +48,24 @@ class LocalRunner:
         """Run one job to its end, and end whatever it left running.
 
         Raises:
-            RunnerError: no process can be started, the folder can't be used, or the runner is closed.
+            RunnerError: no process can be started, the folder can't be used, its disk is full, or the runner is
+                closed.
         """
         if self._stop.is_set:
             return JobResult("interrupted")
         if self._closed:
             raise RunnerError("the runner is closed", hint="make a new one")
+        if isinstance(job, CallJob) and not job.isolate:
+            return self._calls.run(job)
         if isinstance(job, CallJob):
-            return self._isolated(job, started) if job.isolate else self._calls.run(job)
-        # The number keeps apart jobs that have the same name, as those of two experiments may.
-        marker = f"{self._token}/{job.name}/{next(self._numbers)}"
-        return CommandRun(job, marker, self._launcher, self._stop, started).run()
+            result = self._isolated(job, started)
+        else:
+            # The number keeps apart jobs that have the same name, as those of two experiments may.
+            marker = f"{self._token}/{job.name}/{next(self._numbers)}"
+            result = CommandRun(job, marker, self._launcher, self._stop, started).run()
+        if result.error is not None:
+            check_disk(job.folder)
+        return result
 
     def stop(self) -> None:
         """End every running job now; their ``run`` returns ``interrupted``, and so does every later one."""
@@ -67,6 +75,7 @@ class LocalRunner:
         """As ``stop``, with no grace for anybody: when it returns, every process of this run is gone."""
         self._stop.set()
         self._stop.set()  # whoever already waits for a grace to pass waits no longer
+        self._launcher.retire()
         end_tree(Tree(self._token), grace_s=0.0)
 
     def end_leftovers(self, processes: Iterable[tuple[int, str]]) -> int:

@@ -72,7 +72,7 @@ class WriterLock:
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
         """Two writers of this host don't judge and take at the same time."""
-        descriptor = os.open(self._path.with_suffix(".guard"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)  # the folder: it leaves no file behind
         try:
             with contextlib.suppress(OSError):  # a file system without locks: the written lock still decides
                 fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,0 +1,94 @@
+"""Resume: go on with a run where it was left, if it is still the same run."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from tunegym.app.building import build_workload
+from tunegym.app.catalog import Catalog
+from tunegym.app.folders import write_scenario
+from tunegym.app.running import drive
+from tunegym.app.watching import Silent, Watch
+from tunegym.config.loading import load
+from tunegym.core.errors import StoreError, StoreLockedError
+from tunegym.core.stopping import Stop
+from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.reports.results import SCENARIO, find_run
+from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.lock import living_writer
+
+logger = logging.getLogger(__name__)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    agent_steps: int | None = None,
+    slots: int | None = None,
+    force: bool = False,
+    watch: Watch | None = None,
+    stop: Stop | None = None,
+) -> int:
+    """Go on with a run where it was left, or extend a finished one to ``agent_steps`` trials.
+
+    Raises:
+        StoreError: somebody else writes it, or what is measured has changed and ``force`` is not set.
+    """
+    run_folder = find_run(Path(folder)).absolute()
+    scenario = _reloaded(run_folder, agent_steps, slots)
+    for place in (run_folder, *(run_folder / experiment.name for experiment in scenario.experiments)):
+        writer = living_writer(place)
+        if writer is not None:
+            raise StoreLockedError(
+                f"{place} is being written by {writer}",
+                hint="wait for it, or end that process; `tunegym status` shows where it stands",
+            )
+    for experiment in scenario.experiments:
+        _check_unchanged(scenario, experiment, run_folder / experiment.name, force=force)
+        if agent_steps is not None:
+            _check_extends(experiment, run_folder / experiment.name, agent_steps)
+    write_scenario(run_folder, scenario)
+    return drive(scenario, run_folder, watch or Silent(), stop or Stop())
+
+
+def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scenario:
+    """The run's scenario, with what the user wants to be different this time."""
+    overrides = [] if slots is None else [f"system.slots={slots}"]
+    scenario = load(folder / SCENARIO, Catalog(), overrides)
+    if agent_steps is None:
+        return scenario
+    driven = [experiment.name for experiment in scenario.experiments if experiment.agent is not None]
+    if not driven:
+        raise StoreError(f"{folder} is a plain job, which runs once", hint="leave --agent-steps out")
+    overrides += [f"experiments.{name}.agent_steps={agent_steps}" for name in driven]
+    return load(folder / SCENARIO, Catalog(), overrides)
+
+
+def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *, force: bool) -> None:
+    path = folder / reader.JOURNAL
+    past = reader.scan(path) if path.exists() else reader.Journal()
+    if not past.sessions:
+        return
+    workload = build_workload(scenario, experiment)
+    if past.fingerprint == workload.fingerprint():
+        return
+    before, now = past.sessions[-1]["parts"], workload.fingerprint_parts()
+    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    message = f"{folder.name}: what is measured has changed since the last session: {', '.join(changed)}"
+    if not force:
+        raise StoreError(
+            message,
+            hint="start a new run, or resume with --force (older measurements are then kept, but not reused)",
+        )
+    logger.warning("%s; older measurements are kept, but not served from the cache", message)
+
+
+def _check_extends(experiment: Experiment, folder: Path, agent_steps: int) -> None:
+    path = folder / reader.JOURNAL
+    used = max(reader.scan(path).used, default=0) if path.exists() else 0
+    if agent_steps < used:
+        raise StoreError(
+            f"{experiment.name} has used {used} trials already, --agent-steps {agent_steps} is less",
+            hint=f"give {used} or more",
+        )
