@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,19 +14,18 @@ import orjson
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.outcome import Cancelled
 from tunegym.tuning.model.trial import OpenTrial, Trial
-from tunegym.tuning.model.values import Action, Context, exact_key
+from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.stores import reader, records
+from tunegym.tuning.stores.book import TrialBook
 from tunegym.tuning.stores.lock import WriterLock
-from tunegym.tuning.stores.numbers import Numbers
 from tunegym.tuning.stores.records import Head, Record, Session
 from tunegym.tuning.stores.views import CsvViews
 
 FSYNC_S = 1.0
 
 
-class JournalStore:
+class JournalStore(TrialBook):
     """The ``TrialStore`` that a run uses.
 
     Every record is handed to the operating system before the call returns, and is on the disk within a second
@@ -59,8 +58,7 @@ class JournalStore:
                 undo.callback(os.close, self._file)
                 self._repair(past)
                 self.past = past
-                self._numbers = Numbers(past.used)
-                self._open = dict(past.open)
+                super().__init__(past.used, past.open)
                 if past.head is None:
                     self._append(records.head_record(self.head, self._clock.wall()))
                 self._append(records.session_record(session, self._clock.wall(), socket.gethostname(), os.getpid()))
@@ -74,55 +72,11 @@ class JournalStore:
         self._keeper = threading.Thread(target=self._keep, name="tunegym-journal", daemon=True)
         self._keeper.start()
 
-    # numbers ------------------------------------------------------------------------------------------
-
-    @property
-    def highest(self) -> int:
-        """The highest used number."""
-        return self._numbers.highest
-
-    def hold(self, lane: int) -> int:
-        """See ``TrialStore.hold``."""
-        return self._numbers.hold(lane)
-
-    def release(self, lane: int) -> None:
-        """See ``TrialStore.release``."""
-        self._numbers.release(lane)
-
-    # trials -------------------------------------------------------------------------------------------
-
-    def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
-        """See ``TrialStore.open``."""
-        trial = OpenTrial(self._numbers.hold(lane), context, action)
-        self._append(records.open_record(trial, self._clock.wall()))
-        self._numbers.use(lane)
-        self._open[trial.number] = trial
-        return trial
+    # records ------------------------------------------------------------------------------------------
 
     def job_started(self, number: int, pid: int, start_time: str) -> None:
         """See ``TrialStore.job_started``."""
         self._append({"record": "job", "number": number, "pid": pid, "start_time": start_time})
-
-    def close_trial(self, trial: Trial) -> None:
-        """See ``TrialStore.close_trial``."""
-        if trial.number not in self._open:
-            raise StoreError(f"trial {trial.number} is not open, so it can't be closed")
-        self._write_close(trial, opened=True)
-        del self._open[trial.number]
-
-    def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
-        """See ``TrialStore.cancel_held``."""
-        reason = Cancelled("the experiment ended before this number was used")
-        cancelled = [
-            Trial(number, contexts(number), {}, reason, reward(), 0.0) for number in self._numbers.take_unused()
-        ]
-        for trial in cancelled:
-            self._write_close(trial, opened=False)
-        return cancelled
-
-    def open_trials(self) -> list[OpenTrial]:
-        """See ``TrialStore.open_trials``."""
-        return [self._open[number] for number in sorted(self._open)]
 
     def leftovers(self) -> list[tuple[int, str]]:
         """(pid, start time) of the processes that the open trials of earlier sessions had."""
@@ -159,6 +113,9 @@ class JournalStore:
             raise broken
 
     # the file -----------------------------------------------------------------------------------------
+
+    def _write_open(self, trial: OpenTrial) -> None:
+        self._append(records.open_record(trial, self._clock.wall()))
 
     def _write_close(self, trial: Trial, *, opened: bool) -> None:
         self._append(records.close_record(trial, self._clock.wall(), opened))
