@@ -14,7 +14,7 @@ help:            ## show this help
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tunegym needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); } || { rm -rf $(VENV); exit 1; }
 
 $(CORE): $(BIN)/python pyproject.toml constraints.txt
 	@echo "setting up: the core packages"

@@ -110,7 +110,10 @@ class Long:
     def await_trials(self, process: subprocess.Popen[str], slots: int) -> None:
         def waiting() -> bool:
             assert process.poll() is None, self.log.read_text()
-            return len([*self.folder.glob("began-*"), *self.folder.glob("results/**/began-*")]) == slots
+            try:
+                return len([*self.folder.glob("began-*"), *self.folder.glob("results/**/began-*")]) == slots
+            except FileNotFoundError:  # a folder went away while it was looked at
+                return False
 
         self._wait_until(waiting, f"{slots} trials in flight")
 
@@ -253,7 +256,8 @@ def test_before_the_first_trial(long: Long, start_tunegym: Start, wait_until: Ca
 
 
 LIBRARY = """
-import sys, tunegym
+import signal, tunegym
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started with it ignored
 try:
     tunegym.run("scenario.toml")
 except KeyboardInterrupt:
@@ -282,8 +286,10 @@ def test_as_a_library(
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, long.log.read_text()
     finally:
-        process.kill()
-        process.wait()
+        if process.poll() is None:  # the test failed: it must not leave anything running either
+            process.send_signal(signal.SIGTERM)
+            process.kill()
+            process.wait()
     assert long.log.read_text() == "was interrupted\n"
     assert processes_of(token_of(long.experiment)) == []
     assert len(long.journal.open) == slots

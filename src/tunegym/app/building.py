@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,10 +55,11 @@ def build_bench(
     reward = build_reward(scenario, experiment)
     constraints = build_constraints(scenario, experiment)
     store = JournalStore(folder, head_of(scenario, experiment), session_of(scenario, experiment, workload))
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(store.close)
         factory = Catalog().at(scenario.scenario_dir).get("runners", scenario.runner)
         runner: Runner = factory(token=store.head.run, slots=scenario.slots)
-        stop.subscribe(runner.stop, runner.kill)
+        undo.callback(runner.close)
         engine = TrialEngine(
             Parts(experiment, workload, runner, store, reward, constraints, folder),
             slots=scenario.slots,
@@ -65,9 +67,8 @@ def build_bench(
             stopping=lambda: stop.requested,
             spent_s=store.past.elapsed_s,
         )
-    except BaseException:
-        store.close()
-        raise
+        undo.pop_all()
+    stop.subscribe(runner.stop, runner.kill)
     return Bench(store, runner, engine, stop)
 
 

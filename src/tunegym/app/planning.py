@@ -36,20 +36,9 @@ class ExperimentPlan:
     first: tuple[PlannedTrial, ...]
 
 
-def planned_trials(experiment: Experiment) -> int | None:
-    """How many trials the experiment has at most; None if only time or improvement bounds it."""
-    if experiment.agent is None:
-        return 1
-    steps = experiment.budget.agent_steps
-    if experiment.agent != "grid_search":
-        return steps
-    size = experiment.space.size
-    return size if steps is None else steps if size is None else min(size, steps)
-
-
 def plan(scenario: Scenario, experiment: Experiment, count: int) -> ExperimentPlan:
     """The experiment's size and its first ``count`` trials, as an agent without feedback would choose them."""
-    total = planned_trials(experiment)
+    total = experiment.most_trials
     workload = build_workload(scenario, experiment)
     constraints = build_constraints(scenario, experiment)
     agent = build_agent(scenario, experiment, _Unmeasured(experiment))

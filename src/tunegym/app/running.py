@@ -161,7 +161,7 @@ def _run_agent(agent: Agent, bench: Bench) -> int:
     finally:
         try:
             agent.close()
-        except Exception:
+        except (Exception, SystemExit):
             logger.exception("the agent's close() failed")
             close_failed = True
         else:

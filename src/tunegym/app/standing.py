@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunegym.app.catalog import Catalog
-from tunegym.app.planning import planned_trials
 from tunegym.app.running import FAILURE
 from tunegym.config.loading import load as load_scenario
 from tunegym.core.errors import ConfigError
@@ -53,7 +52,7 @@ def _totals(folder: Path) -> dict[str, int | None]:
         scenario = load_scenario(folder / SCENARIO, Catalog())
     except ConfigError:  # the scenario's own files may be gone: the trials can be shown all the same
         return {}
-    return {experiment.name: planned_trials(experiment) for experiment in scenario.experiments}
+    return {experiment.name: experiment.most_trials for experiment in scenario.experiments}
 
 
 def _of(results: ExperimentResults, total: int | None) -> Standing:

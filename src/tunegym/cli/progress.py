@@ -11,7 +11,6 @@ from types import TracebackType
 from rich.live import Live
 from rich.text import Text
 
-from tunegym.app.planning import planned_trials
 from tunegym.cli.console import SteadyConsole, console
 from tunegym.cli.tables import reached
 from tunegym.tuning.envs.engine import TrialEngine
@@ -133,7 +132,7 @@ class Progress:
         if self._experiment is None or self._engine is None:
             return []
         tally = self._engine.tally
-        total = planned_trials(self._experiment)
+        total = self._experiment.most_trials
         parts = [
             f"{self._experiment.name}",
             f"{tally.done}/{total}" if total is not None else f"{tally.done} done",

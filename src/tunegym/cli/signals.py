@@ -8,9 +8,9 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
+from tunegym.app.running import INTERRUPTED
 from tunegym.core.stopping import Stop
 
-INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPING = b"\nstopping: running trials are ended and stay open for a resume; once more to stop at once\n"
 _SHOW_CURSOR = b"\x1b[?25h\r\n"

@@ -79,11 +79,18 @@ def read(name: str, raw: Mapping[str, Any], around: Surroundings, findings: Find
     check_reward(table, around.catalog, around.scenario_dir, findings.at("agent_reward_function"))
     env_params = EnvParams(drawn, around.seed)
     built = _build(name, table, parameters, env_params, specs, config, bool(driven))
+    if driven and agent is not None:
+        built = dataclasses.replace(built, agent_ends_after=_ends_after(agent, built.space))
     if workload is not None and not findings.broken() & _WORKLOAD_KEYS:
         for problem in workload.check(built, around.scenario_dir):
             findings.adopt(problem)
     warnings = () if driven is not False else _unused(name, raw)
     return Reading(name, driven, None if findings.broken() else built, warnings)
+
+
+def _ends_after(agent: Any, space: Space) -> int | None:
+    """An agent of somebody else's need not say."""
+    return agent.ends_after(space) if hasattr(agent, "ends_after") else None
 
 
 def _class(catalog: Catalog, kind: str, name: object, findings: Findings) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import platform
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +59,13 @@ def process_start_time(pid: int) -> str | None:
     if process is None:
         return None if Path("/proc/self").is_dir() else _by_ps(pid)
     return None if process.gone else process.start
+
+
+@functools.cache
+def boot_id() -> str:
+    """Names this machine from its start to its end: pids and start times mean something only within it."""
+    found = read_whole("/proc/sys/kernel/random/boot_id")
+    return found.decode().strip() if found else platform.node()
 
 
 def _by_ps(pid: int) -> str | None:

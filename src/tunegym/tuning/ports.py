@@ -162,6 +162,11 @@ class TrialStore(Protocol):
         ...
 
     @property
+    def fingerprint(self) -> str:
+        """What is measured in this session; only trials of the same may be served from the cache."""
+        ...
+
+    @property
     def highest(self) -> int:
         """The highest used number; 0 before the first."""
         ...

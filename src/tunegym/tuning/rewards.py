@@ -44,7 +44,7 @@ class ByName:
         """The function's value; what it raises, or a value that is no finite number, fails the trial."""
         try:
             value = float(self._function(metrics))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RewardError(f"reward {self._name} raised {type(error).__name__}: {error}") from error
         if not math.isfinite(value):
             raise RewardError(f"reward {self._name} gave {value}")

@@ -56,7 +56,7 @@ def test_load(run: Any) -> None:
     experiment = results.experiments["e"]
     assert list(experiment.trials) == run.trials()
     assert experiment.best is not None
-    assert experiment.best.number == 4
+    assert experiment.best.first == 4
     assert results.experiments["later"].trials == ()
     assert results.experiments["later"].best is None
     run.step(x=7)

@@ -43,6 +43,12 @@ class BaseAgent:
         del space
         return None
 
+    @classmethod
+    def ends_after(cls, space: Space) -> int | None:
+        """How many trials the agent makes at most by itself; None if it would never end."""
+        del space
+        return None
+
     def select_action(self, observation: Observation) -> Action | None:
         """The action for the trial that ``observation`` describes; None ends the run."""
         del observation
@@ -57,7 +63,8 @@ class BaseAgent:
         learns = type(self).update_policy is not BaseAgent.update_policy
         if learns:
             for trial in env.history():
-                self.update_policy(self._recalled(trial))
+                if trial.action or not env.space.knobs:  # a number that nobody used has nothing to learn from
+                    self.update_policy(self._recalled(trial))
         free = deque(range(env.slots))
         seen: dict[int, Observation] = {}
         ended = False

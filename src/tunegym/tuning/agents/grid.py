@@ -52,6 +52,11 @@ class GridSearch(BaseAgent):
                 )
         return None
 
+    @classmethod
+    def ends_after(cls, space: Space) -> int | None:
+        """Every point once."""
+        return space.size
+
     def select_action(self, observation: Observation) -> dict[str, Scalar] | None:
         """The point that belongs to the trial's number; None past the last."""
         if observation.number > self._size:

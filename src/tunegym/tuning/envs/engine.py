@@ -83,7 +83,7 @@ class TrialEngine:
         self._flights: dict[int, tuple[int, float, bytes]] = {}
         self._closed: deque[tuple[int, Trial]] = deque()
         self._last: dict[int, tuple[Metrics, bool]] = {}
-        self._recall(parts.workload.fingerprint())
+        self._recall(parts.store.fingerprint)
 
     # the Env port -------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class TrialEngine:
         trial = self._store.open(lane, self.context(number), accepted)
         for listener in self._listeners:
             listener.trial_opened(trial)
-        self._walk(trial, lane)
+        self._walk(trial, lane, self._clock.monotonic())
         return trial
 
     def next_finished(self) -> tuple[int, Trial] | None:
@@ -155,7 +155,7 @@ class TrialEngine:
             while len(self._flights) >= self.slots:
                 if self.next_finished() is None:
                     break
-            self._walk(trial, lane % self.slots)
+            self._walk(trial, lane % self.slots, self._clock.monotonic())
         while self.next_finished() is not None:
             pass
         self._last.clear()
@@ -190,10 +190,9 @@ class TrialEngine:
 
     # the walk -----------------------------------------------------------------------------------------
 
-    def _walk(self, trial: OpenTrial, lane: int) -> None:
+    def _walk(self, trial: OpenTrial, lane: int, started: float) -> None:
         """Step 5: constraint, cache, or a measurement."""
         key = b""
-        started = self._clock.monotonic()
         refusal = self._refusal(trial) if self._constraints else None
         if refusal is not None:
             self._flights[trial.number] = (lane, started, key)
@@ -229,8 +228,8 @@ class TrialEngine:
         # The scored outcome settles: a measurement that can't be scored is a failure, and is never served.
         followers = self._cache.settle(key, trial.number, closed.outcome)
         for follower in followers:
-            lane, _, _ = self._flights.pop(follower.number)
-            self._walk(follower, lane)
+            lane, started, _ = self._flights.pop(follower.number)
+            self._walk(follower, lane, started)
 
     def _close(
         self, trial: OpenTrial, outcome: Outcome, lane: int, started: float, cached_from: int | None = None

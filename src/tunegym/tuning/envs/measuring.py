@@ -10,7 +10,7 @@ from typing import Any
 from tunegym.tuning.model.outcome import Failed, Measured, Outcome, TimedOut
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import OpenTrial
-from tunegym.tuning.model.values import Metrics
+from tunegym.tuning.model.values import Metrics, printable
 from tunegym.tuning.ports import MetricError, Runner, TrialStore, Workload
 
 
@@ -67,7 +67,22 @@ class Measuring:
         for name in self._metrics:
             if name not in metrics:
                 return Failed(f"metric {name}: the workload did not give it")
-        for name, value in metrics.items():
-            if not math.isfinite(value):
-                return Failed(f"metric {name}: is {'NaN' if math.isnan(value) else 'infinite'}")
-        return metrics
+        return metrics if all(map(_plain, metrics, metrics.values())) else _mended(metrics)
+
+
+def _plain(name: Any, value: Any) -> bool:
+    """The usual case, quickly."""
+    return type(value) is float and type(name) is str and name.isascii() and math.isfinite(value)
+
+
+def _mended(metrics: Mapping[Any, Any]) -> Metrics | Failed:
+    """Metrics that the journal can hold, or why there are none."""
+    mended: dict[str, float] = {}
+    for name, value in metrics.items():
+        try:
+            mended[printable(str(name))] = number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            return Failed(f"metric {name}: {value!r} is not a number")
+        if not math.isfinite(number):
+            return Failed(f"metric {name}: is {'NaN' if math.isnan(number) else 'infinite'}")
+    return mended

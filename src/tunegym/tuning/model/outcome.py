@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar, TypeAlias
 
 from tunegym.tuning.model.values import Metrics
@@ -44,7 +45,7 @@ def _mean(values: list[float]) -> float:
     try:
         return math.fsum(values) / count
     except OverflowError:  # the sum is no float, the mean still is
-        return math.fsum(value / count for value in values)
+        return float(sum(map(Fraction, values)) / count)
 
 
 @dataclass(frozen=True, slots=True)

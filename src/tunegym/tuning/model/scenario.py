@@ -68,6 +68,7 @@ class Experiment:
     Attributes:
         agent: the agent's name or reference; None for a plain job, which has no knob and runs once.
         agent_config: the agent's own frozen ``Config``.
+        agent_ends_after: how many trials the agent makes at most by itself; None if it never ends by itself.
         space: the tunable knobs and fixed parameters by address. Addresses under ``extra_env_vars.`` become
             environment variables; ``num_nodes`` is an address too when the scenario gives it.
         env_params: what the environment draws per trial, by address.
@@ -94,6 +95,13 @@ class Experiment:
     cache: bool = True
     keep: Keep = field(default_factory=Keep)
     isolate: bool = True
+    agent_ends_after: int | None = None
+
+    @property
+    def most_trials(self) -> int | None:
+        """How many trials there are at most; None if only time or improvement bounds them."""
+        bounds = [bound for bound in (self.budget.agent_steps, self.agent_ends_after) if bound is not None]
+        return min(bounds, default=None)
 
     def parameter_names(self) -> list[str]:
         """Every address that a trial has a value for: fixed, knobs and env_params."""

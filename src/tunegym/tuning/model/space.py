@@ -128,7 +128,8 @@ class Range:
 
     def accept(self, value: object) -> Scalar:
         """``value`` snapped into the range; raises ValueError for what is no number or lies outside."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        # Compared before anything is computed: an integer may be too large for a float. A NaN is nowhere.
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise ValueError(f"{spelled(value)} is not a number in {self.describe()}")
         if not self.low <= value <= self.high:
             raise ValueError(f"{spelled(value)} is outside {self.describe()}")

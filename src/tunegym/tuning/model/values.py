@@ -32,6 +32,11 @@ def exact_key(*parts: Mapping[str, Any]) -> bytes:
     return bytes(memoryview(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)))
 
 
+def printable(text: str) -> str:
+    """Text that any file can hold: what is no Unicode (half a surrogate pair from a file's name) is spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def native(value: Any) -> Any:
     """A numpy or torch scalar as the Python value that it holds; anything else as it is."""
     if type(value) in (str, int, float, bool) or getattr(value, "shape", None) != ():

@@ -7,6 +7,7 @@ measured only a few times. Over all, each context counts as often as it was draw
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ class Setting:
         first: the number of the first trial that tried it.
         reward: the mean reward of its measurements; over all, of its contexts by how often they were drawn.
         samples: every sample of metrics.
+        weights: how much each sample counts; over all, contexts count by how often they were drawn.
         failed: how many trials of it gave no measurement.
     """
 
@@ -40,11 +42,19 @@ class Setting:
     first: int
     reward: float
     samples: tuple[Metrics, ...]
+    weights: tuple[float, ...]
     failed: int = 0
 
     def metrics(self) -> dict[str, float]:
-        """The mean of every sample."""
-        return Measured(self.samples).mean()
+        """The mean over the samples, weighted as in ``reward``."""
+        if len(set(self.weights)) == 1:
+            return Measured(self.samples).mean()
+        sums: dict[str, tuple[float, float]] = {}
+        for sample, weight in zip(self.samples, self.weights, strict=True):
+            for name, value in sample.items():
+                total, weights = sums.get(name, (0.0, 0.0))
+                sums[name] = total + weight * value, weights + weight
+        return {name: total / weights for name, (total, weights) in sums.items()}
 
     def spread(self) -> dict[str, float]:
         """The standard deviation over every sample; empty with fewer than two."""
@@ -96,7 +106,7 @@ def best_of(trials: Iterable[Trial]) -> Best:
     # A context drawn from a range never comes twice: there is nothing to tell per context then.
     if usual.varies and usual.contexts <= MOST_CONTEXTS:
         ranks |= {key: cell.rank(key[1], usual) for key, cell in cells.items() if cell.measured}
-    settings = _settings(trials, _winners(ranks))
+    settings = _settings(trials, _winners(ranks), usual)
     return Best(settings.pop(OVER_ALL, None), tuple(sorted(settings.values(), key=lambda setting: setting.first)))
 
 
@@ -209,18 +219,19 @@ def _winners(ranks: Mapping[_Key, _Rank]) -> dict[_Key, _Rank]:
     return {key: ranks[key] for key in winners.values()}
 
 
-def _settings(trials: Iterable[Trial], winners: Mapping[_Key, _Rank]) -> dict[bytes, Setting]:
+def _settings(trials: Iterable[Trial], winners: Mapping[_Key, _Rank], usual: UsualReward) -> dict[bytes, Setting]:
     """The winners with their samples, by group."""
-    samples: dict[_Key, list[Metrics]] = {key: [] for key in winners}
+    samples: dict[_Key, list[tuple[bytes, Metrics]]] = {key: [] for key in winners}
     example: dict[_Key, Trial] = {}
     winning = {action for action, _ in winners}
     for trial in trials:
         if isinstance(trial.outcome, Measured) and trial.cached_from is None:
             action = exact_key(trial.action)
             if action in winning:
-                for key in ((action, OVER_ALL), (action, exact_key(trial.context))):
+                context = exact_key(trial.context)
+                for key in ((action, OVER_ALL), (action, context)):
                     if key in winners:
-                        samples[key].extend(trial.outcome.samples)
+                        samples[key].extend((context, sample) for sample in trial.outcome.samples)
                         example[key] = trial
     return {
         key[1]: Setting(
@@ -228,11 +239,20 @@ def _settings(trials: Iterable[Trial], winners: Mapping[_Key, _Rank]) -> dict[by
             context=None if key[1] == OVER_ALL else example[key].context,
             first=rank.first,
             reward=rank.reward,
-            samples=tuple(samples[key]),
+            samples=tuple(sample for _, sample in samples[key]),
+            weights=_weights([context for context, _ in samples[key]], usual),
             failed=rank.failed,
         )
         for key, rank in winners.items()
     }
+
+
+def _weights(contexts: list[bytes], usual: UsualReward) -> tuple[float, ...]:
+    """How much each sample counts, by the context it was taken in."""
+    if not usual.recurs:
+        return (1.0,) * len(contexts)
+    taken = Counter(contexts)
+    return tuple(usual.share(context) / taken[context] for context in contexts)
 
 
 def write_best(folder: Path, trials: Iterable[Trial], fixed: Mapping[str, Any]) -> Best:

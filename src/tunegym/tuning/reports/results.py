@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tunegym.core.errors import StoreError, TunegymError
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.reports.best import Best, Setting, best_of
 from tunegym.tuning.stores import reader
 
 if TYPE_CHECKING:
@@ -49,10 +50,18 @@ class ExperimentResults:
             yield from (trial for _, trial in reader.trials(self.path))
 
     @property
-    def best(self) -> Trial | None:
-        """The measured trial with the highest reward; the earliest of equals."""
-        measured = [trial for trial in self.trials if trial.measured]
-        return max(measured, key=lambda trial: (trial.reward, -trial.number), default=None)
+    def best(self) -> Setting | None:
+        """The best setting over all, as in ``best.toml``; None if nothing was measured."""
+        return self._best.overall
+
+    @property
+    def best_per_context(self) -> tuple[Setting, ...]:
+        """The best setting in each context, where there are several and not too many."""
+        return self._best.per_context
+
+    @cached_property
+    def _best(self) -> Best:
+        return best_of(self)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per trial: the columns of ``trajectory.csv``, then every other metric, the spreads and the reason."""

@@ -31,6 +31,12 @@ class InProcessCalls:
 
     def run(self, job: CallJob) -> JobResult:
         """Call the target; its folder is made only if it is an argument, as ``trial_dir``."""
+        if job.env:
+            with self._environment, environment(dict(job.env)):
+                return self._run(job)
+        return self._run(job)
+
+    def _run(self, job: CallJob) -> JobResult:
         function = self._functions.get((job.target, job.paths))
         if function is None:
             try:
@@ -38,18 +44,11 @@ class InProcessCalls:
             except UnresolvedReferenceError as error:
                 return JobResult("exited", exit_code=1, error=error.message)
             self._functions[job.target, job.paths] = function
-        if not job.env and "trial_dir" not in job.arguments:
+        if "trial_dir" not in job.arguments:
             return _call(function, job)
-        with_folder = "trial_dir" in job.arguments
-        if with_folder:
-            make_fresh(job.folder)
-        if job.env:
-            with self._environment, environment(dict(job.env)):
-                result = _call(function, job)
-        else:
-            result = _call(function, job)
-        if with_folder:
-            tidy(job.folder)
+        make_fresh(job.folder)
+        result = _call(function, job)
+        tidy(job.folder)
         return result
 
 

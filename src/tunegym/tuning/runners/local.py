@@ -99,11 +99,14 @@ class LocalRunner:
         self._stop.close()
 
     def _isolated(self, job: CallJob, started: Callable[[int, str], None]) -> JobResult:
-        while worker := self._take(job.paths):
+        while worker := self._take((job.paths, dict(job.env))):
             result, began = self._call(worker, job, started)
             if began:
                 return result
-        worker = Worker(f"{self._token}/worker-{os.getpid()}-{next(self._numbers)}", job.paths)
+        try:
+            worker = Worker(f"{self._token}/worker-{os.getpid()}-{next(self._numbers)}", job.paths, job.env)
+        except ValueError as error:
+            return JobResult("exited", exit_code=1, error=f"ValueError: {error}")
         if not worker.prepare(self._stop):
             return JobResult("interrupted")
         return self._call(worker, job, started)[0]
@@ -119,7 +122,7 @@ class LocalRunner:
             else:
                 worker.end()
 
-    def _take(self, paths: tuple[str, ...]) -> Worker | None:
+    def _take(self, serves: tuple[tuple[str, ...], dict[str, str]]) -> Worker | None:
         """The idle worker used last, whose caches are warmest."""
         dead: list[Worker] = []
         found = None
@@ -127,7 +130,7 @@ class LocalRunner:
             for worker in reversed(self._idle):
                 if not worker.usable:
                     dead.append(worker)
-                elif worker.paths == paths and found is None:
+                elif worker.serves == serves and found is None:
                     found = worker
             self._idle = [w for w in self._idle if w is not found and w not in dead]
         for worker in dead:

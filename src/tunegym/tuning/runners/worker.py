@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
@@ -40,17 +40,20 @@ class Worker:
 
     Args:
         marker: what the process and its children carry.
-        paths: folders in front of ``sys.path``; the worker serves only jobs that have the same.
+        paths: folders in front of ``sys.path``.
+        env: variables that are there from the start, as what a module reads when it is imported stays that way.
 
     Attributes:
+        serves: the worker is only for jobs with these paths and variables.
         began: whether the last call got as far as the function.
 
     Raises:
         RunnerError: it can't be started.
+        ValueError: no process can have these variables.
     """
 
-    def __init__(self, marker: str, paths: tuple[str, ...]) -> None:
-        self.paths = paths
+    def __init__(self, marker: str, paths: tuple[str, ...], env: Mapping[str, str]) -> None:
+        self.serves = paths, dict(env)
         self.began = False
         self._marker = marker
         self._received = b""
@@ -58,10 +61,13 @@ class Worker:
         lifeline, self._lifeline = os.pipe()
         self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         try:
-            self._child = _start(theirs.fileno(), lifeline, self._complaints, marker)
+            self._child = _start(theirs.fileno(), lifeline, self._complaints, {**env, MARK: marker})
         except OSError as error:
             self._let_go()
             raise broken("no worker process can be started", error) from error
+        except ValueError:
+            self._let_go()
+            raise
         finally:
             theirs.close()
             os.close(lifeline)
@@ -81,7 +87,7 @@ class Worker:
             RunnerError: it doesn't become ready.
         """
         try:
-            self._send([*self.paths, *(path or str(Path.cwd()) for path in sys.path)])
+            self._send([*self.serves[0], *(path or str(Path.cwd()) for path in sys.path)])
             answer = self._next(stop, time.monotonic() + START_S)
         except BaseException:
             self.end(stop, grace_s=0.0)
@@ -234,7 +240,7 @@ class Worker:
             self._lifeline = -1
 
 
-def _start(control: int, lifeline: int, complaints: IO[bytes], marker: str) -> Child:
+def _start(control: int, lifeline: int, complaints: IO[bytes], env: Mapping[str, str]) -> Child:
     popen = subprocess.Popen(
         # -P: the folder of the script is not for importing from.
         [sys.executable, "-P", _MAIN, str(control), str(lifeline)],
@@ -243,7 +249,7 @@ def _start(control: int, lifeline: int, complaints: IO[bytes], marker: str) -> C
         stdout=subprocess.DEVNULL,
         stderr=complaints,
         start_new_session=True,
-        env={**os.environ, MARK: marker},
+        env={**os.environ, **env},
     )
     return Child(popen.pid, popen)
 

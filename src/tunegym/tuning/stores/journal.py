@@ -14,6 +14,7 @@ import orjson
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import StoreError
+from tunegym.core.processes import boot_id
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.stores import reader, records
@@ -40,7 +41,7 @@ class JournalStore(TrialBook):
     def __init__(self, folder: Path, head: Head, session: Session, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._path = folder / reader.JOURNAL
-        self._session = session
+        self.fingerprint = session.fingerprint
         self._append_lock = threading.Lock()
         self._broken: StoreError | None = None
         self._dirty = False
@@ -61,7 +62,7 @@ class JournalStore(TrialBook):
                 super().__init__(past.used, past.open)
                 if past.head is None:
                     self._append(records.head_record(self.head, self._clock.wall()))
-                self._append(records.session_record(session, self._clock.wall(), socket.gethostname(), os.getpid()))
+                self._append(_session_record(session, self._clock.wall()))
                 self._views = CsvViews(folder, list(head.knobs), list(head.env_params), head.metrics)
                 for _, trial in reader.trials(self._path):
                     self._views.add(trial)
@@ -79,8 +80,10 @@ class JournalStore(TrialBook):
         self._append({"record": "job", "number": number, "pid": pid, "start_time": start_time})
 
     def leftovers(self) -> list[tuple[int, str]]:
-        """(pid, start time) of the processes that the open trials of earlier sessions had."""
-        return [process for processes in self.past.processes.values() for process in processes]
+        """(pid, start time) of the processes that open trials of earlier sessions had, on this machine as it runs."""
+        boot = boot_id()
+        known = [process for processes in self.past.processes.values() for process in processes]
+        return [(process.pid, process.start_time) for process in known if process.boot == boot]
 
     def recorded(self) -> Iterator[tuple[str, Trial]]:
         """See ``TrialStore.recorded``."""
@@ -166,6 +169,10 @@ class JournalStore(TrialBook):
                 self._broken = error
             except OSError as error:
                 self._broken = StoreError(f"{self._path} can't be made durable: {error.strerror}")
+
+
+def _session_record(session: Session, at: float) -> Record:
+    return records.session_record(session, at, socket.gethostname(), boot_id(), os.getpid())
 
 
 def _unwritable(path: Path, error: OSError) -> StoreError:

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from tunegym.core.errors import StoreError, StoreLockedError
-from tunegym.core.processes import process_start_time
+from tunegym.core.processes import boot_id, process_start_time
 
 LOCK = "writer.lock"
 HEARTBEAT_S = 5.0
@@ -84,6 +84,7 @@ class WriterLock:
         pid = os.getpid()
         body = {
             "host": socket.gethostname(),
+            "boot": boot_id(),
             "pid": pid,
             "start_time": process_start_time(pid),
             "heartbeat": time.time(),
@@ -114,7 +115,9 @@ def _named(holder: dict[str, Any]) -> str:
 
 
 def _living(holder: dict[str, Any]) -> bool:
-    if holder.get("host") == socket.gethostname():
+    if holder.get("boot") == boot_id():
         pid, start_time = holder.get("pid"), holder.get("start_time")
         return isinstance(pid, int) and start_time is not None and process_start_time(pid) == start_time
+    if holder.get("host") == socket.gethostname():
+        return False  # the machine was started anew since
     return time.time() - float(holder.get("heartbeat", 0.0)) < STALE_AFTER_S

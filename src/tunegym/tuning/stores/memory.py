@@ -14,7 +14,7 @@ class MemoryStore(TrialBook):
 
     def __init__(self, fingerprint: str = "") -> None:
         super().__init__()
-        self._fingerprint = fingerprint
+        self.fingerprint = fingerprint
         self._closed: list[Trial] = []
         self._is_closed = False
 
@@ -27,7 +27,7 @@ class MemoryStore(TrialBook):
 
     def recorded(self) -> Iterator[tuple[str, Trial]]:
         """See ``TrialStore.recorded``."""
-        return ((self._fingerprint, trial) for trial in list(self._closed))
+        return ((self.fingerprint, trial) for trial in list(self._closed))
 
     def end(self, code: int, reason: str) -> None:
         """The end needs no record here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -14,6 +14,14 @@ from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.stores.records import VERSION, Record, closed_trial
 
 JOURNAL = "journal.jsonl"
+
+
+class JobProcess(NamedTuple):
+    """A process of a trial. Pid and start time name it only together with the machine's ``boot``."""
+
+    pid: int
+    start_time: str
+    boot: str | None
 
 
 @dataclass
@@ -32,7 +40,7 @@ class Journal:
     head: Record | None = None
     sessions: list[Record] = field(default_factory=list)
     open: dict[int, OpenTrial] = field(default_factory=dict)
-    processes: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    processes: dict[int, list[JobProcess]] = field(default_factory=dict)
     used: set[int] = field(default_factory=set)
     closed: int = 0
     elapsed_s: float = 0.0
@@ -57,7 +65,8 @@ def records(path: Path, journal: Journal | None = None) -> Iterator[Record]:
         for line_number, line in enumerate(file, start=1):
             record = _parsed(line)
             if record is None:
-                if file.read(1):
+                # A line without an end is the last one, or was when it was read: a writer may go on meanwhile.
+                if line.endswith(b"\n") and file.read(1):
                     raise _broken(path, line_number)
                 return
             size += len(line)
@@ -70,6 +79,8 @@ def records(path: Path, journal: Journal | None = None) -> Iterator[Record]:
                     hint="install a newer tunegym",
                 )
             yield record
+            if not line.endswith(b"\n"):
+                return
 
 
 def _parsed(line: bytes) -> Record | None:
@@ -114,7 +125,9 @@ def _note(journal: Journal, kind: str, record: Record) -> None:
         journal.used.add(number)
         journal.open[number] = OpenTrial(number, record["context"], record["action"])
     elif kind == "job":
-        journal.processes.setdefault(number, []).append((record["pid"], record["start_time"]))
+        boot = journal.sessions[-1].get("boot") if journal.sessions else None
+        process = JobProcess(record["pid"], record["start_time"], boot)
+        journal.processes.setdefault(number, []).append(process)
     elif kind == "close":
         journal.used.add(number)
         journal.open.pop(number, None)

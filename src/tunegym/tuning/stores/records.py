@@ -17,6 +17,7 @@ from typing import Any
 
 from tunegym.tuning.model.outcome import Measured, from_record
 from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.values import printable
 
 VERSION = 1
 
@@ -63,9 +64,9 @@ def head_record(head: Head, at: float) -> Record:
     return {"record": "head", "version": VERSION, "at": at, **asdict(head)}
 
 
-def session_record(session: Session, at: float, host: str, pid: int) -> Record:
-    """The line that starts a session."""
-    return {"record": "session", "at": at, "host": host, "pid": pid, **asdict(session)}
+def session_record(session: Session, at: float, host: str, boot: str, pid: int) -> Record:
+    """The line that starts a session; ``boot`` names the machine and its start, in which pids mean something."""
+    return {"record": "session", "at": at, "host": host, "boot": boot, "pid": pid, **asdict(session)}
 
 
 def open_record(trial: OpenTrial, at: float) -> Record:
@@ -95,7 +96,7 @@ def close_record(trial: Trial, at: float, opened: bool) -> Record:
     if isinstance(outcome, Measured):
         record["samples"] = outcome.samples
     else:
-        record["reason"] = outcome.reason
+        record["reason"] = printable(outcome.reason)
     if not opened:
         record["context"] = trial.context
     return record

@@ -30,6 +30,11 @@ def variables(experiment: Experiment) -> tuple[tuple[str, str], ...]:
     )
 
 
+def varying_variables(experiment: Experiment) -> list[str]:
+    """The addresses of environment variables that differ from trial to trial."""
+    return [address for address, _ in variables(experiment) if address not in experiment.space.fixed]
+
+
 def arguments(experiment: Experiment) -> list[str]:
     """The addresses that a command or a callable must use, since nothing else does.
 

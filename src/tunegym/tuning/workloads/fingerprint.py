@@ -67,7 +67,11 @@ def file_parts(files: Iterable[Path], scenario_dir: Path) -> dict[str, str]:
 def named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: Path) -> Iterator[Path]:
     """The existing regular files that commands' words and parameters' values name."""
     for command in commands:
+        before = ""
         for word in _words(command.replace("{scenario_dir}", str(scenario_dir))):
+            written, before = before.endswith(">"), word
+            if written:  # what the command itself writes is no part of what it is
+                continue
             yield from _files(word, scenario_dir)
             if "=" in word:  # --config=tuned.ini
                 yield from _files(word.partition("=")[2], scenario_dir)

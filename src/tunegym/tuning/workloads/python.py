@@ -38,6 +38,8 @@ class PythonWorkload:
         if experiment.metrics:
             what = "a python workload's metrics are what its callable returns"
             problems.append(Problem("metrics", what, hint="remove the metrics table"))
+        if not experiment.isolate:
+            problems += [_shared_variable(address) for address in addresses.varying_variables(experiment)]
         target = experiment.workload_args.get("callable")
         if not isinstance(target, str):
             what, hint = "must name a function", 'write "module:function"'
@@ -156,6 +158,15 @@ def _number(name: Any, value: Any) -> float:
         raise MetricError(f"metric {name}: is infinite") from None
     except Exception:  # whatever a foreign object's conversion raises
         raise MetricError(f"metric {name}: {_short(value)} is not a number") from None
+
+
+def _shared_variable(address: str) -> Problem:
+    return Problem(
+        address,
+        "without isolation all trials share one environment, and a module reads its variables only once",
+        allowed="variables that vary with isolate = true",
+        hint="remove isolate = false, or give the variable one value",
+    )
 
 
 def _signature_problems(experiment: Experiment, target: str, signature: Signature) -> list[Problem]:
