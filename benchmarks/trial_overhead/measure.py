@@ -20,7 +20,7 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: what was measured, and what the issue allows.
+    """One line of the table: what was measured, and what is allowed.
 
     Attributes:
         ours, peer: the medians, in ``unit``; a line without a peer compares with the bound directly.

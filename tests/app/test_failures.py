@@ -1,4 +1,4 @@
-"""T7: what a failing agent, reporter or disk does to a run, and what it never does."""
+"""What a failing agent, reporter or disk does to a run, and what it never does."""
 
 from __future__ import annotations
 

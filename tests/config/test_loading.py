@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import os
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -256,3 +257,11 @@ def test_a_builtin_can_be_referred_to(catalog):
     """Modules of the interpreter itself have no file; naming one must not end in a traceback."""
     (found,) = problems(document(agent_reward_function="builtins:no_such_function"), catalog)
     assert found.where == "experiments.e.agent_reward_function"
+
+
+def test_a_pipe_is_no_file(catalog, tmp_path):
+    """Reading it would wait for ever."""
+    path = tmp_path / "pipe.toml"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        load(path, catalog)

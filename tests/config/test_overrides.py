@@ -90,6 +90,8 @@ def test_later_overrides_win():
         ("name.first=3", "name is not a table"),
         ("experiments.iperf.agent.name=3", "experiments.iperf.agent is not a table"),
         ("experiments.iperf.cmd_args.threads.low=3", "experiments.iperf.cmd_args.threads is not a table"),
+        ("experiments.iperf.cmd_args.threads=[1,2", "the value is no TOML"),
+        ('experiments.iperf.agent="x', "the value is no TOML"),
     ],
 )
 def test_a_wrong_override_is_an_error_of_set(text, expected, catalog):

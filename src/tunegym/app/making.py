@@ -7,13 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
 from tunegym.app.building import Bench, build_bench
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import new_run_folder
 from tunegym.app.running import as_scenario, report
 from tunegym.core.errors import TunegymError
-from tunegym.tuning.envs.tune import TuneEnv
+from tunegym.tuning.envs.tune import ENV_ID, TuneEnv
 from tunegym.tuning.model.scenario import Experiment, Scenario
+
+if ENV_ID not in gymnasium.registry:
+    gymnasium.register(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True)
 
 
 def make(
@@ -33,7 +39,11 @@ def make(
     folder = new_run_folder(checked, output)
     bench = build_bench(checked, chosen, folder / chosen.name)
     catalog = Catalog().at(checked.scenario_dir)
-    return TuneEnv(bench.engine, partial(_finish, bench, folder / chosen.name), partial(catalog.get, "encodings"))
+    env = TuneEnv(bench.engine, partial(_finish, bench, folder / chosen.name), partial(catalog.get, "encodings"))
+    # What Gymnasium needs to make another one like it.
+    kwargs = {"scenario": scenario, "experiment": experiment, "output": output}
+    env.spec = EnvSpec(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True, kwargs=kwargs)
+    return env
 
 
 def _finish(bench: Bench, folder: Path) -> None:

@@ -17,6 +17,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.reports.results import SCENARIO, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.lock import living_writer
+from tunegym.tuning.workloads.fingerprint import FILE_PART
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,9 @@ def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *
     before, now = past.sessions[-1]["parts"], workload.fingerprint_parts()
     changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
     message = f"{folder.name}: what is measured has changed since the last session: {', '.join(changed)}"
-    if not force:
+    # A file that wasn't there is most often one that the trials themselves write.
+    appeared = all(name.startswith(FILE_PART) and name not in before for name in changed)
+    if not force and not appeared:
         raise StoreError(
             message,
             hint="start a new run, or resume with --force (older measurements are then kept, but not reused)",

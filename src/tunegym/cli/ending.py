@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from tunegym.cli.console import console
-from tunegym.cli.tables import best_table
+from tunegym.cli.tables import best_settings
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.best import best_of
@@ -32,7 +32,8 @@ def _show_experiment(experiment: ExperimentResults) -> None:
     best = best_of(experiment)
     head = experiment.journal.head or {}
     if best.overall is not None:
-        out.print(best_table(experiment.name, best, head.get("metrics", [])))
+        shown = best_settings(experiment.name, best, head.get("metrics", []), out.width)
+        out.print(shown, markup=False, soft_wrap=isinstance(shown, str))
     else:
         out.print(f"{experiment.name}: no trial was measured", markup=False, soft_wrap=True)
     reasons = Counter(f"{trial.status}: {_kind(trial)}" for trial in experiment if not trial.measured)

@@ -106,6 +106,10 @@ class Progress:
         self._stop_live()
         self._over = True
         self._print_line()
+        reason = self._engine.exhausted() if self._engine is not None else None
+        total = experiment.most_trials
+        if reason is not None and self._engine is not None and (total is None or self._engine.tally.done < total):
+            self._console.print(f"{experiment.name}: ended, {reason}", markup=False, soft_wrap=True)
 
     # the line -----------------------------------------------------------------------------------------
 
@@ -141,7 +145,7 @@ class Progress:
         ]
         if tally.statuses["infeasible"]:
             parts.append(f"infeasible {tally.statuses['infeasible']}")
-        if tally.best is not None:
+        if tally.best is not None and self._experiment.agent is not None:
             parts.append(f"best {reached(tally.best)}")
         left = None if self._over else self._left(total)
         spent = _clock(self._engine.budget.elapsed_s)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from tunegym.tuning.model.trial import Trial
@@ -19,7 +21,12 @@ def number(value: float) -> str:
 
 def pairs(values: Mapping[str, Any]) -> str:
     """``threads=4 mode=fast``."""
-    return " ".join(f"{name}={value if isinstance(value, str) else spelled(value)}" for name, value in values.items())
+    return " ".join(f"{name}={_bare(value)}" for name, value in values.items())
+
+
+def _bare(value: Any) -> str:
+    """A string without its quotes, unless it would not look like one word then."""
+    return value if isinstance(value, str) and value.isprintable() and value.strip() else spelled(value)
 
 
 def reached(trial: Trial) -> str:
@@ -28,8 +35,25 @@ def reached(trial: Trial) -> str:
     return f"{number(trial.reward)} ({pairs(trial.action)}{context})"
 
 
-def best_table(name: str, best: Best, metrics: list[str]) -> Table:
-    """The winning settings of an experiment, in each context where there are several."""
+def best_settings(name: str, best: Best, metrics: list[str], width: int) -> Table | str:
+    """The winning settings as a table, or as a list of ``name = value`` where that is wider than ``width``."""
+    table = _table(name, best, metrics)
+    probe = Console(width=10_000)
+    if Measurement.get(probe, probe.options, table).maximum <= width:
+        return table
+    lines = [f"{name}: best settings"]
+    for setting in (best.overall, *best.per_context):
+        if setting is not None:
+            context = pairs(setting.context or {}) or "over all"
+            lines += ["", f"  {context}"] if best.per_context else [""]
+            titles = [*setting.action, "reward", *metrics, "samples", "trial"]
+            cells = _cells(setting, list(setting.action), metrics)
+            lines += [f"  {title} = {cell}" for title, cell in zip(titles, cells, strict=True) if cell]
+    return "\n".join(lines)
+
+
+def _table(name: str, best: Best, metrics: list[str]) -> Table:
+    """One row per setting: over all, and in each context where there are several."""
     table = Table(title=f"{name}: best settings", title_justify="left")
     contexts = best.per_context
     if contexts:

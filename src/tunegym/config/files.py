@@ -15,6 +15,8 @@ def content(path: Path) -> dict[str, Any]:
     """The file's content; whatever is wrong with the file is a ``ConfigError``."""
     problem: Problem
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ConfigError(str(path), [Problem("", "this is not a regular file", hint="name a .toml file")])
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         problem = Problem("", "there is no such file", hint=_closest_file(path))

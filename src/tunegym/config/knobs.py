@@ -11,7 +11,7 @@ from tunegym.config.schema import RangeTable
 from tunegym.config.spelling import kind, shown
 from tunegym.config.tables import checked
 from tunegym.tuning.model.space import Choice, Knob, Range
-from tunegym.tuning.model.values import INT64, same, storable
+from tunegym.tuning.model.values import INT64, storable
 
 TOLERANCE = 1e-9
 """How far a step may miss the end of its range, relative to the range's width."""
@@ -36,6 +36,7 @@ def choice(values: list[Any], findings: Findings) -> Choice | None:
     if not values:
         hint = "give at least one candidate, or remove the parameter"
         findings.add("the list is empty", found=values, allowed="one or more scalars", hint=hint)
+    seen: set[tuple[type, Any]] = set()
     for index, value in enumerate(values):
         if storable(value) is not None:
             findings.at(index).add(
@@ -44,13 +45,15 @@ def choice(values: list[Any], findings: Findings) -> Choice | None:
                 allowed="strings, integers, floats and booleans",
                 hint="to keep the whole list as one value, name it in dse_excluded_args",
             )
-        elif any(same(value, other) for other in values[:index]):
+        elif (type(value), value) in seen:
             findings.at(index).add(
                 "this candidate is there twice",
                 found=value,
                 allowed="candidates that differ by type or value",
                 hint=f"remove one {shown(value)}",
             )
+        else:
+            seen.add((type(value), value))
     return Choice(tuple(values)) if len(findings.problems) == before else None
 
 

@@ -48,5 +48,9 @@ def _check_options(source: str, spec: MetricTable, findings: Findings) -> None:
         findings.at("match").add("match is for regex only", found=spec.match, hint="remove match")
     if spec.row is not None and source != "csv":
         findings.at("row").add("row is for csv only", found=spec.row, hint="remove row")
-    if spec.file is not None and (not spec.file or PurePath(spec.file).name in ("", "..")):
+    if spec.file is not None and (PurePath(spec.file).is_absolute() or ".." in PurePath(spec.file).parts):
+        what = "a file outside of the trial's folder may be another trial's"
+        hint = "let the command write, or copy, it to its current folder, which is the trial's"
+        findings.at("file").add(what, found=spec.file, allowed="a path inside the trial's folder", hint=hint)
+    elif spec.file is not None and (not spec.file or PurePath(spec.file).name == ""):
         findings.at("file").add("this is no file's path", found=spec.file, hint='write for example "out.json"')

@@ -33,10 +33,16 @@ def apply(document: dict[str, Any], overrides: Sequence[str]) -> list[str]:
 
 
 def value_of(text: str) -> Any:
-    """The value of an override: TOML if it is, else the text as it stands."""
+    """The value of an override: TOML if it is, else the text as it stands.
+
+    Raises:
+        ValueError: it begins like a list, a table or a string, and is none.
+    """
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        if text[:1] in ("[", "{", '"', "'"):
+            raise ValueError(f"{error}".replace("line 1, ", "")) from error
         return text
     # A line break in the text could smuggle in more keys; then it is no single value.
     return parsed["value"] if len(parsed) == 1 else text
@@ -65,7 +71,11 @@ def _apply_one(document: dict[str, Any], text: str) -> Problem | None:
             where = ".".join(key.split(".")[: len(key.split(".")) - len(path) + index + 1])
             hint = f"set {where} as a whole"
             return Problem(key.strip(), f"{where} is not a table", shown(text), "a key of a table", hint)
-    table[path[-1]] = value_of(value.strip())
+    try:
+        table[path[-1]] = value_of(value.strip())
+    except ValueError as error:
+        hint = "close what is opened, and mind the shell's own quotes"
+        return Problem(key.strip(), f"the value is no TOML: {error}", shown(text), "a TOML value, or plain text", hint)
     return None
 
 

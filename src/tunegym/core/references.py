@@ -35,7 +35,8 @@ def resolve(reference: str, paths: Sequence[str] = ()) -> Any:
 
     ``paths`` are put in front of ``sys.path`` and stay there, so that imports inside functions work later. A
     module of another folder that has the name of one in ``paths`` is forgotten first: two scenarios with a
-    ``bench.py`` each don't see each other's. What is installed is never forgotten.
+    ``bench.py`` each don't see each other's. So is what lies in ``paths`` and was changed since it was imported: what
+    runs is what the file says. What is installed is never forgotten.
 
     Raises:
         UnresolvedReferenceError: the form is wrong, the module or the name is missing, importing raised, or a
@@ -45,8 +46,12 @@ def resolve(reference: str, paths: Sequence[str] = ()) -> Any:
         raise UnresolvedReferenceError(f"{reference!r} is not of the form module:name", hint=_FORM)
     module_name, _, attribute = reference.partition(":")
     folders = [os.path.abspath(path) for path in paths]  # noqa: PTH100 (sys.path wants strings)
+    _forget_changed(folders)
     _prepare(module_name, folders)
-    return _attribute(_import(module_name, folders), module_name, attribute)
+    module = _import(module_name, folders)
+    for file in _imported_from(folders).values():
+        _STAMPS.setdefault(file, _stamp(file))
+    return _attribute(module, module_name, attribute)
 
 
 def locate(module_name: str, paths: Sequence[str]) -> str | None:
@@ -76,6 +81,37 @@ def module_names(paths: Sequence[str]) -> list[str]:
             ):
                 names.setdefault(name)
     return list(names)
+
+
+_STAMPS: dict[str, tuple[int, int] | None] = {}
+"""Time and size of source files when they were imported."""
+
+
+def _stamp(file: str) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(file)  # noqa: PTH116
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+def _imported_from(folders: list[str]) -> dict[str, str]:
+    """The modules in memory that came from the folders, with their files."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and _is_ours(file, folders) and not _installed(name.partition(".")[0], module):
+            found[name] = file
+    return found
+
+
+def _forget_changed(folders: list[str]) -> None:
+    """If a file changed since it was imported, forget all that came from the folders: any of it may use it."""
+    ours = _imported_from(folders)
+    if any(_STAMPS.get(file, now) != now for file in ours.values() for now in (_stamp(file),)):
+        for name, file in ours.items():
+            sys.modules.pop(name, None)
+            _STAMPS.pop(file, None)
 
 
 def _prepare(module_name: str, folders: list[str]) -> None:
@@ -147,6 +183,8 @@ def _comes_from(module: ModuleType, file: str) -> bool:
 
 
 def _import(module_name: str, folders: list[str]) -> ModuleType:
+    # Compiled files know their source's time to the second only: what is edited and run at once would be stale.
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -156,6 +194,8 @@ def _import(module_name: str, folders: list[str]) -> ModuleType:
         raise _import_failed(module_name, folders, error) from error
     except (Exception, SystemExit) as error:
         raise _import_failed(module_name, folders, error) from error
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _missing_module(missing: str, folders: list[str]) -> UnresolvedReferenceError:

@@ -62,6 +62,8 @@ class ActionCodec:
         return encoded
 
     def _check_keys(self, encoded: Mapping[str, Any]) -> None:
+        if not isinstance(encoded, Mapping):
+            raise ActionError(f"an action is a mapping, not {encoded!r}", hint="take one from action_space.sample()")
         knobs = self._space.knobs
         missing = [name for name in knobs if name not in encoded]
         extra = [str(name) for name in encoded if name not in knobs]

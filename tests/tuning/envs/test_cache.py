@@ -1,4 +1,4 @@
-"""T5: the honest cache."""
+"""The honest cache."""
 
 from __future__ import annotations
 

@@ -6,9 +6,11 @@ import csv
 import itertools
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tunegym.core.errors import ActionError, BudgetError, StoreError
@@ -93,7 +95,7 @@ def test_listeners_are_told_of_every_trial(bench: Benches) -> None:
 
 
 def test_one_counter(bench: Benches) -> None:
-    """T1: measured, cached, infeasible, failed, refused actions and asking around: 1, 2, 3, ..."""
+    """Measured, cached, infeasible, failed, refused actions and asking around: 1, 2, 3, ..."""
 
     def function(x: int) -> dict[str, float]:
         if x == 5:
@@ -160,7 +162,7 @@ def mixed(bench: Benches, slots: int) -> Any:
 
 @pytest.mark.parametrize("slots", [1, 4])
 def test_both_views_are_aligned(bench: Benches, slots: int) -> None:
-    """T2, row by row."""
+    """Row by row."""
     one = mixed(bench, slots)
     trajectory, env = rows(one.folder / "trajectory.csv"), rows(one.folder / "env.csv")
     trials = sorted((t for _, t in reader.trials(one.folder / reader.JOURNAL)), key=lambda trial: trial.number)
@@ -201,7 +203,7 @@ def contexts(bench: Benches, folder: Path, slots: int, env_params: dict[str, Env
 
 
 def test_contexts_at_any_width(bench: Benches, tmp_path: Path) -> None:
-    """T3: a number has its context, however many run beside it."""
+    """A number has its context, however many run beside it."""
     at_one = contexts(bench, tmp_path / "1", 1, LOAD)
     assert len(at_one) == 24
     assert len({tuple(context.values()) for context in at_one.values()}) > 5
@@ -266,6 +268,15 @@ def test_unusable_measurement_is_none(bench: Benches, metrics: dict[str, float],
     assert bench(lambda x: metrics).step(x=1).outcome == Failed(reason)
 
 
+def test_numbers_of_other_kinds_are_floats_in_the_record(bench: Benches) -> None:
+    """Whatever a workload of somebody else's gives: the journal holds plain numbers, or a failure."""
+    one = bench(lambda x: {"m": np.float32(0.5), "n": np.int64(3), "o": Decimal("0.25")})
+    (sample,) = one.step(x=1).outcome.samples
+    assert sample == {"m": 0.5, "n": 3.0, "o": 0.25}
+    assert {type(value) for value in sample.values()} == {float}
+    assert bench(lambda x: {"m": "fast"}).step(x=1).outcome == Failed("metric m: 'fast' is not a number")
+
+
 def test_time_out_says_after_how_long(bench: Benches) -> None:
     def function(x: int) -> dict[str, float]:
         raise TimeoutError
@@ -278,7 +289,7 @@ def test_time_out_says_after_how_long(bench: Benches) -> None:
 
 @pytest.mark.parametrize("slots", [1, 2, 4])
 def test_interrupted_trials_stay_open_and_are_taken_over(bench: Benches, slots: int) -> None:
-    """T12: same number, same context, same action; leftovers are ended first."""
+    """Same number, same context, same action; leftovers are ended first."""
     running = threading.Semaphore(0)
     stop: list[bool] = []
 

@@ -78,7 +78,7 @@ def test_spaces(tune: Any) -> None:
 
 
 def test_context_before_action(tune: Any) -> None:
-    """T4: what is shown is what comes; what a step's info says is what it ran under."""
+    """What is shown is what comes; what a step's info says is what it ran under."""
     env, one = tune(env_params={"load": EnvParam(NUMBERS, encoding="categorical")})
     upcoming: dict[str, Any] = {}
     for number in range(1, 30):
@@ -101,7 +101,7 @@ def test_context_before_action(tune: Any) -> None:
 
 
 def test_reset_moves_nothing(tune: Any) -> None:
-    """T1 and T3: neither the counter nor a context, whatever its seed."""
+    """Neither the counter nor a context, whatever its seed."""
     params = {"rate": EnvParam(Range(0.0, 1.0))}
     env, one = tune(env_params=params, seed=4)
     for seed in (None, 1, 2, 1):
@@ -139,7 +139,7 @@ def outcomes(x: int, **_: Any) -> dict[str, float]:
 )
 @pytest.mark.parametrize("env_params", [{}, {"load": EnvParam(NUMBERS)}])
 def test_shapes(tune: Any, x: int, status: str, slots: list[float], env_params: dict[str, EnvParam]) -> None:
-    """T6: the declared shape and dtype, whatever the outcome; also after a measured trial."""
+    """The declared shape and dtype, whatever the outcome; also after a measured trial."""
     xs = Choice((1, 2, 3, 4, 5, 6))
     env, one = tune(outcomes, knobs={"x": xs}, env_params=env_params, constraints=[lambda p: p["x"] != 4])
     assert env.observation_space.contains(env.reset()[0])
@@ -156,7 +156,7 @@ def test_shapes(tune: Any, x: int, status: str, slots: list[float], env_params: 
 
 
 def test_cache_through_step(tune: Any) -> None:
-    """T5 as an agent of Gymnasium sees it."""
+    """The cache as an agent of Gymnasium sees it."""
     values = iter(range(1, 100))
     env, one = tune(
         lambda **_: {"m": float(next(values)), "second": 0.0},
@@ -212,7 +212,7 @@ def test_failures_run_again(tune: Any) -> None:
     ],
 )
 def test_action_that_does_not_fit(tune: Any, action: dict[str, Any], message: str) -> None:
-    """T10: it says what is wrong, and uses no number."""
+    """It says what is wrong, and uses no number."""
     env, one = tune()
     with pytest.raises(ActionError, match=message):
         env.step(action)

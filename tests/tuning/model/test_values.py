@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.tuning.model.values import exact_key, same, spelled, storable
+from tunegym.tuning.model.values import exact_key, spelled, storable
 
 scalars = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
@@ -41,18 +41,11 @@ def test_equal_looking_values_have_different_keys() -> None:
 @given(scalars)
 def test_storable(value: Any) -> None:
     assert storable(value) is None
-    assert same(value, value)
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, math.nan, math.inf, None, [1], {}, object(), 1j, b"x"])
 def test_not_storable(value: object) -> None:
     assert storable(value) is not None
-
-
-def test_same_is_by_type() -> None:
-    assert not same(1, 1.0)
-    assert not same(1, True)
-    assert same("a", "a")
 
 
 @pytest.mark.parametrize(

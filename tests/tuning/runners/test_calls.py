@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tunegym.core.processes import read_process
 from tunegym.tuning.model.job import CallJob, JobResult
 from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.runners.processes import marked
@@ -306,3 +307,27 @@ def _loaded(tmp_path: Path) -> set[str]:
     code = f"import runpy, sys; runpy.run_path({str(main)!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
+
+
+def test_children_without_a_mark_in_sessions_of_their_own_are_ended(
+    runner: LocalRunner, tmp_path: Path, wait: Callable[..., None]
+) -> None:
+    (tmp_path / "hides.py").write_text(
+        "import subprocess\n"
+        "def f():\n"
+        "    return {'pid': subprocess.Popen(['sleep', '1000'], start_new_session=True, env={}).pid}\n"
+    )
+    result = runner.run(CallJob("1", str(tmp_path / "t"), "hides:f", {}, (str(tmp_path),)), lambda *_: None)
+    assert result.error is None
+    wait(lambda: not alive_process(result.value["pid"]))
+
+
+def alive_process(pid: int) -> bool:
+    process = read_process(pid)
+    return process is not None and not process.gone
+
+
+def test_a_very_long_timeout(runner: LocalRunner, module: str, tmp_path: Path) -> None:
+    for timeout_s in (3e6, 1e10, 1e300):
+        job = CallJob("1", str(tmp_path / "t"), f"{module}:pid", {}, (str(tmp_path),), timeout_s=timeout_s)
+        assert runner.run(job, lambda *_: None).error is None

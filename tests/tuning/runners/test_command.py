@@ -283,3 +283,30 @@ def _cwd_users(folder: Path) -> list[str]:
             except OSError:
                 continue
     return found
+
+
+def test_a_long_teardown_that_is_interrupted_leaves_the_trial_open(
+    runner: LocalRunner, folder: Path, monkeypatch: pytest.MonkeyPatch, wait: Callable
+) -> None:
+    monkeypatch.setattr("tunegym.tuning.runners.command.INTERRUPTED_TEARDOWN_S", 0.2)
+    job = CommandJob("1", str(folder), "echo value=1", teardown="echo > torn; sleep 1000")
+    results: list[JobResult] = []
+    thread = threading.Thread(target=lambda: results.append(runner.run(job, lambda *_: None)))
+    thread.start()
+    wait((folder / "torn").exists)
+    runner.stop()
+    thread.join(60)
+    assert [result.ending for result in results] == ["interrupted"]
+
+
+def test_a_job_that_kills_its_launcher_is_a_failure(runner: LocalRunner, folder: Path) -> None:
+    job = CommandJob("1", str(folder), "kill -9 $PPID; sleep 0.2")
+    error = runner.run(job, lambda *_: None).error
+    assert error is not None
+    assert "nobody knows how" in error
+    assert runner.run(CommandJob("2", str(folder), "true"), lambda *_: None).error is None
+
+
+def test_a_very_long_timeout(runner: LocalRunner, folder: Path) -> None:
+    for timeout_s in (3e6, 1e10, 1e300):
+        assert runner.run(CommandJob("1", str(folder), "true", timeout_s=timeout_s), lambda *_: None).error is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import orjson
 import pytest
 
 from tunegym.core.errors import StoreError
+from tunegym.core.processes import boot_id
 from tunegym.tuning.model.outcome import Failed, Measured, Outcome, TimedOut
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.stores import journal as journal_module
@@ -295,3 +297,60 @@ def test_disk_that_refuses_to_sync_is_told(journal: Journals, tmp_path: Path, mo
         with pytest.raises(StoreError, match="Input/output error"):
             store.close()
     assert journal(tmp_path).highest == 1  # the lock is free again
+
+
+def test_leftovers_are_those_of_this_machine_as_it_runs(journal: Journals, tmp_path: Path) -> None:
+    """A pid and a start time of another machine, or of before a reboot, are a stranger's here."""
+    store = journal(tmp_path)
+    trial = store.open(0, {}, {"x": 1})
+    store.job_started(trial.number, 4242, "77")
+    store.close()
+    again = journal(tmp_path)
+    assert again.leftovers() == [(4242, "77")]
+    again.close()
+    path = tmp_path / reader.JOURNAL
+    path.write_bytes(path.read_bytes().replace(boot_id().encode(), b"another-machine"))
+    assert journal(tmp_path).leftovers() == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"record":"close"}\n',
+        b'{"record":"close","number":1,"status":"measured","reward":1,"duration_s":0,"samples":[{}]}\n',
+        b'{"record":"open","number":2}\n',
+    ],
+    ids=["empty", "twice", "half"],
+)
+def test_a_record_that_is_none_is_an_error_with_a_hint(journal: Journals, tmp_path: Path, line: bytes) -> None:
+    store = journal(tmp_path)
+    store.close_trial(closed(store.open(0, {}, {"x": 1})))
+    store.close()
+    path = tmp_path / reader.JOURNAL
+    path.write_bytes(path.read_bytes() + line + b'{"record":"end","code":0,"reason":""}\n')
+    with pytest.raises(StoreError) as caught:
+        list(reader.trials(path))
+    assert caught.value.hint is not None
+
+
+def test_reading_beside_a_writer(tmp_path: Path) -> None:
+    """A line that was only half there when it was read is the last one, even if more of it comes meanwhile."""
+    path = tmp_path / reader.JOURNAL
+    whole = b'{"record":"end","code":0,"reason":"' + b"x" * 3000 + b'"}\n'
+    path.write_bytes(whole * 100)
+    stop = threading.Event()
+
+    def write() -> None:
+        with path.open("ab", buffering=0) as file:
+            while not stop.is_set() and path.stat().st_size < 30_000_000:
+                for part in (whole[:1000], whole[1000:-1], b"\n"):
+                    file.write(part)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(100):
+            assert sum(1 for _ in reader.records(path)) >= 100
+    finally:
+        stop.set()
+        writer.join()

@@ -18,6 +18,8 @@ from tunegym.tuning.model.space import Knob
 from tunegym.tuning.model.trial import Observation, Trial
 from tunegym.tuning.model.values import Action, Scalar
 
+ENV_ID = "tunegym/Tune-v0"
+"""Non-deterministic: the next trial has the next context, so two equal steps don't give equal observations."""
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -54,8 +56,7 @@ class TuneEnv(gymnasium.Env[Any, Any]):
         if self._encodings:
             leaves = {name: encoding.space for name, encoding in self._encodings.items()}
             self.observation_space = spaces.Dict({"observation": box, "context": spaces.Dict(leaves)})
-        # The next trial has the next context, so two equal steps don't give equal observations.
-        self.spec = EnvSpec(id="tunegym/Tune-v0", entry_point="tunegym:make", nondeterministic=True)
+        self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode: shows the context of the trial that comes next."""

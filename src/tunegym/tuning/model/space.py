@@ -191,6 +191,8 @@ class Space:
         Raises:
             ActionError: keys are missing or extra, or a value is no candidate; it lists them.
         """
+        if not isinstance(action, Mapping):
+            raise ActionError(f"an action is a mapping, not {action!r}", hint=f"give {', '.join(self.knobs) or '{}'}")
         if self._names != action.keys():
             missing = [name for name in self.knobs if name not in action]
             extra = [str(name) for name in action if name not in self._names]

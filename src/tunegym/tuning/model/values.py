@@ -44,11 +44,6 @@ def native(value: Any) -> Any:
     return value.item()
 
 
-def same(left: object, right: object) -> bool:
-    """Equality by exact type and value."""
-    return type(left) is type(right) and left == right
-
-
 def storable(value: object) -> str | None:
     """Why ``value`` can't be a scalar of ours, or None if it can.
 

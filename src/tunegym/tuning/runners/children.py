@@ -29,12 +29,18 @@ class Exit:
 
     def describe(self) -> str:
         """``exited with 3`` or ``killed by SIGSEGV``."""
+        if self is UNKNOWN:
+            return "ended, and nobody knows how, as the process that had started it was killed"
         if self.code >= 0:
             return f"exited with {self.code}"
         try:
             return f"killed by {signal.Signals(-self.code).name}"
         except ValueError:
             return f"killed by signal {-self.code}"
+
+
+UNKNOWN = Exit(1, 0.0, 0)
+"""Whoever waited for it was killed."""
 
 
 class Child:
@@ -51,7 +57,7 @@ class Child:
         self,
         pid: int,
         popen: subprocess.Popen[bytes] | None = None,
-        reap: Callable[[int], tuple[int, float, int]] | None = None,
+        reap: Callable[[int], tuple[int, float, int] | None] | None = None,
     ) -> None:
         self.pid = pid
         self._reap_elsewhere = reap
@@ -92,8 +98,8 @@ class Child:
         """Wait for the end, and take notice of it. Calling it twice is fine."""
         if self._exit is None and self._reap_elsewhere is not None:
             select.select([self._pidfd], [], [])
-            status, cpu_s, max_rss_kb = self._reap_elsewhere(self.pid)
-            self._exit = Exit(os.waitstatus_to_exitcode(status), cpu_s, max_rss_kb)
+            seen = self._reap_elsewhere(self.pid)
+            self._exit = UNKNOWN if seen is None else Exit(os.waitstatus_to_exitcode(seen[0]), *seen[1:])
         elif self._exit is None:
             self._reap(0)
         if self._pidfd >= 0:
@@ -127,6 +133,9 @@ class Child:
         return "exited"
 
 
+LONGEST_MS = 2**31 - 1
+
+
 def milliseconds(seconds: float | None) -> int | None:
-    """A time to wait as ``poll`` wants it; never less than asked for."""
-    return None if seconds is None else max(0, math.ceil(seconds * 1000))
+    """A time to wait as ``poll`` wants it; less than asked for only where that is more than it can take."""
+    return None if seconds is None else max(0, min(math.ceil(seconds * 1000), LONGEST_MS))

@@ -159,7 +159,8 @@ class CommandRun:
         if part != "teardown" or ending != "interrupted":
             return ending
         soon = time.monotonic() + INTERRUPTED_TEARDOWN_S
-        return child.wait(self._stop.hurry_fd, soon if deadline is None else min(soon, deadline))
+        ending = child.wait(self._stop.hurry_fd, soon if deadline is None else min(soon, deadline))
+        return "exited" if ending == "exited" else "interrupted"  # it was us who had no more time
 
     def _complaint(self, part: Part, run: PartRun) -> str | None:
         """Why a part that ended by itself is a failure."""

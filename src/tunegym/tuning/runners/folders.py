@@ -95,7 +95,7 @@ def _make_writable(function: Callable[..., Any], path: str, _: object) -> None:
 
 
 def check_disk(folder: str) -> None:
-    """Refuse to blame a job that failed for a disk that is full: that is our trouble, and mended by a resume.
+    """Refuse to believe a job that ran on a full disk, be it a failure or a metric that was cut short.
 
     Raises:
         RunnerError: nothing more can be written to the folder.
@@ -106,6 +106,6 @@ def check_disk(folder: str) -> None:
         return
     if room.f_blocks and not room.f_bavail:
         raise RunnerError(
-            f"the disk of {folder} is full, so a job that fails there says nothing",
+            f"the disk of {folder} is full, so what a job says there can't be believed",
             hint="free some space, then resume: the trial is run again",
         )

@@ -16,6 +16,9 @@ from tunegym.tuning.model.job import CallJob, JobResult
 from tunegym.tuning.runners.folders import STDERR, broken, make_fresh, tidy
 from tunegym.tuning.runners.worker_main import describe, environment
 
+_ENVIRONMENT = threading.Lock()
+"""There is one environment, whatever number of runners."""
+
 
 class InProcessCalls:
     """Runs calls where it is itself.
@@ -26,13 +29,12 @@ class InProcessCalls:
     """
 
     def __init__(self) -> None:
-        self._environment = threading.Lock()
         self._functions: dict[tuple[str, tuple[str, ...]], Callable[..., Any]] = {}
 
     def run(self, job: CallJob) -> JobResult:
         """Call the target; its folder is made only if it is an argument, as ``trial_dir``."""
         if job.env:
-            with self._environment, environment(dict(job.env)):
+            with _ENVIRONMENT, environment(dict(job.env)):
                 return self._run(job)
         return self._run(job)
 

@@ -104,19 +104,14 @@ class Launcher:
         self._works = False
         return None
 
-    def _reap(self, pid: int) -> tuple[int, float, int]:
-        """Wait status, CPU seconds and peak memory in KB of a command that has ended."""
+    def _reap(self, pid: int) -> tuple[int, float, int] | None:
+        """Wait status, CPU seconds and peak memory in KB of a command that has ended; None if nobody knows."""
         try:
             with self._lock:
                 status, cpu_s, max_rss_kb = REAPED.unpack(self._exchange(marshal.dumps(pid), REAPED.size))
         except (EOFError, ConnectionError):
             status, cpu_s, max_rss_kb = -1, 0.0, 0
-        if status < 0:
-            raise RunnerError(
-                f"nobody knows how process {pid} ended, as the process that had started it was killed",
-                hint="resume the run; if it happens again, see whether the machine runs out of memory",
-            )
-        return status, cpu_s, max_rss_kb
+        return None if status < 0 else (status, cpu_s, max_rss_kb)
 
     def _exchange(self, request: bytes, size: int) -> bytes:
         try:

@@ -63,8 +63,7 @@ class LocalRunner:
             # The number keeps apart jobs that have the same name, as those of two experiments may.
             marker = f"{self._token}/{job.name}/{next(self._numbers)}"
             result = CommandRun(job, marker, self._launcher, self._stop, started).run()
-        if result.error is not None:
-            check_disk(job.folder)
+        check_disk(job.folder)
         return result
 
     def stop(self) -> None:

@@ -74,7 +74,7 @@ class Tree:
         if process is None or process.gone or pid in self.spared:
             return False
         roots = [root for root, _ in self.roots]
-        near = process.session in roots or process.group in roots
+        near = process.session in roots or process.group in roots or process.parent in roots
         return (near or bool(having_mark([pid], self.marker))) and not is_thread(pid)
 
 

@@ -242,8 +242,9 @@ class Worker:
 
 def _start(control: int, lifeline: int, complaints: IO[bytes], env: Mapping[str, str]) -> Child:
     popen = subprocess.Popen(
-        # -P: the folder of the script is not for importing from.
-        [sys.executable, "-P", _MAIN, str(control), str(lifeline)],
+        # -P: the folder of the script is not for importing from. -B: compiled files know their source's time to
+        # the second only, so a module that is edited and run at once would be stale.
+        [sys.executable, "-P", "-B", _MAIN, str(control), str(lifeline)],
         pass_fds=[control, lifeline],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -40,6 +40,7 @@ class JournalStore(TrialBook):
 
     def __init__(self, folder: Path, head: Head, session: Session, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
+        self._begun = self._clock.monotonic()
         self._path = folder / reader.JOURNAL
         self.fingerprint = session.fingerprint
         self._append_lock = threading.Lock()
@@ -91,7 +92,9 @@ class JournalStore(TrialBook):
 
     def end(self, code: int, reason: str) -> None:
         """Write down that the experiment came to its end."""
-        self._append({"record": "end", "at": self._clock.wall(), "code": code, "reason": reason})
+        self._append(
+            {"record": "end", "at": self._clock.wall(), "since": self._since(), "code": code, "reason": reason}
+        )
 
     def close(self) -> None:
         """See ``TrialStore.close``. Raises what kept records from the disk, if anything did."""
@@ -117,11 +120,14 @@ class JournalStore(TrialBook):
 
     # the file -----------------------------------------------------------------------------------------
 
+    def _since(self) -> float:
+        return round(self._clock.monotonic() - self._begun, 6)
+
     def _write_open(self, trial: OpenTrial) -> None:
-        self._append(records.open_record(trial, self._clock.wall()))
+        self._append(records.open_record(trial, self._clock.wall(), self._since()))
 
     def _write_close(self, trial: Trial, *, opened: bool) -> None:
-        self._append(records.close_record(trial, self._clock.wall(), opened))
+        self._append(records.close_record(trial, self._clock.wall(), self._since(), opened))
         self._views.add(trial)
 
     def _append(self, record: Record) -> None:
@@ -160,6 +166,7 @@ class JournalStore(TrialBook):
         """Once a second: what was written reaches the disk, the views their files, the lock its heartbeat."""
         while not self._closing.wait(FSYNC_S):
             try:
+                self._check_there()
                 self._lock.beat()
                 self._views.flush()
                 if self._dirty:
@@ -169,6 +176,10 @@ class JournalStore(TrialBook):
                 self._broken = error
             except OSError as error:
                 self._broken = StoreError(f"{self._path} can't be made durable: {error.strerror}")
+
+    def _check_there(self) -> None:
+        if os.fstat(self._file).st_nlink == 0:
+            raise StoreError(f"{self._path} was deleted while it was being written", hint="start a new run")
 
 
 def _session_record(session: Session, at: float) -> Record:

@@ -33,7 +33,7 @@ class Journal:
         ends_with_newline: False if the last whole record lost just its line's end.
         open: trials without an outcome by number, with the processes they started.
         used: every number that has a record.
-        elapsed_s: time that earlier sessions spent, from their start to their last record.
+        elapsed_s: time that earlier sessions spent, from their start to their last record, by their own clocks.
         ended: how the last session ended (its ``end`` record), None if it was cut off or still runs.
     """
 
@@ -52,6 +52,18 @@ class Journal:
     def fingerprint(self) -> str | None:
         """What the last session measured."""
         return self.sessions[-1]["fingerprint"] if self.sessions else None
+
+
+_NOTHING: frozenset[str] = frozenset({"record"})
+_NEEDS = {
+    "head": frozenset({"version", "experiment", "run"}),
+    "session": frozenset({"at", "fingerprint", "parts"}),
+    "open": frozenset({"number", "context", "action"}),
+    "job": frozenset({"number", "pid", "start_time"}),
+    "close": frozenset({"number", "status", "reward", "duration_s"}),
+    "end": frozenset({"code", "reason"}),
+}
+"""What a record must have to be one."""
 
 
 def records(path: Path, journal: Journal | None = None) -> Iterator[Record]:
@@ -89,7 +101,12 @@ def _parsed(line: bytes) -> Record | None:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    return record if isinstance(record, dict) and "record" in record else None
+    if not isinstance(record, dict) or not _NEEDS.get(str(record.get("record")), _NOTHING) <= record.keys():
+        return None
+    return record
+
+
+_CUT = "keep a copy, then cut the file before that record and resume"
 
 
 def _broken(path: Path, line_number: int) -> StoreError:
@@ -102,20 +119,20 @@ def _broken(path: Path, line_number: int) -> StoreError:
 def scan(path: Path) -> Journal:
     """Read a journal once for everything but its closed trials."""
     journal = Journal()
-    started = last = 0.0
+    spent = 0.0
     for record in records(path, journal):
         kind = record["record"]
         if kind == "session":
-            journal.elapsed_s += last - started if journal.sessions else 0.0  # the head belongs to no session
-            started = last = record["at"]
+            journal.elapsed_s += spent
+            spent = 0.0
             journal.sessions.append(record)
         elif kind == "head":
             journal.head = record
         else:
             _note(journal, kind, record)
-        last = max(last, record.get("at", last))
+        spent = max(spent, record.get("since", 0.0))
         journal.ended = record if kind == "end" else None
-    journal.elapsed_s += last - started if journal.sessions else 0.0
+    journal.elapsed_s += spent
     return journal
 
 
@@ -147,6 +164,8 @@ def trials(path: Path) -> Iterator[tuple[str, Trial]]:
             opened[record["number"]] = OpenTrial(record["number"], record["context"], record["action"])
         elif kind == "close":
             number = record["number"]
+            if number not in opened and "context" not in record:
+                raise StoreError(f"{path}: trial {number} is closed, and was not open", hint=_CUT)
             decision = opened.pop(number, None) or OpenTrial(number, record["context"], {})
             yield fingerprint, closed_trial(record, decision)
 

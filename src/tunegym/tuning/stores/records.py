@@ -8,6 +8,8 @@ One JSON object per line. ``record`` names its kind:
 - ``job``: a process of an open trial;
 - ``close``: the outcome; a number that was held and never used has only this one, with its context;
 - ``end``: the session came to its end by itself.
+
+``at`` is the time of day; ``since`` counts the seconds since the session began by a clock that nobody can set.
 """
 
 from __future__ import annotations
@@ -69,24 +71,26 @@ def session_record(session: Session, at: float, host: str, boot: str, pid: int) 
     return {"record": "session", "at": at, "host": host, "boot": boot, "pid": pid, **asdict(session)}
 
 
-def open_record(trial: OpenTrial, at: float) -> Record:
+def open_record(trial: OpenTrial, at: float, since: float) -> Record:
     """The line that makes a number used."""
     return {
         "record": "open",
         "number": trial.number,
         "at": at,
+        "since": since,
         "context": trial.context,
         "action": trial.action,
     }
 
 
-def close_record(trial: Trial, at: float, opened: bool) -> Record:
+def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
     """The line that ends a trial. Each stands for itself: a cached one repeats the measurement it was given."""
     outcome = trial.outcome
     record: Record = {
         "record": "close",
         "number": trial.number,
         "at": at,
+        "since": since,
         "status": outcome.status,
         "reward": trial.reward,
         "duration_s": trial.duration_s,

@@ -1,4 +1,4 @@
-"""The CSV views. Both rows of a trial are written from the same record, so they can't disagree (T2)."""
+"""The CSV views. Both rows of a trial are written from the same record, so they can't disagree."""
 
 from __future__ import annotations
 

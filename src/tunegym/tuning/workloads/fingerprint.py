@@ -21,6 +21,9 @@ from tunegym.core.references import locate
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.workloads.addresses import ENV_PREFIX, candidates
 
+FILE_PART = "file "
+"""How the names of parts that are files begin."""
+
 LARGE = 64 * 2**20
 """Files above this many bytes are known by size and time of change instead of by content."""
 
@@ -61,7 +64,7 @@ def settings_parts(experiment: Experiment) -> dict[str, str]:
 
 def file_parts(files: Iterable[Path], scenario_dir: Path) -> dict[str, str]:
     """A part ``file NAME`` for each file; those of the scenario are named relative to it, so it can move."""
-    return {f"file {_shown(file, scenario_dir)}": file_digest(file) for file in sorted(set(files))}
+    return {f"{FILE_PART}{_shown(file, scenario_dir)}": file_digest(file) for file in sorted(set(files))}
 
 
 def named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: Path) -> Iterator[Path]:
