@@ -8,7 +8,8 @@ from types import MappingProxyType
 import pytest
 
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.core.references import callable_by_name, closest, is_reference, resolve
+from tunegym.core.references import callable_by_name, is_reference, resolve
+from tunegym.core.spelling import closest
 
 
 @pytest.fixture(autouse=True)
@@ -158,3 +159,12 @@ class TestCallableByName:
             callable_by_name(score, ["a", "throughput"])
         assert caught.value.message == ("score() wants 'through', 'zz', which do not exist (there is: a, throughput)")
         assert caught.value.hint == "did you mean through -> throughput?"
+
+
+def test_the_closest_word() -> None:
+    names = ["grid_search", "random_search", "identity", "inverse"]
+    assert closest("grid_serch", names) == "grid_search"
+    assert closest("Random_Search", names) == "random_search"
+    assert closest("grid", names) == "grid_search"
+    assert closest("in", names) is None
+    assert closest("zzz", names) is None

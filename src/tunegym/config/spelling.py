@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
+from tunegym.core.spelling import closest
 from tunegym.tuning.model.values import spelled
 
 LONGEST = 80
@@ -42,13 +42,6 @@ def kind(value: object) -> str:
         if isinstance(value, python_type):
             return words
     return f"a Python {type(value).__name__}"
-
-
-def closest(name: str, names: Iterable[str]) -> str | None:
-    """The name that was most likely meant, or None if nothing is close."""
-    by_lower = {candidate.lower(): candidate for candidate in names}
-    matches = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
-    return by_lower[matches[0]] if matches else None
 
 
 def did_you_mean(name: object, names: Iterable[str], otherwise: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tunegym.core.errors import UnresolvedReferenceError
+from tunegym.core.modules import import_from
+from tunegym.core.spelling import closest
 
 _FORM = 'write "module:function" or "package.module:Class.method"'
 
@@ -19,15 +19,6 @@ def is_reference(text: str) -> bool:
     """Whether ``text`` has the form ``package.module:name`` (nothing is imported to find out)."""
     module, colon, name = text.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
-
-
-def closest(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that ``word`` was probably meant to be, or None if none is near."""
-    import difflib
-
-    by_lower = {candidate.lower(): candidate for candidate in candidates}
-    matches = difflib.get_close_matches(word.lower(), by_lower, n=1)
-    return by_lower[matches[0]] if matches else None
 
 
 def resolve(reference: str, paths: Sequence[str] = ()) -> Any:
@@ -46,192 +37,8 @@ def resolve(reference: str, paths: Sequence[str] = ()) -> Any:
         raise UnresolvedReferenceError(f"{reference!r} is not of the form module:name", hint=_FORM)
     module_name, _, attribute = reference.partition(":")
     folders = [os.path.abspath(path) for path in paths]  # noqa: PTH100 (sys.path wants strings)
-    _forget_changed(folders)
-    _prepare(module_name, folders)
-    module = _import(module_name, folders)
-    for file in _imported_from(folders).values():
-        _STAMPS.setdefault(file, _stamp(file))
+    module = import_from(module_name, folders)
     return _attribute(module, module_name, attribute)
-
-
-def locate(module_name: str, paths: Sequence[str]) -> str | None:
-    """The source file of a dotted module that lies in ``paths``, without importing it; None if none does."""
-    relative = Path(*module_name.split("."))
-    for folder in paths:
-        for candidate in (Path(folder, relative, "__init__.py"), Path(folder, relative).with_suffix(".py")):
-            if candidate.is_file():
-                return os.path.abspath(candidate)  # noqa: PTH100
-    return None
-
-
-def module_names(paths: Sequence[str]) -> list[str]:
-    """The modules and packages that lie directly in ``paths``."""
-    names: dict[str, None] = {}
-    for folder in paths:
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            name = entry.name.removesuffix(".py")
-            if not name.isidentifier():
-                continue
-            if (name != entry.name and entry.is_file()) or (
-                name == entry.name and entry.is_dir() and any(Path(entry.path).glob("*.py"))
-            ):
-                names.setdefault(name)
-    return list(names)
-
-
-_STAMPS: dict[str, tuple[int, int] | None] = {}
-"""Time and size of source files when they were imported."""
-
-
-def _stamp(file: str) -> tuple[int, int] | None:
-    try:
-        stat = os.stat(file)  # noqa: PTH116
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size
-
-
-def _imported_from(folders: list[str]) -> dict[str, str]:
-    """The modules in memory that came from the folders, with their files."""
-    found = {}
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and _is_ours(file, folders) and not _installed(name.partition(".")[0], module):
-            found[name] = file
-    return found
-
-
-def _forget_changed(folders: list[str]) -> None:
-    """If a file changed since it was imported, forget all that came from the folders: any of it may use it."""
-    ours = _imported_from(folders)
-    if any(_STAMPS.get(file, now) != now for file in ours.values() for now in (_stamp(file),)):
-        for name, file in ours.items():
-            sys.modules.pop(name, None)
-            _STAMPS.pop(file, None)
-
-
-def _prepare(module_name: str, folders: list[str]) -> None:
-    """Put the folders in front, and forget modules of the same names that came from elsewhere."""
-    top = module_name.partition(".")[0]
-    for name in module_names(folders):
-        regular = locate(name, folders)
-        file = regular or _namespace(name, folders)
-        loaded = sys.modules.get(name)
-        if loaded is not None and (_comes_from(loaded, file) or not (regular or _is_namespace(loaded))):
-            continue  # a folder without __init__.py never comes before a real package, wherever that is
-        if _installed(name, loaded):
-            if name == top:
-                raise _confused(name, file)
-        elif loaded is not None:
-            for key in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
-                del sys.modules[key]
-    for folder in reversed(folders):
-        while folder in sys.path:
-            sys.path.remove(folder)
-        sys.path.insert(0, folder)
-    importlib.invalidate_caches()  # a file written a moment ago must be seen
-
-
-def check_unconfused(module_name: str, paths: Sequence[str]) -> None:
-    """Refuse a module in ``paths`` that has the name of an installed one, without importing either.
-
-    Raises:
-        UnresolvedReferenceError: which of the two is meant can't be told.
-    """
-    name = module_name.partition(".")[0]
-    file = locate(name, paths)
-    loaded = sys.modules.get(name)
-    if file is not None and not (loaded and _comes_from(loaded, file)) and _installed(name, loaded):
-        raise _confused(name, file)
-
-
-def _confused(name: str, file: str) -> UnresolvedReferenceError:
-    return UnresolvedReferenceError(
-        f"{Path(file).name} has the name of the installed module {name!r}",
-        hint=f"rename {file}, so that the two can't be confused",
-    )
-
-
-def _installed(name: str, module: ModuleType | None) -> bool:
-    import sysconfig
-
-    if name in sys.stdlib_module_names or name in ("tunegym", "__main__"):
-        return True
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return False
-    roots = {sysconfig.get_path(key) for key in ("purelib", "platlib")}
-    return any(file.startswith(root + os.sep) for root in roots) or "site-packages" in Path(file).parts
-
-
-def _namespace(name: str, folders: list[str]) -> str:
-    """The folder of a package without an ``__init__.py``."""
-    return next(path for folder in folders if Path(path := os.path.join(folder, name)).is_dir())  # noqa: PTH118
-
-
-def _is_namespace(module: ModuleType) -> bool:
-    return getattr(module, "__file__", None) is None
-
-
-def _comes_from(module: ModuleType, file: str) -> bool:
-    loaded = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
-    return loaded is not None and os.path.realpath(loaded) == os.path.realpath(file)
-
-
-def _import(module_name: str, folders: list[str]) -> ModuleType:
-    # Compiled files know their source's time to the second only: what is edited and run at once would be stale.
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if module_name == missing or module_name.startswith(f"{missing}."):
-            raise _missing_module(missing, folders) from None
-        raise _import_failed(module_name, folders, error) from error
-    except (Exception, SystemExit) as error:
-        raise _import_failed(module_name, folders, error) from error
-    finally:
-        sys.dont_write_bytecode = before
-
-
-def _missing_module(missing: str, folders: list[str]) -> UnresolvedReferenceError:
-    parent, _, leaf = missing.rpartition(".")
-    beside = [str(Path(folder, *parent.split("."))) if parent else folder for folder in folders]
-    near = closest(leaf, module_names(beside))
-    where = f" in {' or '.join(folders)} or among the installed packages" if folders else ""
-    if near:
-        hint = f"did you mean {f'{parent}.{near}' if parent else near!r}?"
-    elif parent:
-        hint = f"{parent!r} exists and has no module {leaf!r}"
-    else:
-        hint = f"put {leaf}.py beside the scenario, or install the package that has it"
-    return UnresolvedReferenceError(f"there is no module {missing!r}{where}", hint=hint)
-
-
-def _import_failed(module_name: str, folders: list[str], error: BaseException) -> UnresolvedReferenceError:
-    import traceback
-
-    file = locate(module_name, folders)
-    shown = Path(file).name if file else module_name
-    if isinstance(error, SyntaxError):
-        shown = Path(error.filename).name if error.filename else shown
-        what = f"{shown} has a syntax error: {error.msg} (line {error.lineno})"
-        return UnresolvedReferenceError(what, hint=f"mend {shown}")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_ours(frame.filename, folders)]
-    line = f" (line {frames[-1].lineno})" if frames else ""
-    shown = Path(frames[-1].filename).name if frames else shown
-    return UnresolvedReferenceError(
-        f"{shown} raised {type(error).__name__}: {error}{line}",
-        hint=f"python -c 'import {module_name}' in its folder shows the whole traceback",
-    )
-
-
-def _is_ours(file: str, folders: list[str]) -> bool:
-    return any(file.startswith(folder + os.sep) for folder in folders)
 
 
 def _attribute(module: ModuleType, module_name: str, path: str) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 from tunegym.core.errors import TunegymError
-from tunegym.core.references import closest
+from tunegym.core.spelling import closest
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 60

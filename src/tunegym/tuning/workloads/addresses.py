@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tunegym.core.errors import Problem
-from tunegym.core.references import closest
+from tunegym.core.spelling import closest
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.values import spelled

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from tunegym.core.references import locate
+from tunegym.core.modules import locate
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.workloads.addresses import ENV_PREFIX, candidates
 

@@ -19,7 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.core.references import check_unconfused, is_reference, locate, resolve
+from tunegym.core.modules import check_unconfused, locate
+from tunegym.core.references import is_reference, resolve
 
 IMPORT_TIMEOUT_S = 60.0
 _CHILD = (
