@@ -109,3 +109,23 @@ def test_no_space_for_a_new_run(tunegym: Cli, write: Callable[..., Path], small_
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_out_of_inodes_is_not_blamed_on_the_job(tunegym: Cli, write: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "few"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=20m,nr_inodes=40", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip(f"{MISSING}the right to mount a tmpfs")
+    try:
+        workload = COMMAND.replace(
+            "echo value={x}", "for i in 1 2 3 4 5; do echo > f$i || exit 1; done; echo value={x}"
+        )
+        done = tunegym("run", write("scenario.toml", SCENARIO.format(workload=workload, slots=1)), "--output", folder)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        (results,) = assert_sound(folder, complete=False).values()
+        assert {trial.status for trial in results.trials} == {"measured"}
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)

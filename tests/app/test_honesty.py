@@ -90,14 +90,29 @@ def test_an_edited_module_is_measured_as_it_is_now(write: Write, isolate: bool) 
         assert {trial.reward for trial in results.trials} == {base}
 
 
+@pytest.mark.parametrize("isolate", [True, False])
+def test_what_a_function_imports_late_is_measured_as_it_is_now(write: Write, isolate: bool) -> None:
+    write("late.py", "def value(x):\n    import late_part\n    return late_part.base + x")
+    document = scenario({"callable": "late:value", "x": [1, 2]}, isolate=isolate)
+    for base in (100, 200):
+        write("late_part.py", f"base = {base}")
+        assert library.run(document, output=f"runs-{base}") == 0
+        assert values(f"runs-{base}") == [base + 1, base + 2]
+
+
 def test_a_file_that_the_trials_write_does_not_stop_a_resume(write: Write, tunegym: Cli) -> None:
-    command = "echo {x} >> {scenario_dir}/log.txt; echo {x} | tee {scenario_dir}/last.txt; echo value={x}"
+    """Redirected to or teed, there before or not; another one that appeared is worth a word, and no more."""
+    Path("old.txt").write_text("start")
+    command = (
+        "echo {x} >> {scenario_dir}/log.txt; echo {x} | tee -a {scenario_dir}/old.txt; "
+        "cp {scenario_dir}/old.txt {scenario_dir}/copy.txt; echo value={x}"
+    )
     document = scenario({"command": command, "x": [1, 2, 3, 4]}, metrics={"value": {"regex": r"value=(\d)"}})
     document["experiments"][0]["agent_steps"] = 2
     assert library.run(document) == 0
     done = tunegym("resume", "results", "--agent-steps", "4")
     assert done.returncode == 0, done.stderr
-    assert "what is measured has changed" in done.stderr, "a file that appeared is worth a word"
+    assert "what is measured has changed since the last session: file copy.txt;" in done.stderr
     assert values() == [1, 2, 3, 4]
 
 

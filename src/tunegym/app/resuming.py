@@ -8,7 +8,7 @@ from pathlib import Path
 from tunegym.app.building import build_workload
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import write_scenario
-from tunegym.app.running import drive
+from tunegym.app.running import drive_locked, locked
 from tunegym.app.watching import Silent, Watch
 from tunegym.config.loading import load
 from tunegym.core.errors import StoreError, StoreLockedError
@@ -37,20 +37,18 @@ def resume(
         StoreError: somebody else writes it, or what is measured has changed and ``force`` is not set.
     """
     run_folder = find_run(Path(folder)).absolute()
-    scenario = _reloaded(run_folder, agent_steps, slots)
-    for place in (run_folder, *(run_folder / experiment.name for experiment in scenario.experiments)):
-        writer = living_writer(place)
-        if writer is not None:
-            raise StoreLockedError(
-                f"{place} is being written by {writer}",
-                hint="wait for it, or end that process; `tunegym status` shows where it stands",
-            )
-    for experiment in scenario.experiments:
-        _check_unchanged(scenario, experiment, run_folder / experiment.name, force=force)
-        if agent_steps is not None:
-            _check_extends(experiment, run_folder / experiment.name, agent_steps)
-    write_scenario(run_folder, scenario)
-    return drive(scenario, run_folder, watch or Silent(), stop or Stop())
+    with locked(run_folder):
+        scenario = _reloaded(run_folder, agent_steps, slots)
+        for experiment in scenario.experiments:
+            place = run_folder / experiment.name
+            writer = living_writer(place)  # an environment of `tunegym.make` has no lock on the run
+            if writer is not None:
+                raise StoreLockedError(f"{place} is being written by {writer}", hint="wait for it, or end that process")
+            _check_unchanged(scenario, experiment, place, force=force)
+            if agent_steps is not None:
+                _check_extends(experiment, place, agent_steps)
+        write_scenario(run_folder, scenario)
+        return drive_locked(scenario, run_folder, watch or Silent(), stop or Stop())
 
 
 def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scenario:

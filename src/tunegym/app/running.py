@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.ports import Agent
 from tunegym.tuning.reports.best import write_best
 from tunegym.tuning.reports.results import ExperimentResults
-from tunegym.tuning.stores.lock import WriterLock
+from tunegym.tuning.stores.lock import HEARTBEAT_S, WriterLock
 
 logger = logging.getLogger(__name__)
 
@@ -70,25 +71,38 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
     Raises:
         StoreLockedError: another process drives this run.
     """
-    with _locked(folder):
-        return _drive(scenario, folder, watch, stop)
+    with locked(folder):
+        return drive_locked(scenario, folder, watch, stop)
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Nobody else drives the run, also in between two experiments."""
     try:
         lock = WriterLock(folder)
     except OSError as error:
         raise StoreError(f"{folder} can't be written: {error.strerror}", hint="free some space, then resume") from error
+    ended = threading.Event()
+    keeper = threading.Thread(target=_keep, args=(lock, ended), name="tunegym-run", daemon=True)
+    keeper.start()
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # our death would let go of it too
+        ended.set()
+        keeper.join()
+        with contextlib.suppress(OSError, StoreError):  # our death would let go of it too
             lock.release()
 
 
-def _drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
+def _keep(lock: WriterLock, ended: threading.Event) -> None:
+    """The run's lock keeps beating; the experiments' own locks say what is wrong if it can't."""
+    while not ended.wait(HEARTBEAT_S):
+        with contextlib.suppress(OSError, StoreError):
+            lock.beat()
+
+
+def drive_locked(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
+    """As ``drive``, for somebody who holds the run's lock already."""
     failed = False
     for warning in scenario.warnings:
         logger.warning("%s", warning)

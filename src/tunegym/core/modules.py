@@ -86,18 +86,22 @@ def _stamp(file: str) -> tuple[int, int] | None:
 
 def _imported_from(folders: list[str]) -> dict[str, str]:
     """The modules in memory that came from the folders, with their files."""
+    tops = set(module_names(folders))
     found = {}
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and _is_ours(file, folders) and not _installed(name.partition(".")[0], module):
+        top, file = name.partition(".")[0], getattr(module, "__file__", None)
+        if top in tops and isinstance(file, str) and _is_ours(file, folders) and not _installed(top, module):
             found[name] = file
     return found
 
 
 def _forget_changed(folders: list[str]) -> None:
-    """If a file changed since it was imported, forget all that came from the folders: any of it may use it."""
+    """If a file changed since it was imported, forget all that came from the folders: any of it may use it.
+
+    What was imported by somebody else, such as a function of the user's, may have changed since.
+    """
     ours = _imported_from(folders)
-    if any(_STAMPS.get(file, now) != now for file in ours.values() for now in (_stamp(file),)):
+    if any(file not in _STAMPS or _STAMPS[file] != _stamp(file) for file in ours.values()):
         for name, file in ours.items():
             sys.modules.pop(name, None)
             _STAMPS.pop(file, None)

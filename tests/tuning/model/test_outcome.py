@@ -66,3 +66,9 @@ def test_trial_without_a_measurement_has_no_metrics() -> None:
         assert trial.measured == isinstance(outcome, Measured)
         assert (trial.metrics == {}) == (not trial.measured)
         assert (trial.reason == "") == trial.measured
+
+
+@pytest.mark.parametrize("value", [0.1, 0.7, 1e-300, 1.7976931348623157e308, -3.3])
+@pytest.mark.parametrize("repeats", [2, 3, 7, 10])
+def test_the_mean_of_equals_is_the_value_itself(value: float, repeats: int) -> None:
+    assert Measured(({"m": value},) * repeats).mean() == {"m": value}

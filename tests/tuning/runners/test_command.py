@@ -13,6 +13,7 @@ import pytest
 
 from tunegym.core.errors import RunnerError
 from tunegym.tuning.model.job import CommandJob, JobResult
+from tunegym.tuning.runners.launcher import Launcher
 from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.runners.processes import marked
 
@@ -310,3 +311,19 @@ def test_a_job_that_kills_its_launcher_is_a_failure(runner: LocalRunner, folder:
 def test_a_very_long_timeout(runner: LocalRunner, folder: Path) -> None:
     for timeout_s in (3e6, 1e10, 1e300):
         assert runner.run(CommandJob("1", str(folder), "true", timeout_s=timeout_s), lambda *_: None).error is None
+
+
+def test_starting_the_launcher_is_no_part_of_the_duration(
+    runner: LocalRunner, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first command would seem slower than all others."""
+    begin = Launcher._begin
+
+    def slowly(launcher: Launcher) -> None:
+        time.sleep(1.0)
+        begin(launcher)
+
+    monkeypatch.setattr(Launcher, "_begin", slowly)
+    result = runner.run(CommandJob("1", str(folder), "true"), lambda *_: None)
+    assert result.error is None
+    assert 0.0 < result.duration_s < 1.0

@@ -148,3 +148,11 @@ def test_nothing_is_left_behind(journal: Journals, tmp_path: Path) -> None:
         "journal.jsonl",
         "trajectory.csv",
     ]
+
+
+@pytest.mark.parametrize("heartbeat", [None, "abc", 99999999999, []])
+def test_a_heartbeat_that_is_none_holds_nobody_up(journal: Journals, tmp_path: Path, heartbeat: object) -> None:
+    body = {"host": "elsewhere", "boot": "another", "pid": 1, "heartbeat": heartbeat, "token": "t"}
+    (tmp_path / LOCK).write_bytes(orjson.dumps(body))
+    assert living_writer(tmp_path) is None
+    journal(tmp_path).close()

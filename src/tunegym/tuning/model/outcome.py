@@ -42,6 +42,8 @@ class Measured:
 
 def _mean(values: list[float]) -> float:
     count = len(values)
+    if values.count(values[0]) == count:  # the mean of equals is the value itself, to the last digit
+        return values[0]
     try:
         return math.fsum(values) / count
     except OverflowError:  # the sum is no float, the mean still is

@@ -130,21 +130,21 @@ class CommandRun:
         out, err = _FILES[part]
         marker = f"{self._marker}/{part}"
         command = ShellCommand(text, self._job.folder, out, err, self._job.env, marker)
-        begun = time.perf_counter()
         try:
-            child, memory_is_own = self._launcher.start(command)
+            started = self._launcher.start(command)
         except ValueError as error:
             return f"can't be started: {error}"
         except OSError as error:
             if is_jobs_fault(error):
                 return f"can't be started: {error.strerror}"
             raise broken(f"job {self._job.name} can't be started in {self._job.folder}", error) from error
+        child = started.child
         tree = Tree(marker, ((child.pid, child.start),))
         try:
             mark = PidMark(child.pid, time.monotonic())
             self._started(child.pid, child.start)
             ending = self._wait(child, part, deadline)
-            duration = time.perf_counter() - begun
+            duration = time.monotonic() - started.begun
             if ending != "exited" or (part != "setup" and left_behind(tree, mark)):
                 end_tree(tree, hurry_fd=self._stop.hurry_fd)
         except BaseException:
@@ -152,7 +152,7 @@ class CommandRun:
             raise
         finally:
             ended = child.reap()
-        return PartRun(ending, ended, duration, memory_is_own)
+        return PartRun(ending, ended, duration, started.memory_is_own)
 
     def _wait(self, child: Child, part: Part, deadline: float | None) -> Ending:
         ending = child.wait(self._stop.fd, deadline)

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,14 @@ def _make_writable(function: Callable[..., Any], path: str, _: object) -> None:
         shutil.rmtree(path)
 
 
+def _writable(folder: str) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            return file.write(bytes(4096)) == 4096
+    except OSError:
+        return False
+
+
 def check_disk(folder: str) -> None:
     """Refuse to believe a job that ran on a full disk, be it a failure or a metric that was cut short.
 
@@ -104,7 +113,8 @@ def check_disk(folder: str) -> None:
         room = os.statvfs(folder)
     except OSError:  # no folder, no output that could have been cut short
         return
-    if room.f_blocks and not room.f_bavail:
+    full = (room.f_blocks and not room.f_bavail) or (room.f_files and not room.f_favail)
+    if full and not _writable(folder):  # some may still write where others can't any more
         raise RunnerError(
             f"the disk of {folder} is full, so what a job says there can't be believed",
             hint="free some space, then resume: the trial is run again",

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,20 @@ class ShellCommand:
     marker: str
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running command.
+
+    Attributes:
+        begun: when it was started, by the monotonic clock: what we did before is no part of its duration.
+        memory_is_own: whether its peak memory is its own, and not partly ours.
+    """
+
+    child: Child
+    begun: float
+    memory_is_own: bool
+
+
 class Launcher:
     """Starts commands in sessions of their own, by way of a small process (see ``launcher_main``).
 
@@ -55,8 +70,8 @@ class Launcher:
         self._works = HAS_PROC
         self._retired = False
 
-    def start(self, command: ShellCommand) -> tuple[Child, bool]:
-        """The running command, and whether its peak memory is its own (and not partly ours).
+    def start(self, command: ShellCommand) -> Started:
+        """The running command.
 
         Raises:
             OSError: it can't be started.
@@ -70,10 +85,12 @@ class Launcher:
             folder = os.path.abspath(command.folder)  # noqa: PTH100
             names = [os.fsencode(name) for name in (folder, command.out, command.err)]
             request = marshal.dumps(([b"/bin/sh", b"-c", text], environment, *names))
-            pid = self._start(request, command.marker)
-            if pid is not None:
-                return Child(pid, reap=self._reap), True
-        return _start_directly(command, environment), False
+            started = self._start(request, command.marker)
+            if started is not None:
+                pid, begun = started
+                return Started(Child(pid, reap=self._reap), begun, memory_is_own=True)
+        begun = time.monotonic()
+        return Started(_start_directly(command, environment), begun, memory_is_own=False)
 
     def retire(self) -> None:
         """Start nothing any more. Takes no lock: a signal handler may call it."""
@@ -84,12 +101,12 @@ class Launcher:
         with self._lock:
             self._hang_up()
 
-    def _start(self, request: bytes, marker: str) -> int | None:
-        """The pid of the started command; None if the launcher can't work on this system."""
+    def _start(self, request: bytes, marker: str) -> tuple[int, float] | None:
+        """Pid and start of the command; None if the launcher can't work on this system."""
         for _ in range(2):  # a launcher that was killed is replaced, once
             try:
                 with self._lock:
-                    pid, error = STARTED.unpack(self._exchange(request, STARTED.size))
+                    pid, error, begun = STARTED.unpack(self._exchange(request, STARTED.size))
             except BaseException as problem:
                 # It may have started the command without our hearing of it.
                 end_tree(Tree(marker), grace_s=0.0)
@@ -97,7 +114,7 @@ class Launcher:
                     raise
                 continue
             if not error:
-                return pid
+                return pid, begun
             if error != errno.ENOSYS:
                 raise OSError(error, os.strerror(error))
             break

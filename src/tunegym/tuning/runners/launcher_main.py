@@ -11,9 +11,10 @@ import os
 import signal
 import struct
 import sys
+import time
 
 LENGTH = struct.Struct("=I")
-STARTED = struct.Struct("=qq")
+STARTED = struct.Struct("=qqd")
 REAPED = struct.Struct("=qdq")
 
 _MODE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -22,9 +23,10 @@ _MODE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 def serve(control: int) -> None:
     """Answer requests until the driver hangs up. Each begins with its length.
 
-    A marshalled (arguments, environment, folder, output file, error file) asks to start a command; the answer
-    is its pid, or -1, and the errno of what went wrong, or 0. A marshalled pid asks to reap a command that has
-    ended; the answer is its wait status, CPU seconds and peak memory in KB, or -1 for all if it isn't there.
+    A marshalled (arguments, environment, folder, output file, error file) asks to start a command; the answer is its
+    pid, or -1, the errno of what went wrong, or 0, and when it was started (by the monotonic clock). A marshalled pid
+    asks to reap a command that has ended; the answer is its wait status, CPU seconds and peak memory in KB, or -1 for
+    all if it isn't there.
     """
     os.set_inheritable(control, False)
     while True:
@@ -51,6 +53,7 @@ def _start(arguments: list[bytes], environment: dict[bytes, bytes], folder: byte
     opened_err = (os.POSIX_SPAWN_OPEN, 2, err, _MODE, 0o666)
     try:
         os.chdir(folder)
+        begun = time.monotonic()
         pid = os.posix_spawn(
             arguments[0],
             arguments,
@@ -65,10 +68,10 @@ def _start(arguments: list[bytes], environment: dict[bytes, bytes], folder: byte
         )
         os.chdir("/")
     except OSError as error:
-        return STARTED.pack(-1, error.errno or errno.EIO)
+        return STARTED.pack(-1, error.errno or errno.EIO, 0.0)
     except NotImplementedError:
-        return STARTED.pack(-1, errno.ENOSYS)
-    return STARTED.pack(pid, 0)
+        return STARTED.pack(-1, errno.ENOSYS, 0.0)
+    return STARTED.pack(pid, 0, begun)
 
 
 def _reap(pid: int) -> bytes:

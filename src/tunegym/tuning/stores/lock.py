@@ -107,6 +107,8 @@ def _read(path: Path) -> dict[str, Any] | None:
         holder = orjson.loads(path.read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
+    except OSError as error:
+        raise StoreError(f"{path} can't be read: {error.strerror}", hint="is the folder yours?") from error
     return holder if isinstance(holder, dict) else None
 
 
@@ -120,4 +122,6 @@ def _living(holder: dict[str, Any]) -> bool:
         return isinstance(pid, int) and start_time is not None and process_start_time(pid) == start_time
     if holder.get("host") == socket.gethostname():
         return False  # the machine was started anew since
-    return time.time() - float(holder.get("heartbeat", 0.0)) < STALE_AFTER_S
+    heartbeat = holder.get("heartbeat")
+    # One far in the future is a clock gone wrong, not a writer that will live for ever.
+    return isinstance(heartbeat, int | float) and abs(time.time() - heartbeat) < STALE_AFTER_S

@@ -7,6 +7,7 @@ definitions and the files that are named. Knobs, budgets, timeouts and the agent
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +28,7 @@ FILE_PART = "file "
 LARGE = 64 * 2**20
 """Files above this many bytes are known by size and time of change instead of by content."""
 
+_PUNCTUATION = frozenset("();<>|&")
 _CHANGING = ("/proc/", "/sys/", "/dev/")  # not content: reading them twice gives two answers
 
 
@@ -69,15 +71,12 @@ def file_parts(files: Iterable[Path], scenario_dir: Path) -> dict[str, str]:
 
 def named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: Path) -> Iterator[Path]:
     """The existing regular files that commands' words and parameters' values name."""
-    for command in commands:
-        before = ""
-        for word in _words(command.replace("{scenario_dir}", str(scenario_dir))):
-            written, before = before.endswith(">"), word
-            if written:  # what the command itself writes is no part of what it is
-                continue
-            yield from _files(word, scenario_dir)
-            if "=" in word:  # --config=tuned.ini
-                yield from _files(word.partition("=")[2], scenario_dir)
+    words = [_words(command.replace("{scenario_dir}", str(scenario_dir))) for command in commands]
+    written = {file for line in words for word in _written(line) for file in _files(word, scenario_dir)}
+    for word in itertools.chain(*words):
+        for name in (word, word.partition("=")[2]):  # also --config=tuned.ini
+            # What a command itself writes is no part of what it is.
+            yield from (file for file in _files(name, scenario_dir) if file not in written)
     for _, value in candidates(experiment):
         for item in value if isinstance(value, list | tuple) else (value,):
             if isinstance(item, str):
@@ -115,6 +114,15 @@ def _imports(module: str, file: str) -> Iterator[str]:
             names = [base, *([*base, alias.name] for alias in node.names)]  # what is imported may be a module
         for parts in names:
             yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _written(words: list[str]) -> Iterator[str]:
+    """The words that a command writes to: after ``>`` and its kin, and what follows ``tee``."""
+    teeing = False
+    for before, word in itertools.pairwise(["", *words]):
+        teeing = (teeing or before == "tee") and not _PUNCTUATION.issuperset(word)
+        if before.endswith(">") or teeing:
+            yield word
 
 
 def _words(command: str) -> list[str]:
