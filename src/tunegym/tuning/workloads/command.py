@@ -15,7 +15,8 @@ from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, MetricSpe
 from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
 from tunegym.tuning.workloads import addresses, fingerprint
-from tunegym.tuning.workloads.extract import compile_regex, extract, parse_json_path
+from tunegym.tuning.workloads.extract import extract, parse_json_path
+from tunegym.tuning.workloads.patterns_main import compile_regex
 from tunegym.tuning.workloads.template import Template, TemplateError, plain
 
 _COMMANDS = ("setup", "command", "teardown")

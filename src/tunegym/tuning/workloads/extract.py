@@ -6,17 +6,15 @@ import csv
 import io
 import json
 import math
-import mmap
-import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tunegym.tuning.model.scenario import MetricSpec
 from tunegym.tuning.ports import MetricError
+from tunegym.tuning.workloads.patterns import find
 
 STDOUT = "stdout.txt"
 _STEP = re.compile(
@@ -83,12 +81,6 @@ def finite(value: Any) -> float:
 
 
 @lru_cache(maxsize=256)
-def compile_regex(pattern: str) -> re.Pattern[bytes]:
-    """A metric's pattern over bytes; raises ``re.error`` (a ValueError is never raised)."""
-    return re.compile(pattern.encode(), re.MULTILINE)
-
-
-@lru_cache(maxsize=256)
 def parse_json_path(text: str) -> tuple[str | int, ...]:
     """The keys and indices of a path such as ``a.b[0]["x.y"]``; a leading ``$`` is the document itself.
 
@@ -120,28 +112,21 @@ def _unescaped(text: str, position: int) -> str:
         raise ValueError(f"can't understand {text!r} (position {position})") from None
 
 
-@contextmanager
-def _content(file: Path, shown: str) -> Iterator[mmap.mmap | bytes]:
-    """The bytes of a file, mapped rather than read: a job may have printed gigabytes."""
+def _check_file(file: Path, shown: str) -> None:
     if not file.exists():
         raise MetricError(f"{shown} does not exist")
     if not file.is_file():  # opening a FIFO would wait for ever
         raise MetricError(f"{shown} is not a regular file")
-    with file.open("rb") as opened:
-        if os.fstat(opened.fileno()).st_size == 0:
-            yield b""
-            return
-        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            yield mapped
+
+
+def _content(file: Path, shown: str) -> bytes:
+    _check_file(file, shown)
+    return file.read_bytes()
 
 
 def _match(spec: MetricSpec, file: Path, shown: str) -> bytes:
-    found: tuple[bytes, tuple[bytes | None, ...]] | None = None
-    with _content(file, shown) as content:
-        for match in compile_regex(spec.expression).finditer(content):
-            found = (match[0], match.groups())
-            if spec.match == "first":
-                break
+    _check_file(file, shown)
+    found = find(spec.expression, spec.match, file)
     if found is None:
         raise MetricError(f"no match for '{spec.expression}' in {shown}")
     whole, groups = found
@@ -154,8 +139,7 @@ def _match(spec: MetricSpec, file: Path, shown: str) -> bytes:
 
 
 def _read_json(spec: MetricSpec, file: Path, shown: str) -> Any:
-    with _content(file, shown) as content:
-        text = bytes(content)
+    text = _content(file, shown)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -210,8 +194,7 @@ def _walk(spec: MetricSpec, document: Any, shown: str) -> Any:
 
 
 def _read_csv(file: Path, shown: str) -> list[list[str]]:
-    with _content(file, shown) as content:
-        text = bytes(content).decode("utf-8-sig", errors="replace")
+    text = _content(file, shown).decode("utf-8-sig", errors="replace")
     try:
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), skipinitialspace=True) if row]
     except csv.Error as error:
