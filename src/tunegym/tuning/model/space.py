@@ -120,12 +120,6 @@ class Range:
             return self.snap(self.low + math.floor(unit * (self.high - self.low + 1)))
         return self.snap(self.low + unit * (self.high - self.low))
 
-    def to_unit(self, value: float) -> float:
-        """Where ``value`` lies between low (0) and high (1), in the range's own scale."""
-        if self.log:
-            return (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
-        return (value - self.low) / (self.high - self.low)
-
     def accept(self, value: object) -> Scalar:
         """``value`` snapped into the range; raises ValueError for what is no number or lies outside."""
         # Compared before anything is computed: an integer may be too large for a float. A NaN is nowhere.
