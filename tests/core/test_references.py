@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -168,3 +169,11 @@ def test_the_closest_word() -> None:
     assert closest("grid", names) == "grid_search"
     assert closest("in", names) is None
     assert closest("zzz", names) is None
+
+
+def test_many_threads_ask_at_once(tmp_path: Path) -> None:
+    """The slots of a run resolve the same function at the same moment; its module is imported once."""
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.2)\ndef f():\n    return 1\n")
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: resolve("slow_to_import:f", (str(tmp_path),)), range(8)))
+    assert len(set(found)) == 1

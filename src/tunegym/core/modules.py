@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.spelling import closest
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""A module that another thread is importing is in memory and has no stamp yet: it must not be forgotten as changed."""
 
 
 def import_from(module_name: str, folders: list[str]) -> ModuleType:
@@ -22,12 +27,13 @@ def import_from(module_name: str, folders: list[str]) -> ModuleType:
     Raises:
         UnresolvedReferenceError: it is missing, can't be imported, or has the name of an installed one.
     """
-    _forget_changed(folders)
-    _prepare(module_name, folders)
-    module = _import(module_name, folders)
-    for file in _imported_from(folders).values():
-        _STAMPS.setdefault(file, _stamp(file))
-    return module
+    with _ONE_AT_A_TIME:
+        _forget_changed(folders)
+        _prepare(module_name, folders)
+        module = _import(module_name, folders)
+        for file in _imported_from(folders).values():
+            _STAMPS.setdefault(file, _stamp(file))
+        return module
 
 
 def locate(module_name: str, paths: Sequence[str]) -> str | None:
