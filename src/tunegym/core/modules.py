@@ -13,7 +13,6 @@ from types import ModuleType
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.spelling import closest
 
-
 _ONE_AT_A_TIME = threading.RLock()
 """A module that another thread is importing is in memory and has no stamp yet: it must not be forgotten as changed."""
 
