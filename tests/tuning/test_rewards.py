@@ -6,7 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tunegym.tuning.rewards import ByName, RewardError, identity, inverse, negative
+from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.rewards import LIMIT_COST, ByName, FromObjectives, RewardError, identity, inverse, negative
 
 
 @pytest.mark.parametrize(("make", "expected"), [(identity, 4.0), (negative, -4.0), (inverse, 0.25)])
@@ -48,3 +49,35 @@ def test_function_that_gives_something_else(value: object) -> None:
 def test_function_that_raises() -> None:
     with pytest.raises(RewardError, match="m:f raised KeyError: 'b'"):
         ByName("m:f", lambda metrics: metrics["b"])({"a": 1.0})
+
+
+def test_one_objective_is_the_reward() -> None:
+    assert FromObjectives([Objective("a", "max", 3.0)])({"a": 4.0, "b": 1.0}) == 4.0
+    assert FromObjectives([Objective("a", "min")])({"a": 4.0}) == -4.0
+
+
+def test_several_are_weighed_in_units_of_the_first_measurement() -> None:
+    reward = FromObjectives([Objective("a", "max", 3.0), Objective("b", "min", 1.0)])
+    reward.remember({"a": -200.0, "b": 0.5})
+    reward.remember({"a": 7.0, "b": 7.0})
+    assert reward({"a": -200.0, "b": 0.5}) == (-3.0 - 1.0) / 4
+    assert reward({"a": 400.0, "b": 0.25}) == (6.0 - 0.5) / 4
+
+
+def test_a_first_measurement_of_zero_is_no_unit() -> None:
+    reward = FromObjectives([Objective("a"), Objective("b")])
+    reward.remember({"a": 0.0, "b": 4.0})
+    assert reward({"a": 0.0, "b": 4.0}) == 0.5
+    reward.remember({"a": 2.0, "b": 4.0})
+    assert reward({"a": 2.0, "b": 4.0}) == 1.0
+
+
+def test_a_limit_is_soft() -> None:
+    """It costs in proportion, in the objective's own units."""
+    reward = FromObjectives([Objective("a", "max"), Objective("b", "min", 0.0, 2.0)])
+    reward.remember({"a": 100.0, "b": 1.0})
+    kept, slightly, badly = (reward({"a": 100.0, "b": b}) for b in (2.0, 2.1, 4.0))
+    assert kept == 100.0
+    assert slightly == pytest.approx(100.0 - 100.0 * LIMIT_COST * 0.05)
+    assert badly == 100.0 - 100.0 * LIMIT_COST
+    assert reward({"a": 100.0}) == 100.0  # an intermediate value comes without the other metrics

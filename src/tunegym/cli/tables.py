@@ -41,20 +41,41 @@ def best_settings(name: str, best: Best, metrics: list[str], width: int) -> Tabl
     probe = Console(width=10_000)
     if Measurement.get(probe, probe.options, table).maximum <= width:
         return table
-    lines = [f"{name}: best settings"]
-    for setting in (best.overall, *best.per_context):
-        if setting is not None:
-            context = pairs(setting.context or {}) or "over all"
-            lines += ["", f"  {context}"] if best.per_context else [""]
-            titles = [*setting.action, "reward", *metrics, "samples", "trial"]
-            cells = _cells(setting, list(setting.action), metrics)
-            lines += [f"  {title} = {cell}" for title, cell in zip(titles, cells, strict=True) if cell]
+    lines = [_title(name, best)]
+    rows = _rows(best)
+    for label, setting in rows:
+        lines += ["", f"  {label}"] if label else [""]
+        titles = [*setting.action, "reward", *metrics, "samples", "trial"]
+        cells = _cells(setting, list(setting.action), metrics)
+        lines += [f"  {title} = {cell}" for title, cell in zip(titles, cells, strict=True) if cell]
     return "\n".join(lines)
 
 
+MOST_ROWS = 20
+"""Of a Pareto set, so many rows are shown; the rest is in best.toml."""
+
+
+def _title(name: str, best: Best) -> str:
+    if not best.pareto:
+        return f"{name}: best settings"
+    more = f", {MOST_ROWS} of them" if len(best.pareto) > MOST_ROWS else ""
+    count = len(best.pareto)
+    return f"{name}: Pareto set of {count} setting{'' if count == 1 else 's'}{more}; the highest reward first"
+
+
+def _rows(best: Best) -> list[tuple[str, Setting]]:
+    """What is shown, each with its label: the Pareto set, or the best over all and in each context."""
+    contexts = [(pairs(setting.context or {}), setting) for setting in best.per_context]
+    if best.pareto:
+        shown = sorted(best.pareto, key=lambda setting: -setting.reward)[:MOST_ROWS]
+        return [("over all" if contexts else "", setting) for setting in shown] + contexts
+    overall = [("over all" if contexts else "", best.overall)] if best.overall is not None else []
+    return overall + contexts
+
+
 def _table(name: str, best: Best, metrics: list[str]) -> Table:
-    """One row per setting: over all, and in each context where there are several."""
-    table = Table(title=f"{name}: best settings", title_justify="left")
+    """One row per setting."""
+    table = Table(title=_title(name, best), title_justify="left")
     contexts = best.per_context
     if contexts:
         table.add_column("context")
@@ -66,10 +87,8 @@ def _table(name: str, best: Best, metrics: list[str]) -> Table:
         table.add_column(metric, justify="right")
     table.add_column("samples", justify="right")
     table.add_column("trial", justify="right")
-    if best.overall is not None:
-        table.add_row(*(["over all"] if contexts else []), *_cells(best.overall, knobs, metrics))
-    for setting in contexts:
-        table.add_row(pairs(setting.context or {}), *_cells(setting, knobs, metrics))
+    for label, setting in _rows(best):
+        table.add_row(*([label] if contexts else []), *_cells(setting, knobs, metrics))
     return table
 
 

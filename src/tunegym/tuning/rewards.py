@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tunegym.tuning.model.objective import Objective, aims, violation
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import Reward
 
@@ -31,6 +32,45 @@ class FirstMetric:
         if not math.isfinite(value):
             raise RewardError(f"reward {self._name} of {self._metric} = {metrics[self._metric]} is {value}")
         return value
+
+
+LIMIT_COST = 10.0
+"""What exceeding a limit by its own size costs, in units of the first measurement."""
+
+
+class FromObjectives:
+    """The reward of an experiment with objectives.
+
+    One objective is its own reward: the metric, or minus the metric where less is better. Several are weighed
+    against each other in units of their first measurement, which ``remember`` takes in: that makes them comparable
+    without moving the rewards of earlier trials. A limit is soft: exceeding it costs in proportion.
+    """
+
+    def __init__(self, objectives: Sequence[Objective]) -> None:
+        self._objectives = tuple(objectives)
+        self._aims = aims(objectives)
+        self._units: dict[str, float] = {}
+
+    def remember(self, metrics: Metrics) -> None:
+        """Take in a measurement; the first one that isn't 0 is the unit of its metric."""
+        if len(self._units) < len(self._aims):
+            for objective in self._aims:
+                value = metrics.get(objective.metric, 0.0)
+                if value and objective.metric not in self._units:
+                    self._units[objective.metric] = abs(value)
+
+    def __call__(self, metrics: Metrics) -> float:
+        """The reward; a limit on a metric that isn't there costs nothing."""
+        first = self._aims[0]
+        known = [objective for objective in self._objectives if objective.metric in metrics]
+        cost = LIMIT_COST * violation(known, metrics)
+        if len(self._aims) == 1:
+            return first.value(metrics) - cost * self._units.get(first.metric, 1.0)
+        total = math.fsum(objective.weight for objective in self._aims)
+        return math.fsum(self._share(objective, metrics) for objective in self._aims) / total - cost
+
+    def _share(self, objective: Objective, metrics: Metrics) -> float:
+        return objective.weight * objective.value(metrics) / self._units.get(objective.metric, 1.0)
 
 
 class ByName:

@@ -14,13 +14,21 @@ from tunegym.tuning.model.outcome import (
     Infeasible,
     Measured,
     Outcome,
+    Pruned,
     TimedOut,
     from_record,
 )
 from tunegym.tuning.model.trial import Trial
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
-ALL: list[Outcome] = [Measured(({"m": 1.0},)), Infeasible("i"), Failed("f"), TimedOut("t"), Cancelled("c")]
+ALL: list[Outcome] = [
+    Measured(({"m": 1.0},)),
+    Infeasible("i"),
+    Failed("f"),
+    TimedOut("t"),
+    Cancelled("c"),
+    Pruned("p"),
+]
 
 
 def test_a_status_each() -> None:

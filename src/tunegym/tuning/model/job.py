@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Where the intermediate values of a command are found while it runs: the matches of a pattern, line by line.
+
+    Attributes:
+        pattern: over bytes; the first group that took part is the value, or the whole match without one.
+        file: relative to the job's folder. It may appear late, be cut short or be replaced.
+    """
+
+    pattern: str
+    file: str = "stdout.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +30,7 @@ class CommandJob:
         teardown: always runs after, also when the command failed or timed out.
         env: variables on top of the driver's own environment.
         timeout_s: bound on setup and command together, and on teardown by itself; None for no bound.
+        stream: where intermediate values come from; None if there are none.
     """
 
     name: str
@@ -26,6 +40,12 @@ class CommandJob:
     teardown: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None
+    stream: Stream | None = None
+
+    @property
+    def reports(self) -> bool:
+        """Whether it gives intermediate values."""
+        return self.stream is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,7 @@ class CallJob:
         isolate: in a warm worker process (True) or in the driver's own (False; then no timeout).
         folder: where stdout.txt and stderr.txt go; made when there is something to put there.
         env: environment variables for the time of the call.
+        reports: it is given one more argument, ``report``, to call with (step, value) on its way.
     """
 
     name: str
@@ -49,11 +70,15 @@ class CallJob:
     isolate: bool = True
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None
+    reports: bool = False
 
 
 Job: TypeAlias = CommandJob | CallJob
 
-Ending: TypeAlias = Literal["exited", "timed_out", "interrupted"]
+Watch: TypeAlias = Callable[[int, float], bool]
+"""Called with (step, value) for each intermediate value of a job, in order; True means: end the job now."""
+
+Ending: TypeAlias = Literal["exited", "timed_out", "interrupted", "pruned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +86,8 @@ class JobResult:
     """What a runner saw of a job. A failing job is data; only broken infrastructure is an exception.
 
     Attributes:
-        ending: ``exited`` by itself (or crashed), ``timed_out`` and ended by us, or ``interrupted`` because
-            the run stops (the trial then stays open).
+        ending: ``exited`` by itself (or crashed), ``timed_out`` and ended by us, ``interrupted`` because
+            the run stops (the trial then stays open), or ``pruned`` because whoever watched it said so.
         exit_code: of a process; negative for a signal, as in ``subprocess``; 0 for a call that returned.
         error: why the job is a failure although it ended by itself; None when it is not.
         value: what a callable returned.

@@ -82,16 +82,24 @@ class Cancelled:
     status: ClassVar[str] = "cancelled"
 
 
-Outcome: TypeAlias = Measured | Infeasible | Failed | TimedOut | Cancelled
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The trial was ended early: what it reported on its way was hopeless."""
 
-STATUSES = ("measured", "infeasible", "failed", "timed_out", "cancelled")
+    reason: str = "pruned"
+    status: ClassVar[str] = "pruned"
+
+
+Outcome: TypeAlias = Measured | Infeasible | Failed | TimedOut | Cancelled | Pruned
+
+STATUSES = ("measured", "infeasible", "failed", "timed_out", "cancelled", "pruned")
 
 
 def from_record(status: str, reason: str, samples: list[dict[str, float]]) -> Outcome:
     """The outcome that a journal's record holds."""
     if status == Measured.status:
         return Measured(tuple(samples))
-    kinds = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Cancelled)}
+    kinds = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Cancelled, Pruned)}
     return kinds[status](reason)
 
 
@@ -102,6 +110,7 @@ __all__ = [
     "Infeasible",
     "Measured",
     "Outcome",
+    "Pruned",
     "TimedOut",
     "from_record",
 ]

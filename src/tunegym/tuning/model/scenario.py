@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.objective import Objective, aims
 from tunegym.tuning.model.space import Space
 
 BUILTIN_METRICS = ("duration_s", "cpu_s", "max_rss_mb")
@@ -34,6 +35,7 @@ class MetricSpec:
         file: relative to the trial's folder; None for stdout.
         match: which match of a regex counts.
         row: which data row of a CSV counts; -1 is the last.
+        stream: every match of a regex is reported while the job runs.
     """
 
     name: str
@@ -42,6 +44,7 @@ class MetricSpec:
     file: str | None = None
     match: Literal["first", "last"] = "last"
     row: int = -1
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,32 @@ class Keep:
     count: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class PrunerSpec:
+    """Which pruner ends hopeless trials early, and how it is set.
+
+    Attributes:
+        kind: ``median`` or ``hyperband``, or a reference.
+        options: its own settings.
+    """
+
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """Where trials are told of beside the journal.
+
+    Attributes:
+        mlflow: the tracking URI of an MLflow store; None for none.
+        tensorboard: whether event files are written beside the results.
+    """
+
+    mlflow: str | None = None
+    tensorboard: bool = False
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One workload, its parameters, one agent and a budget of trials.
@@ -73,8 +102,10 @@ class Experiment:
             environment variables; ``num_nodes`` is an address too when the scenario gives it.
         env_params: what the environment draws per trial, by address.
         workload_args: the workload's own keys of ``cmd_args`` (``command``, ``setup``, ``callable``, ...).
-        reward: the reward's name or reference.
+        reward: the reward's name or reference; None if the objectives say what is better.
         constraints: expressions over parameters, or references.
+        objectives: what is better, by metric; empty where the reward alone says so.
+        pruner: what ends hopeless trials early; None for nothing.
     """
 
     name: str
@@ -85,7 +116,7 @@ class Experiment:
     agent: str | None
     agent_config: Any
     agent_metrics: tuple[str, ...]
-    reward: str = "identity"
+    reward: str | None = "identity"
     metrics: tuple[MetricSpec, ...] = ()
     constraints: tuple[str, ...] = ()
     penalties: Penalties = field(default_factory=Penalties)
@@ -96,12 +127,20 @@ class Experiment:
     keep: Keep = field(default_factory=Keep)
     isolate: bool = True
     agent_ends_after: int | None = None
+    objectives: tuple[Objective, ...] = ()
+    pruner: PrunerSpec | None = None
 
     @property
     def most_trials(self) -> int | None:
         """How many trials there are at most; None if only time or improvement bounds them."""
         bounds = [bound for bound in (self.budget.agent_steps, self.agent_ends_after) if bound is not None]
         return min(bounds, default=None)
+
+    @property
+    def judged_metric(self) -> str | None:
+        """The metric that a running trial is judged by, and reports values of; None if there is none."""
+        goals = aims(self.objectives)
+        return goals[0].metric if goals else next(iter(self.agent_metrics), None)
 
     def parameter_names(self) -> list[str]:
         """Every address that a trial has a value for: fixed, knobs and env_params."""
@@ -132,3 +171,4 @@ class Scenario:
     document: Mapping[str, Any]
     file: str = "<python>"
     warnings: tuple[str, ...] = ()
+    tracking: Tracking = field(default_factory=Tracking)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tunegym.tuning.model.outcome import Measured, Outcome
 from tunegym.tuning.model.values import Action, Context, Metrics
+
+Reports: TypeAlias = tuple[tuple[int, float], ...]
+"""Intermediate values of one trial by step, in the order in which they were reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class Trial:
         cached_from: the number of the trial whose measurement this one was given; None if it ran itself.
         reward: what the agent is told; the reward function's value only for a measured trial.
         duration_s: from open to close.
+        reports: the intermediate values (step, value) that it reported while it ran, in order.
     """
 
     number: int
@@ -35,6 +40,7 @@ class Trial:
     reward: float
     duration_s: float
     cached_from: int | None = None
+    reports: Reports = ()
 
     @property
     def status(self) -> str:
@@ -85,9 +91,10 @@ class Feedback:
         prev_observation: what the agent acted on.
         action: what it chose, in native values.
         done: no trial follows in this run's budget.
-        status: ``measured``, ``infeasible``, ``failed``, ``timed_out`` or ``cancelled``.
+        status: ``measured``, ``infeasible``, ``failed``, ``timed_out``, ``cancelled`` or ``pruned``.
         cached: the measurement came from the cache.
         context: the context that the trial ran under.
+        reports: the intermediate values that it reported.
     """
 
     trial_index: int
@@ -99,3 +106,4 @@ class Feedback:
     status: str
     cached: bool = False
     context: Mapping[str, object] = field(default_factory=dict)
+    reports: Reports = ()

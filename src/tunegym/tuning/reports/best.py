@@ -1,27 +1,27 @@
 """The winning settings: what ``best.toml`` and the closing table say.
 
-Only measurements win. Where the environment varies, a lucky context must not win either: settings are ranked
-by how much better they did than the average trial *in the same context*, shrunk towards zero when they were
-measured only a few times. Over all, each context counts as often as it was drawn.
+Only measurements win, and settings that keep every limit come before those that don't. With several objectives
+there is a set of winners, none of which is better than another in every respect: the Pareto set.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from tunegym.core import toml
+from tunegym.tuning.model.objective import Objective, aims, violation
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, exact_key
-from tunegym.tuning.reports.usual import Tries, UsualReward
+from tunegym.tuning.reports.ranking import OVER_ALL, Cell, Column, Key, Standing, front, gather
+from tunegym.tuning.reports.usual import UsualReward
 
 BEST = "best.toml"
-SHRINK = 1.0
 MOST_CONTEXTS = 50
 
 
@@ -35,6 +35,7 @@ class Setting:
         samples: every sample of metrics.
         weights: how much each sample counts; over all, contexts count by how often they were drawn.
         failed: how many trials of it gave no measurement.
+        violation: by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't.
     """
 
     action: Action
@@ -44,6 +45,7 @@ class Setting:
     samples: tuple[Metrics, ...]
     weights: tuple[float, ...]
     failed: int = 0
+    violation: float = 0.0
 
     def metrics(self) -> dict[str, float]:
         """The mean over the samples, weighted as in ``reward``."""
@@ -70,6 +72,8 @@ class Setting:
             "settings": nested(self.action),
             "metrics": self.metrics(),
         }
+        if self.violation:
+            document["violation"] = self.violation
         if self.spread():
             document["spread"] = self.spread()
         if self.context is not None:
@@ -79,150 +83,135 @@ class Setting:
 
 @dataclass(frozen=True)
 class Best:
-    """The best setting of an experiment, and the best in each context where there are contexts to tell."""
+    """The best setting of an experiment, the best in each context where there are contexts to tell, and with
+    several objectives the Pareto set, of which ``overall`` is the one with the highest reward.
+    """  # noqa: D205
 
     overall: Setting | None
     per_context: tuple[Setting, ...] = ()
+    pareto: tuple[Setting, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for TOML and JSON."""
         document: dict[str, Any] = {"best": self.overall.as_dict()} if self.overall is not None else {}
+        if self.pareto:
+            document["pareto"] = [setting.as_dict() for setting in self.pareto]
         if self.per_context:
             document["per_context"] = [setting.as_dict() for setting in self.per_context]
         return document
 
 
-def best_of(trials: Iterable[Trial]) -> Best:
-    """The best settings among ``trials``. Infeasible, failed, timed-out and cancelled ones never win.
+def best_of(trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> Best:
+    """The best settings among ``trials``. What was not measured never wins.
 
     Goes over the trials twice and holds none of them, so that a run of any length can be asked; give it a
     sequence, or something that reads the journal anew each time.
     """
     if iter(trials) is trials:
         trials = list(trials)
-    cells = _cells(trials)
-    usual = UsualReward(_tries(cells))
-    ranks = _over_all(cells, usual)
-    # A context drawn from a range never comes twice: there is nothing to tell per context then.
-    if usual.varies and usual.contexts <= MOST_CONTEXTS:
-        ranks |= {key: cell.rank(key[1], usual) for key, cell in cells.items() if cell.measured}
-    settings = _settings(trials, _winners(ranks), usual)
-    return Best(settings.pop(OVER_ALL, None), tuple(sorted(settings.values(), key=lambda setting: setting.first)))
-
-
-OVER_ALL = b""
-"""The group of those who compete over all contexts; the others compete within one, under its exact key."""
-
-_Key: TypeAlias = tuple[bytes, bytes]
-"""An action and a context, or ``OVER_ALL``."""
+    ranking = _Ranking(trials, objectives)
+    overall = ranking.overall()
+    pareto = ranking.pareto()
+    winners = {(action, OVER_ALL) for action in pareto}
+    winner = ranking.winner({action: overall[action] for action in pareto} if pareto else overall)
+    if winner is not None:
+        winners.add((winner, OVER_ALL))
+    winners |= ranking.winners_per_context()
+    settings = _settings(trials, ranking, winners)
+    return Best(
+        settings[winner, OVER_ALL] if winner is not None else None,
+        tuple(sorted((one for one in settings.values() if one.context is not None), key=lambda one: one.first)),
+        tuple(settings[action, OVER_ALL] for action in pareto),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """How good an action is among those of its group."""
+    """How good an action is among those of its group: limits first, then the score, then who came first."""
 
-    score: float
+    standing: Standing
     first: int
-    reward: float
     failed: int
-
-
-@dataclass(slots=True)
-class _Cell:
-    """One action in one context. A cached trial is drawn, and no further measurement."""
-
-    first: int
-    drawn: int = 0
-    measured: int = 0
-    failed: int = 0
-    rewards: float = 0.0
+    violation: float
 
     @property
-    def reward(self) -> float:
-        return self.rewards / self.measured
-
-    def advantages(self, context: bytes, usual: UsualReward) -> float:
-        """By how much its measurements were better than usual in the context, added up."""
-        return self.rewards - self.measured * usual(context)
-
-    def score(self, context: bytes, usual: UsualReward) -> float:
-        """The mean advantage, shrunk by how seldom it was measured."""
-        return self.advantages(context, usual) / (self.measured + SHRINK)
-
-    def rank(self, context: bytes, usual: UsualReward) -> _Rank:
-        return _Rank(self.score(context, usual), self.first, self.reward, self.failed)
+    def order(self) -> tuple[float, float, int]:
+        return -self.violation, self.standing.score, -self.first
 
 
-def _cells(trials: Iterable[Trial]) -> dict[_Key, _Cell]:
-    """Every action in every context it was tried in."""
-    cells: dict[_Key, _Cell] = {}
-    for trial in trials:
-        key = exact_key(trial.action), exact_key(trial.context)
-        cell = cells.get(key)
-        if cell is None:
-            cell = cells[key] = _Cell(trial.number)
-        cell.first = min(cell.first, trial.number)
-        cell.drawn += 1
-        if not trial.measured:
-            cell.failed += 1
-        elif trial.cached_from is None:
-            cell.measured += 1
-            cell.rewards += trial.reward
-    return cells
+class _Ranking:
+    """Every action that was measured, by reward and by each objective."""
+
+    def __init__(self, trials: Iterable[Trial], objectives: Sequence[Objective]) -> None:
+        self._objectives = tuple(objectives)
+        self._names = [objective.metric for objective in objectives]
+        self._cells = gather(trials, self._names)
+        self._reward = Column(self._cells, 0)
+        self._columns = [Column(self._cells, index) for index in range(1, len(self._names) + 1)]
+        self._by_action: dict[bytes, list[Cell]] = {}
+        for (action, _), cell in self._cells.items():
+            self._by_action.setdefault(action, []).append(cell)
+
+    @property
+    def usual(self) -> UsualReward:
+        return self._reward.usual
+
+    def overall(self) -> dict[bytes, _Rank]:
+        """Every measured action over all contexts."""
+        measured = (action for action, cells in self._by_action.items() if any(cell.measured for cell in cells))
+        return {action: self.rank((action, OVER_ALL)) for action in measured}
+
+    def winner(self, ranks: Mapping[bytes, _Rank]) -> bytes | None:
+        """The best of a group; the earliest of equals."""
+        return max(ranks, key=lambda key: ranks[key].order, default=None)
+
+    def rank(self, key: Key) -> _Rank:
+        """The rank of an action, over all or in one context."""
+        action, context = key
+        if context == OVER_ALL:
+            cells = self._by_action[action]
+            reward, *means = [column.over_all(action) for column in (self._reward, *self._columns)]
+        else:
+            cells = [self._cells[key]]
+            reward, *means = [column.within(context, cells[0]) for column in (self._reward, *self._columns)]
+        first, failed = min(cell.first for cell in cells), sum(cell.failed for cell in cells)
+        return _Rank(reward, first, failed, self._violation([one.mean for one in means]))
+
+    def winners_per_context(self) -> set[Key]:
+        """The best action in each context, where there are several contexts and not too many."""
+        # A context drawn from a range never comes twice: there is nothing to tell per context then.
+        if not self.usual.varies or self.usual.contexts > MOST_CONTEXTS:
+            return set()
+        groups: dict[bytes, dict[bytes, _Rank]] = {}
+        for (action, context), cell in self._cells.items():
+            if cell.measured:
+                groups.setdefault(context, {})[action] = self.rank((action, context))
+        return {(action, context) for context, ranks in groups.items() if (action := self.winner(ranks)) is not None}
+
+    def pareto(self) -> list[bytes]:
+        """The Pareto set over all contexts, best first by the first objective; empty with fewer than two."""
+        goals = aims(self._objectives)
+        if len(goals) < 2:
+            return []
+        ranks = self.overall()
+        least = min((rank.violation for rank in ranks.values()), default=0.0)
+        columns = [self._columns[self._names.index(goal.metric)] for goal in goals]
+        return front(
+            {
+                action: [goal.sign * column.over_all(action).score for goal, column in zip(goals, columns, strict=True)]
+                for action, rank in ranks.items()
+                if rank.violation <= least
+            }
+        )
+
+    def _violation(self, means: Sequence[float]) -> float:
+        return violation(self._objectives, dict(zip(self._names, means, strict=True)))
 
 
-def _tries(cells: Mapping[_Key, _Cell]) -> Iterator[Tries]:
-    return (Tries(context, cell.drawn, cell.measured, cell.rewards) for (_, context), cell in cells.items())
-
-
-def _over_all(cells: Mapping[_Key, _Cell], usual: UsualReward) -> dict[_Key, _Rank]:
-    """Every action over all contexts.
-
-    Where contexts come again, each counts as often as it was drawn, and one that the action never met counts as
-    no better than usual there. Where they don't, and where there is only one, all measurements count alike.
-    """
-    by_action: dict[bytes, list[tuple[bytes, _Cell]]] = {}
-    for (action, context), cell in cells.items():
-        by_action.setdefault(action, []).append((context, cell))
-    ranks: dict[_Key, _Rank] = {}
-    for action, met in by_action.items():
-        measured = [(context, cell) for context, cell in met if cell.measured]
-        if measured:
-            score, reward = (_weighted if usual.recurs else _pooled)(measured, usual)
-            first, failed = min(cell.first for _, cell in met), sum(cell.failed for _, cell in met)
-            ranks[action, OVER_ALL] = _Rank(score if usual.varies else reward, first, reward, failed)
-    return ranks
-
-
-def _weighted(measured: list[tuple[bytes, _Cell]], usual: UsualReward) -> tuple[float, float]:
-    """Score and reward, contexts weighted by how often they were drawn."""
-    shares = [usual.share(context) for context, _ in measured]
-    score = sum(share * cell.score(context, usual) for share, (context, cell) in zip(shares, measured, strict=True))
-    reward = sum(share * cell.reward for share, (_, cell) in zip(shares, measured, strict=True)) / sum(shares)
-    return score, reward
-
-
-def _pooled(measured: list[tuple[bytes, _Cell]], usual: UsualReward) -> tuple[float, float]:
-    """Score and reward, all measurements alike."""
-    count = sum(cell.measured for _, cell in measured)
-    advantages = sum(cell.advantages(context, usual) for context, cell in measured)
-    return advantages / (count + SHRINK), sum(cell.rewards for _, cell in measured) / count
-
-
-def _winners(ranks: Mapping[_Key, _Rank]) -> dict[_Key, _Rank]:
-    """The winner of each group; the earliest of equals."""
-    winners: dict[bytes, _Key] = {}
-    for key, rank in ranks.items():
-        best = ranks[winners.setdefault(key[1], key)]
-        if (rank.score, -rank.first) > (best.score, -best.first):
-            winners[key[1]] = key
-    return {key: ranks[key] for key in winners.values()}
-
-
-def _settings(trials: Iterable[Trial], winners: Mapping[_Key, _Rank], usual: UsualReward) -> dict[bytes, Setting]:
-    """The winners with their samples, by group."""
-    samples: dict[_Key, list[tuple[bytes, Metrics]]] = {key: [] for key in winners}
-    example: dict[_Key, Trial] = {}
+def _settings(trials: Iterable[Trial], ranking: _Ranking, winners: set[Key]) -> dict[Key, Setting]:
+    """The winners with their samples."""
+    samples: dict[Key, list[tuple[bytes, Metrics]]] = {key: [] for key in winners}
+    example: dict[Key, Trial] = {}
     winning = {action for action, _ in winners}
     for trial in trials:
         if isinstance(trial.outcome, Measured) and trial.cached_from is None:
@@ -233,18 +222,21 @@ def _settings(trials: Iterable[Trial], winners: Mapping[_Key, _Rank], usual: Usu
                     if key in winners:
                         samples[key].extend((context, sample) for sample in trial.outcome.samples)
                         example[key] = trial
-    return {
-        key[1]: Setting(
-            action=example[key].action,
-            context=None if key[1] == OVER_ALL else example[key].context,
-            first=rank.first,
-            reward=rank.reward,
-            samples=tuple(sample for _, sample in samples[key]),
-            weights=_weights([context for context, _ in samples[key]], usual),
-            failed=rank.failed,
-        )
-        for key, rank in winners.items()
-    }
+    return {key: _setting(key, ranking, samples[key], example[key]) for key in winners}
+
+
+def _setting(key: Key, ranking: _Ranking, samples: list[tuple[bytes, Metrics]], example: Trial) -> Setting:
+    rank = ranking.rank(key)
+    return Setting(
+        action=example.action,
+        context=None if key[1] == OVER_ALL else example.context,
+        first=rank.first,
+        reward=rank.standing.mean,
+        samples=tuple(sample for _, sample in samples),
+        weights=_weights([context for context, _ in samples], ranking.usual),
+        failed=rank.failed,
+        violation=rank.violation,
+    )
 
 
 def _weights(contexts: list[bytes], usual: UsualReward) -> tuple[float, ...]:
@@ -255,12 +247,15 @@ def _weights(contexts: list[bytes], usual: UsualReward) -> tuple[float, ...]:
     return tuple(usual.share(context) / taken[context] for context in contexts)
 
 
-def write_best(folder: Path, trials: Iterable[Trial], fixed: Mapping[str, Any]) -> Best:
+def write_best(
+    folder: Path, trials: Iterable[Trial], fixed: Mapping[str, Any], objectives: Sequence[Objective] = ()
+) -> Best:
     """Write ``best.toml``: the settings with the fixed parameters beside them, ready to use."""
-    best = best_of(trials)
+    best = best_of(trials, objectives)
     document = best.as_dict()
-    if "best" in document and fixed:
-        document["best"]["fixed"] = nested(fixed)
+    for setting in [*([document["best"]] if "best" in document else []), *document.get("pareto", [])]:
+        if fixed:
+            setting["fixed"] = nested(fixed)
     fresh = folder / f"{BEST}.new"
     fresh.write_text(toml.dumps(document), encoding="utf-8")
     fresh.replace(folder / BEST)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.errors import StoreError, TunegymError
+from tunegym.tuning.model.objective import Objective, from_dict
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.best import Best, Setting, best_of
@@ -59,9 +60,19 @@ class ExperimentResults:
         """The best setting in each context, where there are several and not too many."""
         return self._best.per_context
 
+    @property
+    def pareto(self) -> tuple[Setting, ...]:
+        """With several objectives the settings of which none is better than another in every respect; else empty."""
+        return self._best.pareto
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What is better, by metric; empty where the reward alone says so."""
+        return tuple(from_dict(document) for document in (self.journal.head or {}).get("objectives", ()))
+
     @cached_property
     def _best(self) -> Best:
-        return best_of(self)
+        return best_of(self, self.objectives)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per trial: the columns of ``trajectory.csv``, then every other metric, the spreads and the reason."""

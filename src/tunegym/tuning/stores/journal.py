@@ -198,7 +198,8 @@ def _agreed(past: Record | None, head: Head, path: Path) -> Head:
     if past is None:
         return head
     now = orjson.loads(orjson.dumps(asdict(head)))  # tuples and lists are the same in a journal
-    for key in ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats"):
+    past = {"objectives": [], **past}
+    for key in ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats", "objectives"):
         if exact_key({key: past.get(key)}) != exact_key({key: now[key]}):
             raise StoreError(
                 f"{path} was written with another `{key}`: {past.get(key)!r}, now {now[key]!r}",

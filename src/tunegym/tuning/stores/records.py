@@ -34,6 +34,7 @@ class Head:
         run: a random token; marks the processes of this run.
         knobs, env_params: their specs by address.
         metrics: the names that have a column in the CSV view.
+        objectives: what is better, as plain data; empty where the reward alone says so.
     """
 
     experiment: str
@@ -44,6 +45,7 @@ class Head:
     env_params: dict[str, Any]
     metrics: list[str]
     repeats: int = 1
+    objectives: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
         record["samples"] = outcome.samples
     else:
         record["reason"] = printable(outcome.reason)
+    if trial.reports:
+        record["reports"] = trial.reports
     if not opened:
         record["context"] = trial.context
     return record
@@ -116,4 +120,5 @@ def closed_trial(record: Record, opened: OpenTrial) -> Trial:
         reward=record["reward"],
         duration_s=record["duration_s"],
         cached_from=record.get("cached_from"),
+        reports=tuple((step, value) for step, value in record.get("reports", ())),
     )

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunegym.tuning.model.objective import Objective, aims, dominates, from_dict, violation
+
+NUMBERS = st.integers(-5, 5).map(float)
+VECTORS = st.tuples(NUMBERS, NUMBERS, NUMBERS)
+
+
+def test_value_is_turned_so_that_more_is_better() -> None:
+    assert Objective("m", "max").value({"m": 3.0}) == 3.0
+    assert Objective("m", "min").value({"m": 3.0}) == -3.0
+
+
+@pytest.mark.parametrize(
+    ("objective", "value", "expected"),
+    [
+        (Objective("m", "min", limit=2.0), 1.0, 0.0),
+        (Objective("m", "min", limit=2.0), 2.0, 0.0),
+        (Objective("m", "min", limit=2.0), 3.0, 0.5),
+        (Objective("m", "max", limit=2.0), 1.0, 0.5),
+        (Objective("m", "max", limit=2.0), 5.0, 0.0),
+        (Objective("m", "max", limit=-2.0), -3.0, 0.5),
+        (Objective("m", "min", limit=0.0), 3.0, 3.0),
+        (Objective("m", "min"), 1e9, 0.0),
+    ],
+)
+def test_violation_is_a_share_of_the_limit(objective: Objective, value: float, expected: float) -> None:
+    assert objective.violation({"m": value}) == expected
+
+
+def test_violations_add_up() -> None:
+    both = [Objective("a", "min", limit=1.0), Objective("b", "max", limit=4.0, weight=0.0), Objective("c")]
+    assert violation(both, {"a": 1.5, "b": 3.0, "c": 0.0}) == 0.75
+    assert aims(both) == (both[0], both[2])
+
+
+def test_plain_data_and_back() -> None:
+    for objective in (Objective("m"), Objective("m", "min", 0.0, 2.5)):
+        assert from_dict(objective.as_dict()) == objective
+
+
+@given(VECTORS, VECTORS)
+def test_only_one_of_two_dominates(one: tuple[float, ...], other: tuple[float, ...]) -> None:
+    assert not (dominates(one, other) and dominates(other, one))
+    assert not dominates(one, one)
+
+
+@given(VECTORS, VECTORS, VECTORS)
+def test_domination_is_passed_on(a: tuple[float, ...], b: tuple[float, ...], c: tuple[float, ...]) -> None:
+    if dominates(a, b) and dominates(b, c):
+        assert dominates(a, c)

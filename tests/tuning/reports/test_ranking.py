@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunegym.tuning.model.objective import Objective, dominates
+from tunegym.tuning.model.outcome import Failed, Measured, Outcome, Pruned
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.reports.best import best_of
+from tunegym.tuning.reports.ranking import front
+
+BOTH = [Objective("a", "max"), Objective("b", "min")]
+
+
+def trial(
+    number: int, x: int, a: float, b: float, outcome: Outcome | None = None, context: dict[str, int] | None = None
+) -> Trial:
+    measured = Measured(({"a": a, "b": b},))
+    return Trial(number, context or {}, {"x": x}, outcome or measured, a - b, 0.0)
+
+
+def shown(trials: list[Trial], objectives: list[Objective]) -> set[object]:
+    return {setting.action["x"] for setting in best_of(trials, objectives).pareto}
+
+
+@given(st.dictionaries(st.binary(min_size=1, max_size=2), st.tuples(st.integers(0, 6), st.integers(0, 6))))
+def test_the_front_is_what_nothing_dominates(vectors: dict[bytes, tuple[int, int]]) -> None:
+    expected = {key for key, one in vectors.items() if not any(dominates(two, one) for two in vectors.values())}
+    assert set(front(vectors)) == expected
+
+
+def test_the_pareto_set_and_its_best() -> None:
+    trials = [trial(1, 1, 5.0, 5.0), trial(2, 2, 4.0, 1.0), trial(3, 3, 4.0, 3.0), trial(4, 4, 1.0, 0.5)]
+    best = best_of(trials, BOTH)
+    assert {setting.action["x"] for setting in best.pareto} == {1, 2, 4}
+    assert best.overall is not None
+    assert best.overall.action == {"x": 2}
+    assert [entry["settings"] for entry in best.as_dict()["pareto"]] == [{"x": 1}, {"x": 2}, {"x": 4}]
+
+
+def test_one_objective_has_no_pareto_set() -> None:
+    assert best_of([trial(1, 1, 1.0, 1.0)], [Objective("a")]).pareto == ()
+    assert best_of([trial(1, 1, 1.0, 1.0)], [Objective("a"), Objective("b", "min", 0.0, 2.0)]).pareto == ()
+
+
+def test_only_measurements_are_in_it() -> None:
+    trials = [trial(1, 1, 1.0, 1.0), trial(2, 2, 9.0, 0.0, Failed("f")), trial(3, 3, 9.0, 0.0, Pruned())]
+    assert shown(trials, BOTH) == {1}
+    assert best_of(trials[1:], BOTH).pareto == ()
+
+
+def test_settings_that_keep_the_limits_come_first() -> None:
+    limited = [Objective("a", "max"), Objective("b", "min", limit=2.0)]
+    trials = [trial(1, 1, 9.0, 3.0), trial(2, 2, 4.0, 1.0), trial(3, 3, 5.0, 2.0)]
+    assert shown(trials, limited) == {2, 3}
+    assert shown(trials, BOTH) == {1, 2, 3}
+    none_does = best_of([trial(1, 1, 9.0, 8.0), trial(2, 2, 4.0, 3.0)], limited)
+    assert none_does.overall is not None
+    assert (none_does.overall.action, none_does.overall.violation) == ({"x": 2}, 0.5)
+
+
+def test_a_limit_counts_before_the_reward() -> None:
+    """Also with a single objective."""
+    limited = [Objective("a", "max"), Objective("b", "min", 0.0, 2.0)]
+    best = best_of([trial(1, 1, 9.0, 2.1), trial(2, 2, 4.0, 1.0)], limited).overall
+    assert best is not None
+    assert best.action == {"x": 2}
+
+
+def test_the_mean_of_all_measurements_counts() -> None:
+    """A lucky one doesn't make the set."""
+    trials = [trial(1, 1, 9.0, 1.0), trial(2, 1, 1.0, 1.0), trial(3, 2, 6.0, 1.0)]
+    assert shown(trials, BOTH) == {2}
+
+
+def test_a_lucky_context_does_not_make_the_set() -> None:
+    """Setting 2 is better wherever both were tried; setting 1 was only tried where everything is good."""
+    easy, hard = {"load": 1}, {"load": 9}
+    trials = [
+        trial(1, 1, 100.0, 1.0, context=easy),
+        trial(2, 2, 110.0, 1.0, context=easy),
+        trial(3, 2, 12.0, 1.0, context=hard),
+        trial(4, 3, 1.0, 1.0, context=hard),
+        trial(5, 3, 1.0, 1.0, context=hard),
+        trial(6, 1, 100.0, 1.0, context=easy),
+        trial(7, 2, 110.0, 1.0, context=easy),
+        trial(8, 2, 12.0, 1.0, context=hard),
+    ]
+    assert shown(trials, BOTH) == {2}
