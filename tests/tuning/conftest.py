@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.envs.engine import Parts, TrialEngine
 from tunegym.tuning.model.constraint import FunctionConstraint
 from tunegym.tuning.model.context import EnvParam, EnvParams
-from tunegym.tuning.model.job import CallJob, Job, JobResult
+from tunegym.tuning.model.job import CallJob, Job, JobResult, Watch
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, Knob, Space
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import MetricError, TrialStore
 from tunegym.tuning.rewards import identity
+from tunegym.tuning.runners.reporting import Report, TrialPruned
 from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.memory import MemoryStore
 from tunegym.tuning.stores.records import Head, Session
@@ -32,7 +34,7 @@ class Lab:
     """A workload and its runner in one: a job is a call of ``function(**parameters)``.
 
     The function returns metrics; ValueError is a failed job, TimeoutError one that was ended, and
-    InterruptedError one that the end of the run cut short.
+    InterruptedError one that the end of the run cut short. One that takes ``report`` is given it.
     """
 
     def __init__(self, function: Callable[..., Any], fingerprint: str = "f") -> None:
@@ -41,9 +43,12 @@ class Lab:
         self.runs: list[dict[str, Any]] = []
         self.stopped = threading.Event()
         self.leftovers: list[tuple[int, str]] = []
+        self._reports = "report" in inspect.signature(function).parameters
 
     def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> CallJob:
-        return CallJob(f"{number}.{repeat}", folder, "lab:function", dict(parameters), isolate=False, timeout_s=1.0)
+        name = f"{number}.{repeat}"
+        arguments = dict(parameters)
+        return CallJob(name, folder, "lab:f", arguments, isolate=False, timeout_s=1.0, reports=self._reports)
 
     def read(self, job: Job, result: JobResult) -> Metrics:
         if result.error is not None:
@@ -56,7 +61,7 @@ class Lab:
     def fingerprint_parts(self) -> dict[str, str]:
         return {"callable": self._fingerprint}
 
-    def run(self, job: Job, started: Callable[[int, str], None]) -> JobResult:
+    def run(self, job: Job, started: Callable[[int, str], None], watch: Watch | None = None) -> JobResult:
         assert isinstance(job, CallJob)
         if self.stopped.is_set():
             return JobResult("interrupted")
@@ -64,7 +69,10 @@ class Lab:
         self.runs.append(dict(job.arguments))
         started(4711, job.name)
         try:
-            return JobResult("exited", 0, value=self._function(**job.arguments))
+            given = {"report": Report(watch or (lambda *_: False))} if job.reports else {}
+            return JobResult("exited", 0, value=self._function(**job.arguments, **given))
+        except TrialPruned:
+            return JobResult("pruned")
         except TimeoutError:
             return JobResult("timed_out")
         except InterruptedError:
@@ -160,6 +168,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         fingerprint: str = "f",
         fixed: Mapping[str, Any] | None = None,
         agent_metrics: tuple[str, ...] = ("m",),
+        pruner: Callable[[], Any] | None = None,
         **settings: Any,
     ) -> Bench:
         experiment = Experiment(
@@ -180,7 +189,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         assert not isinstance(store, str)
         lab = Lab(function, fingerprint)
         checks = [FunctionConstraint(f"c{index}", check) for index, check in enumerate(constraints)]
-        parts = Parts(experiment, lab, lab, store, reward(agent_metrics), checks, folder)
+        parts = Parts(experiment, lab, lab, store, reward(agent_metrics), checks, folder, pruner)
         engine = TrialEngine(parts, slots=slots, listeners=listeners, stopping=stopping, spent_s=spent_s, clock=clock)
         made.append(Bench(engine, store, lab, folder))
         return made[-1]

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 
 class Catalog(Protocol):
-    """The agents, workloads, runners, rewards and encodings that a scenario may name.
+    """The agents, workloads, runners, rewards, encodings and pruners that a scenario may name.
 
     Configuration assumes of an agent class: ``Config`` (a frozen dataclass over ``AgentConfig``),
     ``supports_variable_environment``, ``finite`` and the classmethod ``refuse(space) -> Problem | None``;
     of a workload class: ``reserved``, ``required`` and the classmethod
     ``check(experiment, scenario_dir) -> list[Problem]``; of their problems: ``where`` is relative to the
-    experiment.
+    experiment; of a pruner class: ``Config`` (a frozen dataclass).
     """
 
     def at(self, folder: Path) -> Catalog:
@@ -21,7 +21,7 @@ class Catalog(Protocol):
         ...
 
     def names(self, kind: str) -> list[str]:
-        """The names of one kind: ``agents``, ``workloads``, ``runners``, ``rewards`` or ``encodings``."""
+        """The names of one kind: ``agents``, ``workloads``, ``runners``, ``rewards``, ``encodings`` or ``pruners``."""
         ...
 
     def get(self, kind: str, name: str) -> Any:

@@ -18,8 +18,17 @@ _SOURCES: tuple[_Source, ...] = ("regex", "json", "csv")
 
 def metrics(tables: Mapping[str, dict[str, Any]], findings: Findings) -> tuple[MetricSpec, ...]:
     """The metrics in the order of the file; what has a problem is noted and left out."""
-    specs = (_metric(name, table, findings.at(name)) for name, table in tables.items())
-    return tuple(spec for spec in specs if spec is not None)
+    read = [_metric(name, table, findings.at(name)) for name, table in tables.items()]
+    specs = tuple(spec for spec in read if spec is not None)
+    streamed = [spec.name for spec in specs if spec.stream]
+    for name in streamed[1:]:
+        findings.at(name).at("stream").add(
+            f"{streamed[0]} is streamed already, and a trial reports the values of one metric",
+            found=True,
+            allowed="one metric with stream = true",
+            hint=f"remove stream from {name} or from {streamed[0]}",
+        )
+    return specs
 
 
 def _metric(name: str, table: Mapping[str, Any], findings: Findings) -> MetricSpec | None:
@@ -40,12 +49,15 @@ def _metric(name: str, table: Mapping[str, Any], findings: Findings) -> MetricSp
     if len(findings.problems) > before:
         return None
     row = -1 if spec.row is None else spec.row
-    return MetricSpec(name, source, expression, spec.file, spec.match or "last", row)
+    return MetricSpec(name, source, expression, spec.file, spec.match or "last", row, spec.stream)
 
 
 def _check_options(source: str, spec: MetricTable, findings: Findings) -> None:
     if spec.match is not None and source != "regex":
         findings.at("match").add("match is for regex only", found=spec.match, hint="remove match")
+    if spec.stream and source != "regex":
+        what, hint = "only a regex can be matched while the file grows", "write the metric as a regex, or remove stream"
+        findings.at("stream").add(what, found=spec.stream, allowed="stream = true beside regex", hint=hint)
     if spec.row is not None and source != "csv":
         findings.at("row").add("row is for csv only", found=spec.row, hint="remove row")
     if spec.file is not None and (PurePath(spec.file).is_absolute() or ".." in PurePath(spec.file).parts):

@@ -13,6 +13,7 @@ LONGEST_NAME = 100
 _FACE = {
     "agents": ("Config", "finite", "refuse", "supports_variable_environment"),
     "workloads": ("reserved", "required", "check"),
+    "pruners": ("Config", "judge", "closed"),
 }
 """What configuration itself uses of a class, which a reference to just anything doesn't have."""
 

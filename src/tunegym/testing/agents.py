@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 from zlib import crc32
@@ -56,6 +56,14 @@ def abyss(**parameters: Any) -> dict[str, float]:
     raise ValueError(f"no ground under {len(parameters)} parameters")
 
 
+def stages(report: Callable[[int, float], None], **parameters: Any) -> dict[str, float]:
+    """The same in three stages, of which a pruner may spare itself the last."""
+    score = plain(**parameters)["score"]
+    for stage in (1, 2, 3):
+        report(stage, score * stage / 3)
+    return {"score": score}
+
+
 def _height(name: str, value: Any) -> float:
     return crc32(f"{name}={value!r}".encode()) % 1000 / 1000
 
@@ -68,6 +76,7 @@ class AgentSuite:
         config: its ``agent_config``, as in the TOML file.
         knobs: what it tunes; a grid must have at least ``trials`` points.
         trials: the budget; large enough that the agent is past its warm-up.
+        resumes_exactly: one that learns: whether at one slot it goes on as if it had never been interrupted.
     """
 
     agent: ClassVar[Callable[[Env, Any, int], Agent]]
@@ -78,6 +87,7 @@ class AgentSuite:
         "depth": Range(0, 30, "int", step=10),
     }
     trials: ClassVar[int] = 24
+    resumes_exactly: ClassVar[bool] = False
 
     # what it is driven with ---------------------------------------------------------------------------
 
@@ -128,7 +138,16 @@ class AgentSuite:
         allowed = [FunctionConstraint("allowed", lambda p: not refuse(p))] if refuse is not None else []
         try:
             engine = TrialEngine(
-                Parts(experiment, workload, runner, store, identity(experiment.agent_metrics), allowed, folder),
+                Parts(
+                    experiment,
+                    workload,
+                    runner,
+                    store,
+                    identity(experiment.agent_metrics),
+                    allowed,
+                    folder,
+                    _EverySecond if landscape == "stages" else None,
+                ),
                 slots=slots,
                 listeners=[counted],
                 stopping=lambda: stop_after is not None and counted.closed >= stop_after,
@@ -192,6 +211,13 @@ class AgentSuite:
         assert [trial.number for trial in trials] == list(range(1, self.trials + 1))
         assert {trial.status for trial in trials} == {"measured", "failed"}
 
+    @pytest.mark.parametrize("slots", [1, 3])
+    def test_survives_pruning(self, tmp_path: Path, slots: int) -> None:
+        """A trial that was ended early is data too."""
+        trials = self.drive(tmp_path, slots=slots, landscape="stages")
+        assert [trial.number for trial in trials] == list(range(1, self.trials + 1))
+        assert {trial.status for trial in trials} == {"measured", "pruned"}
+
     def test_survives_when_everything_fails(self, tmp_path: Path) -> None:
         """There is nothing to learn, and still nothing to give up for."""
         trials = self.drive(tmp_path, landscape="abyss")
@@ -215,7 +241,7 @@ class AgentSuite:
         parts = self.drive(tmp_path / "parts", slots=slots, landscape="cliffs")
         assert [trial.number for trial in parts] == [trial.number for trial in whole]
         assert [trial.context for trial in parts] == [trial.context for trial in whole]
-        if not self.learns:
+        if not self.learns or (self.resumes_exactly and slots == 1):
             assert _chosen(parts) == _chosen(whole)
 
     def test_finished_run_is_not_repeated(self, tmp_path: Path) -> None:
@@ -286,6 +312,16 @@ class AgentSuite:
 
         self.drive(tmp_path, agent=factory)
         assert closed == [0]
+
+
+class _EverySecond:
+    """A pruner that ends every trial with an even number at its second report."""
+
+    def judge(self, number: int, curve: Sequence[tuple[int, float]]) -> str | None:
+        return "an even number" if number % 2 == 0 and len(curve) == 2 else None
+
+    def closed(self, number: int, curve: Sequence[tuple[int, float]], status: str) -> None:
+        """There is nothing to learn."""
 
 
 class _Done:

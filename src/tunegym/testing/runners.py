@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.model.job import CallJob, CommandJob, JobResult
+from tunegym.tuning.model.job import CallJob, CommandJob, JobResult, Stream
 from tunegym.tuning.ports import Runner
 
 PATIENCE_S = 60.0
@@ -42,6 +42,28 @@ def forever():
 
 def strange():
     return {"y": object()}
+
+def climb(steps, report):
+    try:
+        for step in range(1, steps + 1):
+            report(step, step / 2)
+        return {"y": steps}
+    finally:
+        print("done")
+
+def swallow(steps, report):
+    for step in range(1, steps + 1):
+        try:
+            report(step, float(step))
+        except BaseException:
+            pass
+    return {"y": steps}
+
+def wrong_step(report):
+    report("one", 1.0)
+
+def wrong_value(report):
+    report(1, "1.0")
 """
 
 
@@ -195,6 +217,85 @@ class RunnerSuite:
             thread.join(PATIENCE_S)
         assert [result.exit_code for result in results] == [0, 0]
 
+    # intermediate values ------------------------------------------------------------------------------
+
+    def test_values_of_a_command(self, runner: Runner, tmp_path: Path) -> None:
+        """Every match of a whole line in order, the last line's end left out or not, numbered from 1."""
+        text = "echo a=1 a=2.5; echo b=7; printf 'a='; sleep 0.3; echo 3; printf 'a=-4e1'"
+        seen = Seen()
+        result = runner.run(_command(tmp_path, text, stream=_STREAM), _nobody, seen)
+        assert (result.ending, result.exit_code) == ("exited", 0)
+        assert seen.values == [(1, 1.0), (2, 2.5), (3, 3.0), (4, -40.0)]
+
+    def test_values_from_a_file(self, runner: Runner, tmp_path: Path) -> None:
+        """That appears late."""
+        seen = Seen()
+        job = _command(
+            tmp_path, "echo a=0; sleep 0.3; echo a=1 > out; echo a=2 >> out", stream=Stream("a=([0-9]+)", "out")
+        )
+        runner.run(job, _nobody, seen)
+        assert seen.values == [(1, 1.0), (2, 2.0)]
+
+    def test_command_that_is_pruned(self, runner: Runner, tmp_path: Path) -> None:
+        """It is ended, nothing more is told of it, and teardown runs."""
+        job = _command(
+            tmp_path,
+            "for i in 1 2 3 4; do echo a=$i; done; sleep 1000",
+            teardown="echo > torn",
+            stream=_STREAM,
+        )
+        seen = Seen(until=2)
+        assert runner.run(job, _nobody, seen).ending == "pruned"
+        assert seen.values == [(1, 1.0), (2, 2.0)]
+        assert Path(job.folder, "torn").exists()
+
+    def test_command_that_is_quicker_than_its_judge(self, runner: Runner, tmp_path: Path) -> None:
+        """Pruned all the same: what is pruned depends on the values alone."""
+        seen = Seen(until=2)
+        assert runner.run(_command(tmp_path, "echo a=1; echo a=2", stream=_STREAM), _nobody, seen).ending == "pruned"
+
+    def test_command_that_nobody_watches(self, runner: Runner, tmp_path: Path) -> None:
+        """Runs as any other."""
+        assert _run(runner, _command(tmp_path, "echo a=1", stream=_STREAM)).exit_code == 0
+
+    def test_streaming_command_timeout(self, runner: Runner, tmp_path: Path) -> None:
+        """As without a stream."""
+        job = _command(tmp_path, "echo a=1; sleep 1000", timeout_s=0.5, stream=_STREAM)
+        assert runner.run(job, _nobody, Seen()).ending == "timed_out"
+
+    @pytest.mark.parametrize("isolate", [True, False])
+    def test_values_of_a_call(self, runner: Runner, tmp_path: Path, isolate: bool) -> None:
+        """In order, and the call returns as ever."""
+        seen = Seen()
+        job = _call(tmp_path, "climb", {"steps": 3}, isolate=isolate, reports=True)
+        assert runner.run(job, _nobody, seen).value == {"y": 3}
+        assert seen.values == [(1, 0.5), (2, 1.0), (3, 1.5)]
+
+    @pytest.mark.parametrize("isolate", [True, False])
+    @pytest.mark.parametrize("function", ["climb", "swallow"])
+    def test_call_that_is_pruned(self, runner: Runner, tmp_path: Path, function: str, isolate: bool) -> None:
+        """However the function takes it; nothing more is told of it, and the next call runs."""
+        seen = Seen(until=2)
+        job = _call(tmp_path, function, {"steps": 5}, isolate=isolate, reports=True)
+        result = runner.run(job, _nobody, seen)
+        assert (result.ending, result.error) == ("pruned", None)
+        assert [step for step, _ in seen.values] == [1, 2]
+        assert _run(runner, _call(tmp_path, "double", {"x": 1}, isolate=isolate)).value == {"y": 2}
+
+    @pytest.mark.parametrize("isolate", [True, False])
+    def test_call_that_nobody_watches(self, runner: Runner, tmp_path: Path, isolate: bool) -> None:
+        """It may report as it likes."""
+        job = _call(tmp_path, "climb", {"steps": 5}, isolate=isolate, reports=True)
+        assert _run(runner, job).value == {"y": 5}
+
+    @pytest.mark.parametrize("isolate", [True, False])
+    @pytest.mark.parametrize("function", ["wrong_step", "wrong_value"])
+    def test_report_of_nonsense(self, runner: Runner, tmp_path: Path, function: str, isolate: bool) -> None:
+        """An error of the function's own, at its own line."""
+        result = runner.run(_call(tmp_path, function, {}, isolate=isolate, reports=True), _nobody, Seen())
+        assert "TypeError: report(step, value): " in (result.error or "")
+        assert "(suite_callables.py:" in (result.error or "")
+
     def test_no_leftovers_of_nobody(self, runner: Runner) -> None:
         """A process that is not the one written down is left alone."""
         assert runner.end_leftovers([(1, "0"), (2**22 + 1, "17")]) == 0
@@ -204,6 +305,26 @@ class RunnerSuite:
         _run(runner, _call(tmp_path, "double", {"x": 1}))
         runner.close()
         runner.close()
+
+
+_STREAM = Stream("a=([-0-9.e]+)")
+
+
+class Seen:
+    """A watch that remembers, and says so at its ``until``-th value."""
+
+    def __init__(self, until: int | None = None) -> None:
+        self.values: list[tuple[int, float]] = []
+        self._until = until
+
+    def __call__(self, step: int, value: float) -> bool:
+        """Take note."""
+        self.values.append((step, value))
+        return len(self.values) == self._until
+
+
+def _nobody(pid: int, start: str) -> None:
+    del pid, start
 
 
 def _run(runner: Runner, job: CommandJob | CallJob) -> JobResult:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
+from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.model.values import Context, exact_key
 from tunegym.tuning.ports import TrialStore
@@ -25,6 +26,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     Failed("exited with 3: \u20ac \n two lines"),
     TimedOut(),
     Cancelled("the experiment ended while it ran"),
+    Pruned("pruned at step 3: 0.41 is below the median 0.77 of 12 trials"),
 )
 """One of each."""
 
@@ -147,6 +149,16 @@ class TrialStoreSuite:
         assert recorded == trials
         for before, after in zip(trials, recorded, strict=True):
             assert exact_key(before.action, before.context) == exact_key(after.action, after.context)
+
+    def test_reports_come_back_as_they_were(self, store: TrialStore) -> None:
+        """Of a pruned trial and of any other: in order, steps as integers, values to the last digit."""
+        reports = ((1, 0.1), (2, 1.0), (2, -2.5e-300), (-(2**63), 1e300))
+        trials = [replace(closed(_open(store, 0), outcome), reports=reports) for outcome in OUTCOMES]
+        for trial in trials:
+            store.close_trial(trial)
+        recorded = [trial for _, trial in store.recorded()]
+        assert recorded == trials
+        assert [tuple(map(type, pair)) for pair in recorded[0].reports] == [(int, float)] * len(reports)
 
     def test_cached_trial_has_the_measurement(self, store: TrialStore) -> None:
         """It points at the trial that made it, and reads the same."""

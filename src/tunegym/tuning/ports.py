@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from tunegym.tuning.model.job import Job, JobResult
+from tunegym.tuning.model.job import Job, JobResult, Watch
+from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
@@ -39,6 +40,11 @@ class Env(Protocol):
     @property
     def space(self) -> Space:
         """The knobs that an action must give."""
+        ...
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        """What is better, by metric; empty where the reward alone says so."""
         ...
 
     @property
@@ -103,10 +109,16 @@ class MetricError(Exception):
 class Runner(Protocol):
     """Runs jobs somewhere. Knows nothing of agents. ``run`` may be called from several threads."""
 
-    def run(self, job: Job, started: Callable[[int, str], None]) -> JobResult:
+    def run(self, job: Job, started: Callable[[int, str], None], watch: Watch | None = None) -> JobResult:
         """Run one job to its end, and end whatever it left running.
 
         ``started(pid, start_time)`` is called as soon as a process exists, so that it can be written down.
+
+        ``watch(step, value)`` is called for each intermediate value of a job that ``reports``, in order, one at
+        a time. Once it has said True it is not called again: the job is ended, and the result is ``pruned``
+        however the job takes it. So what is pruned depends on the values alone, not on how quickly they are
+        seen; a command's teardown runs as ever. The steps of a command are the numbers of its matches, from 1.
+        Without ``watch`` a job runs to its end, whatever it reports.
         """
         ...
 
@@ -197,6 +209,34 @@ class Reward(Protocol):
 
     def __call__(self, metrics: Metrics) -> float:
         """The reward of a measurement's mean metrics; larger is better."""
+        ...
+
+
+class Pruner(Protocol):
+    """Says which running trials are hopeless, from the rewards of what they reported; larger is better.
+
+    Built as ``Class(config, seed)``; ``Config`` is the class of its settings, a frozen dataclass. One pruner sees
+    the trials of one context only, since rewards under different conditions can't be compared. Its methods are
+    never called at the same time. It has no clock, no file and no generator of its own: what it answers follows
+    from what it was told, so that a resume, which tells it of every recorded trial again, comes to the same.
+
+    A curve is (step, reward) in the order of reporting. Steps are any integers that a trial likes. Long curves
+    are thinned, but the newest is always there.
+    """
+
+    def judge(self, number: int, curve: Sequence[tuple[int, float]]) -> str | None:
+        """Why running trial ``number`` is hopeless, or None; asked after each report, which is the curve's last.
+
+        A reason follows "pruned at step n: ".
+        """
+        ...
+
+    def closed(self, number: int, curve: Sequence[tuple[int, float]], status: str) -> None:
+        """A trial that reported something has ended. In the order of closing; on a resume first those of the past.
+
+        ``curve`` is what was recorded, and counts instead of what ``judge`` saw. ``status`` is ``measured``,
+        ``pruned``, or another that says nothing about the setting: such a trial should count for nothing.
+        """
         ...
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import subprocess
 import timeit
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tunegym.core.errors import Problem
 from tunegym.tuning.model.context import EnvParam, EnvParams
-from tunegym.tuning.model.job import JobResult
+from tunegym.tuning.model.job import JobResult, Stream
 from tunegym.tuning.model.scenario import Experiment, MetricSpec
 from tunegym.tuning.model.space import Choice, Range, Space
 from tunegym.tuning.ports import MetricError, Workload
@@ -41,6 +42,17 @@ def only(problems: list[Problem]) -> Problem:
 
 
 class TestPlan:
+    def test_stream(self) -> None:
+        """Where the streamed metric is read from, and nothing where none is."""
+        loss = MetricSpec("loss", "regex", "loss=(.+)", stream=True)
+        for file, expected in ((None, "stdout.txt"), ("log.txt", "log.txt")):
+            spec = experiment(metrics=(RATE, replace(loss, file=file)))
+            job = CommandWorkload(spec, Path("/s")).plan(1, 1, {"a": 1}, "/t")
+            assert job.stream == Stream("loss=(.+)", expected)
+            assert job.reports
+        job = CommandWorkload(experiment(), Path("/s")).plan(1, 1, {"a": 1}, "/t")
+        assert (job.stream, job.reports) == (None, False)
+
     def test_placeholders(self) -> None:
         spec = experiment(
             "{scenario_dir}/run {a} {server.threads} {step}",

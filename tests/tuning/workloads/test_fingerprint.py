@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tunegym.tuning.model.context import EnvParams
-from tunegym.tuning.model.scenario import Budget, Experiment, MetricSpec
+from tunegym.tuning.model.scenario import Budget, Experiment, MetricSpec, PrunerSpec
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.workloads import fingerprint
 from tunegym.tuning.workloads.command import CommandWorkload
@@ -51,6 +51,10 @@ def test_what_counts_and_what_does_not(folder: Path) -> None:
         command(folder, knobs={"a": Choice((1, 2, 3))}),
         CommandWorkload(
             replace(base._experiment, budget=Budget(9), timeout_s=3.0, agent="x", repeats=4, cache=False), folder
+        ),
+        CommandWorkload(
+            replace(base._experiment, metrics=(MetricSpec("rate", "regex", "x", stream=True),), pruner=PrunerSpec("x")),
+            folder,
         ),
     ]
     assert {workload.fingerprint() for workload in same} == {base.fingerprint()}

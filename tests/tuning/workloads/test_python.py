@@ -11,7 +11,7 @@ import pytest
 from tunegym.core.errors import Problem
 from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.job import JobResult
-from tunegym.tuning.model.scenario import Experiment, MetricSpec
+from tunegym.tuning.model.scenario import Experiment, MetricSpec, PrunerSpec
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.ports import MetricError, Workload
 from tunegym.tuning.workloads.python import PythonWorkload
@@ -21,6 +21,7 @@ def run(a, b=2): ...
 def nested(a, server, num_nodes=1): ...
 def given(a, step, trial_dir, scenario_dir): ...
 def anything(**kwargs): ...
+def reports(a, report): ...
 class C:
     def method(self, a): ...
 """
@@ -56,6 +57,15 @@ class TestPlan:
         job = self.plan(folder, "nested", parameters, isolate=False)
         assert job.arguments == {"a": 1, "server": {"threads": 4, "io": {"depth": 2}}, "num_nodes": 2}
         assert (job.env, job.isolate) == ({"X": "true"}, False)
+
+    def test_report_only_if_taken(self, folder: Path) -> None:
+        """One that takes anything is given it where a pruner wants to hear of it."""
+        pruned = PrunerSpec("median")
+        assert self.plan(folder, "reports", {"a": 1}).reports
+        assert self.plan(folder, "reports", {"a": 1}).arguments == {"a": 1}
+        assert not self.plan(folder, "run", {"a": 1}).reports
+        assert not self.plan(folder, "anything", {"a": 1}).reports
+        assert self.plan(folder, "anything", {"a": 1}, pruner=pruned).reports
 
     def test_num_nodes_only_if_taken(self, folder: Path) -> None:
         assert self.plan(folder, "run", {"a": 1, "num_nodes": 2}).arguments == {"a": 1}

@@ -14,21 +14,23 @@ from tunegym.tuning.envs.cache import MeasurementCache
 from tunegym.tuning.envs.keeping import Keeping
 from tunegym.tuning.envs.lanes import InlineLane, Lanes, ThreadLanes
 from tunegym.tuning.envs.measuring import Measuring
+from tunegym.tuning.envs.pruning import Pruning
 from tunegym.tuning.envs.scoring import Scoring
 from tunegym.tuning.envs.tally import BudgetClock, Tally
+from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Cancelled, Infeasible, Outcome
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics
-from tunegym.tuning.ports import Constraint, Listener, Reward, Runner, TrialStore, Workload
+from tunegym.tuning.ports import Constraint, Listener, Pruner, Reward, Runner, TrialStore, Workload
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What an engine is made of."""
+    """What an engine is made of. ``pruner`` makes one for each context; None if no trial is ended early."""
 
     experiment: Experiment
     workload: Workload
@@ -37,6 +39,7 @@ class Parts:
     reward: Reward
     constraints: Sequence[Constraint]
     folder: Path
+    pruner: Callable[[], Pruner] | None = None
 
 
 class TrialEngine:
@@ -73,8 +76,9 @@ class TrialEngine:
         self._listeners = tuple(listeners)
         self._stopping = stopping
         trials = str(parts.folder / "trials")
-        self._measuring = Measuring(experiment, parts.workload, parts.runner, parts.store, trials)
         self._scoring = Scoring(parts.reward, experiment.penalties)
+        self._pruning = Pruning(experiment, self._scoring.intermediate, parts.pruner)
+        self._measuring = Measuring(experiment, parts.workload, parts.runner, parts.store, self._pruning, trials)
         self._keeping = Keeping(experiment.keep, trials)
         self._cache = MeasurementCache() if experiment.cache else None
         self.budget = BudgetClock(experiment.budget, self.tally, self._clock, spent_s)
@@ -91,6 +95,11 @@ class TrialEngine:
     def space(self) -> Space:
         """The knobs that an action must give."""
         return self.experiment.space
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        """What is better, by metric."""
+        return self.experiment.objectives
 
     @property
     def in_flight(self) -> int:
@@ -236,8 +245,11 @@ class TrialEngine:
     ) -> Trial:
         outcome, reward = self._scoring.score(outcome)
         duration = self._clock.monotonic() - started
-        closed = Trial(trial.number, trial.context, trial.action, outcome, reward, duration, cached_from)
+        reports = self._pruning.take(trial.number)
+        closed = Trial(trial.number, trial.context, trial.action, outcome, reward, duration, cached_from, reports)
         self._store.close_trial(closed)
+        if reports:
+            self._pruning.closed(closed)
         self._last[lane] = (closed.metrics, closed.measured)
         self._closed.append((lane, closed))
         self._tell(closed)
@@ -252,6 +264,7 @@ class TrialEngine:
     def _abandon(self, trial: OpenTrial) -> None:
         """The run stops: the trial stays open in the store, and so do those who waited for it."""
         _, _, key = self._flights.pop(trial.number)
+        self._pruning.take(trial.number)
         if self._cache is not None and key:
             for follower in self._cache.settle(key, trial.number, None):
                 self._flights.pop(follower.number)
@@ -264,5 +277,7 @@ class TrialEngine:
             self.tally.add(trial)
             self._scoring.remember(trial)
             self._keeping.closed(trial)
-            if self._cache is not None and measured_under == fingerprint:
-                self._cache.remember(trial)
+            if measured_under == fingerprint:
+                self._pruning.closed(trial)
+                if self._cache is not None:
+                    self._cache.remember(trial)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from tunegym.tuning.model.outcome import Failed, Measured, Outcome, TimedOut
+from tunegym.tuning.envs.pruning import Pruning
+from tunegym.tuning.model.outcome import Failed, Measured, Outcome, Pruned, TimedOut
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import OpenTrial
 from tunegym.tuning.model.values import Metrics, printable
@@ -18,11 +19,18 @@ class Measuring:
     """Measures open trials of one experiment. ``measure`` may be called from several threads."""
 
     def __init__(
-        self, experiment: Experiment, workload: Workload, runner: Runner, store: TrialStore, trials: str
+        self,
+        experiment: Experiment,
+        workload: Workload,
+        runner: Runner,
+        store: TrialStore,
+        pruning: Pruning,
+        trials: str,
     ) -> None:
         self._workload = workload
         self._runner = runner
         self._store = store
+        self._pruning = pruning
         self._trials = trials
         self._metrics = experiment.agent_metrics
         self._repeats = experiment.repeats
@@ -36,12 +44,12 @@ class Measuring:
         """The trial's outcome; None if the run was stopped before there was one."""
         parameters = self._parameters(trial.action, trial.context)
         if self._repeats == 1:
-            sample = self._sample(trial.number, 1, parameters, self.folder(trial.number))
+            sample = self._sample(trial, 1, parameters, self.folder(trial.number))
             return Measured((sample,)) if isinstance(sample, Mapping) else sample
         samples: list[Metrics] = []
         for repeat in range(1, self._repeats + 1):
             folder = f"{self.folder(trial.number)}/repeat-{repeat}"
-            sample = self._sample(trial.number, repeat, parameters, folder)
+            sample = self._sample(trial, repeat, parameters, folder)
             if isinstance(sample, Mapping):
                 samples.append(sample)
             elif sample is None:
@@ -51,12 +59,20 @@ class Measuring:
         return Measured(tuple(samples))
 
     def _sample(
-        self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str
-    ) -> Metrics | Failed | TimedOut | None:
+        self, trial: OpenTrial, repeat: int, parameters: Mapping[str, Any], folder: str
+    ) -> Metrics | Failed | TimedOut | Pruned | None:
+        number = trial.number
         job = self._workload.plan(number, repeat, parameters, folder)
-        result = self._runner.run(job, partial(self._store.job_started, number))
+        started = partial(self._store.job_started, number)
+        if job.reports and repeat == 1:  # the later ones repeat a setting that was not hopeless
+            result = self._runner.run(job, started, self._pruning.watch(trial))
+        else:
+            result = self._runner.run(job, started)
         if result.ending == "interrupted":
             return None
+        if result.ending == "pruned":
+            reason = self._pruning.reason(number)
+            return Pruned(f"{reason}; {result.error}" if result.error else reason)
         if result.ending == "timed_out":
             return TimedOut(result.error or f"ended after timeout_s = {job.timeout_s:g}")
         try:

@@ -9,6 +9,7 @@ import sys
 from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Outcome
 from tunegym.tuning.model.scenario import Penalties, Penalty
 from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.rewards import RewardError
 
@@ -27,6 +28,7 @@ class Scoring:
 
     def __init__(self, reward: Reward, penalties: Penalties) -> None:
         self._reward = reward
+        self._remember = getattr(reward, "remember", None)
         self._penalties = penalties
         self._worst = math.inf
         self._largest = 1.0
@@ -46,7 +48,10 @@ class Scoring:
 
     def _scored(self, outcome: Measured) -> float:
         try:
-            reward = float(self._reward(outcome.mean()))
+            metrics = outcome.mean()
+            if self._remember is not None:
+                self._remember(metrics)
+            reward = float(self._reward(metrics))
         except RewardError:
             raise
         except Exception as error:  # anybody's reward may raise whatever it likes
@@ -55,9 +60,26 @@ class Scoring:
             raise RewardError(f"the reward is {reward}")
         return reward
 
+    def intermediate(self, metrics: Metrics) -> float | None:
+        """The reward of what a running trial reported; None, and a warning, if it has none."""
+        try:
+            reward = float(self._reward(metrics))
+        except Exception as error:  # a function that wants more than the one metric there is
+            reason = str(error) or type(error).__name__
+        else:
+            if math.isfinite(reward):
+                return reward
+            reason = f"the reward is {reward}"
+        if "intermediate" not in self._warned:
+            self._warned.add("intermediate")
+            logger.warning("a reported value can't be judged, so its trial isn't pruned there: %s", reason)
+        return None
+
     def remember(self, trial: Trial) -> None:
         """Take in a trial of an earlier session."""
         if trial.measured:
+            if self._remember is not None:
+                self._remember(trial.metrics)
             self._learn(trial.reward)
 
     def penalty(self, outcome: Outcome) -> float:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from tunegym.tuning.model.job import CommandJob, Ending, JobResult
+from tunegym.tuning.model.job import CommandJob, Ending, JobResult, Watch
+from tunegym.tuning.runners import following
 from tunegym.tuning.runners.children import Child, Exit
 from tunegym.tuning.runners.folders import STDERR, STDOUT, broken, last_line, make_fresh
 from tunegym.tuning.runners.launcher import Launcher, ShellCommand, is_jobs_fault
@@ -47,6 +48,7 @@ class CommandRun:
         launcher: starts the processes.
         stop: ends the job early; teardown then has ten seconds, or none if the flag is set twice.
         started: called with pid and start time of every process that we start.
+        watch: told of the command's intermediate values; may end it.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class CommandRun:
         launcher: Launcher,
         stop: StopFlag,
         started: Callable[[int, str], None],
+        watch: Watch | None = None,
     ) -> None:
         self._job = job
         self._marker = marker
         self._launcher = launcher
         self._stop = stop
         self._started = started
+        self._watch = watch
 
     def run(self) -> JobResult:
         """Run the job to its end.
@@ -155,12 +159,34 @@ class CommandRun:
         return PartRun(ending, ended, duration, started.memory_is_own)
 
     def _wait(self, child: Child, part: Part, deadline: float | None) -> Ending:
+        stream = self._job.stream
+        if stream is not None and self._watch is not None and part == "command":
+            follower = following.Follower(self._job.folder, stream, self._watch)
+            try:
+                return self._follow(child, deadline, follower)
+            finally:
+                follower.close()
         ending = child.wait(self._stop.fd, deadline)
         if part != "teardown" or ending != "interrupted":
             return ending
         soon = time.monotonic() + INTERRUPTED_TEARDOWN_S
         ending = child.wait(self._stop.hurry_fd, soon if deadline is None else min(soon, deadline))
         return "exited" if ending == "exited" else "interrupted"  # it was us who had no more time
+
+    def _follow(self, child: Child, deadline: float | None, follower: following.Follower) -> Ending:
+        """As ``Child.wait``, with a look at the output now and then."""
+        while True:
+            soon = time.monotonic() + following.LOOK_S
+            ending = child.wait(self._stop.fd, soon if deadline is None else min(soon, deadline))
+            if ending == "exited":
+                # What it printed last is judged like the rest: what is pruned must not depend on our pace.
+                return "pruned" if follower.finish() else ending
+            if ending == "interrupted":
+                return ending
+            if follower.look():
+                return "pruned"
+            if deadline is not None and time.monotonic() >= deadline:
+                return ending
 
     def _complaint(self, part: Part, run: PartRun) -> str | None:
         """Why a part that ended by itself is a failure."""

@@ -6,14 +6,16 @@ import os
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
 
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import resolve
-from tunegym.tuning.model.job import CallJob, JobResult
+from tunegym.tuning.model.job import CallJob, JobResult, Watch
 from tunegym.tuning.runners.folders import STDERR, broken, make_fresh, tidy
+from tunegym.tuning.runners.reporting import Report, TrialPruned
 from tunegym.tuning.runners.worker_main import describe, environment
 
 _ENVIRONMENT = threading.Lock()
@@ -31,14 +33,14 @@ class InProcessCalls:
     def __init__(self) -> None:
         self._functions: dict[tuple[str, tuple[str, ...]], Callable[..., Any]] = {}
 
-    def run(self, job: CallJob) -> JobResult:
+    def run(self, job: CallJob, watch: Watch | None = None) -> JobResult:
         """Call the target; its folder is made only if it is an argument, as ``trial_dir``."""
         if job.env:
             with _ENVIRONMENT, environment(dict(job.env)):
-                return self._run(job)
-        return self._run(job)
+                return self._run(job, watch)
+        return self._run(job, watch)
 
-    def _run(self, job: CallJob) -> JobResult:
+    def _run(self, job: CallJob, watch: Watch | None) -> JobResult:
         function = self._functions.get((job.target, job.paths))
         if function is None:
             try:
@@ -47,9 +49,9 @@ class InProcessCalls:
                 return JobResult("exited", exit_code=1, error=error.message)
             self._functions[job.target, job.paths] = function
         if "trial_dir" not in job.arguments:
-            return _call(function, job)
+            return _reporting_call(function, job, watch) if job.reports else _call(function, job)
         make_fresh(job.folder)
-        result = _call(function, job)
+        result = _reporting_call(function, job, watch) if job.reports else _call(function, job)
         tidy(job.folder)
         return result
 
@@ -63,6 +65,26 @@ def _call(function: Callable[..., Any], job: CallJob) -> JobResult:
         return _failed(job, error, perf_counter() - begun)
     duration = perf_counter() - begun
     return JobResult("exited", 0, None, value, duration, thread_time() - cpu)
+
+
+def _reporting_call(function: Callable[..., Any], job: CallJob, watch: Watch | None) -> JobResult:
+    report = Report(watch or _nobody)
+    begun = perf_counter()
+    try:
+        result = _call(partial(function, report=report), job)
+    except TrialPruned:
+        result = None
+    finally:
+        report.close()
+    if result is None or report.told:  # however the function took it
+        return JobResult("pruned", duration_s=perf_counter() - begun)
+    return result
+
+
+def _nobody(step: int, value: float) -> bool:
+    """Nobody watches."""
+    del step, value
+    return False
 
 
 def _failed(job: CallJob, error: BaseException, duration: float) -> JobResult:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from tunegym.core.errors import RunnerError
-from tunegym.tuning.model.job import CallJob, Job, JobResult
+from tunegym.tuning.model.job import CallJob, Job, JobResult, Watch
 from tunegym.tuning.runners.command import CommandRun
 from tunegym.tuning.runners.folders import check_disk
 from tunegym.tuning.runners.in_process import InProcessCalls
@@ -44,8 +44,8 @@ class LocalRunner:
         self._numbers = itertools.count(1)
         self._closed = False
 
-    def run(self, job: Job, started: Callable[[int, str], None]) -> JobResult:
-        """Run one job to its end, and end whatever it left running.
+    def run(self, job: Job, started: Callable[[int, str], None], watch: Watch | None = None) -> JobResult:
+        """Run one job to its end, and end whatever it left running; ``watch`` may end it early.
 
         Raises:
             RunnerError: no process can be started, the folder can't be used, its disk is full, or the runner is
@@ -56,13 +56,13 @@ class LocalRunner:
         if self._closed:
             raise RunnerError("the runner is closed", hint="make a new one")
         if isinstance(job, CallJob) and not job.isolate:
-            return self._calls.run(job)
+            return self._calls.run(job, watch)
         if isinstance(job, CallJob):
-            result = self._isolated(job, started)
+            result = self._isolated(job, started, watch)
         else:
             # The number keeps apart jobs that have the same name, as those of two experiments may.
             marker = f"{self._token}/{job.name}/{next(self._numbers)}"
-            result = CommandRun(job, marker, self._launcher, self._stop, started).run()
+            result = CommandRun(job, marker, self._launcher, self._stop, started, watch).run()
         check_disk(job.folder)
         return result
 
@@ -97,9 +97,9 @@ class LocalRunner:
         self._launcher.close()
         self._stop.close()
 
-    def _isolated(self, job: CallJob, started: Callable[[int, str], None]) -> JobResult:
+    def _isolated(self, job: CallJob, started: Callable[[int, str], None], watch: Watch | None) -> JobResult:
         while worker := self._take((job.paths, dict(job.env))):
-            result, began = self._call(worker, job, started)
+            result, began = self._call(worker, job, started, watch)
             if began:
                 return result
         try:
@@ -108,12 +108,14 @@ class LocalRunner:
             return JobResult("exited", exit_code=1, error=f"ValueError: {error}")
         if not worker.prepare(self._stop):
             return JobResult("interrupted")
-        return self._call(worker, job, started)[0]
+        return self._call(worker, job, started, watch)[0]
 
-    def _call(self, worker: Worker, job: CallJob, started: Callable[[int, str], None]) -> tuple[JobResult, bool]:
+    def _call(
+        self, worker: Worker, job: CallJob, started: Callable[[int, str], None], watch: Watch | None
+    ) -> tuple[JobResult, bool]:
         """The result; with False if the worker died before the function was called, as when it was idle."""
         try:
-            result = worker.run(job, self._stop, started)
+            result = worker.run(job, self._stop, started, watch)
             return result, worker.began or worker.usable or result.ending != "exited"
         finally:
             if worker.usable:

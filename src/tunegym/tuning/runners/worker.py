@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 from tunegym.core.errors import RunnerError
-from tunegym.tuning.model.job import CallJob, JobResult
+from tunegym.tuning.model.job import CallJob, JobResult, Watch
 from tunegym.tuning.runners.children import Child, milliseconds
 from tunegym.tuning.runners.folders import STDERR, broken, last_line, make_fresh, tidy
 from tunegym.tuning.runners.processes import MARK
@@ -25,11 +25,12 @@ from tunegym.tuning.runners.trees import PidMark, Tree, end_tree, left_behind
 
 START_S = 60.0  # bound on starting a worker
 LOAD_S = 60.0  # least bound on importing the target, however short the call's own
+PRUNED_S = 10.0  # bound on what a function still does once it was told to end
 
 _MAIN = str(Path(__file__).with_name("worker_main.py"))
 _LENGTH = struct.Struct("=Q")
 
-Event: TypeAlias = Literal["died", "timed_out", "interrupted"]
+Event: TypeAlias = Literal["died", "timed_out", "interrupted", "pruned"]
 
 
 class Worker:
@@ -105,13 +106,17 @@ class Worker:
             hint=f"try `{sys.executable} -c pass`, or isolate = false",
         )
 
-    def run(self, job: CallJob, stop: StopFlag, started: Callable[[int, str], None]) -> JobResult:
+    def run(
+        self, job: CallJob, stop: StopFlag, started: Callable[[int, str], None], watch: Watch | None = None
+    ) -> JobResult:
         """Run one call to its end, and end what it left running; ``usable`` says whether the worker survived.
 
         Raises:
             RunnerError: the job's folder can't be used.
         """
-        request = job.target, dict(job.arguments), dict(job.env), os.path.abspath(job.folder)  # noqa: PTH100
+        reports = None if not job.reports else "unwatched" if watch is None else "watched"
+        folder = os.path.abspath(job.folder)  # noqa: PTH100
+        request = job.target, dict(job.arguments), dict(job.env), folder, reports
         try:
             message = pickle.dumps(request)
         except Exception as error:
@@ -121,15 +126,15 @@ class Worker:
         try:
             started(self._child.pid, self._child.start)
             self._send_bytes(message)
-            answer = self._call(job, stop)
+            answer = self._call(job, stop, watch)
         except BaseException:
             self.end(stop, grace_s=0.0)
             raise
+        duration = time.perf_counter() - begun
         if isinstance(answer, dict):
             self._sweep(stop, answer.get("tracker"))
-            result = _result(job, answer)
+            result = JobResult("pruned", duration_s=duration) if "pruned" in answer else _result(job, answer)
         else:
-            duration = time.perf_counter() - begun
             result = self._broken_off(job, answer, duration, stop)
         tidy(job.folder)
         return result
@@ -158,14 +163,38 @@ class Worker:
                 time.sleep(0.01)
         self.end()
 
-    def _call(self, job: CallJob, stop: StopFlag) -> dict[str, Any] | Event:
+    def _call(self, job: CallJob, stop: StopFlag, watch: Watch | None) -> dict[str, Any] | Event:
         self.began = False
         bound = job.timeout_s
         answer = self._next(stop, None if bound is None else time.monotonic() + max(bound, LOAD_S))
         if answer == "loaded":
             self.began = True
-            answer = self._next(stop, None if bound is None else time.monotonic() + bound)
+            deadline = None if bound is None else time.monotonic() + bound
+            answer = self._next(stop, deadline)
+            while isinstance(answer, tuple):
+                if watch is not None and watch(*answer):
+                    return self._told_to_end(stop)
+                answer = self._answered(False, stop, deadline)
         return answer
+
+    def _told_to_end(self, stop: StopFlag) -> dict[str, Any] | Event:
+        """The function is told to end, as often as it reports; what becomes of it makes no difference."""
+        deadline = time.monotonic() + PRUNED_S
+        answer: Any = ()
+        while isinstance(answer, tuple):
+            answer = self._answered(True, stop, deadline)
+        if isinstance(answer, dict):
+            return {"pruned": True, "tracker": answer.get("tracker")}
+        return answer if answer == "interrupted" else "pruned"
+
+    def _answered(self, end: bool, stop: StopFlag, deadline: float | None) -> Any:
+        """Answer a report; the next message. One that reports without a pause is stopped all the same."""
+        if stop.is_set:
+            return "interrupted"
+        if deadline is not None and time.monotonic() >= deadline:
+            return "timed_out"
+        self._send(end)
+        return self._next(stop, deadline)
 
     def _broken_off(self, job: CallJob, event: Event, duration: float, stop: StopFlag) -> JobResult:
         how = self.end(stop)

@@ -2,12 +2,13 @@
 
 Messages in both directions are pickles after their length in eight bytes. First the driver sends its
 ``sys.path``, and the worker answers that it is ready. Then, for every call, the driver sends (target,
-arguments, environment variables, folder), and the worker answers twice: when the target is loaded, and when
-the call has ended.
+arguments, environment variables, folder, what becomes of reports), and the worker answers twice: when the target is
+loaded, and when the call has ended. In between it may send pairs (step, value), each of which the driver answers with
+whether the function is to end now.
 """
 
 # pathlib would cost a good part of the start-up:
-# ruff: noqa: PTH118, PTH119, PTH123
+# ruff: noqa: PTH118, PTH119, PTH120, PTH123
 
 import contextlib
 import faulthandler
@@ -25,6 +26,7 @@ from typing import Any
 
 _LENGTH = struct.Struct("=Q")
 _F_SETSIG = 10
+_HERE = os.path.dirname(__file__)
 
 
 class UnusableValueError(Exception):
@@ -66,8 +68,10 @@ def answer_call(
     arguments: dict[str, Any],
     env: dict[str, str],
     folder: str,
+    reports: str | None,
 ) -> dict[str, Any]:
     """Load the target, say so, call it, and say how that went."""
+    report = None
     try:
         out = os.open(os.path.join(folder, "stdout.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         err = os.open(os.path.join(folder, "stderr.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -79,16 +83,36 @@ def answer_call(
                 with environment(env):
                     if target not in functions:
                         functions[target] = load(target)
+                    if reports is not None:
+                        report = arguments["report"] = reporter(control, reports == "watched")
                     send(control, "loaded")
                     return measured(functions[target], arguments)
             except SystemExit as error:
                 leave(error)
             except BaseException as error:
+                if report is not None and report.told:
+                    return {"pruned": True, "tracker": tracker_pid()}
                 return {"error": failure(error)}
+            finally:
+                if report is not None:
+                    report.close()
     finally:
         os.close(out)
         os.close(err)
     raise AssertionError("unreachable")
+
+
+def reporter(control: int, watched: bool) -> Any:
+    """What the function is given as ``report``."""
+    from tunegym.tuning.runners.reporting import Report  # small, and only for those who ask for it
+
+    def tell(step: int, value: float) -> bool:
+        if not watched:
+            return False
+        send(control, (step, value))
+        return receive(control)
+
+    return Report(tell)
 
 
 def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +191,7 @@ def describe(error: BaseException) -> str:
     step = error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
-        if not file.startswith("<frozen") and file != __file__:
+        if not file.startswith("<frozen") and os.path.dirname(file) != _HERE:
             place = f" ({os.path.basename(file)}:{step.tb_lineno})"
         step = step.tb_next
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"

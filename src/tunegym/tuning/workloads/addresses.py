@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tunegym.core.errors import Problem
@@ -14,6 +15,8 @@ ENV_PREFIX = "extra_env_vars."
 NUM_NODES = "num_nodes"
 GIVEN = ("trial_dir", "scenario_dir", "step")
 """What every trial is given without being asked; no parameter may have these names."""
+REPORT = "report"
+"""What a callable is given as well."""
 
 
 def key_path(address: str) -> str:
@@ -58,13 +61,13 @@ def candidates(experiment: Experiment) -> list[tuple[str, Any]]:
     return found
 
 
-def problems(experiment: Experiment) -> list[Problem]:
+def problems(experiment: Experiment, given: Sequence[str] = GIVEN) -> list[Problem]:
     """What no workload can run: reserved names, impossible environment variables, NUL characters."""
     what = "is a reserved name: every trial is given it"
     found = [
         Problem(key_path(address), f"{address!r} {what}", hint="rename the parameter")
         for address in experiment.parameter_names()
-        if address in GIVEN
+        if address in given
     ]
     for address, variable in variables(experiment):
         if not variable or "=" in variable or "\0" in variable:

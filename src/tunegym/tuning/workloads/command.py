@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import Problem
-from tunegym.tuning.model.job import CommandJob, Job, JobResult
+from tunegym.tuning.model.job import CommandJob, Job, JobResult, Stream
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, MetricSpec
 from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
 from tunegym.tuning.workloads import addresses, fingerprint
-from tunegym.tuning.workloads.extract import extract, parse_json_path
+from tunegym.tuning.workloads.extract import STDOUT, extract, parse_json_path
+from tunegym.tuning.workloads.patterns import may_never_end
 from tunegym.tuning.workloads.patterns_main import compile_regex
 from tunegym.tuning.workloads.template import Template, TemplateError, plain
 
@@ -50,6 +51,8 @@ class CommandWorkload:
         self._teardown = Template.parse(texts["teardown"]) if texts.get("teardown") else None
         self._variables = addresses.variables(experiment)
         self._repeated = experiment.repeats > 1
+        streamed = next((spec for spec in experiment.metrics if spec.stream), None)
+        self._stream = Stream(streamed.expression, streamed.file or STDOUT) if streamed is not None else None
 
     def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> CommandJob:
         """The trial's command, setup and teardown with every placeholder filled."""
@@ -64,6 +67,7 @@ class CommandWorkload:
             teardown=self._teardown.render(values) if self._teardown else None,
             env={variable: plain(parameters[address]) for address, variable in self._variables},
             timeout_s=self._experiment.timeout_s,
+            stream=self._stream,
         )
 
     def read(self, job: Job, result: JobResult) -> Metrics:
@@ -145,6 +149,16 @@ def _unused(address: str) -> Problem:
 
 def _metric_problems(experiment: Experiment) -> list[Problem]:
     problems = [problem for spec in experiment.metrics for problem in _spec_problems(spec)]
+    if experiment.pruner is not None and not any(spec.stream for spec in experiment.metrics):
+        problems.append(
+            Problem(
+                "pruner",
+                "no metric is streamed, so a running trial can't be judged",
+                found=spelled(experiment.pruner.kind),
+                allowed="a metric with stream = true",
+                hint="write stream = true in the table of the metric that the command prints on its way",
+            )
+        )
     produced = [*(spec.name for spec in experiment.metrics), *BUILTIN_METRICS]
     for name in experiment.agent_metrics:
         if name not in produced:
@@ -170,6 +184,10 @@ def _spec_problems(spec: MetricSpec) -> list[Problem]:
     try:
         if spec.kind == "regex":
             compile_regex(spec.expression)
+            if spec.stream and may_never_end(spec.expression):
+                what = "this pattern may take for ever to match, which a running trial can't wait for"
+                hint = "don't repeat a group that holds a repetition: write [0-9.]+ instead of ([0-9]+[.]?)+"
+                problems.append(Problem(f"{where}.stream", what, found=spelled(spec.expression), hint=hint))
         elif spec.kind == "json":
             parse_json_path(spec.expression)
         elif not spec.expression.strip():

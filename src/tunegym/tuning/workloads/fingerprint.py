@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from tunegym.core.modules import locate
-from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.scenario import Experiment, MetricSpec
 from tunegym.tuning.workloads.addresses import ENV_PREFIX, candidates
 
 FILE_PART = "file "
@@ -60,8 +60,13 @@ def settings_parts(experiment: Experiment) -> dict[str, str]:
     parts = {key: digest(value) for key, value in sorted(experiment.workload_args.items())}
     parts["fixed parameters"] = digest({k: v for k, v in fixed.items() if not k.startswith(ENV_PREFIX)})
     parts["environment variables"] = digest({k: v for k, v in fixed.items() if k.startswith(ENV_PREFIX)})
-    parts["metrics"] = digest(sorted((asdict(spec) for spec in experiment.metrics), key=lambda spec: spec["name"]))
+    parts["metrics"] = digest(sorted((_definition(spec) for spec in experiment.metrics), key=lambda spec: spec["name"]))
     return parts
+
+
+def _definition(spec: MetricSpec) -> dict[str, Any]:
+    """What decides a metric's value; whether it is also looked at while the job runs doesn't."""
+    return {key: value for key, value in asdict(spec).items() if key != "stream"}
 
 
 def file_parts(files: Iterable[Path], scenario_dir: Path) -> dict[str, str]:

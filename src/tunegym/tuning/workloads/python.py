@@ -34,7 +34,7 @@ class PythonWorkload:
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
         """Everything that is wrong with an experiment; key paths are relative to it."""
-        problems = addresses.problems(experiment)
+        problems = addresses.problems(experiment, (*addresses.GIVEN, addresses.REPORT))
         if experiment.metrics:
             what = "a python workload's metrics are what its callable returns"
             problems.append(Problem("metrics", what, hint="remove the metrics table"))
@@ -59,6 +59,7 @@ class PythonWorkload:
         self._signature = describe(self._target, self._paths)
         takes = frozenset(self._signature.parameters)
         self._given = tuple(name for name in addresses.GIVEN if name in takes)
+        self._reports = _can_report(self._signature, experiment.pruner is not None)
         self._variables = addresses.variables(experiment)
         names = experiment.parameter_names()
         self._dropped = tuple(address for address, _ in self._variables)
@@ -91,6 +92,7 @@ class PythonWorkload:
             experiment.isolate,
             {variable: plain(parameters[address]) for address, variable in self._variables} if self._variables else {},
             experiment.timeout_s,
+            self._reports,
         )
 
     def read(self, job: Job, result: JobResult) -> Metrics:
@@ -169,8 +171,23 @@ def _shared_variable(address: str) -> Problem:
     )
 
 
+def _can_report(signature: Signature, asked: bool) -> bool:
+    """Whether the callable is given ``report``; one that takes anything only if somebody wants to hear of it."""
+    return addresses.REPORT in signature.parameters or (asked and signature.takes_any)
+
+
 def _signature_problems(experiment: Experiment, target: str, signature: Signature) -> list[Problem]:
     problems: list[Problem] = []
+    if experiment.pruner is not None and not _can_report(signature, asked=True):
+        problems.append(
+            Problem(
+                "pruner",
+                f"{target} has no argument {addresses.REPORT!r}, so a running trial can't be judged",
+                found=spelled(experiment.pruner.kind),
+                allowed="a callable that takes report, and calls it with a step and a value",
+                hint=f"add the argument {addresses.REPORT} to the function and call report(step, value) on its way",
+            )
+        )
     takes = ", ".join(signature.parameters) or "nothing"
     otherwise = "add the argument, or remove the parameter"
     wanted = list(dict.fromkeys(address.partition(".")[0] for address in addresses.arguments(experiment)))
@@ -186,7 +203,7 @@ def _signature_problems(experiment: Experiment, target: str, signature: Signatur
             for name in wanted
             if name not in signature.parameters
         ]
-    given = {*wanted, *addresses.GIVEN, *(name for name in experiment.space.fixed if "." not in name)}
+    given = {*wanted, *addresses.GIVEN, addresses.REPORT, *(name for name in experiment.space.fixed if "." not in name)}
     missing = [name for name in signature.required if name not in given]
     problems += [
         Problem(

@@ -1,0 +1,1 @@
+"""Pruners: which running trials are hopeless. Pure logic over rewards."""

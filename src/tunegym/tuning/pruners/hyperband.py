@@ -1,0 +1,130 @@
+"""Hyperband: successive halving in brackets that give trials less or more time before they are compared.
+
+After Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization" (2018), asynchronous
+as in Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020): nobody waits for a rung to fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import ClassVar
+
+from tunegym.core.randomness import unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class HyperbandConfig:
+    """The settings of ``hyperband``.
+
+    Attributes:
+        min_steps: the first rung of the first bracket.
+        reduction: one in so many goes on from a rung; each rung is so many times as high as the one before.
+        max_steps: the step at which a trial is complete; None for the longest measured one so far.
+    """
+
+    min_steps: int = 1
+    reduction: int = 3
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be meant."""
+        if self.min_steps < 1:
+            raise ValueError("min_steps must be at least 1")
+        if self.reduction < 2:
+            raise ValueError("reduction must be at least 2")
+        if self.max_steps is not None and self.max_steps <= self.min_steps:
+            raise ValueError("max_steps must be above min_steps")
+
+
+class HyperbandPruner:
+    """Ends a trial that is not among the best of those that reached the same rung in its bracket.
+
+    Bracket *b* has rungs at ``min_steps * reduction ** k`` for k = b, b + 1, ... below ``max_steps``, and the last
+    one has none: its trials run to their end. A trial's bracket is drawn by its number. While nobody knows how
+    long a trial is, nobody is judged.
+    """
+
+    Config: ClassVar[type[HyperbandConfig]] = HyperbandConfig
+
+    def __init__(self, config: HyperbandConfig, seed: int = 0) -> None:
+        self._config = config
+        self._seed = seed
+        self._longest = config.max_steps or 0
+        self._brackets: dict[int, int] = {}
+        self._rungs: dict[tuple[int, int], dict[int, float]] = {}
+
+    def judge(self, number: int, curve: Sequence[tuple[int, float]]) -> str | None:
+        """See ``Pruner.judge``."""
+        step = curve[-1][0]
+        for bracket, rung in self._rungs_of(number):
+            if rung > step:
+                break
+            there = self._rungs.setdefault((bracket, rung), {})
+            if number in there:
+                continue
+            reward = _at(curve, rung)
+            if reward is None:  # the steps jump back and forth
+                continue
+            there[number] = reward
+            places = len(there) // self._config.reduction
+            if 0 < places <= sum(other > reward for other in there.values()):
+                best = "the best" if places == 1 else f"the best {places}"
+                return f"{reward:.6g} is not among {best} of {len(there)} trials at rung {rung}"
+        return None
+
+    def closed(self, number: int, curve: Sequence[tuple[int, float]], status: str) -> None:
+        """See ``Pruner.closed``."""
+        for there in self._rungs.values():
+            there.pop(number, None)
+        if status in ("measured", "pruned"):
+            if self._longest:  # the bracket is that of the time before this trial told how long one is
+                self._bracket(number)
+            if status == "measured" and self._config.max_steps is None:
+                self._longest = max(self._longest, *(step for step, _ in curve), 0)
+            for place in self._rungs_of(number):
+                reward = _at(curve, place[1])
+                if reward is not None:
+                    self._rungs.setdefault(place, {})[number] = reward
+        self._brackets.pop(number, None)
+
+    def _rungs_of(self, number: int) -> Iterator[tuple[int, int]]:
+        """The rungs that a trial comes to, each with its bracket, lowest first; none while nobody knows."""
+        if not self._longest:
+            return
+        bracket = self._bracket(number)
+        rung = self._config.min_steps * self._config.reduction**bracket
+        while rung < self._longest:
+            yield bracket, rung
+            rung *= self._config.reduction
+
+    def _bracket(self, number: int) -> int:
+        """A trial keeps the bracket that it was first given."""
+        if number not in self._brackets:
+            self._brackets[number] = self._drawn(number)
+        return self._brackets[number]
+
+    def _drawn(self, number: int) -> int:
+        """The bracket by the paper's shares: as many trials in each as use about the same number of steps."""
+        reduction = self._config.reduction
+        count = 1
+        while self._config.min_steps * reduction**count <= self._longest:
+            count += 1
+        shares = [ceil(count * reduction**halvings / (halvings + 1)) for halvings in reversed(range(count))]
+        left = unit(self._seed, "hyperband", number) * sum(shares)
+        for bracket, share in enumerate(shares):
+            left -= share
+            if left < 0:
+                return bracket
+        return count - 1
+
+
+def _at(curve: Sequence[tuple[int, float]], rung: int) -> float | None:
+    """A trial's best until it first reached a rung; None if it never did."""
+    best: float | None = None
+    for step, reward in curve:
+        best = reward if best is None else max(best, reward)
+        if step >= rung:
+            return best
+    return None

@@ -1,0 +1,202 @@
+"""Early stopping saves work, and loses neither the optimum nor a trial."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tunegym as face
+from tunegym.core import toml
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.runners import following
+from tunegym.tuning.stores import reader
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., subprocess.Popen[str]]
+
+STAGES = 27
+POINTS = 61
+OPTIMUM = 52
+PRUNERS = ["median", "hyperband"]
+
+STAGED = """
+import math, os, sys, time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+def level(x):
+    return 1 - abs(x * 17 % 61 - 30) / 31  # 52 is the best of 0..60, and its neighbours are no better than others
+
+def value(x, stage):
+    return level(x) * (1 - math.exp(-stage / 6)) + 0.03 * math.sin(3 * x + stage)  # curves cross now and then
+
+def work(x):
+    for stage in range(1, 28):
+        with open(os.path.join(HERE, "work.log"), "a") as log:
+            log.write("#")
+        time.sleep(float(os.environ.get("STAGE_S", "0")))
+        yield stage, value(x, stage)
+
+def train(x, report):
+    for stage, score in work(x):
+        report(stage, score)
+    return {"score": score}
+
+if __name__ == "__main__":
+    for stage, score in work(int(sys.argv[1])):
+        print(f"stage {stage}: score={score!r}", flush=True)
+"""
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "staged_function.py").write_text(STAGED)
+    yield tmp_path / "staged_function.py"
+    sys.modules.pop("staged_function", None)
+
+
+def document(kind: str, pruner: Any, seed: int, points: int = POINTS, **system: Any) -> dict[str, Any]:
+    """A grid over all points from a start that the seed draws; ``kind`` says how the function is run."""
+    experiment: dict[str, Any] = {
+        "name": "e",
+        "agent_metrics": ["score"],
+        "agent": "grid_search",
+        "agent_config": {"start_action": "random"},
+        "cmd_args": {"callable": "staged_function:train", "x": {"low": 0, "high": points - 1, "step": 1}},
+        "workload": "python",
+    }
+    if pruner is not None:
+        experiment["pruner"] = pruner
+    if kind == "in process":
+        experiment["isolate"] = False
+    elif kind == "command":
+        experiment["workload"] = "command"
+        program = f"{sys.executable} {{scenario_dir}}/staged_function.py {{x}}"
+        experiment["cmd_args"] = {"command": program, "x": experiment["cmd_args"]["x"]}
+        experiment["metrics"] = {"score": {"regex": "score=([-0-9.e]+)", "stream": True}}
+    return {"name": "staged", "seed": seed, "system": system, "experiments": [experiment]}
+
+
+def run(scenario: dict[str, Any], folder: Path) -> tuple[int, Any]:
+    """How many stages were worked on, and the results."""
+    log = folder / "work.log"
+    log.unlink(missing_ok=True)
+    output = folder / f"out-{time.monotonic_ns()}"
+    assert face.run(scenario, output=output) == 0
+    (results,) = assert_sound(next((output / "staged").iterdir())).values()
+    return log.stat().st_size, results
+
+
+@pytest.mark.parametrize("pruner", PRUNERS)
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
+def test_pruning_saves_work_and_keeps_the_optimum(staged: Path, tmp_path: Path, pruner: str, seed: int) -> None:
+    """At least 40 % of the stages, as the function itself counts them."""
+    full, unpruned = run(document("in process", None, seed), tmp_path)
+    assert full == POINTS * STAGES
+    assert unpruned.best.action == {"x": OPTIMUM}
+    work, pruned = run(document("in process", pruner, seed), tmp_path)
+    assert work <= 0.6 * full
+    assert pruned.best.action == {"x": OPTIMUM}
+    assert pruned.best.reward == unpruned.best.reward
+    assert work == sum(len(trial.reports) for trial in pruned)
+    assert {trial.status for trial in pruned} == {"measured", "pruned"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pruner", PRUNERS)
+def test_pruning_saves_the_work_of_a_worker(staged: Path, tmp_path: Path, pruner: str) -> None:
+    """The same function in a process of its own makes the same trials."""
+    work, isolated = run(document("isolated", pruner, 1), tmp_path)
+    same, in_process = run(document("in process", pruner, 1), tmp_path)
+    assert work == same
+    assert [_decided(trial) for trial in isolated.trials] == [_decided(trial) for trial in in_process.trials]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pruner", PRUNERS)
+def test_pruning_saves_the_work_of_a_command(
+    staged: Path, tmp_path: Path, pruner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command is ended from outside, a little after it has printed what is hopeless."""
+    monkeypatch.setenv("STAGE_S", "0.03")
+    monkeypatch.setattr(following, "LOOK_S", 0.01)
+    work, commands = run(document("command", pruner, 1), tmp_path)
+    assert work <= 0.6 * POINTS * STAGES
+    assert commands.best.action == {"x": OPTIMUM}
+    monkeypatch.setenv("STAGE_S", "0")
+    _, calls = run(document("in process", pruner, 1), tmp_path)
+    assert [_decided(trial) for trial in commands.trials] == [_decided(trial) for trial in calls.trials]
+
+
+@pytest.mark.parametrize("pruner", PRUNERS)
+def test_side_by_side(staged: Path, tmp_path: Path, pruner: str) -> None:
+    """Whatever the order in which values come: every number once, the optimum found, work saved."""
+    work, results = run(document("in process", pruner, 2, slots=4), tmp_path)
+    assert work <= 0.6 * POINTS * STAGES
+    assert results.best.action == {"x": OPTIMUM}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["isolated", "command"])
+@pytest.mark.parametrize("pruner", PRUNERS)
+def test_killed_and_resumed_it_decides_the_same(
+    staged: Path, tmp_path: Path, kind: str, pruner: str, start_tunegym: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill -9 in the middle, again and again: every number once, pruned where it would have been."""
+    scenario = face.scenario({**document(kind, pruner, 3, points=24), "scenario_dir": str(tmp_path)})
+    _, calm = run(document("in process", pruner, 3, points=24), tmp_path)
+    monkeypatch.setenv("STAGE_S", "0.005")
+    (tmp_path / "staged.toml").write_text(toml.dumps(scenario.document))
+    output, log = tmp_path / "stormy", tmp_path / "log.txt"
+    process = start_tunegym("run", tmp_path / "staged.toml", "--output", output, log=log)
+    rng = random.Random(len(kind) + len(pruner))
+    for target in (4, 9, 15, 20):
+        _await_closed(output, process, target)
+        time.sleep(rng.uniform(0.0, 0.1))
+        process.kill()
+        process.wait()
+        process = start_tunegym("resume", output, log=log)
+    assert process.wait(timeout=120) == 0, log.read_text()
+    (results,) = assert_sound(next((output / "staged").iterdir())).values()
+    assert len(results.journal.sessions) == 5
+    assert [_decided(trial) for trial in results.trials] == [_decided(trial) for trial in calm.trials]
+
+
+def test_what_is_shown_of_it(staged: Path, tmp_path: Path, tunegym: Cli) -> None:
+    """In the last line of progress, at the end, in the status and in both CSV files."""
+    (tmp_path / "staged.toml").write_text(toml.dumps(document("in process", "median", 1)))
+    done = tunegym("run", tmp_path / "staged.toml", "--output", "shown")
+    assert done.returncode == 0, done.stderr
+    (results,) = assert_sound("shown").values()
+    pruned = sum(trial.status == "pruned" for trial in results)
+    assert f"pruned {pruned}" in done.stderr
+    assert f"{pruned} x pruned: what it reported was hopeless" in done.stdout
+    assert "pruned" in tunegym("status", "shown").stdout
+    (standing,) = json.loads(tunegym("status", "shown", "--json").stdout)["experiments"]
+    assert standing["statuses"]["pruned"] == pruned
+    assert standing["best"]["action"] == {"x": OPTIMUM}
+
+
+def _await_closed(output: Path, process: subprocess.Popen[str], count: int) -> None:
+    deadline = time.monotonic() + 60
+    while process.poll() is None:
+        journals = list(output.glob(f"staged/*/*/{reader.JOURNAL}"))
+        if journals and reader.scan(journals[0]).closed >= count:
+            return
+        assert time.monotonic() < deadline, f"there never were {count} trials"
+        time.sleep(0.005)
+
+
+def _decided(trial: Trial) -> tuple[Any, ...]:
+    """What a trial was, without what only time decides."""
+    score = trial.metrics.get("score")
+    return trial.number, trial.action, trial.status, trial.reason, trial.reward, trial.reports, score

@@ -1,0 +1,350 @@
+"""What running trials report, and what becomes of those that are hopeless."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tunegym.tuning.envs import pruning
+from tunegym.tuning.envs.pruning import Recording
+from tunegym.tuning.model.context import EnvParam
+from tunegym.tuning.model.outcome import Measured, Pruned
+from tunegym.tuning.model.scenario import Keep, Penalties
+from tunegym.tuning.model.space import Choice
+from tunegym.tuning.pruners.hyperband import HyperbandConfig, HyperbandPruner
+from tunegym.tuning.pruners.median import MedianConfig, MedianPruner
+from tunegym.tuning.rewards import ByName, inverse, negative
+
+Benches = Callable[..., Any]
+Curve = Sequence[tuple[int, float]]
+
+
+class Floor:
+    """Prunes what is below 0, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.judged: list[tuple[int, list[tuple[int, float]]]] = []
+        self.ended: list[tuple[int, list[tuple[int, float]], str]] = []
+
+    def judge(self, number: int, curve: Curve) -> str | None:
+        self.judged.append((number, list(curve)))
+        return "below 0" if curve[-1][1] < 0 else None
+
+    def closed(self, number: int, curve: Curve, status: str) -> None:
+        self.ended.append((number, list(curve), status))
+
+
+def climb(x: int, report: Any, **_: Any) -> dict[str, float]:
+    """Reports x, x - 1, x - 2; returns x."""
+    for step in range(1, 4):
+        report(step, float(x - step + 1))
+    return {"m": float(x)}
+
+
+def test_pruned_trial(bench: Benches) -> None:
+    """It has what it reported and why, the penalty of a failure, and is neither best nor seen as measured."""
+    one = bench(climb, pruner=Floor, store="journal")
+    assert one.step(x=5).outcome == Measured(({"m": 5.0},))
+    trial = one.step(x=1)
+    assert trial.outcome == Pruned("pruned at step 3: below 0")
+    assert trial.reports == ((1, 1.0), (2, 0.0), (3, -1.0))
+    assert trial.reward == 5.0 - 1000 * 5.0
+    assert (trial.measured, trial.metrics) == (False, {})
+    observed = one.engine.observe()
+    assert (observed.number, observed.metrics, observed.measured) == (3, {}, False)
+    assert one.engine.tally.best.number == 1
+    assert one.engine.tally.statuses == {"measured": 1, "pruned": 1}
+    assert one.trials() == list(one.engine.history())
+    assert one.trials()[1] == trial
+
+
+def test_penalty_of_a_pruned_trial_is_that_of_a_failure(bench: Benches) -> None:
+    one = bench(climb, pruner=Floor, penalties=Penalties(metric_failure=-7.0, constraint_failure=-8.0))
+    assert one.step(x=0).reward == -7.0
+
+
+def test_values_are_recorded_without_a_pruner(bench: Benches) -> None:
+    trial = bench(climb).step(x=0)
+    assert trial.measured
+    assert trial.reports == ((1, 0.0), (2, -1.0), (3, -2.0))
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), TimeoutError()])
+def test_values_of_a_failure_are_recorded(bench: Benches, error: Exception) -> None:
+    """The pruner hears how it ended."""
+    floor = Floor()
+
+    def function(x: int, report: Any) -> dict[str, float]:
+        report(1, 3.0)
+        raise error
+
+    trial = bench(function, pruner=lambda: floor).step(x=0)
+    assert trial.reports == ((1, 3.0),)
+    assert floor.ended == [(1, [(1, 3.0)], trial.status)]
+
+
+def test_pruned_is_never_cached(bench: Benches) -> None:
+    one = bench(climb, pruner=Floor)
+    assert [one.step(x=x).status for x in (0, 0, 5, 5)] == ["pruned", "pruned", "measured", "measured"]
+    assert [run["x"] for run in one.lab.runs] == [0, 0, 5]
+    assert one.trials()[3].cached_from == 3
+    assert one.trials()[3].reports == ()
+
+
+def test_those_who_waited_for_a_pruned_one_run_themselves(bench: Benches) -> None:
+    gate = threading.Event()
+
+    def function(x: int, report: Any) -> dict[str, float]:
+        assert gate.wait(60)
+        return climb(x, report)
+
+    one = bench(function, pruner=Floor, slots=3)
+    for lane in range(3):
+        one.engine.begin({"x": 0}, lane)
+    gate.set()
+    for _ in range(3):
+        one.engine.next_finished()
+    assert [trial.status for trial in one.trials()] == ["pruned"] * 3
+    assert len(one.lab.runs) == 3
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("all", [1, 2]), ("failed", [2]), ("best", [1]), ("none", [])])
+def test_keep(bench: Benches, keep: Any, kept: list[int]) -> None:
+    one = bench(climb, pruner=Floor, keep=Keep(keep, 1))
+    one.step(x=5)
+    one.step(x=0)
+    assert [int(folder.name) for folder in sorted((one.folder / "trials").iterdir())] == kept
+
+
+def test_only_the_first_repeat_is_judged(bench: Benches) -> None:
+    runs: list[int] = []
+
+    def function(x: int, report: Any) -> dict[str, float]:
+        runs.append(x)
+        report(len(runs), -1.0 if len(runs) == 2 or x == 0 else 1.0)
+        return {"m": 1.0}
+
+    one = bench(function, pruner=Floor, repeats=3)
+    trial = one.step(x=1)
+    assert trial.measured
+    assert trial.reports == ((1, 1.0),)
+    assert one.step(x=0).outcome == Pruned("repeat 1 of 3: pruned at step 4: below 0")
+
+
+def test_rewards_are_compared_not_values(bench: Benches) -> None:
+    """Where less is better, more is hopeless."""
+    floor = Floor()
+    one = bench(climb, pruner=lambda: floor, reward=negative)
+    assert one.step(x=2).status == "pruned"
+    assert floor.judged == [(1, [(1, -2.0)])]
+    assert one.trials()[0].reports == ((1, 2.0),)
+
+
+def test_a_reward_that_wants_more_prunes_nobody(bench: Benches, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning, however many values."""
+
+    def wants_two(_: Any) -> ByName:
+        return ByName("f", lambda metrics: metrics["m"] + metrics["other"])
+
+    def function(x: int, report: Any) -> dict[str, float]:
+        return {**climb(x, report), "other": 1.0}
+
+    one = bench(function, pruner=Floor, reward=wants_two)
+    with caplog.at_level(logging.WARNING):
+        assert [one.step(x=x).status for x in (0, 1)] == ["measured"] * 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "a reported value can't be judged, so its trial isn't pruned there: reward f raised KeyError: 'other'"
+    ]
+    assert one.trials()[0].reports == ((1, 0.0), (2, -1.0), (3, -2.0))
+
+
+def test_a_value_without_a_reward_is_passed_over(bench: Benches) -> None:
+    """The others count: 1/0 is none, 1/-1 is below 0."""
+    floor = Floor()
+    one = bench(climb, pruner=lambda: floor, reward=inverse)
+    assert one.step(x=0).reason == "pruned at step 2: below 0"
+    assert floor.judged == [(1, [(2, -1.0)])]
+    assert floor.ended == [(1, [(2, -1.0)], "pruned")]
+
+
+def test_values_that_are_not_finite_are_left_out(bench: Benches, caplog: pytest.LogCaptureFixture) -> None:
+    def function(x: int, report: Any) -> dict[str, float]:
+        for step, value in enumerate((1.0, float("nan"), float("-inf"), 2.0)):
+            report(step, value)
+        return {"m": 1.0}
+
+    one = bench(function, pruner=Floor, store="journal")
+    with caplog.at_level(logging.WARNING):
+        assert one.step(x=1).reports == ((0, 1.0), (3, 2.0))
+        one.step(x=2)
+    assert [record.getMessage() for record in caplog.records] == [
+        "trial 1 reported nan at step 1: such values are left out"
+    ]
+
+
+def test_trials_are_compared_under_the_same_context_only(bench: Benches) -> None:
+    """What is hopeless under one load may be the best there is under another."""
+
+    def function(x: int, load: int, report: Any) -> dict[str, float]:
+        report(1, 100.0 / load + x)
+        return {"m": 100.0 / load + x}
+
+    one = bench(
+        function,
+        env_params={"load": EnvParam(Choice((1, 50)))},
+        pruner=lambda: MedianPruner(MedianConfig(startup_trials=1)),
+        cache=False,
+    )
+    trials = [one.step(x=5) for _ in range(20)]
+    assert {trial.context["load"] for trial in trials} == {1, 50}
+    assert {trial.status for trial in trials} == {"measured"}
+    assert {one.step(x=x).status for x in (4, 3, 2, 1)} == {"pruned"}
+
+
+def test_an_error_of_the_pruner_is_not_the_trials(bench: Benches) -> None:
+    class Broken(Floor):
+        def judge(self, number: int, curve: Curve) -> str | None:
+            raise ZeroDivisionError("a bug")
+
+    one = bench(climb, pruner=Broken)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        one.engine.begin({"x": 1})
+
+
+def test_a_thread_that_goes_on_reporting(bench: Benches) -> None:
+    """What comes after the end of a trial counts for nobody."""
+    late: list[Any] = []
+    floor = Floor()
+
+    def function(x: int, report: Any) -> dict[str, float]:
+        late.append(report._tell)
+        report(1, 1.0)
+        return {"m": 1.0}
+
+    one = bench(function, pruner=lambda: floor)
+    one.step(x=1)
+    assert late[0](2, -5.0) is False
+    assert [number for number, _ in floor.judged] == [1]
+    assert one.step(x=2).reports == ((1, 1.0),)
+
+
+# many values ------------------------------------------------------------------------------------------------
+
+
+def test_many_values_are_thinned() -> None:
+    """Evenly, and the newest is always the last."""
+    recording = Recording()
+    for step in range(100_000):
+        recording.add(step, float(step))
+        assert recording.points[-1] == (step, float(step))
+        assert len(recording.points) <= pruning.MOST_VALUES + 1
+    steps = [step for step, _ in recording.points]
+    gaps = {after - before for before, after in itertools.pairwise(steps[:-1])}
+    assert gaps == {128}
+    assert steps[0] == 0
+
+
+def test_few_values_are_all_there() -> None:
+    recording = Recording()
+    for step in range(pruning.MOST_VALUES):
+        recording.add(step, 0.0)
+    assert [step for step, _ in recording.points] == list(range(pruning.MOST_VALUES))
+
+
+def test_thinned_values_end_with_the_one_that_was_hopeless(bench: Benches) -> None:
+    def function(x: int, report: Any) -> dict[str, float]:
+        for step in range(1, 10_000):
+            report(step, 1.0 if step < 5001 else -1.0)
+        return {"m": 1.0}
+
+    trial = bench(function, pruner=Floor).step(x=1)
+    assert trial.reports[-1] == (5001, -1.0)
+    assert 500 < len(trial.reports) <= pruning.MOST_VALUES + 1
+
+
+# the past -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pruner",
+    [lambda: MedianPruner(MedianConfig()), lambda: HyperbandPruner(HyperbandConfig(), seed=4)],
+    ids=["median", "hyperband"],
+)
+@pytest.mark.parametrize("settings", [{}, {"reward": negative}], ids=["max", "min"])
+def test_a_resumed_run_decides_the_same(bench: Benches, tmp_path: Any, pruner: Any, settings: Any) -> None:
+    """At width 1, whenever it was stopped."""
+
+    def function(x: int, report: Any) -> dict[str, float]:
+        for step in range(1, 28):
+            report(step, (x * 7 % 40) * step / (step + 3.0))
+        return {"m": float(x * 7 % 40)}
+
+    def drive(name: str, sizes: Sequence[int]) -> list[Any]:
+        x = iter(range(40))
+        trials: list[Any] = []
+        for size in sizes:
+            one = bench(
+                function,
+                knobs={"x": Choice(tuple(range(40)))},
+                pruner=pruner,
+                store="journal",
+                folder=tmp_path / name,
+                **settings,
+            )
+            for _ in range(size):
+                one.step(x=next(x))
+            trials = one.trials()
+            one.store.close()
+        return [(trial.number, trial.outcome, trial.reward, trial.reports) for trial in trials]
+
+    whole = drive("whole", [40])
+    assert {type(outcome) for _, outcome, _, _ in whole} == {Measured, Pruned}
+    assert drive("parts", [1, 6, 11, 2, 20]) == whole
+
+
+def test_what_was_measured_under_another_fingerprint_is_not_compared(bench: Benches, tmp_path: Any) -> None:
+    told: list[Floor] = []
+
+    def make() -> Floor:
+        told.append(Floor())
+        return told[-1]
+
+    one = bench(climb, pruner=make, store="journal")
+    one.step(x=5)
+    one.store.close()
+    for fingerprint, expected in (("f", 1), ("g", 0)):
+        told.clear()
+        again = bench(climb, pruner=make, store="journal", fingerprint=fingerprint)
+        assert sum(len(floor.ended) for floor in told) == expected
+        again.store.close()
+
+
+def test_wide(bench: Benches) -> None:
+    """Eight at a time: nobody's values are mixed up, and every pruned trial deserved it."""
+
+    def function(x: int, report: Any) -> dict[str, float]:
+        for step in range(1, 30):
+            report(step, float(x))
+        return {"m": float(x)}
+
+    one = bench(function, pruner=lambda: MedianPruner(MedianConfig()), slots=8, cache=False)
+    for index in range(160):
+        if one.engine.in_flight == 8:
+            lane, _ = one.engine.next_finished()
+        else:
+            lane = index
+        one.engine.begin({"x": index * 7 % 10}, lane)
+    while one.engine.next_finished() is not None:
+        pass
+    trials = one.trials()
+    assert [trial.number for trial in trials] == list(range(1, 161))
+    assert {trial.status for trial in trials} == {"measured", "pruned"}
+    for trial in trials:
+        assert {value for _, value in trial.reports} == {float(trial.action["x"])}
+        assert [step for step, _ in trial.reports] == list(range(1, len(trial.reports) + 1))
+    assert max(trial.action["x"] for trial in trials if trial.status == "pruned") < 9

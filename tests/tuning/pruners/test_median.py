@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunegym.tuning.pruners import median
+from tunegym.tuning.pruners.median import MedianConfig, MedianPruner
+
+finite = st.integers(-1000, 1000).map(lambda value: value / 8)
+curves = st.lists(st.tuples(st.integers(-5, 30), finite), min_size=1, max_size=20)
+
+
+def trained(*levels: float, steps: int = 5, **settings: int) -> MedianPruner:
+    """A pruner that has seen one flat measured trial per level."""
+    pruner = MedianPruner(MedianConfig(**settings))
+    for number, level in enumerate(levels, start=1):
+        pruner.closed(number, [(step, level) for step in range(1, steps + 1)], "measured")
+    return pruner
+
+
+def test_below_the_median_is_hopeless() -> None:
+    pruner = trained(1.0, 2.0, 3.0, 4.0, 5.0)
+    assert pruner.judge(6, [(1, 2.9)]) == "2.9 is below the median 3 of 5 trials"
+    assert pruner.judge(7, [(1, 3.0)]) is None
+    assert pruner.judge(8, [(1, 9.0)]) is None
+
+
+def test_the_best_so_far_counts() -> None:
+    """A step back is forgiven."""
+    pruner = trained(1.0, 2.0, 3.0, 4.0, 5.0)
+    assert pruner.judge(6, [(1, 3.5)]) is None
+    assert pruner.judge(6, [(1, 3.5), (2, -100.0)]) is None
+
+
+def test_nobody_is_judged_before_the_startup_is_over() -> None:
+    pruner = trained(1.0, 2.0, startup_trials=3)
+    assert pruner.judge(3, [(1, 0.0)]) is None
+    pruner.closed(3, [(1, 3.0)], "measured")
+    assert pruner.judge(4, [(1, 0.0)]) is not None
+
+
+def test_nobody_is_judged_while_warming_up() -> None:
+    pruner = trained(1.0, startup_trials=1, warmup_steps=2)
+    assert [pruner.judge(2, [(step, 0.0)]) is None for step in (1, 2, 3)] == [True, True, False]
+
+
+def test_only_measured_trials_count() -> None:
+    pruner = trained(1.0, startup_trials=1)
+    for number, status in enumerate(("pruned", "failed", "timed_out", "cancelled"), start=2):
+        pruner.closed(number, [(1, 100.0)], status)
+    assert pruner.judge(9, [(1, 2.0)]) is None
+
+
+def test_the_nearest_earlier_step_counts() -> None:
+    """Trials need not report at the same steps; one that had nothing yet has no say."""
+    pruner = MedianPruner(MedianConfig(startup_trials=1))
+    pruner.closed(1, [(10, 5.0), (20, 7.0), (30, 6.0)], "measured")
+    assert pruner.judge(2, [(9, 0.0)]) is None
+    assert pruner.judge(3, [(15, 4.0)]) == "4 is below the median 5 of 1 trials"
+    assert pruner.judge(4, [(100, 6.5)]) == "6.5 is below the median 7 of 1 trials"
+
+
+@given(st.lists(curves, min_size=1, max_size=8), curves)
+def test_as_worked_out_by_hand(past: list[list[tuple[int, float]]], now: list[tuple[int, float]]) -> None:
+    """Whatever was remembered of steps on the way."""
+    pruner = MedianPruner(MedianConfig(startup_trials=1))
+    for number, curve in enumerate(past, start=1):
+        pruner.closed(number, curve, "measured")
+        pruner.judge(1000 + number, [now[0]])
+    for count in range(1, len(now) + 1):
+        step = now[count - 1][0]
+        had = [max(r for s, r in curve if s <= step) for curve in past if any(s <= step for s, _ in curve)]
+        best = max(reward for _, reward in now[:count])
+        hopeless = step > 0 and bool(had) and best < statistics.median(had)
+        assert (pruner.judge(99, now[:count]) is not None) == hopeless
+
+
+def test_many_steps_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(median, "MOST_COLUMNS", 3)
+    pruner = trained(1.0, 2.0, startup_trials=1, steps=20)
+    for step in range(1, 20):
+        assert pruner.judge(3, [(step, 1.4)]) is not None
+    pruner.closed(4, [(1, 1.0)], "measured")
+    assert pruner.judge(5, [(3, 1.0)]) is None
+
+
+@pytest.mark.parametrize(("key", "value"), [("startup_trials", 0), ("warmup_steps", -1)])
+def test_impossible_settings(key: str, value: int) -> None:
+    with pytest.raises(ValueError, match=key):
+        MedianConfig(**{key: value})

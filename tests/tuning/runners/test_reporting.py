@@ -1,0 +1,262 @@
+"""``report`` in a callable: what it takes, where it may be called, how it ends a trial."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunegym.testing.runners import Seen
+from tunegym.tuning.model.job import CallJob
+from tunegym.tuning.runners import worker as worker_module
+from tunegym.tuning.runners.local import LocalRunner
+from tunegym.tuning.runners.reporting import Report, TrialPruned
+
+MODULE = """
+import multiprocessing, os, threading, time
+
+def calm(report):
+    try:
+        report(1, 1.0)
+    except Exception:
+        return "swallowed"
+    finally:
+        with open("finally.txt", "w") as file:
+            file.write(str(os.getpid()))
+
+def pid():
+    return {"pid": os.getpid()}
+
+def deaf(report):
+    while True:
+        try:
+            report(1, 1.0)
+        except BaseException:
+            pass
+
+def stuck(report):
+    try:
+        report(1, 1.0)
+    finally:
+        time.sleep(1000)
+
+def leaves(report):
+    try:
+        report(1, 1.0)
+    finally:
+        os._exit(3)
+
+def changes(report):
+    try:
+        report(1, 1.0)
+    except BaseException as error:
+        raise ValueError("something else") from error
+
+def threads(count, report):
+    ready = threading.Barrier(count)
+    def one(lane):
+        ready.wait()
+        for step in range(20):
+            report(100 * lane + step, float(lane))
+    lanes = [threading.Thread(target=one, args=(lane,)) for lane in range(count)]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join()
+    return 1
+
+def forks(report):
+    child = os.fork()
+    if child == 0:
+        try:
+            report(1, 1.0)
+        except RuntimeError as error:
+            with open("fork.txt", "w") as file:
+                file.write(str(error))
+        os._exit(0)
+    os.waitpid(child, 0)
+    report(2, 2.0)
+    return 1
+
+LATE = []
+
+def keeps(report):
+    LATE.append(report)
+    return 1
+
+def late():
+    try:
+        LATE[0](1, 1.0)
+    except RuntimeError as error:
+        return {"error": str(error)}
+
+def chatty(report):
+    step = 0
+    while True:
+        step += 1
+        report(step, 0.0)
+"""
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Callable[..., CallJob]:
+    (tmp_path / "reporting_functions.py").write_text(MODULE)
+    sys.modules.pop("reporting_functions", None)
+
+    def make(function: str, reports: bool = True, **options: Any) -> CallJob:
+        arguments = options.pop("arguments", {})
+        target = f"reporting_functions:{function}"
+        return CallJob(
+            "1", str(tmp_path / "trial"), target, arguments, paths=(str(tmp_path),), reports=reports, **options
+        )
+
+    return make
+
+
+def nobody(*_: Any) -> None:
+    pass
+
+
+def test_what_counts_as_a_step_and_a_value() -> None:
+    seen = Seen()
+    report = Report(seen)
+    report(np.int64(1), np.float32(0.5))
+    report(2, 3)
+    report(3, Fraction(1, 4))
+    report(4, np.array(2.0))
+    report(5, 10**400)
+    report(-6, float("nan"))
+    assert [(type(step), type(value)) for step, value in seen.values] == [(int, float)] * 6
+    assert seen.values[:5] == [(1, 0.5), (2, 3.0), (3, 0.25), (4, 2.0), (5, float("inf"))]
+
+
+@pytest.mark.parametrize("step", [1.0, "1", None, True, np.float64(1), [1]])
+def test_no_step(step: Any) -> None:
+    with pytest.raises(TypeError, match="step must be an integer"):
+        Report(Seen())(step, 1.0)
+
+
+@pytest.mark.parametrize("value", ["1", None, True, np.bool_(True), 1j, [1.0], np.zeros(2), b"1", {}])
+def test_no_value(value: Any) -> None:
+    with pytest.raises(TypeError, match="value must be a number"):
+        Report(Seen())(1, value)
+
+
+def test_a_step_that_no_journal_can_hold() -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        Report(Seen())(2**63, 1.0)
+
+
+def test_told_once_told_always() -> None:
+    """And whoever decides is not asked again."""
+    seen = Seen(until=1)
+    report = Report(seen)
+    for _ in range(3):
+        with pytest.raises(TrialPruned):
+            report(1, 1.0)
+    assert len(seen.values) == 1
+    assert not issubclass(TrialPruned, Exception)
+
+
+def test_it_stays_where_it_is() -> None:
+    with pytest.raises(TypeError, match="another process"):
+        pickle.dumps(Report(Seen()))
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_finally_runs_and_except_exception_does_not(
+    runner: LocalRunner, call: Callable[..., CallJob], tmp_path: Path, isolate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert runner.run(call("calm", isolate=isolate), nobody, Seen(until=1)).ending == "pruned"
+    assert (tmp_path / "finally.txt").exists()
+    assert not (tmp_path / "trial" / "stderr.txt").exists()
+
+
+def test_the_worker_stays_warm(
+    runner: LocalRunner, call: Callable[..., CallJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = runner.run(call("pid", reports=False), nobody).value["pid"]
+    assert runner.run(call("calm"), nobody, Seen(until=1)).ending == "pruned"
+    assert int((tmp_path / "finally.txt").read_text()) == before
+    assert runner.run(call("pid", reports=False), nobody).value["pid"] == before
+
+
+@pytest.mark.parametrize("function", ["deaf", "stuck", "leaves", "changes"])
+def test_however_it_is_taken(
+    runner: LocalRunner, call: Callable[..., CallJob], function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deaf, stuck, gone or angry: pruned, within a bound, and the next call runs."""
+    monkeypatch.setattr(worker_module, "PRUNED_S", 0.3)
+    result = runner.run(call(function), nobody, Seen(until=1))
+    assert (result.ending, result.error) == ("pruned", None)
+    assert runner.run(call("pid", reports=False), nobody).exit_code == 0
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_threads_take_turns(runner: LocalRunner, call: Callable[..., CallJob], isolate: bool) -> None:
+    inside = threading.Lock()
+    seen: list[tuple[int, float]] = []
+
+    def watch(step: int, value: float) -> bool:
+        assert inside.acquire(blocking=False), "two at a time"
+        seen.append((step, value))
+        inside.release()
+        return False
+
+    result = runner.run(call("threads", isolate=isolate, arguments={"count": 4}), nobody, watch)
+    assert result.error is None
+    assert sorted(seen) == [(100 * lane + step, float(lane)) for lane in range(4) for step in range(20)]
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_refused_in_a_copy_of_the_process(
+    runner: LocalRunner, call: Callable[..., CallJob], tmp_path: Path, isolate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = Seen()
+    assert runner.run(call("forks", isolate=isolate), nobody, seen).exit_code == 0
+    assert seen.values == [(2, 2.0)]
+    assert "another process" in (tmp_path / "fork.txt").read_text()
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_refused_after_the_end(runner: LocalRunner, call: Callable[..., CallJob], isolate: bool) -> None:
+    runner.run(call("keeps", isolate=isolate), nobody, Seen())
+    said = runner.run(call("late", reports=False, isolate=isolate), nobody).value
+    assert "after the function had returned" in said["error"]
+
+
+def test_timeout_of_one_that_never_stops_talking(runner: LocalRunner, call: Callable[..., CallJob]) -> None:
+    assert runner.run(call("chatty", timeout_s=0.5), nobody, lambda *_: False).ending == "timed_out"
+
+
+def test_stop_while_it_talks(runner: LocalRunner, call: Callable[..., CallJob]) -> None:
+    def watch(step: int, value: float) -> bool:
+        del value
+        if step == 10:
+            runner.stop()
+        return False
+
+    assert runner.run(call("chatty"), nobody, watch).ending == "interrupted"
+
+
+def test_an_error_of_the_watch_is_ours(runner: LocalRunner, call: Callable[..., CallJob], token: str) -> None:
+    """The worker is ended, and nobody takes it for the function's."""
+
+    def watch(step: int, value: float) -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        runner.run(call("chatty"), nobody, watch)
+    assert os.getpid()
+    assert runner.run(call("pid", reports=False), nobody).exit_code == 0
