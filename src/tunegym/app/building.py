@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tunegym.app.catalog import Catalog
@@ -17,8 +18,8 @@ from tunegym.tuning.model import expression
 from tunegym.tuning.model.constraint import ExpressionConstraint, FunctionConstraint
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
 from tunegym.tuning.model.values import Metrics
-from tunegym.tuning.ports import Agent, Constraint, Env, Listener, Reward, Runner, Workload
-from tunegym.tuning.rewards import ByName
+from tunegym.tuning.ports import Agent, Constraint, Env, Listener, Pruner, Reward, Runner, Workload
+from tunegym.tuning.rewards import ByName, FromObjectives
 from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.records import Head, Session
 
@@ -61,7 +62,7 @@ def build_bench(
         runner: Runner = factory(token=store.head.run, slots=scenario.slots)
         undo.callback(runner.close)
         engine = TrialEngine(
-            Parts(experiment, workload, runner, store, reward, constraints, folder),
+            Parts(experiment, workload, runner, store, reward, constraints, folder, build_pruner(scenario, experiment)),
             slots=scenario.slots,
             listeners=listeners,
             stopping=lambda: stop.requested,
@@ -77,7 +78,13 @@ def build_agent(scenario: Scenario, experiment: Experiment, env: Env) -> Agent:
     if experiment.agent is None:
         return RunOnce(env)
     factory = Catalog().at(scenario.scenario_dir).get("agents", experiment.agent)
-    return factory(env, experiment.agent_config, scenario.seed)
+    agent = factory(env, experiment.agent_config, scenario.seed)
+    source = getattr(experiment.agent_config, "warm_start", None)
+    if source is not None:
+        from tunegym.app.warming import warm_trials
+
+        agent.warm_up(warm_trials(scenario.scenario_dir / source, experiment, build_reward(scenario, experiment)))
+    return agent
 
 
 def build_workload(scenario: Scenario, experiment: Experiment) -> Workload:
@@ -86,10 +93,21 @@ def build_workload(scenario: Scenario, experiment: Experiment) -> Workload:
     return factory(experiment, scenario.scenario_dir)
 
 
+def build_pruner(scenario: Scenario, experiment: Experiment) -> Callable[[], Pruner] | None:
+    """What makes the experiment's pruners, one for each context; None if it has none."""
+    spec = experiment.pruner
+    if spec is None:
+        return None
+    factory = Catalog().at(scenario.scenario_dir).get("pruners", spec.kind)
+    return partial(factory, factory.Config(**spec.options), scenario.seed)
+
+
 def build_reward(scenario: Scenario, experiment: Experiment) -> Reward:
     """The reward by its name, or a user's own function of the metrics."""
     if not experiment.agent_metrics:
         return _no_reward
+    if experiment.reward is None:
+        return FromObjectives(experiment.objectives)
     if is_reference(experiment.reward):
         function = resolve(experiment.reward, (str(scenario.scenario_dir),))
         return ByName(experiment.reward, callable_by_name(function, metric_names(experiment)))
@@ -136,6 +154,7 @@ def head_of(scenario: Scenario, experiment: Experiment) -> Head:
         },
         metrics=list(dict.fromkeys([*experiment.agent_metrics, *declared])),
         repeats=experiment.repeats,
+        objectives=[objective.as_dict() for objective in experiment.objectives],
     )
 
 

@@ -12,6 +12,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "agents": {
         "grid_search": "tunegym.tuning.agents.grid:GridSearch",
         "random_search": "tunegym.tuning.agents.random:RandomSearch",
+        "optuna": "tunegym.tuning.agents.optuna:OptunaAgent",
     },
     "workloads": {
         "command": "tunegym.tuning.workloads.command:CommandWorkload",
@@ -31,6 +32,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "ordinal": "tunegym.tuning.encodings:Ordinal",
         "minmax": "tunegym.tuning.encodings:MinMax",
         "log": "tunegym.tuning.encodings:Log",
+    },
+    "pruners": {
+        "median": "tunegym.tuning.pruners.median:MedianPruner",
+        "hyperband": "tunegym.tuning.pruners.hyperband:HyperbandPruner",
     },
 }
 """Names of this package's own; classes are imported only when they are asked for."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunegym.app.building import build_agent, build_constraints, build_workload
 from tunegym.tuning.model.job import CommandJob, Job
+from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
@@ -52,15 +54,16 @@ def plan(scenario: Scenario, experiment: Experiment, count: int) -> ExperimentPl
         action = experiment.space.accept(action)
         parameters = experiment.parameters(action, context)
         job = workload.plan(number, 1, parameters, str(Path("trials") / f"{number:06d}"))
-        first.append(PlannedTrial(number, action, context, _runs(job), _refused(constraints, parameters)))
+        first.append(PlannedTrial(number, action, context, what_runs(job), _refused(constraints, parameters)))
     return ExperimentPlan(experiment, total, experiment.space.size, tuple(first))
 
 
-def _runs(job: Job) -> str:
+def what_runs(job: Job) -> str:
+    """A job as one reads it: the command, or the call."""
     if isinstance(job, CommandJob):
         return job.command
-    arguments = ", ".join(f"{name}={value!r}" for name, value in job.arguments.items())
-    return f"{job.target}({arguments})"
+    arguments = [f"{name}={value!r}" for name, value in job.arguments.items()]
+    return f"{job.target}({', '.join([*arguments, *(['report=report'] if job.reports else [])])})"
 
 
 def _refused(constraints: list[Constraint], parameters: dict[str, Any]) -> str | None:
@@ -79,6 +82,10 @@ class _Unmeasured:
     @property
     def space(self) -> Space:
         return self._experiment.space
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        return self._experiment.objectives
 
     def exhausted(self, lane: int = 0) -> str | None:
         del lane

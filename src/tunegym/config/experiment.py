@@ -15,19 +15,23 @@ from tunegym.config.findings import Findings
 from tunegym.config.functions import check_constraints, check_reward
 from tunegym.config.metrics import metrics
 from tunegym.config.naming import known
+from tunegym.config.objectives import objectives
 from tunegym.config.parameters import Parameters, gather
+from tunegym.config.pruners import check_pruned, pruner
 from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable
 from tunegym.config.spelling import listed
 from tunegym.config.tables import checked
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.scenario import Budget, Experiment, Keep, MetricSpec, Penalties
 from tunegym.tuning.model.space import Space
 
 DEFAULT_AGENT = "grid_search"
 _PARAMETER_KEYS = {"cmd_args", "extra_env_vars", "num_nodes", "dse_excluded_args", "workload"}
-_WORKLOAD_KEYS = _PARAMETER_KEYS | {"env_params", "metrics", "agent_metrics", "isolate", "timeout_s"}
-_UNUSED_BY_PLAIN = ("agent", "agent_steps", "max_time", "stop_after_no_improvement", "agent_config")
+_WORKLOAD_KEYS = _PARAMETER_KEYS | {"env_params", "metrics", "agent_metrics", "objectives", "isolate", "timeout_s"}
+_BUDGETS = ("agent_steps", "max_time", "stop_after_no_improvement")
+_UNUSED_BY_PLAIN = ("agent", *_BUDGETS, "objectives", "pruner", "agent_config")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ def read(name: str, raw: Mapping[str, Any], around: Surroundings, findings: Find
     drawn = environment(table.env_params, parameters, around.catalog, findings.at("env_params"), complete)
     driven = _driven(table, parameters, complete, findings)
     specs = metrics(table.metrics, findings.at("metrics"))
+    goals = objectives(table, findings)
+    ends_early = pruner(table.pruner, around.catalog, findings.at("pruner"))
     config = None
     if agent is not None:
         config = agents.agent_config(agent.Config, table.agent_config, findings.at("agent_config"))
@@ -78,11 +84,16 @@ def read(name: str, raw: Mapping[str, Any], around: Surroundings, findings: Find
         check_constraints(table.constraints, names, around.scenario_dir, findings.at("constraints"))
     check_reward(table, around.catalog, around.scenario_dir, findings.at("agent_reward_function"))
     env_params = EnvParams(drawn, around.seed)
-    built = _build(name, table, parameters, env_params, specs, config, bool(driven))
+    built = _build(name, table, parameters, env_params, specs, goals, config, bool(driven))
     if driven and agent is not None:
-        built = dataclasses.replace(built, agent_ends_after=_ends_after(agent, built.space))
+        built = dataclasses.replace(built, agent_ends_after=_ends_after(agent, built.space), pruner=ends_early)
+        if not findings.broken() & {"agent_metrics", "env_params", "metrics", "objectives"}:
+            check_pruned(built, findings)
     if workload is not None and not findings.broken() & _WORKLOAD_KEYS:
         for problem in workload.check(built, around.scenario_dir):
+            findings.adopt(problem)
+    if driven and agent is not None and hasattr(agent, "check") and not findings.broken():
+        for problem in agent.check(built, around.scenario_dir):
             findings.adopt(problem)
     warnings = () if driven is not False else _unused(name, raw)
     return Reading(name, driven, None if findings.broken() else built, warnings)
@@ -159,7 +170,11 @@ def _check_driven(
     catalog: Catalog,
     findings: Findings,
 ) -> None:
-    if table.agent_metrics is None and "agent_metrics" not in findings.broken():
+    if (
+        table.agent_metrics is None
+        and table.objectives is None
+        and not findings.broken() & {"agent_metrics", "objectives"}
+    ):
         metric = next(iter(table.metrics), "duration_s")
         findings.at("agent_metrics").add(
             "an experiment with knobs needs a metric to judge them by",
@@ -197,6 +212,7 @@ def _build(
     parameters: Parameters,
     env_params: EnvParams,
     specs: tuple[MetricSpec, ...],
+    goals: tuple[Objective, ...],
     config: Any,
     driven: bool,
 ) -> Experiment:
@@ -208,8 +224,9 @@ def _build(
         env_params=env_params,
         agent=(table.agent or DEFAULT_AGENT) if driven else None,
         agent_config=config if driven else None,
-        agent_metrics=tuple(table.agent_metrics or ()),
-        reward=table.agent_reward_function,
+        agent_metrics=tuple(dict.fromkeys([*(table.agent_metrics or ()), *(goal.metric for goal in goals)])),
+        reward=table.agent_reward_function or (None if goals else "identity"),
+        objectives=goals,
         metrics=specs,
         constraints=tuple(table.constraints),
         penalties=config.rewards if driven and config is not None else Penalties(),

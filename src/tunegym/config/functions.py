@@ -35,8 +35,12 @@ def check_constraints(texts: Sequence[str], names: Sequence[str], folder: Path, 
 def check_reward(table: ExperimentTable, catalog: Catalog, folder: Path, findings: Findings) -> None:
     """Refuse a reward that is neither known nor a function of the experiment's metrics."""
     name = table.agent_reward_function
+    if name is None:
+        return
     if is_reference(name):
-        metrics = dict.fromkeys([*(table.agent_metrics or ()), *table.metrics, *BUILTIN_METRICS])
+        judged = [objective.get("metric") for objective in table.objectives or ()]
+        named = [*(table.agent_metrics or ()), *filter(None, judged), *table.metrics, *BUILTIN_METRICS]
+        metrics = dict.fromkeys(named)
         _check_function(name, list(metrics), folder, findings, 'a reward\'s name, or "module:function"')
     elif name not in catalog.names("rewards"):
         unknown(catalog, "rewards", name, findings)

@@ -16,9 +16,10 @@ from tunegym.config.findings import Findings
 from tunegym.config.lines import with_lines
 from tunegym.config.naming import folder_name, known
 from tunegym.config.plain import copied, plain
-from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable
+from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable, TrackingTable
 from tunegym.config.spelling import kind, listed
 from tunegym.config.tables import checked
+from tunegym.config.tracking import tracking
 from tunegym.core.errors import ConfigError, Problem
 from tunegym.tuning.model.scenario import Scenario
 
@@ -113,12 +114,14 @@ def _scenario(document: dict[str, Any], catalog: Catalog, file: str, folder: Pat
     if "runner" not in findings.at("system").broken():
         known(catalog, "runners", system.runner, findings.at("system").at("runner"))
     folder = _scenario_dir(top.scenario_dir, folder, findings.at("scenario_dir"))
+    trackers = tracking(top.tracking, folder, findings.at("tracking"))
     readings = _experiments(top, Surroundings(catalog.at(folder), folder, top.seed), findings)
     resolved = {
         "name": top.name,
         "seed": top.seed,
         "scenario_dir": str(folder),
         "system": {**top.system, "runner": system.runner, "slots": system.slots},
+        **({"tracking": top.tracking} if top.tracking else {}),
         "experiments": top.experiments,
     }
     return Scenario(
@@ -131,6 +134,7 @@ def _scenario(document: dict[str, Any], catalog: Catalog, file: str, folder: Pat
         document=resolved,
         file=file,
         warnings=tuple(warning for reading in readings for warning in reading.warnings),
+        tracking=trackers,
     )
 
 
@@ -138,6 +142,8 @@ def _stray(key: str) -> str | None:
     """Where a key belongs that is not one of the top level's."""
     if key in ExperimentTable.model_fields:
         return "move it below [[experiments]]"
+    if key in TrackingTable.model_fields:
+        return "move it into [tracking]"
     return "move it into [system]" if key in SystemTable.model_fields else None
 
 

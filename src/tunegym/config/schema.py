@@ -82,6 +82,7 @@ class ScenarioTable(Table):
     seed: Annotated[int, Says("an integer", "write for example seed = 42")] = 0
     scenario_dir: Annotated[str | None, Says("a folder's path", "leave it out: the file's own folder")] = None
     system: Annotated[dict[str, Any], Says("a table", 'write [system] and below it runner = "local"')] = {}
+    tracking: Annotated[dict[str, Any], Says("a table", "write [tracking] and below it tensorboard = true")] = {}
     experiments: Annotated[
         list[dict[str, Any]] | None,
         Says("a list of tables", "write [[experiments]] with two brackets, once for each"),
@@ -93,6 +94,19 @@ class SystemTable(Table):
 
     runner: Annotated[str, Says("a runner's name", 'write runner = "local"')] = "local"
     slots: Annotated[_Positive, Says("an integer of at least 1", "write for example slots = 2")] = 1
+
+
+class TrackingTable(Table):
+    """``[tracking]``: where trials are told of beside the journal."""
+
+    mlflow: Annotated[
+        str | None,
+        Says(
+            "a server's URL, a database such as sqlite:///mlflow.db, or a folder",
+            'write for example mlflow = "http://127.0.0.1:5000"',
+        ),
+    ] = None
+    tensorboard: Annotated[bool, Says("true or false", "write tensorboard = true")] = False
 
 
 class ExperimentTable(Table):
@@ -117,8 +131,15 @@ class ExperimentTable(Table):
         Says("a list of at least one metric's name, each once", 'write for example agent_metrics = ["time_s"]'),
     ] = None
     agent_reward_function: Annotated[
-        str, Says("a reward's name, or module:function", 'write agent_reward_function = "identity"')
-    ] = "identity"
+        str | None, Says("a reward's name, or module:function", 'write agent_reward_function = "identity"')
+    ] = None
+    objectives: Annotated[
+        list[dict[str, Any]] | None,
+        Says(
+            "a list of tables with metric, goal, weight and limit",
+            'write for example objectives = [{ metric = "time_s", goal = "min" }]',
+        ),
+    ] = None
     timeout_s: Annotated[_Seconds | None, Says("seconds above 0", "write for example timeout_s = 60")] = None
     repeats: Annotated[_Positive, Says("an integer of at least 1", "write for example repeats = 3")] = 1
     cache: Annotated[Literal["on", "off"], Says('"on" or "off"', 'write cache = "on" or cache = "off"')] = "on"
@@ -131,6 +152,10 @@ class ExperimentTable(Table):
         list[str],
         Says("a list of strings", 'write for example constraints = ["threads <= 4"]'),
     ] = []
+    pruner: Annotated[
+        str | dict[str, Any] | None,
+        Says("a pruner's name, or a table with kind and its settings", 'write for example pruner = "median"'),
+    ] = None
     num_nodes: Annotated[
         _Positive | list[_Positive] | None,
         Says("an integer of at least 1, or a list of them", "write for example num_nodes = [1, 2, 4]"),
@@ -169,6 +194,22 @@ class MetricTable(Table):
     file: Annotated[str | None, Says("a file's path", 'write for example file = "out.json"')] = None
     match: Annotated[Literal["first", "last"] | None, Says('"first" or "last"', 'write match = "first"')] = None
     row: Annotated[int | None, Says("an integer; -1 is the last row", "write for example row = -1")] = None
+    stream: Annotated[bool, Says("true or false", "write stream = true")] = False
+
+
+class ObjectiveTable(Table):
+    """One objective: which way a metric is better, how much it counts, and what it must not exceed."""
+
+    metric: Annotated[str | None, Says("a metric's name", 'write for example metric = "time_s"')] = None
+    goal: Annotated[Literal["max", "min"] | None, Says('"max" or "min"', 'write goal = "max" or goal = "min"')] = None
+    weight: Annotated[
+        Annotated[float, Field(ge=0, allow_inf_nan=False)],
+        Says("a number of at least 0; 0 if only the limit counts", "write for example weight = 2.0"),
+    ] = 1.0
+    limit: Annotated[
+        Annotated[float, Field(allow_inf_nan=False)] | None,
+        Says("a finite number: the worst value that is acceptable", "write for example limit = 2.0"),
+    ] = None
 
 
 class EnvParamTable(Table):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import BudgetError, Problem
 from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
 from tunegym.tuning.model.values import Action
@@ -44,10 +47,26 @@ class BaseAgent:
         return None
 
     @classmethod
+    def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
+        """What else is wrong with a checked experiment for this agent, its own settings included.
+
+        ``where`` is relative to the experiment; relative paths in settings are meant from ``scenario_dir``.
+        """
+        del experiment, scenario_dir
+        return []
+
+    @classmethod
     def ends_after(cls, space: Space) -> int | None:
         """How many trials the agent makes at most by itself; None if it would never end."""
         del space
         return None
+
+    def warm_up(self, trials: Sequence[Trial]) -> None:
+        """Learn from trials of another run, before ``run``: they fit this space and are scored as if made here.
+
+        Called for agents whose ``Config`` has a ``warm_start`` that is set.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a warm_start, and no warm_up()")
 
     def select_action(self, observation: Observation) -> Action | None:
         """The action for the trial that ``observation`` describes; None ends the run."""
@@ -114,4 +133,5 @@ def _feedback(trial: Trial, before: Observation, after: Observation, done: bool)
         status=trial.status,
         cached=trial.cached_from is not None,
         context=trial.context,
+        reports=trial.reports,
     )

@@ -1,0 +1,138 @@
+"""Warm start: the trials of another run, as if they had been made in this one."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tunegym.app.catalog import Catalog
+from tunegym.config.loading import load as load_scenario
+from tunegym.core.errors import ConfigError, StoreError
+from tunegym.tuning.model.outcome import Measured
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.space import Choice, Knob, Space
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import Scalar, exact_key, spelled
+from tunegym.tuning.ports import Reward
+from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, load
+
+logger = logging.getLogger(__name__)
+
+
+class UnfitError(Exception):
+    """A trial that can't be taken over; the message says why."""
+
+
+def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Trial]:
+    """The trials in a results folder that fit ``experiment``, scored by its reward, in the order of their numbers.
+
+    Values are mapped where that changes nothing about what they mean (4 where 4.0 is a candidate, a parameter that
+    is fixed there and a knob here). What doesn't fit is left out; how many were taken, mapped and left out is logged.
+
+    Raises:
+        StoreError: the folder holds no run, or none of its experiments is meant.
+    """
+    results = _chosen(folder, experiment)
+    fixed = _fixed(folder, results.name)
+    taken: list[Trial] = []
+    mapped = 0
+    unfit: Counter[str] = Counter()
+    for trial in results.trials:
+        try:
+            action = _mapped({**fixed, **trial.action}, trial, experiment.space)
+            taken.append(_scored(replace(trial, action=action), reward))
+        except UnfitError as error:
+            unfit[str(error)] += 1
+        else:
+            mapped += exact_key(action) != exact_key(trial.action)
+    _tell(folder, len(taken), mapped, unfit)
+    return taken
+
+
+def _chosen(folder: Path, experiment: Experiment) -> ExperimentResults:
+    """The experiment of the same name, or the only one."""
+    results = load(folder)
+    if experiment.name in results.experiments:
+        return results.experiments[experiment.name]
+    if len(results.experiments) == 1:
+        return next(iter(results.experiments.values()))
+    raise StoreError(
+        f"warm_start: {results.folder} has no experiment {experiment.name!r}",
+        hint=f"name this one as one of those: {', '.join(results.experiments)}",
+    )
+
+
+def _fixed(folder: Path, name: str) -> Mapping[str, Any]:
+    """What was fixed in the other run; nothing if its scenario can't be read any more."""
+    run = load(folder).folder
+    try:
+        scenario = load_scenario(run / SCENARIO, Catalog())
+    except ConfigError:
+        return {}
+    return next((one.space.fixed for one in scenario.experiments if one.name == name), {})
+
+
+def _mapped(there: Mapping[str, Any], trial: Trial, space: Space) -> dict[str, Scalar]:
+    """The trial's parameters as an action here."""
+    if not trial.action or trial.cached_from is not None:
+        raise UnfitError("nothing was run for it")
+    if trial.context:
+        raise UnfitError(f"it ran under env_params ({', '.join(trial.context)})")
+    for name in trial.action:
+        if name in space.knobs:
+            continue
+        if name not in space.fixed:
+            raise UnfitError(f"there is no {name} here")
+        if not _equal(space.fixed[name], there[name]):
+            raise UnfitError(f"{name} is fixed at {spelled(space.fixed[name])} here")
+    action: dict[str, Scalar] = {}
+    for name, knob in space.knobs.items():
+        if name not in there:
+            raise UnfitError(f"it has no {name}")
+        action[name] = _value(name, there[name], knob)
+    return action
+
+
+def _value(name: str, value: Any, knob: Knob) -> Scalar:
+    try:
+        return knob.accept(value)
+    except ValueError:
+        same = [one for one in knob.values if _equal(one, value)] if isinstance(knob, Choice) else []
+        if len(same) == 1:
+            return same[0]
+        raise UnfitError(f"{name} = {spelled(value)} is no value of {name} here") from None
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """4 and 4.0 mean the same; 1 and true don't."""
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+def _scored(trial: Trial, reward: Reward) -> Trial:
+    """With the reward that the measurement has here."""
+    if not isinstance(trial.outcome, Measured):
+        return trial
+    metrics = trial.outcome.mean()
+    try:
+        remember = getattr(reward, "remember", None)
+        if remember is not None:
+            remember(metrics)
+        return replace(trial, reward=float(reward(metrics)))
+    except KeyError as error:
+        raise UnfitError(f"metric {error.args[0]} was not measured") from None
+    except Exception as error:  # anybody's reward may raise whatever it likes
+        raise UnfitError(f"it can't be scored: {error}") from error
+
+
+def _tell(folder: Path, taken: int, mapped: int, unfit: Counter[str]) -> None:
+    parts = [f"warm start: {taken} trial{'' if taken == 1 else 's'} of {folder}"]
+    if mapped:
+        parts.append(f"{mapped} of them mapped to the knobs here")
+    if unfit:
+        reasons = "; ".join(f"{count} x {reason}" for reason, count in unfit.most_common(3))
+        parts.append(f"{unfit.total()} left out ({reasons}{'; ...' if len(unfit) > 3 else ''})")
+    (logger.warning if not taken else logger.info)("%s", ", ".join(parts))

@@ -1,0 +1,43 @@
+"""Knobs as Optuna's distributions, and values to and fro."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tunegym.tuning.model.space import Choice, Knob, Space
+from tunegym.tuning.model.values import Action, Scalar
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """The space's native distributions, by address."""
+    return {name: _distribution(knob) for name, knob in space.knobs.items()}
+
+
+def _distribution(knob: Knob) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(knob, Choice):
+        # By position: Optuna compares choices with ==, for which 1, 1.0 and true are the same.
+        return CategoricalDistribution(range(knob.size))
+    if knob.dtype == "int":
+        return IntDistribution(int(knob.low), int(knob.high), log=knob.log, step=int(knob.step or 1))
+    return FloatDistribution(float(knob.low), float(knob.high), log=knob.log, step=knob.step)
+
+
+def to_action(space: Space, params: dict[str, Any]) -> dict[str, Scalar]:
+    """Optuna's values as an action."""
+    return {
+        name: knob.at(params[name]) if isinstance(knob, Choice) else knob.snap(params[name])
+        for name, knob in space.knobs.items()
+    }
+
+
+def to_params(space: Space, action: Action) -> dict[str, Any]:
+    """An action of the space as Optuna's values."""
+    return {
+        name: knob.index(action[name]) if isinstance(knob, Choice) else action[name]
+        for name, knob in space.knobs.items()
+    }

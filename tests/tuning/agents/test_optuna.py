@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+
+from tunegym.tuning.agents.distributions import distributions, to_action, to_params
+from tunegym.tuning.agents.optuna import PATIENCE, OptunaAgent, OptunaConfig
+from tunegym.tuning.agents.proposing import ByNumber, ByStudy
+from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.model.outcome import Measured
+from tunegym.tuning.model.scenario import Budget
+from tunegym.tuning.model.space import Choice, Knob, Range, Space
+from tunegym.tuning.model.trial import Observation, Trial
+from tunegym.tuning.rewards import FromObjectives
+
+Benches = Callable[..., Any]
+LEARNING = ["tpe", "gp", "cmaes", "nsgaii"]
+ALL = [*LEARNING, "qmc", "random"]
+PLANE: dict[str, Knob] = {"x": Range(-2.0, 2.0), "y": Range(-2.0, 2.0)}
+
+
+def bowl(x: float, y: float) -> dict[str, float]:
+    return {"m": -(x**2) - (y - 0.5) ** 2}
+
+
+def agent_of(one: Any, **config: Any) -> OptunaAgent:
+    return OptunaAgent(one.engine, OptunaConfig(**config), 3)
+
+
+def study_of(agent: OptunaAgent) -> optuna.Study:
+    proposer = agent._proposer
+    assert isinstance(proposer, ByStudy)
+    return proposer._study
+
+
+# distributions ----------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_knob_is_native() -> None:
+    space = Space(
+        {
+            "log": Range(1e-4, 1.0, "float", log=True),
+            "step": Range(0.0, 1.0, "float", step=0.25),
+            "int": Range(1, 64, "int", log=True),
+            "even": Range(0, 10, "int", step=2),
+            "mixed": Choice((1, 1.0, True, "1")),
+        }
+    )
+    found = distributions(space)
+    assert found == {
+        "log": FloatDistribution(1e-4, 1.0, log=True),
+        "step": FloatDistribution(0.0, 1.0, step=0.25),
+        "int": IntDistribution(1, 64, log=True),
+        "even": IntDistribution(0, 10, step=2),
+        "mixed": CategoricalDistribution(range(4)),
+    }
+
+
+@pytest.mark.parametrize("value", [1, 1.0, True, "1"])
+def test_equal_looking_candidates_stay_apart(value: object) -> None:
+    space = Space({"mixed": Choice((1, 1.0, True, "1"))})
+    action = to_action(space, to_params(space, {"mixed": value}))  # type: ignore[dict-item]
+    assert repr(action["mixed"]) == repr(value)
+
+
+@pytest.mark.parametrize("sampler", [pytest.param("gp", marks=pytest.mark.slow), *(s for s in ALL if s != "gp")])
+def test_proposals_are_values_of_the_knobs(bench: Benches, sampler: str) -> None:
+    knobs: dict[str, Knob] = {
+        "rate": Range(1e-3, 1.0, "float", log=True),
+        "part": Range(0.0, 1.0, "float", step=0.1),
+        "threads": Range(1, 8, "int"),
+        "mode": Choice(("a", 1, 1.0, True)),
+    }
+
+    def measure(rate: float, part: float, threads: int, mode: object) -> dict[str, float]:
+        return {"m": -abs(math.log(rate) + 3) - abs(part - 0.3) - abs(threads - 4) + (mode is True)}
+
+    one = bench(measure, knobs=knobs, budget=Budget(agent_steps=14))
+    assert agent_of(one, sampler=sampler).run() == 0
+    assert len(one.trials()) == 14
+    for trial in one.trials():
+        assert one.engine.space.accept(trial.action) == trial.action
+        assert isinstance(trial.action["threads"], int)
+
+
+# what it finds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sampler", "steps"), [("tpe", 40), ("cmaes", 40), pytest.param("gp", 20, marks=pytest.mark.slow)]
+)
+def test_learns(bench: Benches, sampler: str, steps: int) -> None:
+    """What comes last is better than what comes first."""
+    one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=steps))
+    agent_of(one, sampler=sampler).run()
+    rewards = [trial.reward for trial in one.trials()]
+    assert sum(rewards[-8:]) / 8 > sum(rewards[:8]) / 8 + 0.3
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_nsgaii_learns_over_generations(bench: Benches, slots: int) -> None:
+    one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=120), slots=slots)
+    agent_of(one, sampler="nsgaii", population=10).run()
+    rewards = [trial.reward for trial in one.trials()]
+    assert sum(rewards[-20:]) / 20 > sum(rewards[:20]) / 20 + 0.3
+
+
+# what it tells ----------------------------------------------------------------------------------------
+
+
+def test_failures_are_told_as_failures_and_refusals_as_infeasible(bench: Benches) -> None:
+    def measure(x: int) -> dict[str, float]:
+        if x == 1:
+            raise ValueError("crashed")
+        if x == 2:
+            raise TimeoutError
+        return {"m": float(x)}
+
+    one = bench(
+        measure, knobs={"x": Choice((0, 1, 2, 3))}, constraints=[lambda p: p["x"] != 3], budget=Budget(agent_steps=12)
+    )
+    agent = agent_of(one, sampler="tpe")
+    agent.run()
+    seen = {
+        (trial.params["x"], trial.state, trial.value, tuple(trial.constraints.values()))
+        for trial in study_of(agent).trials
+    }
+    assert {
+        (0, TrialState.COMPLETE, 0.0, ()),
+        (1, TrialState.FAIL, None, ()),
+        (2, TrialState.FAIL, None, ()),
+        (3, TrialState.PRUNED, None, (1.0,)),
+    } >= seen
+    assert {state for _, state, _, _ in seen} == {TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED}
+
+
+def test_limits_are_told_as_constraints_and_values_as_they_are(bench: Benches) -> None:
+    goals = (Objective("m", "max"), Objective("cost", "min", 0.0, 1.0))
+
+    def measure(x: float, y: float) -> dict[str, float]:
+        return {"m": x, "cost": 2 * y}
+
+    one = bench(
+        measure,
+        knobs=PLANE,
+        objectives=goals,
+        agent_metrics=("m", "cost"),
+        reward=lambda _: FromObjectives(goals),
+        budget=Budget(agent_steps=15),
+    )
+    agent = agent_of(one, sampler="tpe")
+    agent.run()
+    for trial in study_of(agent).trials:
+        assert trial.values == [trial.params["x"]]
+        assert trial.constraints == {"cost": pytest.approx(2 * trial.params["y"] - 1.0)}
+
+
+def test_a_sampler_without_constraints_is_told_the_reward(bench: Benches) -> None:
+    goals = (Objective("m", "max"), Objective("cost", "min", 0.0, 1.0))
+    one = bench(
+        lambda x, y: {"m": x, "cost": 2 * y},
+        knobs=PLANE,
+        objectives=goals,
+        agent_metrics=("m", "cost"),
+        reward=lambda _: FromObjectives(goals),
+        budget=Budget(agent_steps=10),
+    )
+    agent = agent_of(one, sampler="cmaes")
+    agent.run()
+    assert [trial.value for trial in study_of(agent).trials] == [trial.reward for trial in one.trials()]
+    assert all(not trial.constraints for trial in study_of(agent).trials)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsgaii"])
+def test_several_objectives_are_told_one_by_one(bench: Benches, sampler: str) -> None:
+    goals = (Objective("m", "max"), Objective("cost", "min"))
+    one = bench(
+        lambda x, y: {"m": x, "cost": y},
+        knobs=PLANE,
+        objectives=goals,
+        agent_metrics=("m", "cost"),
+        reward=lambda _: FromObjectives(goals),
+        budget=Budget(agent_steps=12),
+    )
+    agent = agent_of(one, sampler=sampler)
+    agent.run()
+    assert all(trial.values == [trial.params["x"], -trial.params["y"]] for trial in study_of(agent).trials)
+
+
+# duplicates -------------------------------------------------------------------------------------------
+
+
+def test_duplicates_are_not_measured_twice_and_it_looks_elsewhere(bench: Benches) -> None:
+    """One value is far better: the sampler wants nothing else, and still the others get their turn."""
+    runs: Counter[int] = Counter()
+
+    def measure(x: int) -> dict[str, float]:
+        runs[x] += 1
+        return {"m": 1000.0 if x == 3 else float(-x)}
+
+    one = bench(measure, knobs={"x": Choice(tuple(range(12)))}, budget=Budget(agent_steps=200))
+    agent_of(one, sampler="tpe").run()
+    trials = one.trials()
+    assert set(runs.values()) == {1}
+    assert len(runs) == 12
+    repeats = longest = 0
+    tried: set[object] = set()
+    for trial in trials:
+        repeats = repeats + 1 if trial.action["x"] in tried else 0
+        longest = max(longest, repeats)
+        tried.add(trial.action["x"])
+    assert longest <= PATIENCE
+    assert len(trials) < 200, "everything was tried: the cache would have answered for ever"
+
+
+def test_without_a_cache_it_goes_on_measuring(bench: Benches) -> None:
+    """Whoever turns the cache off wants to measure again."""
+    one = bench(lambda x: {"m": float(x)}, knobs={"x": Choice((1, 2))}, cache=False, budget=Budget(agent_steps=20))
+    agent_of(one, sampler="tpe").run()
+    assert len(one.trials()) == 20
+
+
+def test_what_failed_is_not_proposed_for_ever(bench: Benches) -> None:
+    def measure(x: int) -> dict[str, float]:
+        if x < 7:
+            raise ValueError("crashed")
+        return {"m": float(x)}
+
+    one = bench(measure, knobs={"x": Choice(tuple(range(8)))}, budget=Budget(agent_steps=40))
+    agent_of(one, sampler="nsgaii", population=4).run()
+    assert any(trial.measured for trial in one.trials())
+
+
+# seeds and resuming -----------------------------------------------------------------------------------
+
+
+def actions(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    return [dict(trial.action) for trial in trials]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii", "qmc", "random"])
+def test_goes_on_as_if_it_had_never_been_interrupted(bench: Benches, sampler: str) -> None:
+    """Also when it was interrupted long after it had begun to learn."""
+    settings = {"sampler": sampler, **({"population": 6} if sampler in ("nsgaii", "cmaes") else {})}
+    whole = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=40))
+    agent_of(whole, **settings).run()
+    part = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=25))
+    agent_of(part, **settings).run()
+    rest = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=40), store=part.store)
+    agent_of(rest, **settings).run()
+    assert actions(rest.trials()) == actions(whole.trials())
+
+
+def test_gp_goes_on_from_its_whole_history(bench: Benches) -> None:
+    part = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=20))
+    agent_of(part, sampler="gp").run()
+    rest = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=24), store=part.store)
+    agent = agent_of(rest, sampler="gp")
+    agent.run()
+    told = [(trial.params, trial.value) for trial in study_of(agent).trials]
+    assert told == [(dict(trial.action), trial.reward) for trial in rest.trials()]
+    assert max(trial.reward for trial in rest.trials()[20:]) > -0.2
+
+
+@pytest.mark.parametrize("sampler", ALL)
+def test_another_seed_other_proposals(bench: Benches, sampler: str) -> None:
+    one = bench(bowl, knobs=PLANE)
+    drawn = [
+        [OptunaAgent(one.engine, OptunaConfig(sampler=sampler), seed).select_action(Observation(1, {}))]
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+
+
+@pytest.mark.parametrize("sampler", ["random", "qmc"])
+def test_what_learns_nothing_draws_by_the_number(sampler: Any) -> None:
+    space = Space({"x": Range(0.0, 1.0), "mode": Choice(("a", "b"))})
+    forwards = [ByNumber(sampler, space, 1).propose(number) for number in range(1, 20)]
+    one = ByNumber(sampler, space, 1)
+    assert [one.propose(number) for number in range(19, 0, -1)] == forwards[::-1]
+
+
+def test_qmc_covers_evenly() -> None:
+    """Of 64 points of a Sobol sequence each of the 8 x 8 cells has exactly one."""
+    one = ByNumber("qmc", Space({"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}), 5)
+    points = [one.propose(number) for number in range(1, 65)]
+    cells = Counter((int(float(p["x"]) * 8), int(float(p["y"]) * 8)) for p in points)
+    assert set(cells.values()) == {1}
+    assert len(cells) == 64
+
+
+def test_starts_with_the_first_values_if_told_so(bench: Benches) -> None:
+    knobs: dict[str, Knob] = {"x": Choice((7, 8)), "y": Range(2.0, 3.0)}
+    for sampler in ALL[:1] + ALL[3:]:
+        one = bench(lambda x, y: {"m": x + y}, knobs=knobs, budget=Budget(agent_steps=3))
+        agent_of(one, sampler=sampler, start_action="first").run()
+        assert dict(one.trials()[0].action) == {"x": 7, "y": 2.0}
+
+
+# warm start -------------------------------------------------------------------------------------------
+
+
+def past(count: int) -> list[Trial]:
+    """Trials around the optimum at (0, 0.5)."""
+    places = [(0.02 * index, 0.5 - 0.02 * index) for index in range(count)]
+    return [
+        Trial(n, {}, {"x": x, "y": y}, Measured((bowl(x, y),)), bowl(x, y)["m"], 0.0)
+        for n, (x, y) in enumerate(places, 1)
+    ]
+
+
+@pytest.mark.parametrize("sampler", LEARNING)
+@pytest.mark.parametrize("count", [1, 4, 30])
+def test_begins_where_another_run_ended(bench: Benches, sampler: str, count: int) -> None:
+    one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=12))
+    agent = agent_of(one, sampler=sampler, **({"population": 4} if sampler == "nsgaii" else {}))
+    agent.warm_up(past(count))
+    assert agent.run() == 0
+    assert len(one.trials()) == 12
+    if sampler == "gp":  # it looks where nobody has been before it goes back
+        assert max(trial.reward for trial in one.trials()) > (-0.05 if count >= 30 else -math.inf)
+    elif count >= 30:
+        warm = sum(trial.reward for trial in one.trials()) / 12
+        cold = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=12))
+        agent_of(cold, sampler=sampler).run()
+        assert warm > sum(trial.reward for trial in cold.trials()) / 12 + 0.5
+
+
+def test_its_trials_count_as_not_tried_here(bench: Benches) -> None:
+    """What was measured elsewhere was not measured here."""
+    one = bench(lambda x: {"m": float(x)}, knobs={"x": Choice((1, 2))}, budget=Budget(agent_steps=2))
+    agent = agent_of(one, sampler="tpe")
+    agent.warm_up([Trial(n, {}, {"x": n}, Measured(({"m": 1.0},)), 1.0, 0.0) for n in (1, 2)])
+    agent.run()
+    assert len(one.lab.runs) >= 1
+
+
+@pytest.mark.parametrize("kind", [optuna.samplers.TPESampler, optuna.samplers.NSGAIISampler])
+def test_reseeding_reaches_every_generator(kind: Any) -> None:
+    """Optuna has no way to seed a sampler once it is made: if its insides change, this says so."""
+    from tunegym.tuning.agents.samplers import Sampler
+
+    name: Any = {"TPESampler": "tpe", "NSGAIISampler": "nsgaii"}[kind.__name__]
+    sampler = Sampler(name, 1, {}, {"x": FloatDistribution(0, 1)}, 1)
+    study = optuna.create_study(sampler=sampler.optuna)
+    drawn = []
+    for seed in (5, 6, 5):
+        sampler.reseed(seed)
+        trial = study.ask()
+        drawn.append((trial.suggest_float("x", 0, 1), trial.suggest_categorical("c", range(1000))))
+    assert drawn[0] == drawn[2] != drawn[1]
+
+
+def test_a_sampler_that_fails_does_not_end_the_run(
+    bench: Benches, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its numerics give up on some spaces; the search goes on without it, and says so once."""
+
+    def broken(*_: Any) -> None:
+        raise ValueError("attempt to get argmax of an empty sequence")
+
+    one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=16))
+    agent = agent_of(one, sampler="tpe", startup_trials=5)
+    monkeypatch.setattr(optuna.samplers.TPESampler, "_sample", broken)
+    assert agent.run() == 0
+    assert len({repr(trial.action) for trial in one.trials()}) == 16
+    assert caplog.text.count("the sampler tpe failed at trial 6: ValueError: attempt to get argmax") == 1
+    assert caplog.text.count("failed") == 1
