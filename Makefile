@@ -29,10 +29,15 @@ $(DEV): $(BIN)/python pyproject.toml constraints.txt
 demo: $(CORE)    ## a real tuning job of about a minute: compression settings on generated data
 	@$(BIN)/tunegym run examples/compression/compression.toml
 
-test: $(DEV)     ## the whole suite
+# The report is tested in a real browser. Where it can't be installed, those tests say what is missing.
+.PHONY: browser
+browser:
+	@command -v chromium > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || { echo "setting up: chromium"; apt-get update -q > /dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qy chromium > /dev/null; } || echo "chromium can't be installed: tests of the report in a browser are skipped"
+
+test: $(DEV) browser ## the whole suite
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'not chaos'
 
-test-fast: $(DEV) ## what answers in under two minutes
+test-fast: $(DEV) browser ## what answers in under two minutes
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'not chaos and not slow'
 
 lint: $(DEV)     ## ruff, pyright and the direction of imports
@@ -45,8 +50,10 @@ format: $(DEV)   ## let ruff format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(DEV)    ## us and the peer side by side, in CPU time
+bench: $(DEV)    ## us and the peer side by side: CPU time, what searches find, what pruners save
 	@$(BIN)/python -m benchmarks.trial_overhead
+	@$(BIN)/python -m benchmarks.search
+	@$(BIN)/python -m benchmarks.pruning
 
 chaos: $(DEV)    ## long fault storms
 	@$(BIN)/python -m pytest -m chaos -n 1

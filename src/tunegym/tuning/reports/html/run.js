@@ -1,0 +1,63 @@
+// A run's page: what happened on top, then one experiment at a time.
+
+function failureBox(run) {
+  const [first, ...rest] = run.failure.split("\n");
+  const more = rest.join("\n").trim();
+  return box("bad", el("strong", {}, "The run ended with an error"), el("p", {}, visible(first || "dse_failure.txt says no more")),
+    more ? folded("traceback", el("pre", {}, visible(more))) : null);
+}
+
+function noteBoxes(run) {
+  const states = run.experiments.map((one) => one.state);
+  const command = `tunegym resume ${/^[\w@%+=:,./-]+$/.test(run.folder) ? run.folder : `'${run.folder.replaceAll("'", "'\\''")}'`}`;
+  const found = [];
+  if (run.failure !== null) found.push(failureBox(run));
+  if (states.includes("running")) found.push(box("note", el("strong", {}, "Still running"), el("p", {}, `This page shows what was written until ${instant(run.written_at)}. To see more: tunegym report`)));
+  else if (states.some((one) => one === "interrupted" || one === "not started")) {
+    found.push(box("note", el("strong", {}, "Not finished"), el("p", {}, "To go on: ", el("code", {}, visible(command)))));
+  }
+  return found;
+}
+
+function experimentNode(run, experiment) {
+  if (experiment.error) return el("div", {}, box("bad", el("strong", {}, "This experiment can't be read"), el("p", {}, visible(experiment.error))));
+  if (experiment.state === "not started") return el("div", {}, empty("This experiment has not started."));
+  const trials = new Trials(experiment);
+  const list = new TrialTable(experiment, trials);
+  const open = (row) => list.show(row);
+  const measured = trials.measuredRows.length > 0;
+  const sections = [
+    bestSection(experiment),
+    experiment.per_context.length ? contextSection(experiment) : null,
+    experiment.pareto.length ? frontSection(experiment, trials, open) : null,
+    trials.count ? rewardSection(trials, open) : null,
+    trials.table.curves ? curveSection(trials, open) : null,
+    trials.knobs.length ? importanceSection(experiment) : null,
+    measured && trials.parameters.length ? knobSection(trials, open) : null,
+    measured && trials.parameters.length ? parallelSection(trials, open) : null,
+    outcomeSection(experiment),
+    timeSection(experiment),
+    list.node,
+    runSection(run, experiment),
+  ].filter(Boolean);
+  const links = sections.map((one) => el("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
+  return el("div", {}, tiles(experiment), ...experiment.page.notes.map((note) => box("note", el("p", {}, visible(note)))),
+    el("nav", { class: "sections", "aria-label": "sections" }, ...links), ...sections);
+}
+
+function runPage(run) {
+  const place = el("main");
+  const show = (index) => {
+    tabs.forEach((tab, one) => tab.setAttribute("aria-selected", String(one === index)));
+    place.replaceChildren(experimentNode(run, run.experiments[index]));
+  };
+  const tabs = run.experiments.map((experiment, index) =>
+    el("button", { type: "button", role: "tab", onclick: () => show(index) }, visible(experiment.name), el("span", { class: `state ${experiment.state.replace(" ", "-")}` }, experiment.state)));
+  const started = run.experiments.map((one) => one.time && one.time.started_at).find(Boolean);
+  const node = el("div", {},
+    el("header", {}, el("h1", {}, visible(run.scenario || "run")), el("p", {}, [started ? `started ${instant(started)}` : null, visible(run.folder)].filter(Boolean).join(" · "))),
+    ...noteBoxes(run), el("div", { class: "tabs", role: "tablist", "aria-label": "experiments" }, ...tabs), place,
+    el("footer", {}, `Written by tunegym, ${instant(run.written_at)}. This file needs no network.`));
+  show(0);
+  return node;
+}

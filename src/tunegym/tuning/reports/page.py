@@ -1,0 +1,76 @@
+"""Writes pages: one file each that opens offline, with its style, its script and its data inside."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tunegym.core.errors import StoreError
+
+REPORT = "report.html"
+COMPARISON = "compare.html"
+
+_STYLE = "style.css"
+_SCRIPTS = (
+    *("base.js", "scales.js", "plot.js", "controls.js"),
+    *("best.js", "rewards.js", "knobs.js", "parallel.js", "front.js", "outcomes.js", "table.js"),
+    *("run.js", "compare.js", "start.js"),
+)
+_ESCAPED = {
+    b"<": b"\\u003c",
+    b">": b"\\u003e",
+    b"&": b"\\u0026",
+    "\u2028".encode(): b"\\u2028",
+    "\u2029".encode(): b"\\u2029",
+}
+_SLOT = re.compile(r"\{\{(\w+)\}\}")
+
+
+def render(title: str, data: Mapping[str, Any]) -> str:
+    """The page of ``data``. Nothing in the data can end the script that holds it, nor become markup."""
+    parts = {"title": html.escape(title), "style": _asset(_STYLE), "data": embedded(data), "script": _script()}
+    # In one go: what stands in the data is never taken for a slot.
+    return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """JSON without any character that HTML or JavaScript could take for something else."""
+    text = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
+    for plain, escaped in _ESCAPED.items():
+        text = text.replace(plain, escaped)
+    return text.decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    return (resources.files("tunegym.tuning.reports") / "html" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _script() -> str:
+    return "\n".join(_asset(name) for name in _SCRIPTS)
+
+
+def write_page(path: Path, title: str, data: Mapping[str, Any], hint: str) -> Path:
+    """Write the page of ``data``, whole or not at all.
+
+    Raises:
+        StoreError: it can't be written; ``hint`` says what to do then.
+    """
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        fresh.write_text(render(title, data), encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # a full disk is no place for half a page
+            fresh.unlink(missing_ok=True)
+        raise StoreError(f"{path} can't be written: {error.strerror}", hint=hint) from error
+    return path

@@ -1,0 +1,65 @@
+"""Runs written straight into their files, for reports to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tunegym.core import toml
+from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.reports.results import Results, load
+from tunegym.tuning.stores import records
+from tunegym.tuning.stores.records import Head, Session
+
+
+def write_journal(folder: Path, trials: Iterable[Trial], *, ended: str | None = "the agent ended", **head: Any) -> None:
+    """A journal of closed trials, each a tenth of a second after the one before."""
+    given: dict[str, Any] = {"agent": "random_search", "knobs": {}, "env_params": {}, "metrics": ["m"], **head}
+    lines = [
+        records.head_record(Head(experiment=folder.name, run="token", seed=1, **given), 1.7e9),
+        records.session_record(Session("f"), 1.7e9, "host", "boot", 1),
+    ]
+    since = 0.0
+    for trial in trials:
+        lines.append(records.open_record(OpenTrial(trial.number, trial.context, trial.action), 1.7e9, since))
+        since = round(since + 0.1, 6)
+        lines.append(records.close_record(trial, 1.7e9, since, opened=True))
+    if ended is not None:
+        lines.append({"record": "end", "at": 1.7e9, "since": since, "code": 0, "reason": ended})
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "journal.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+
+
+def write_run(folder: Path, journals: Mapping[str, Mapping[str, Any]], *, name: str = "written") -> Results:
+    """A run's folder with one journal per experiment; ``trials=None`` is one that was not started."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scenario = {"name": name, "scenario_dir": str(folder), "experiments": [{"name": one} for one in journals]}
+    (folder / "scenario.toml").write_text(toml.dumps(scenario), encoding="utf-8")
+    for one, keys in journals.items():
+        if keys["trials"] is not None:
+            write_journal(folder / one, **keys)
+    return load(folder)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Callable[..., Results]:
+    """Write a run of several experiments; see ``write_run``."""
+
+    def write(folder: str, **journals: Mapping[str, Any]) -> Results:
+        return write_run(tmp_path / folder, journals)
+
+    return write
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Results]:
+    """Write a run of one experiment ``e`` from trials and what its journal's head says."""
+
+    def write(trials: Iterable[Trial] | None, folder: str = "run", **keys: Any) -> Results:
+        return write_run(tmp_path / folder, {"e": {"trials": trials, **keys}})
+
+    return write

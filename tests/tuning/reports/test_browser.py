@@ -1,0 +1,360 @@
+"""``report.html`` in a real browser: drawn, sorted, filtered, quiet, and nothing leaves the file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Pruned, TimedOut
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.reports.comparison import comparison
+from tunegym.tuning.reports.document import Known, run_document
+from tunegym.tuning.reports.page import write_page
+from tunegym.tuning.reports.results import Results
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
+
+CHROMIUM = "/usr/bin/chromium"
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=\"document.body.textContent='owned'\">",
+    "\x1b[31mred\x1b[0m \u202egnp.exe",
+    "日本 ünïcode {{style}} ${1}",
+]
+KNOBS = {
+    "threads": {"low": 1, "high": 64, "dtype": "int", "log": True},
+    "rate": {"low": 0.0, "high": 1.0, "dtype": "float"},
+    "flag": {"values": [1, 1.0, True]},
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"missing component: chromium ({CHROMIUM})")
+    playwright = pytest.importorskip("playwright.sync_api", reason="missing component: playwright")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, "--disable-sync", "--no-first-run"])
+        yield started
+        started.close()
+
+
+class Opened:
+    """A page that was opened, with what it asked for and what it complained about."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
+        page.route("**/*", self._watch)
+
+    def _watch(self, route: Any) -> None:
+        if route.request.url.startswith(("file:", "data:")):
+            route.continue_()
+        else:
+            self.requests.append(route.request.url)
+            route.abort()
+
+    def goto(self, path: Path) -> Page:
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-drawn=yes]")
+        return self.page
+
+    def assert_quiet(self) -> None:
+        assert self.complaints == []
+        assert self.requests == []
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Opened]]:
+    pages: list[Page] = []
+
+    def open_page(width: int = 1400, scheme: Any = "light") -> Opened:
+        pages.append(browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme))
+        return Opened(pages[-1])
+
+    yield open_page
+    for page in pages:
+        page.close()
+
+
+def write(results: Results, failure: str | None = None, **known: Known) -> Path:
+    document = run_document(results, known, failure)
+    return write_page(results.folder / "report.html", "a run", document, "h")
+
+
+def some_trials(count: int, contexts: bool = False) -> Iterator[Trial]:
+    rng = random.Random(3)
+    for number in range(1, count + 1):
+        action = {"threads": rng.randint(1, 64), "rate": rng.random(), "flag": rng.choice([1, 1.0, True])}
+        context = {"load": rng.choice(["low", "high"])} if contexts else {}
+        chance, reward = rng.random(), action["rate"] + rng.gauss(0, 0.1)
+        outcome: Any = Measured(({"m": reward, "latency": 1 / (0.1 + action["rate"])},))
+        if chance < 0.3:
+            outcome = rng.choice([Failed("it broke"), TimedOut(), Infeasible("refused (x = 1)"), Pruned("hopeless")])
+        reports = ((1, reward / 2), (2, reward)) if isinstance(outcome, Measured | Pruned) else ()
+        penalty = -1e15
+        told = reward if isinstance(outcome, Measured) else penalty
+        yield Trial(number, context, action, outcome, told, rng.random(), reports=reports)
+
+
+@pytest.fixture
+def rich(written: Callable[..., Results]) -> Path:
+    """A page with every section there is."""
+    objectives = [Objective("m").as_dict(), Objective("latency", "min", limit=5.0).as_dict()]
+    env_params = {"load": {"values": ["low", "high"]}}
+    trials = some_trials(150, contexts=True)
+    results = written(trials, knobs=KNOBS, env_params=env_params, metrics=["m", "latency"], objectives=objectives)
+    return write(results, e=Known(200, {"fixed": 3}, lambda trial: f"run --number {trial.number}"))
+
+
+PAINTED = """() => [...document.querySelectorAll('.plot canvas')].map((canvas) => {
+    const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+    return new Set(pixels).size;
+})"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_is_drawn(rich: Path, opened: Callable[..., Opened], width: int, scheme: str) -> None:
+    one = opened(width, scheme)
+    page = one.goto(rich)
+    sections = page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)")
+    assert sections == [
+        *("best", "contexts", "front", "rewards", "curves", "importance", "knobs", "parallel"),
+        *("outcomes", "time", "trials", "run"),
+    ]
+    painted = page.evaluate(PAINTED)
+    assert len(painted) == 4 + len(KNOBS) + 1, "rewards, curves, front, parallel, one per knob and env_param"
+    assert min(painted) > 5, "a plot is empty"
+    assert page.evaluate("document.documentElement.scrollWidth") == width, "the page itself never scrolls sideways"
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (sum(background) < 200) == (scheme == "dark")
+    one.assert_quiet()
+
+
+def column(page: Page, index: int) -> list[str]:
+    return page.locator(f"#trials tbody tr:not(.detail) td:nth-child({index})").all_text_contents()
+
+
+def test_the_table_sorts(rich: Path, opened: Callable[..., Opened]) -> None:
+    one = opened()
+    page = one.goto(rich)
+    assert column(page, 1) == [str(number) for number in range(1, 51)]
+    page.click("#trials th:nth-child(3) button")
+    rewards = [float(text.replace("\u2212", "-")) for text in column(page, 3)]
+    assert rewards == sorted(rewards, reverse=True), "the best comes first"
+    assert page.get_attribute("#trials th:nth-child(3)", "aria-sort") == "descending"
+    page.click("#trials th:nth-child(3) button")
+    rewards = [float(text.replace("\u2212", "-")) for text in column(page, 3)]
+    assert rewards == sorted(rewards)
+    page.click("#trials [aria-label='next rows']")
+    page.click("#trials [aria-label='next rows']")
+    assert "" in column(page, 3), "what has no reward is last, either way"
+    one.assert_quiet()
+
+
+def test_the_table_filters(rich: Path, opened: Callable[..., Opened]) -> None:
+    one = opened()
+    page = one.goto(rich)
+    page.fill("#trials input", "status=failed")
+    failed = column(page, 2)
+    assert failed
+    assert set(failed) == {"failed"}
+    page.fill("#trials input", "broke")
+    assert column(page, 2) == failed, "reasons are searched, too"
+    page.fill("#trials input", "threads>=32 rate<0.5")
+    assert column(page, 4)
+    assert all(int(text) >= 32 for text in column(page, 4))
+    assert all(float(text) < 0.5 for text in column(page, 5))
+    page.fill("#trials input", "no such thing")
+    assert column(page, 1) == []
+    assert "none of 150" in page.inner_text("#trials .told")
+    page.fill("#trials input", "")
+    page.select_option("#trials select", "timed_out")
+    assert set(column(page, 2)) == {"timed out"}
+    one.assert_quiet()
+
+
+def test_a_row_opens_with_its_command(rich: Path, opened: Callable[..., Opened]) -> None:
+    one = opened()
+    page = one.goto(rich)
+    page.click("#trials tr[data-row='3'] button")
+    assert "run --number 4" in page.inner_text("#trials .detail")
+    page.click("#trials tr[data-row='3'] button")
+    assert page.locator("#trials .detail").count() == 0
+    one.assert_quiet()
+
+
+def test_a_point_is_named_and_opens_its_row(rich: Path, opened: Callable[..., Opened]) -> None:
+    one = opened()
+    page = one.goto(rich)
+    canvas = page.locator("#rewards canvas[role=img]")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    for across in range(60, int(box["width"]) - 10, 8):
+        canvas.hover(position={"x": across, "y": box["height"] / 2})
+        if page.locator(".tip:visible").count():
+            break
+    assert "reward" in page.inner_text(".tip")
+    canvas.click(position={"x": across, "y": box["height"] / 2})
+    page.wait_for_selector("#trials .detail")
+    one.assert_quiet()
+
+
+def test_choices_redraw(rich: Path, opened: Callable[..., Opened]) -> None:
+    one = opened()
+    page = one.goto(rich)
+    picture = "document.querySelector('#rewards canvas[role=img]').toDataURL()"
+    before = page.evaluate(picture)
+    page.click("#rewards .choice button:nth-child(2)")
+    page.wait_for_function(f"before => {picture} !== before", arg=before)
+    assert page.get_attribute("#rewards .choice button:nth-child(2)", "aria-pressed") == "true"
+    one.assert_quiet()
+
+
+def test_dragging_on_an_axis_keeps_a_part(rich: Path, opened: Callable[..., Opened]) -> None:
+    one = opened()
+    page = one.goto(rich)
+    canvas = page.locator("#parallel canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 34, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 36, box["y"] + 200, steps=4)
+    page.mouse.up()
+    page.wait_for_function("() => document.querySelector('#parallel p.empty').textContent.includes('lines kept')")
+    assert page.locator("#trials .detail").count() == 0, "a drag is no click"
+    canvas.dblclick(position={"x": 200, "y": 5})
+    page.wait_for_function("() => !document.querySelector('#parallel p.empty').textContent.includes('kept;')")
+    one.assert_quiet()
+
+
+def test_paper_is_white_whatever_the_screen_is(rich: Path, opened: Callable[..., Opened]) -> None:
+    picture = "document.querySelector('#knobs canvas[role=img]').toDataURL()"
+    dark, light = opened(1400, "dark"), opened(1400, "light")
+    pictures = []
+    for one in (dark, light):
+        page = one.goto(rich)
+        page.emulate_media(media="print")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        pictures.append(page.evaluate(picture))
+        one.assert_quiet()
+    assert pictures[0] == pictures[1]
+    dark.page.emulate_media(media="screen")
+    dark.page.wait_for_function(f"before => {picture} !== before", arg=pictures[0], timeout=5000)
+
+
+def test_penalties_do_not_stretch_the_axes(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    """Two runs that differ in their penalties only look the same."""
+    pictures = []
+    for folder, penalty in (("one", -2.0), ("two", -1e15)):
+        trials = [
+            Trial(n, {}, {}, Failed("f") if n % 3 == 0 else Measured(({"m": n},)), penalty if n % 3 == 0 else n, 0.1)
+            for n in range(1, 30)
+        ]
+        page = opened().goto(write(written(trials, folder)))
+        pictures.append(page.evaluate("document.querySelector('#rewards canvas[role=img]').toDataURL()"))
+    assert pictures[0] == pictures[1]
+
+
+def test_hostile_text_is_text(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    trials = [
+        Trial(n, {}, {HOSTILE[1]: text}, Measured(({HOSTILE[0]: float(n)},)), float(n), 0.1)
+        for n, text in enumerate(HOSTILE, 1)
+    ]
+    trials.append(Trial(5, {}, {HOSTILE[1]: HOSTILE[0]}, Failed(" ".join(HOSTILE)), -1e15, 0.1))
+    results = written(trials, knobs={HOSTILE[1]: {"values": HOSTILE}}, metrics=[HOSTILE[0]], agent=HOSTILE[0])
+    for number in range(1, 6):
+        place = results.folder / "e" / "trials" / f"{number:06d}"
+        place.mkdir(parents=True)
+        (place / "stdout.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
+    note = Known(None, {HOSTILE[0]: HOSTILE[1]}, lambda trial: "; ".join(HOSTILE), "a note " + HOSTILE[1])
+    one = opened()
+    page = one.goto(write(results, failure="\n".join(HOSTILE), e=note))
+    for row in range(5):
+        page.click(f"#trials tr[data-row='{row}'] button")
+    text = page.inner_text("body")
+    assert page.locator("#trials .detail").count() == 5
+    for part in (
+        "</script><script>alert(1)</script>",
+        "<img src=x onerror=",
+        "\\x1b[31mred",
+        "日本 ünïcode {{style}} ${1}",
+    ):
+        assert page.inner_text("#trials").count(part) >= 5, part
+    assert "\\u202egnp.exe" in text
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+    one.assert_quiet()
+
+
+def test_a_failure_is_on_top(rich: Path, runs: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    results = runs("failed", e={"trials": some_trials(20), "knobs": KNOBS, "ended": None}, later={"trials": None})
+    one = opened()
+    page = one.goto(write(results, failure="e was ended by RuntimeError: boom\n\nTraceback ...\n  in here"))
+    box = page.locator(".box.bad")
+    assert "RuntimeError: boom" in box.inner_text()
+    assert "in here" not in box.inner_text(), "the traceback is folded"
+    box.locator("summary").click()
+    assert "in here" in box.inner_text()
+    above = page.evaluate("document.querySelector('.box.bad').getBoundingClientRect().top")
+    assert above < page.evaluate("document.querySelector('.tiles').getBoundingClientRect().top")
+    assert f"tunegym resume {results.folder}" in page.inner_text(".box.note")
+    page.click("[role=tab]:nth-child(2)")
+    assert "has not started" in page.inner_text("main")
+    one.assert_quiet()
+
+
+@pytest.mark.parametrize("trials", [[], [Trial(1, {}, {"x": 1}, Failed("f"), -1e15, 0.1)]])
+def test_nothing_measured(written: Callable[..., Results], opened: Callable[..., Opened], trials: list[Trial]) -> None:
+    one = opened()
+    one.page.goto(write(written(trials, knobs={"x": {"values": [1, 2]}})).as_uri())
+    one.page.wait_for_selector("html[data-ready=yes]")
+    assert "no best setting" in one.page.inner_text("#best")
+    one.assert_quiet()
+
+
+def test_twenty_thousand_trials(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    one = opened()
+    page = one.goto(write(written(some_trials(20_000), knobs=KNOBS)))
+    assert "1–50 of 20,000 trials" in page.inner_text("#trials .told")
+    page.click("#trials th:nth-child(3) button")
+    assert len(column(page, 1)) == 50
+    assert page.evaluate("document.querySelectorAll('*').length") < 3000
+    page.fill("#trials input", "status=measured")
+    assert "of 20,000" in page.inner_text("#trials .told")
+    assert min(page.evaluate(PAINTED)) > 5
+    one.assert_quiet()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (400, "light")])
+def test_comparison(runs: Callable[..., Results], opened: Callable[..., Opened], width: int, scheme: str) -> None:
+    journal = {"trials": list(some_trials(40)), "knobs": KNOBS, "agent": HOSTILE[0]}
+    results = [runs(name, e=journal, own={**journal, "metrics": [name]}) for name in ("one", "two")]
+    path = write_page(results[0].folder / "compare.html", "c", comparison(results), "h")
+    one = opened(width, scheme)
+    page = one.goto(path)
+    assert page.locator("#table tbody tr").count() == 4
+    assert "own: the metrics differ" in page.inner_text(".box.note")
+    assert page.locator("section[id^=group]").count() == 2
+    assert min(page.evaluate(PAINTED)) > 5
+    page.click(".grouping button:nth-child(2)")
+    assert page.locator("section[id^=group]").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    one.assert_quiet()

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tunegym.tuning.model.outcome import Failed, Measured
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.reports.comparison import comparison, run_labels
+from tunegym.tuning.reports.results import Results
+
+KNOBS = {"x": {"values": [1, 2, 3, 4]}}
+
+
+def trials(*rewards: float | None) -> list[Trial]:
+    return [
+        Trial(n, {}, {"x": n}, Failed("f") if r is None else Measured(({"m": r},)), -1e9 if r is None else r, 0.1)
+        for n, r in enumerate(rewards, 1)
+    ]
+
+
+def test_labels_are_short_and_unique() -> None:
+    root = Path("/results")
+    assert run_labels([root / "s" / "one", root / "s" / "two"]) == ["one", "two"]
+    assert run_labels([root / "a" / "one", root / "b" / "one"]) == ["a/one", "b/one"]
+    assert run_labels([root / "s" / "one"]) == ["s/one"]
+    assert run_labels([root / "s" / "one", root / "s" / "one"]) == ["s/one", "s/one #2"]
+    assert len(set(run_labels([root / "s", root / "s" / "inner", root / "s", root / "t"]))) == 4
+
+
+def test_best_and_its_curve(runs: Callable[..., Results]) -> None:
+    first = runs("one", e={"trials": trials(1.0, None, 0.5, 3.0), "knobs": KNOBS})
+    second = runs("two", e={"trials": trials(None, 2.0), "knobs": KNOBS})
+    told = comparison([first, second])
+    assert told["warnings"] == []
+    one, two = told["entries"]
+    assert (one["run"], one["experiment"], one["trials"], one["measured"]) == ("one", "e", 4, 3)
+    assert (one["best"]["reward"], one["best"]["labels"]) == (3.0, {"x": "4"})
+    assert one["curve"]["trials"] == [(1, 1.0), (4, 3.0)]
+    assert [reward for _, reward in one["curve"]["seconds"]] == [1.0, 3.0]
+    assert two["curve"]["trials"] == [(2, 2.0)], "a failure is no reward"
+
+
+def test_what_differs_is_told(runs: Callable[..., Results]) -> None:
+    first = runs("one", e={"trials": trials(1.0), "knobs": KNOBS}, only={"trials": trials(1.0), "metrics": ["q"]})
+    second = runs("two", e={"trials": trials(2.0), "knobs": {"x": {"values": [1, 2]}}, "metrics": ["m", "n"]})
+    (warning,) = comparison([first, second])["warnings"]
+    assert warning.startswith("e: the metrics and the knobs differ")
+
+
+def test_without_a_shared_experiment_all_are_compared(runs: Callable[..., Results]) -> None:
+    first = runs("one", a={"trials": trials(1.0)})
+    second = runs("two", b={"trials": trials(2.0), "metrics": ["other"]})
+    (warning,) = comparison([first, second])["warnings"]
+    assert "the metrics differ" in warning
+
+
+def test_what_was_not_started_or_not_measured(runs: Callable[..., Results]) -> None:
+    told = comparison([runs("one", e={"trials": None}), runs("two", e={"trials": trials(None)})])
+    assert [entry["best"] for entry in told["entries"]] == [None, None]
+    assert [entry["state"] for entry in told["entries"]] == ["not started", "finished"]
+    assert told["warnings"] == []

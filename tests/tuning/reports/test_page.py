@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tunegym.core.errors import StoreError
+from tunegym.tuning.reports.page import embedded, render, write_page
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "]]>&amp;",
+    "\u2028\u2029",
+    "{{style}}",
+    "\x00\x1b[31m",
+]
+
+
+class Scripts(HTMLParser):
+    """What a browser would take for scripts, styles and outside references."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts: list[str] = []
+        self.references: list[str] = []
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag == "script"
+        if self._inside:
+            self.scripts.append("")
+        self.references += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.scripts[-1] += data
+
+
+def parsed(text: str) -> Scripts:
+    parser = Scripts()
+    parser.feed(text)
+    return parser
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_data_comes_back_exactly_and_is_never_markup(text: str) -> None:
+    data: dict[str, Any] = {"kind": "run", text: [text]}
+    page = parsed(render(text, data))
+    assert len(page.scripts) == 2
+    assert orjson.loads(page.scripts[0]) == data
+    assert not re.search("[<>&\u2028\u2029]", embedded(data))
+
+
+def test_nothing_is_fetched() -> None:
+    text = render("t", {"kind": "run"})
+    assert parsed(text).references == ["data:,"]
+    assert "default-src 'none'" in text
+    assert not re.search(r"https?://", text)
+
+
+def test_the_page_never_makes_markup_of_text() -> None:
+    script = parsed(render("t", {})).scripts[1]
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
+        assert way not in script
+
+
+def test_no_slot_is_left() -> None:
+    assert "{{" not in re.sub(r"`[^`]*`", "", render("t", {"kind": "run"}))
+
+
+def test_small() -> None:
+    assert len(render("t", {})) < 100_000
+
+
+def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_page(path, "one", {}, "h")
+    assert "<title>one</title>" in path.read_text()
+    write_page(path, "two & three", {}, "h")
+    assert "<title>two &amp; three</title>" in path.read_text()
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+    with pytest.raises(StoreError, match="can't be written") as told:
+        write_page(tmp_path / "missing" / "page.html", "t", {}, "try elsewhere")
+    assert told.value.hint == "try elsewhere"
+    (tmp_path / "taken.html").mkdir()
+    with pytest.raises(StoreError, match="can't be written"):
+        write_page(tmp_path / "taken.html", "t", {}, "h")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["page.html", "taken.html"], "nothing half is left"

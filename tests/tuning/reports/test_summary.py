@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.reports.results import ExperimentResults, Results
+from tunegym.tuning.reports.summary import summarise
+from tunegym.tuning.reports.timing import closing_times
+
+Written = Callable[..., Results]
+
+
+def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **more: Any) -> Trial:
+    context, took = more.pop("context", {}), more.pop("took", 1.0)
+    return Trial(number, context, {"x": x}, outcome or Measured(({"m": reward},)), reward, took, **more)
+
+
+def facts(results: Results, total: int | None = None) -> dict[str, Any]:
+    return summarise(results.experiments["e"], total=total).facts
+
+
+def test_statuses_and_reasons(written: Written) -> None:
+    trials = [
+        trial(1, 1, 1.0),
+        trial(2, 2, -9.0, Infeasible('constraint "x < 2" (x = 2)')),
+        trial(3, 3, -9.0, Infeasible('constraint "x < 2" (x = 3)')),
+        trial(4, 4, -9.0, Failed("exited with 1")),
+        trial(5, 5, -9.0, TimedOut("too slow")),
+        trial(6, 1, 1.0, cached_from=1),
+        trial(7, 6, -9.0, Cancelled()),
+    ]
+    told = facts(written(trials), total=10)
+    assert told["trials"]["statuses"] == {"measured": 2, "infeasible": 2, "failed": 1, "timed_out": 1, "cancelled": 1}
+    assert (told["trials"]["total"], told["trials"]["done"], told["trials"]["cached"]) == (10, 7, 1)
+    assert told["reasons"][0] == {"status": "infeasible", "reason": 'constraint "x < 2"', "count": 2}
+    assert sum(one["count"] for one in told["reasons"]) == 5
+
+
+def test_many_reasons_are_cut_and_still_add_up(written: Written) -> None:
+    told = facts(written([trial(n, n, -1.0, Failed(f"reason {n}")) for n in range(1, 91)]))
+    assert len(told["reasons"]) == 51
+    assert sum(one["count"] for one in told["reasons"]) == 90
+
+
+@pytest.mark.parametrize(
+    ("keys", "state"),
+    [({}, "finished"), ({"ended": None}, "interrupted"), ({"trials": None}, "not started")],
+)
+def test_state(written: Written, keys: dict[str, Any], state: str) -> None:
+    told = facts(written(**{"trials": [trial(1, 1, 1.0)], **keys}))
+    assert told["state"] == state
+    assert told["ended"] == ("the agent ended" if state == "finished" else None)
+
+
+def test_nothing_measured(written: Written) -> None:
+    told = facts(written([trial(1, 1, -1e15, Failed("f"))]))
+    assert told["best"] is None
+    assert told["per_context"] == []
+    assert told["mean_gap"] is None
+
+
+def test_how_sure(written: Written) -> None:
+    """Spread and standard error over samples; rivals are settings that two standard errors don't tell apart."""
+    samples = Measured(({"m": 9.0}, {"m": 10.0}, {"m": 11.0}, {"m": 10.0}))
+    trials = [trial(1, 1, 10.0, samples), trial(2, 2, 9.5), trial(3, 3, 5.0), trial(4, 4, -1e9, Failed("f"))]
+    best = facts(written(trials))["best"]
+    assert best["reward_spread"] == pytest.approx((2 / 3) ** 0.5)
+    assert best["standard_error"] == pytest.approx((2 / 3) ** 0.5 / 2)
+    assert (best["samples"], best["trials"], best["rivals"], best["settings_tried"]) == (4, 1, 1, 3)
+
+
+def test_a_single_sample_has_no_spread(written: Written) -> None:
+    best = facts(written([trial(1, 1, 10.0), trial(2, 2, 9.0)]))["best"]
+    assert (best["samples"], best["reward_spread"], best["standard_error"], best["rivals"]) == (1, None, None, None)
+
+
+def test_a_reward_of_its_own_has_the_spread_of_its_trials(written: Written) -> None:
+    made = [trial(n, 1, reward, Measured(({"m": 77.0 + n},))) for n, reward in ((1, 4.0), (2, 6.0))]
+    assert facts(written(made))["best"]["reward_spread"] == pytest.approx(2**0.5)
+
+
+def test_a_negative_reward_has_the_spread_of_its_metric(written: Written) -> None:
+    made = [trial(1, 1, -5.0, Measured(({"m": 4.0}, {"m": 6.0})))]
+    assert facts(written(made))["best"]["reward_spread"] == pytest.approx(2**0.5)
+
+
+def test_gap_of_the_best_single_setting(written: Written) -> None:
+    low, high = {"load": "low"}, {"load": "high"}
+    rewards = {(1, "low"): 10.0, (1, "high"): 1.0, (2, "low"): 8.0, (2, "high"): 7.0}
+    made, number = [], 0
+    for _ in range(3):
+        for (x, load), reward in rewards.items():
+            number += 1
+            made.append(trial(number, x, reward, context=low if load == "low" else high))
+    told = facts(written(made, env_params={"load": {"values": ["low", "high"]}}, knobs={"x": {"values": [1, 2]}}))
+    assert told["best"]["action"] == {"x": 2}
+    by_load = {one["context"]["load"]: one for one in told["per_context"]}
+    assert by_load["low"]["action"] == {"x": 1}
+    assert (by_load["low"]["reward"], by_load["low"]["single_reward"], by_load["low"]["gap"]) == (10.0, 8.0, 2.0)
+    assert by_load["high"]["gap"] == 0.0
+    assert by_load["low"]["drawn"] == 6
+    assert told["mean_gap"] == pytest.approx(1.0)
+    assert told["best"]["rivals"] is None, "the spread over contexts says nothing about noise"
+
+
+def test_gap_where_the_best_was_never_measured(written: Written) -> None:
+    made = [trial(n, 1, 10.0 + n, context={"c": 1}) for n in range(1, 9)]
+    made += [trial(9, 2, 1.0, context={"c": 2}), trial(10, 2, 1.0, context={"c": 1})]
+    told = facts(written(made, env_params={"c": {"values": [1, 2]}}))
+    missing = next(one for one in told["per_context"] if one["context"] == {"c": 2})
+    assert (missing["single_reward"], missing["gap"]) == (None, None)
+
+
+def test_objectives_and_pareto(written: Written) -> None:
+    made = [
+        trial(n, n, 0.0, Measured(({"fast": fast, "small": small},)))
+        for n, (fast, small) in enumerate([(1.0, 1.0), (2.0, 2.0), (2.0, 3.0)], 1)
+    ]
+    objectives = [Objective("fast").as_dict(), Objective("small", "min", limit=2.5).as_dict()]
+    told = facts(written(made, objectives=objectives, metrics=["fast", "small"]))
+    assert told["objectives"] == objectives
+    assert sorted(one["trial"] for one in told["pareto"]) == [1, 2]
+
+
+def test_time_and_cost(written: Written) -> None:
+    made = [
+        trial(1, 1, 1.0, Measured(({"m": 1.0, "cpu_s": 2.0}, {"m": 1.0, "cpu_s": 3.0})), took=6.0),
+        trial(2, 1, 1.0, took=0.5, cached_from=1),
+        trial(3, 2, -9.0, Failed("f"), took=2.0),
+    ]
+    time = facts(written(made))["time"]
+    assert time["trials_s"] == 8.5
+    assert time["not_measured_s"] == 2.0
+    assert time["saved_s"] == 5.5
+    assert time["cpu_s"] == 5.0
+    assert time["wall_s"] == pytest.approx(0.3)
+    assert (time["hosts"], time["sessions"]) == (["host"], 1)
+
+
+def test_no_cpu_time_is_not_zero_cpu_time(written: Written) -> None:
+    assert facts(written([trial(1, 1, 1.0)]))["time"]["cpu_s"] is None
+
+
+def test_time_between_sessions_does_not_count(written: Written, tmp_path: Path) -> None:
+    results = written([trial(1, 1, 1.0), trial(2, 2, 2.0)], ended=None)
+    path = results.folder / "e" / "journal.jsonl"
+    session = {"record": "session", "at": 2e9, "fingerprint": "f", "parts": {}}
+    opened = {"record": "open", "number": 3, "at": 2e9, "since": 1.0, "context": {}, "action": {"x": 3}}
+    closed = {"record": "close", "number": 3, "at": 2e9, "since": 4.0, "status": "measured", "reward": 9.0}
+    closed |= {"duration_s": 3.0, "samples": [{"m": 9.0}]}
+    with path.open("ab") as file:
+        file.writelines(orjson.dumps(line) + b"\n" for line in (session, opened, closed))
+    assert closing_times(path) == pytest.approx({1: 0.1, 2: 0.2, 3: 4.2})
+    assert summarise(ExperimentResults("e", path.parent)).facts["best"]["found_s"] == pytest.approx(4.2)
+
+
+def test_plain_data(written: Written) -> None:
+    told = facts(
+        written([trial(n, n, float(n)) for n in range(1, 20)], knobs={"x": {"low": 1, "high": 20, "dtype": "int"}})
+    )
+    assert orjson.loads(orjson.dumps(told))["best"]["action"] == {"x": 19}
