@@ -1,0 +1,133 @@
+"""``tunegym recommend``: the settings to use."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.table import Table
+
+from tunegym.cli.console import console
+from tunegym.cli.errors import guarded
+from tunegym.cli.tables import number, pairs
+from tunegym.core import toml
+from tunegym.core.errors import ConfigError, Problem, TunegymError
+from tunegym.tuning.model.space import nested
+from tunegym.tuning.model.values import spelled
+from tunegym.tuning.reports.asking import WHERE
+from tunegym.tuning.reports.best import BEST
+from tunegym.tuning.reports.recommending import Recommendation, recommend
+from tunegym.tuning.reports.results import SCENARIO, find_run
+
+
+def main(folder: Path, context: list[str], experiment: str | None, *, as_toml: bool, as_json: bool) -> int:
+    """Show the settings to use, and how sure one can be of them."""
+    return guarded(lambda: _recommend(folder, context, experiment, as_toml=as_toml, as_json=as_json))
+
+
+def _recommend(folder: Path, context: list[str], experiment: str | None, *, as_toml: bool, as_json: bool) -> int:
+    if as_toml and as_json:
+        raise ConfigError("tunegym recommend", [Problem("", "--toml or --json, not both", hint="leave one out")])
+    found = recommend(folder, parsed(context), experiment)
+    out = console()
+    if as_json:
+        out.out(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2).decode(), highlight=False)
+    elif as_toml:
+        fixed = _fixed(find_run(folder), found.experiment)
+        out.out(toml.dumps(_document(found, fixed)).rstrip("\n"), highlight=False)
+    else:
+        where = f" at {pairs(found.context)}" if found.context else ""
+        out.print(f"{found.experiment}: settings to use{where}", markup=False, soft_wrap=True)
+        out.print(_table(found))
+        out.print(_sureness(found), markup=False, soft_wrap=True)
+    for warning in _warnings(found):
+        console(stderr=True).print(warning, markup=False, soft_wrap=True)
+    return 0
+
+
+def parsed(texts: list[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` strings as a context; a value that is no TOML is a string."""
+    context: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            problem = Problem("", "this is not KEY=VALUE", spelled(text), hint="write for example --context load=0.5")
+            raise ConfigError(WHERE, [problem])
+        if name in context:
+            problem = Problem(name, "it is given twice", spelled(text), hint="give it once")
+            raise ConfigError(WHERE, [problem])
+        context[name] = _value(value.strip())
+    return context
+
+
+def _value(text: str) -> Any:
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
+        return text
+    return document["value"] if document.keys() == {"value"} else text
+
+
+def _table(found: Recommendation) -> Table:
+    table = Table()
+    table.add_column("knob")
+    table.add_column("value")
+    for name, value in found.action.items():
+        table.add_row(name, spelled(value))
+    return table
+
+
+def _sureness(found: Recommendation) -> str:
+    """One line: what was measured with these settings, how often, and how much it varied."""
+    parts = []
+    for name, mean in found.mean.items():
+        spread = found.spread.get(name)
+        parts.append(f"{name} {number(mean)}" + (f" ±{spread:.2g}" if spread else ""))
+    samples = f"{found.measured} sample{'s' if found.measured != 1 else ''}"
+    return ", ".join([*parts, f"from {samples}", f"first in trial {found.setting.first}"])
+
+
+def _warnings(found: Recommendation) -> list[str]:
+    """What speaks against relying on it."""
+    warnings = [f"note: {found.note}"] if found.note is not None else []
+    if found.measured == 1:
+        warnings.append("warning: it was measured only once, so how much it varies is not known")
+    if found.failed:
+        times = "once" if found.failed == 1 else f"{found.failed} times"
+        warnings.append(f"warning: these settings also failed {times}")
+    return warnings
+
+
+def _document(found: Recommendation, fixed: dict[str, Any]) -> dict[str, Any]:
+    """The table ``best`` of a ``best.toml``, with what was asked for and where it comes from."""
+    best = found.setting.as_dict()
+    best.pop("context", None)
+    best["source"] = found.source
+    if found.note is not None:
+        best["note"] = found.note
+    if fixed:
+        best["fixed"] = fixed
+    if found.context:
+        best["context"] = nested(found.context)
+    return {"best": best}
+
+
+def _fixed(run: Path, experiment: str) -> dict[str, Any]:
+    """The fixed parameters: from ``best.toml``, or from the scenario where a run was cut off before it had one."""
+    try:
+        best = tomllib.loads((run / experiment / BEST).read_text(encoding="utf-8"))
+        return best["best"].get("fixed", {})
+    except (OSError, ValueError, KeyError):
+        pass
+    from tunegym.app.running import as_scenario
+
+    try:
+        scenario = as_scenario(run / SCENARIO)
+        return nested(next(one.space.fixed for one in scenario.experiments if one.name == experiment))
+    except (TunegymError, OSError) as error:
+        text = f"warning: the fixed parameters can't be told: {error}"
+        console(stderr=True).print(text, markup=False, soft_wrap=True)
+        return {}

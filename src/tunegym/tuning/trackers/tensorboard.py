@@ -1,0 +1,151 @@
+"""TensorBoard: event files beside the results, written anew by every session."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunegym.tuning.model.outcome import Measured
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.trackers.tail import Entry
+
+if TYPE_CHECKING:
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+FOLDER = "tensorboard"
+TRIALS = "trials"
+EVENTS = "events.out.tfevents.*"
+MOST_HPARAMS = 500
+"""The HParams tab needs a folder with a file for each trial; only the first trials have one."""
+FLUSH_S = 5
+
+
+class TensorboardSink:
+    """Writes a scalar per metric, with the trial's number as its step, and the first trials' parameters.
+
+    A session writes the whole journal again and removes what earlier ones wrote, so no point is there twice, and a
+    file that was torn when its writer was killed is gone. Points come in the order of numbers.
+
+    Args:
+        folder: the experiment's ``tensorboard/``.
+    """
+
+    def __init__(self, folder: str) -> None:
+        from tensorboard.summary.writer import event_file_writer
+
+        self._writers = event_file_writer
+        self._folder = Path(folder)
+        self._writer: EventFileWriter | None = None
+        self._waiting: dict[int, Entry] = {}
+        self._next = 1
+        self._best = -math.inf
+
+    def open(self, head: Mapping[str, Any]) -> set[int]:
+        """Start with empty files."""
+        self._let_go()
+        for old in [*self._folder.glob(EVENTS), *self._folder.glob(f"{TRIALS}/*/{EVENTS}")]:
+            old.unlink(missing_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._writer = self._writers.EventFileWriter(str(self._folder), flush_secs=FLUSH_S)
+        self._waiting, self._next, self._best = {}, 1, -math.inf
+        return set()
+
+    def send(self, entries: Sequence[Entry]) -> Iterator[int]:
+        """Write the trials whose turn it is; one that overtook a lower number waits for it."""
+        for entry in entries:
+            self._waiting[entry.trial.number] = entry
+            while self._next in self._waiting:
+                self._write(self._waiting.pop(self._next))
+                self._next += 1
+            yield entry.trial.number
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Write what still waits: the numbers between are open, and a resume will close them."""
+        for number in sorted(self._waiting):
+            self._write(self._waiting.pop(number))
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def _let_go(self) -> None:
+        """Of a file that could not be written to."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with contextlib.suppress(Exception):
+                writer.close()
+
+    def _write(self, entry: Entry) -> None:
+        assert self._writer is not None
+        trial = entry.trial
+        scalars = scalars_of(trial)
+        if trial.measured:
+            self._best = max(self._best, trial.reward)
+            scalars["best_reward"] = self._best
+        self._writer.add_event(_event(entry, scalars))
+        if trial.number <= MOST_HPARAMS:
+            self._write_hparams(entry)
+
+    def _write_hparams(self, entry: Entry) -> None:
+        """A session of the HParams tab: parameters, metrics and how it ended, in a folder of its own."""
+        folder = self._folder / TRIALS / f"{entry.trial.number:06d}"
+        writer = self._writers.EventFileWriter(str(folder), flush_secs=FLUSH_S)
+        try:
+            for event in _hparams(entry):
+                writer.add_event(event)
+        finally:
+            writer.close()
+
+
+def scalars_of(trial: Trial) -> dict[str, float]:
+    """``measured`` (1 or 0), and of a measured trial reward, means and, with repeats, spreads."""
+    scalars: dict[str, float] = {"measured": float(trial.measured)}
+    if isinstance(trial.outcome, Measured):
+        scalars["reward"] = trial.reward
+        scalars |= {f"metrics/{name}": value for name, value in trial.metrics.items()}
+        if len(trial.outcome.samples) > 1:
+            scalars |= {f"spread/{name}": value for name, value in trial.outcome.spread().items()}
+    return {name: value for name, value in scalars.items() if isinstance(value, int | float)}
+
+
+def _event(entry: Entry, scalars: Mapping[str, float]) -> Any:
+    event_pb2, summary_pb2 = _proto("event_pb2"), _proto("summary_pb2")
+    values = [summary_pb2.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+    summary = summary_pb2.Summary(value=values)
+    return event_pb2.Event(wall_time=entry.closed_at, step=entry.trial.number, summary=summary)
+
+
+_HPARAMS = "tensorboard.plugins.hparams"
+
+
+def _proto(name: str, package: str = "tensorboard.compat.proto") -> Any:
+    """A module of messages; they are made when it is imported, so no checker knows them."""
+    return import_module(f"{package}.{name}")
+
+
+def _hparams(entry: Entry) -> Iterator[Any]:
+    from tensorboard.plugins.hparams import metadata, summary_v2
+
+    event_pb2, summary_pb2 = _proto("event_pb2"), _proto("summary_pb2")
+    api_pb2, plugin_data_pb2 = _proto("api_pb2", _HPARAMS), _proto("plugin_data_pb2", _HPARAMS)
+    trial = entry.trial
+    values: dict[str, Any] = {**trial.action, **{f"context.{name}": value for name, value in trial.context.items()}}
+    values["tunegym.status"] = trial.status
+    start = summary_v2.hparams_pb(values, trial_id=f"{trial.number:06d}", start_time_secs=entry.opened_at)
+    yield event_pb2.Event(wall_time=entry.opened_at, summary=start)
+    yield _event(entry, {name: value for name, value in scalars_of(trial).items() if name != "measured"})
+    ended = plugin_data_pb2.SessionEndInfo(
+        status=api_pb2.STATUS_SUCCESS if trial.measured else api_pb2.STATUS_FAILURE, end_time_secs=entry.closed_at
+    )
+    summary = summary_pb2.Summary()
+    summary.value.add(
+        tag=metadata.SESSION_END_INFO_TAG,
+        metadata=metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(session_end_info=ended)),
+        tensor=metadata.NULL_TENSOR,
+    )
+    yield event_pb2.Event(wall_time=entry.closed_at, summary=summary)

@@ -1,0 +1,339 @@
+"""Trackers through whole runs: a real MLflow server, and ones that are away, silent or killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tunegym as library
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.stores import reader
+from tunegym.tuning.trackers.mlflow import metrics_of, params_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+SCENARIO = """
+name = "tracked"
+seed = 4
+system.slots = {slots}
+[tracking]
+{tracking}
+[[experiments]]
+name = "e"
+workload = "command"
+agent = "random_search"
+agent_steps = {steps}
+agent_metrics = ["value"]
+repeats = 2
+constraints = ["x % 4 != 3"]
+  [experiments.cmd_args]
+  command = "{wait}; test $(( {{x}} % 5 )) -ne 0 && echo value={{x}}.{{load}}"
+  x = {{ low = 1, high = 60 }}
+  load = [1, 2]
+  [experiments.env_params]
+  load = {{}}
+  [experiments.metrics]
+  value = {{ regex = 'value=([0-9.]+)' }}
+"""
+
+
+@pytest.fixture
+def scenario(write: Callable[..., Path]) -> Callable[..., Path]:
+    def make(tracking: str, steps: int = 20, slots: int = 1, wait: str = "true") -> Path:
+        return write("tracked.toml", SCENARIO.format(tracking=tracking, steps=steps, slots=slots, wait=wait))
+
+    return make
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """A real MLflow server on loopback; it keeps its data when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, wait_until: Callable[..., None]) -> None:
+        store = f"sqlite:///{self.folder}/server.db"
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--backend-store-uri", store, "--artifacts-destination", str(self.folder / "artifacts")]
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--workers", "1"], stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
+        wait_until(self.answers, "the MLflow server", 120)
+
+    def answers(self) -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.uri}/health", timeout=1) as answer:
+            return answer.status == 200
+        return False
+
+    def kill(self) -> None:
+        """The server, and by its group the workers that it has started."""
+        import os
+        import signal
+
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def runs(self) -> dict[int, Any]:
+        return stored(self.uri)
+
+
+def stored(uri: str) -> dict[int, Any]:
+    """The MLflow runs by trial number; each must be there once."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("tracked/e")
+    found = client.search_runs([experiment.experiment_id], max_results=5000) if experiment is not None else []
+    by_number = {int(run.data.tags["tunegym.number"]): run for run in found}
+    assert len(by_number) == len(found), "a trial is there twice"
+    return by_number
+
+
+@pytest.fixture
+def server(tmp_path: Path, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")  # a busy machine is not what is tested
+    server = Server(tmp_path)
+    server.start(wait_until)
+    yield server
+    server.kill()
+
+
+def trials(output: Path) -> tuple[Trial, ...]:
+    (run,) = output.glob("tracked/*")
+    (results,) = assert_sound(run).values()
+    return results.trials
+
+
+MLFLOW_STATUS = {"measured": "FINISHED", "failed": "FAILED", "infeasible": "FAILED"}
+
+
+def assert_same(found: dict[int, Any], expected: tuple[Trial, ...]) -> None:
+    assert sorted(found) == [trial.number for trial in expected]
+    for trial in expected:
+        run = found[trial.number]
+        assert run.data.params == params_of(trial)
+        assert run.data.metrics == metrics_of(trial)
+        assert run.data.tags["tunegym.status"] == trial.status
+        assert run.data.tags.get("tunegym.reason", "") == trial.reason
+        assert run.info.status == MLFLOW_STATUS[trial.status]
+        assert run.info.run_name == f"trial {trial.number:06d}"
+        assert run.info.end_time >= run.info.start_time > 0
+
+
+def test_trials_appear_on_a_server(scenario: Callable, server: Server, tunegym: Cli, tmp_path: Path) -> None:
+    path = scenario(f'mlflow = "{server.uri}"', steps=30, slots=2)
+    done = tunegym("run", path, "--output", "out")
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    expected = trials(tmp_path / "out")
+    assert {trial.status for trial in expected} == {"measured", "infeasible", "failed"}
+    assert_same(server.runs(), expected)
+    done = tunegym("resume", "out", "--agent-steps", 35)
+    assert done.returncode == 0, done.stderr
+    assert_same(server.runs(), trials(tmp_path / "out"))
+
+
+def test_a_server_that_is_killed_while_it_runs(
+    scenario: Callable,
+    server: Server,
+    start_tunegym: Callable,
+    tunegym: Cli,
+    wait_until: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    path = scenario(f'mlflow = "{server.uri}"', steps=60, slots=2, wait="sleep 0.2")
+    log = tmp_path / "log.txt"
+    process = start_tunegym("run", path, "--output", "out", log=log)
+    wait_until(server.runs, "the first trial on the server")
+    server.kill()
+    assert process.wait(timeout=240) == 0, log.read_text()
+    assert len(trials(tmp_path / "out")) == 60
+    text = log.read_text()
+    assert "warning: tracker mlflow is away: " in text
+    assert "of 60 trials were not sent; the journal has them, and a resume sends them" in text
+    server.start(wait_until)
+    done = tunegym("resume", "out")
+    assert done.returncode == 0, done.stderr
+    assert_same(server.runs(), trials(tmp_path / "out"))
+
+
+def test_a_server_that_comes_late_gets_them_on_resume(
+    scenario: Callable,
+    tunegym: Cli,
+    tmp_path: Path,
+    wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    server = Server(tmp_path)
+    path = scenario(f'mlflow = "{server.uri}"')
+    done = tunegym("run", path, "--output", "out")
+    assert done.returncode == 0, done.stderr
+    assert "tracker mlflow is away" in done.stderr
+    assert "tracker mlflow: 20 of 20 trials were not sent" in done.stderr
+    try:
+        server.start(wait_until)
+        assert tunegym("resume", "out").returncode == 0
+        assert_same(server.runs(), trials(tmp_path / "out"))
+    finally:
+        server.kill()
+
+
+def test_a_server_that_never_answers(scenario: Callable, tunegym: Cli, tmp_path: Path) -> None:
+    """It takes connections and says nothing; that the run ends at all is the point."""
+    taken: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def take() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(silent.accept()[0])
+
+        threading.Thread(target=take, daemon=True).start()
+        path = scenario(f'mlflow = "http://127.0.0.1:{silent.getsockname()[1]}"')
+        done = tunegym("run", path, "--output", "out")
+        silent.shutdown(socket.SHUT_RDWR)
+    for connection in taken:
+        connection.close()
+    assert taken, "nobody called"
+    assert done.returncode == 0, done.stderr
+    assert len(trials(tmp_path / "out")) == 20
+    assert "20 of 20 trials were not sent" in done.stderr
+
+
+def test_a_killed_run_is_there_once(
+    scenario: Callable, start_tunegym: Callable, tunegym: Cli, wait_until: Callable[..., None], tmp_path: Path
+) -> None:
+    path = scenario('mlflow = "sqlite:///mlflow.db"\ntensorboard = true', steps=80, slots=2, wait="sleep 0.1")
+    log = tmp_path / "log.txt"
+    process = start_tunegym("run", path, "--output", "out", log=log)
+
+    def closed() -> int:
+        return sum(reader.scan(journal).closed for journal in (tmp_path / "out").rglob(reader.JOURNAL))
+
+    for least in (8, 30, 50):  # the last ones while trials are being sent
+        wait_until(lambda least=least: closed() >= least, "trials")
+        process.kill()
+        process.wait()
+        process = start_tunegym("resume", "out", log=log)
+    assert process.wait(timeout=240) == 0, log.read_text()
+    expected = trials(tmp_path / "out")
+    assert len(expected) == 80
+    assert_same(stored(f"sqlite:///{tmp_path}/mlflow.db"), expected)
+    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
+    assert_tensorboard(folder, expected)
+
+
+def assert_tensorboard(folder: Path, expected: tuple[Trial, ...]) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    measured = [trial for trial in expected if trial.measured]
+    rewards = [(event.step, event.value) for event in events.Scalars("reward")]
+    assert rewards == [(trial.number, np.float32(trial.reward)) for trial in measured]
+    values = [(event.step, event.value) for event in events.Scalars("metrics/value")]
+    assert values == [(trial.number, np.float32(trial.metrics["value"])) for trial in measured]
+    assert [event.step for event in events.Scalars("measured")] == [trial.number for trial in expected]
+    assert events.Scalars("best_reward")[-1].value == np.float32(max(trial.reward for trial in measured))
+
+
+def test_both_at_once_and_a_resume(scenario: Callable, tunegym: Cli, tmp_path: Path) -> None:
+    path = scenario('mlflow = "runs/mlflow"\ntensorboard = true')
+    assert tunegym("run", path, "--output", "out").returncode == 0
+    done = tunegym("resume", "out", "--agent-steps", 25)
+    assert done.returncode == 0
+    assert "warning" not in done.stderr
+    expected = trials(tmp_path / "out")
+    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
+    assert_tensorboard(folder, expected)
+    assert len(list((tmp_path / "runs/mlflow").glob("*/*/params/x"))) == 25
+
+
+def test_an_interrupted_run_is_sent(
+    scenario: Callable, start_tunegym: Callable, wait_until: Callable[..., None], tmp_path: Path
+) -> None:
+    """Ctrl-C goes to the whole group of the terminal, and not to the tracker."""
+    path = scenario("tensorboard = true", steps=500, wait="sleep 0.05")
+    process = start_tunegym("run", path, "--output", "out", log=tmp_path / "log.txt")
+    wait_until(lambda: list(tmp_path.glob("out/tracked/*/e/tensorboard/events*")), "the first events")
+    process.terminate()
+    assert process.wait(timeout=60) == 130
+    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
+    (run,) = tmp_path.glob("out/tracked/*")
+    assert_tensorboard(folder, library.load(run).experiments["e"].trials)
+
+
+def test_jobs_see_nothing_of_it(write: Callable[..., Path], tunegym: Cli, tmp_path: Path) -> None:
+    text = """
+    name = "tracked"
+    tracking = { mlflow = "sqlite:///mlflow.db" }
+    [[experiments]]
+    name = "e"
+    workload = "command"
+    agent_metrics = ["duration_s"]
+      [experiments.cmd_args]
+      command = "env; echo {x}"
+      x = [1, 2]
+    """
+    assert tunegym("run", write("tracked.toml", text), "--output", "out").returncode == 0
+    outputs = list((tmp_path / "out").rglob("stdout.txt"))
+    assert len(outputs) == 2
+    assert not any("MLFLOW" in output.read_text() for output in outputs)
+
+
+def test_an_environment_is_tracked_too(scenario: Callable, tmp_path: Path) -> None:
+    env = library.make(scenario("tensorboard = true"), output=tmp_path / "out")
+    env.reset()
+    for _ in range(5):
+        env.step(env.action_space.sample())
+    env.close()
+    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
+    assert_tensorboard(folder, trials(tmp_path / "out"))
+
+
+def test_nothing_is_started_without_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tunegym.app import tracking
+
+    monkeypatch.setattr(tracking, "TrackerProcess", lambda *_: pytest.fail("a tracker was started"))
+    document = {
+        "name": "tracked",
+        "experiments": [
+            {
+                "name": "e",
+                "workload": "command",
+                "agent_metrics": ["duration_s"],
+                "cmd_args": {"command": "echo {x}", "x": [1, 2]},
+            }
+        ],
+    }
+    assert library.run(document, output=tmp_path / "out") == 0
+    journal = next(tmp_path.rglob(reader.JOURNAL)).read_text().splitlines()
+    assert sum(json.loads(line)["record"] == "close" for line in journal) == 2

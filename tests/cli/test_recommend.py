@@ -1,0 +1,130 @@
+"""``tunegym recommend`` as a user or a script calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tunegym as library
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+SCENARIO = """
+name = "r"
+seed = 2
+[[experiments]]
+name = "e"
+workload = "command"
+agent = "random_search"
+agent_steps = 40
+agent_metrics = ["seconds"]
+agent_reward_function = "negative"
+cache = "off"
+  [experiments.cmd_args]
+  command = "test {pool.size}{load} != 3high && echo seconds=$(({pool.size} * 2)) # {word} {load}"
+  word = "two words"
+  pool = { size = [1, 2, 3] }
+  load = ["low", "high"]
+  [experiments.env_params]
+  load = {}
+  [experiments.metrics]
+  seconds = { regex = 'seconds=([0-9]+)' }
+"""
+
+
+@pytest.fixture
+def results(write: Callable[..., Path], tmp_path: Path) -> Path:
+    assert library.run(write("r.toml", SCENARIO), output=tmp_path / "out") == 0
+    (folder,) = (tmp_path / "out" / "r").iterdir()
+    return folder
+
+
+def test_a_table_and_how_sure_one_can_be(results: Path, tunegym: Cli) -> None:
+    done = tunegym("recommend", results, "--context", "load=low")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "e: settings to use at load=low"
+    assert any("pool.size" in line and "1" in line for line in lines)
+    assert lines[-1].startswith("seconds 2, from ")
+    assert done.stderr == ""
+
+
+def test_json(results: Path, tunegym: Cli) -> None:
+    done = tunegym("recommend", results, "--json")
+    found = json.loads(done.stdout)
+    assert found == library.recommend(results).as_dict()
+    assert found["action"] == {"pool.size": 1}
+    assert (found["context"], found["source"], found["mean"]) == ({}, "trials", {"seconds": 2.0})
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_toml_has_what_best_toml_has(results: Path, tunegym: Cli, cut: bool) -> None:
+    best = tomllib.loads((results / "e" / "best.toml").read_text())["best"]
+    if cut:  # a killed run has none
+        (results / "e" / "best.toml").unlink()
+    done = tunegym("recommend", results, "--toml")
+    assert done.returncode == 0, done.stderr
+    assert tomllib.loads(done.stdout)["best"] == {**best, "source": "trials"}
+    assert best["fixed"]["word"] == "two words"
+    found = tomllib.loads(tunegym("recommend", results, "--toml", "--context", 'load="high"').stdout)["best"]
+    assert found["context"] == {"load": "high"}
+    assert found["settings"] == {"pool": {"size": 1}}
+
+
+def test_what_speaks_against_it(write: Callable[..., Path], tunegym: Cli) -> None:
+    text = SCENARIO.replace("agent_steps = 40", "agent_steps = 1").replace("test {pool.size}{load} != 3high && ", "")
+    path = write("once.toml", text)
+    assert library.run(path, output="once") == 0
+    done = tunegym("recommend", "once")
+    assert "warning: it was measured only once" in done.stderr
+    (trial,) = library.load("once").experiments["e"].trials
+    other = "low" if trial.context["load"] == "high" else "high"
+    done = tunegym("recommend", "once", "--context", f"load={other}", "--json")
+    assert f'note: load="{other}" was never measured: this is the best over all contexts' in done.stderr
+    assert json.loads(done.stdout)["note"].startswith(f'load="{other}" was never measured')
+
+
+def test_settings_that_also_failed(write: Callable[..., Path], tunegym: Cli) -> None:
+    text = SCENARIO.replace("size = [1, 2, 3]", "size = [3, 4]")
+    text = text.replace("seconds=$((", "seconds=$((0 * ")
+    assert library.run(write("f.toml", text), output="f") == 0
+    found = library.recommend("f")
+    done = tunegym("recommend", "f")
+    assert ("these settings also failed" in done.stderr) == bool(found.failed)
+    low = tunegym("recommend", "f", "--context", "load=low")
+    assert "failed" not in low.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (["--context", "laod=low"], 2, "did you mean load?"),
+        (["--context", "load=lwo"], 2, "hint: write load=low"),
+        (["--context", "load"], 2, "this is not KEY=VALUE"),
+        (["--context", "load=low", "--context", "load=high"], 2, "it is given twice"),
+        (["--experiment", "f"], 2, "there is no such experiment"),
+        (["--toml", "--json"], 2, "not both"),
+    ],
+)
+def test_wrong_questions(results: Path, tunegym: Cli, options: list[str], code: int, told: str) -> None:
+    done = tunegym("recommend", results, *options)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "hint: " in done.stderr
+    assert done.stdout == ""
+
+
+def test_nothing_to_recommend(write: Callable[..., Path], tunegym: Cli, tmp_path: Path) -> None:
+    text = SCENARIO.replace("test {pool.size}{load} != 3high", "false")
+    assert library.run(write("no.toml", text), output="no") == 1
+    done = tunegym("recommend", "no")
+    assert done.returncode == 1
+    assert "no trial was measured" in done.stderr
+    assert "hint: " in done.stderr
+    assert tunegym("recommend", tmp_path / "missing").returncode == 1

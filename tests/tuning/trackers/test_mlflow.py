@@ -1,0 +1,119 @@
+"""MLflow in stores on disk: what it has is what the journal says, whoever was killed when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunegym.tuning.model.outcome import Cancelled, Failed, Measured, Pruned
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.trackers.mlflow import ENVIRONMENT, MlflowSink, metrics_of, params_of, tags_of
+from tunegym.tuning.trackers.tail import Entry
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def entry(number: int, outcome: Any, **keys: Any) -> Entry:
+    action = {"x": number, "server.mode": "fast", "pin": True}
+    return Entry(Trial(number, {"load": 0.25}, action, outcome, 1.5, 1.0, **keys), 1000.0, 1002.5)
+
+
+def test_a_trial_as_mlflow_is_told_of_it() -> None:
+    trial = entry(7, Measured(({"v": 1.0, "reward": 3.0}, {"v": 2.0, "reward": 3.0})), cached_from=2).trial
+    assert params_of(trial) == {"x": "7", "server.mode": "fast", "pin": "true", "context.load": "0.25"}
+    metrics = metrics_of(trial)
+    assert metrics == {
+        "reward": 1.5,
+        "v": 1.5,
+        "metric.reward": 3.0,
+        "spread.v": pytest.approx(0.5**0.5),
+        "spread.reward": 0.0,
+    }
+    assert tags_of(trial) == {"tunegym.status": "measured", "tunegym.cached_from": "2"}
+    failed = entry(8, Failed("exited with 1")).trial
+    assert metrics_of(failed) == {}
+    assert tags_of(failed) == {"tunegym.status": "failed", "tunegym.reason": "exited with 1"}
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+def runs(uri: str) -> dict[str, Any]:
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("s/e")
+    assert experiment is not None
+    found = client.search_runs([experiment.experiment_id])
+    assert len({run.info.run_name for run in found}) == len(found), "a trial is there twice"
+    return {run.info.run_name: run for run in found}
+
+
+ENTRIES = [
+    entry(1, Measured(({"v": 1.0},)), reports=((1, 0.5), (2, 0.75))),
+    entry(2, Failed("odd \0 \ud800 " + "long" * 3000)),
+    entry(3, Cancelled()),
+    entry(4, Pruned()),
+    entry(5, Measured(({"odd % name": 1.0, "..": 2.0, "nan": float("nan")},))),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite:///{}/mlflow.db", "{}/mlruns"])
+def test_each_trial_is_there_once(tmp_path: Path, environment: None, kind: str) -> None:
+    uri = kind.format(tmp_path)
+    sink = MlflowSink(uri, "s/e")
+    assert sink.open({"run": "token"}) == set()
+    assert list(sink.send(ENTRIES[:3])) == [1, 2, 3]
+    again = MlflowSink(uri, "s/e")
+    assert again.open({"run": "token"}) == {1, 2, 3}
+    assert list(again.send(ENTRIES[3:])) == [4, 5]
+    found = runs(uri)
+    assert [found[f"trial {n:06d}"].info.status for n in range(1, 6)] == [
+        "FINISHED",
+        "FAILED",
+        "KILLED",
+        "KILLED",
+        "FINISHED",
+    ]
+    first = found["trial 000001"]
+    assert (first.info.start_time, first.info.end_time) == (1_000_000, 1_002_500)
+    assert first.data.params == params_of(ENTRIES[0].trial)
+    assert first.data.metrics == {"reward": 1.5, "v": 1.0, "reported": 0.75}
+    assert first.data.tags["tunegym.run"] == "token"
+    assert first.data.tags["tunegym.number"] == "1"
+    assert set(found["trial 000005"].data.metrics) == {"reward", "odd _ name", "__"}
+    assert MlflowSink(uri, "s/e").open({"run": "another run"}) == set()
+
+
+@pytest.mark.slow
+def test_one_that_was_only_begun_is_completed(tmp_path: Path, environment: None) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    sink = MlflowSink(uri, "s/e")
+    sink.open({"run": "token"})
+    sink._begin(ENTRIES[0])  # and killed
+    sink = MlflowSink(uri, "s/e")
+    assert sink.open({"run": "token"}) == set()
+    assert list(sink.send(ENTRIES[:1])) == [1]
+    (run,) = runs(uri).values()
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["v"] == 1.0
+
+
+@pytest.mark.slow
+def test_many_parameters_and_reports(tmp_path: Path, environment: None) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    sink = MlflowSink(uri, "s/e")
+    sink.open({"run": "token"})
+    reports = tuple((step, float(step)) for step in range(2000))
+    action = {f"knob_{index}": index for index in range(250)}
+    trial = Trial(1, {}, action, Measured(({"v": 1.0},)), 1.0, 1.0, reports=reports)
+    assert list(sink.send([Entry(trial, 1.0, 2.0)])) == [1]
+    (run,) = runs(uri).values()
+    assert len(run.data.params) == 250
+    assert run.data.metrics["reported"] == 1999.0

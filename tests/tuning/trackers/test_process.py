@@ -1,0 +1,159 @@
+"""Whatever becomes of a tracker's process, its driver goes on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.trackers import process
+from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
+from tunegym.tuning.trackers.tail import Entry
+
+
+class FileSink:
+    """Writes each trial's number into a file; ``trouble`` says what it does before."""
+
+    def __init__(self, path: str, trouble: str = "") -> None:
+        self.path = Path(path)
+        self.trouble = trouble
+        if trouble == "build":
+            raise ModuleNotFoundError("No module named 'tracker'")
+
+    def open(self, head: Mapping[str, Any]) -> set[int]:
+        print("a library that prints", flush=True)  # noqa: T201
+        return set(map(int, self.path.read_text().split())) if self.path.exists() else set()
+
+    def send(self, entries: Sequence[Entry]) -> Iterator[int]:
+        for entry in entries:
+            if self.trouble == "hang":
+                threading.Event().wait()
+            elif self.trouble == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif self.trouble == "interrupt":
+                raise KeyboardInterrupt
+            elif self.trouble:
+                raise OSError(self.trouble)
+            with self.path.open("a") as file:
+                file.write(f"{entry.trial.number} {os.environ.get('TRACKER_SETTING')}\n"[:2])
+            yield entry.trial.number
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrackerProcess]:
+    """A tracker's process with the sink above, for the journal in ``tmp_path / "e"``."""
+    (tmp_path / "sinks_of_test.py").write_text(Path(__file__).read_text())
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def start(trouble: str = "") -> TrackerProcess:
+        options = {"path": str(tmp_path / "sent"), "trouble": trouble}
+        return TrackerProcess(TrackerSpec("test", "sinks_of_test:FileSink", options), tmp_path / "e")
+
+    return start
+
+
+@pytest.fixture
+def journal(store: Callable[[], JournalStore], add: Callable) -> None:
+    opened = store()
+    for number in range(3):
+        add(opened, float(number))
+    opened.close()
+
+
+def test_sends_while_the_driver_goes_on(
+    tmp_path: Path, started: Callable, store: Callable, add: Callable, wait_until: Callable, caplog: Any
+) -> None:
+    journal = store()
+    tracker = started()
+    add(journal, 1.0)
+    wait_until((tmp_path / "sent").exists, "the first trial")
+    add(journal, 2.0)
+    journal.close()
+    tracker.finish()
+    assert (tmp_path / "sent").read_text().split() == ["1", "2"]
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "word"),
+    [
+        ("no space left", "tracker test is away: OSError: no space left; trials go on"),
+        ("build", "tracker test ended: ModuleNotFoundError: No module named 'tracker'"),
+        ("interrupt", "tracker test ended: KeyboardInterrupt"),
+        ("die", ""),
+    ],
+)
+def test_trouble_is_a_warning(
+    journal: None, started: Callable, trouble: str, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    started(trouble).finish()
+    messages = [record.getMessage() for record in caplog.records]
+    assert any(word in message for message in messages), messages
+    assert messages[-1].startswith("tracker test: 3 of 3 trials were not sent; the journal has them")
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_one_that_hangs_is_left_behind(
+    journal: None, started: Callable, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "QUIET_S", 0.5)
+    tracker = started("hang")
+    pid = tracker._process.pid
+    tracker.finish()
+    assert "3 of 3 trials were not sent" in caplog.text
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_one_that_can_not_be_started(
+    journal: None, started: Callable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    started().finish()
+    assert "tracker test can't be started" in caplog.text
+
+
+def test_finishing_twice_is_fine(journal: None, started: Callable, tmp_path: Path) -> None:
+    tracker = started()
+    tracker.finish()
+    tracker.kill()
+    tracker.finish()
+    assert (tmp_path / "sent").read_text().split() == ["1", "2", "3"]
+
+
+def test_it_ends_with_its_driver(tmp_path: Path, journal: None, started: Callable, wait_until: Callable) -> None:
+    """Killed, the driver says nothing: the end of the pipe does."""
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec\n"
+        "spec = TrackerSpec('test', 'sinks_of_test:FileSink', {'path': sys.argv[1], 'trouble': 'hang'})\n"
+        "print(TrackerProcess(spec, Path(sys.argv[2]))._process.pid, flush=True); time.sleep(600)"
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "sent"), str(tmp_path / "e")], stdout=subprocess.PIPE, text=True
+    )
+    assert driver.stdout is not None
+    pid = int(driver.stdout.readline())
+    os.kill(pid, 0)
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+
+    def gone() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "Z"
+        except OSError:
+            return True
+
+    wait_until(gone, "the tracker's end")

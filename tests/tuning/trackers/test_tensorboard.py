@@ -1,0 +1,126 @@
+"""What is read back with TensorBoard's own reader is what the journal says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunegym.tuning.model.outcome import Failed, Measured
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.trackers import tensorboard
+from tunegym.tuning.trackers.tail import Entry
+from tunegym.tuning.trackers.tensorboard import TensorboardSink
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def hparams(folder: Path) -> dict[str, Any]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    content = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+    start = metadata.parse_session_start_info_plugin_data(content)
+    content = events.SummaryMetadata(metadata.SESSION_END_INFO_TAG).plugin_data.content
+    end = metadata.parse_session_end_info_plugin_data(content)
+    values = {name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()}
+    return {**values, "end": end.status, "took": end.end_time_secs - start.start_time_secs}
+
+
+def entry(number: int, outcome: Any, reward: float = 0.0) -> Entry:
+    trial = Trial(number, {"load": 0.25}, {"x": number, "mode": "fast", "pin": True}, outcome, reward, 1.0)
+    return Entry(trial, 1000.0 + number, 1002.0 + number)
+
+
+def measured(*values: float) -> Measured:
+    return Measured(tuple({"v": value} for value in values))
+
+
+ENTRIES = [
+    entry(1, measured(1.0, 2.0), 1.5),
+    entry(3, measured(0.1, 0.1), 0.1),  # overtook the second
+    entry(2, Failed("why"), -99.0),
+    entry(4, measured(7.0, 9.0), 8.0),
+]
+
+
+def test_scalars_come_in_the_order_of_numbers(tmp_path: Path) -> None:
+    sink = TensorboardSink(str(tmp_path))
+    assert sink.open({}) == set()
+    assert list(sink.send(ENTRIES)) == [1, 3, 2, 4]
+    sink.close()
+    found = read(tmp_path)
+    assert found["measured"] == [(1, 1.0), (2, 0.0), (3, 1.0), (4, 1.0)]
+    assert found["reward"] == [(1, 1.5), (3, np.float32(0.1)), (4, 8.0)]
+    assert found["best_reward"] == [(1, 1.5), (3, 1.5), (4, 8.0)]
+    assert found["metrics/v"] == [(1, 1.5), (3, np.float32(0.1)), (4, 8.0)]
+    assert found["spread/v"] == [(1, np.float32(0.5**0.5)), (3, 0.0), (4, np.float32(2**0.5))]
+
+
+def test_parameters_and_how_it_ended(tmp_path: Path) -> None:
+    sink = TensorboardSink(str(tmp_path))
+    sink.open({})
+    list(sink.send(ENTRIES))
+    sink.close()
+    first = hparams(tmp_path / "trials" / "000001")
+    assert first == {
+        "x": 1.0,
+        "mode": "fast",
+        "pin": True,
+        "context.load": 0.25,
+        "tunegym.status": "measured",
+        "end": 1,
+        "took": 2.0,
+    }
+    assert read(tmp_path / "trials" / "000001")["reward"] == [(1, 1.5)]
+    second = hparams(tmp_path / "trials" / "000002")
+    assert (second["tunegym.status"], second["end"]) == ("failed", 2)
+    assert "reward" not in read(tmp_path / "trials" / "000002"), "a penalty is no measurement"
+
+
+def test_only_the_first_trials_have_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorboard, "MOST_HPARAMS", 2)
+    sink = TensorboardSink(str(tmp_path))
+    sink.open({})
+    list(sink.send(ENTRIES))
+    sink.close()
+    assert sorted(folder.name for folder in (tmp_path / "trials").iterdir()) == ["000001", "000002"]
+
+
+def test_another_session_doubles_nothing(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("a user's own")
+    for _ in range(3):
+        sink = TensorboardSink(str(tmp_path))
+        sink.open({})
+        list(sink.send(ENTRIES))
+        sink.close()
+    sink = TensorboardSink(str(tmp_path))  # and one that is opened again after an error
+    sink.open({})
+    list(sink.send(ENTRIES[:1]))
+    sink.open({})
+    list(sink.send(ENTRIES))
+    sink.close()
+    assert [step for step, _ in read(tmp_path)["measured"]] == [1, 2, 3, 4]
+    assert len(list(tmp_path.glob("events*"))) == 1
+    assert all(len(list(folder.iterdir())) == 1 for folder in (tmp_path / "trials").iterdir())
+    assert (tmp_path / "notes.txt").read_text() == "a user's own"
+
+
+def test_what_overtook_an_open_trial_is_written_at_the_end(tmp_path: Path) -> None:
+    sink = TensorboardSink(str(tmp_path))
+    sink.open({})
+    list(sink.send([ENTRIES[3], ENTRIES[1]]))
+    sink.close()
+    assert [step for step, _ in read(tmp_path)["reward"]] == [3, 4]
