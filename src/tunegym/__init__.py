@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tunegym.app.running import run
     from tunegym.tuning.agents.base import BaseAgent
     from tunegym.tuning.agents.config import AgentConfig
+    from tunegym.tuning.reports.recommending import recommend
     from tunegym.tuning.reports.results import load
 
 __version__ = "0.1.0"
@@ -24,13 +25,14 @@ _EXPORTS = {
     "BaseAgent": "tunegym.tuning.agents.base",
     "load": "tunegym.tuning.reports.results",
     "make": "tunegym.app.making",
+    "recommend": "tunegym.tuning.reports.recommending",
     "resume": "tunegym.app.resuming",
     "run": "tunegym.app.running",
     "scenario": "tunegym.app.running",
 }
 _RENAMED = {"scenario": "as_scenario"}
 
-__all__ = ["AgentConfig", "BaseAgent", "load", "make", "resume", "run", "scenario"]
+__all__ = ["AgentConfig", "BaseAgent", "load", "make", "recommend", "resume", "run", "scenario"]
 
 
 def __getattr__(name: str) -> Any:

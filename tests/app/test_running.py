@@ -44,11 +44,11 @@ def test_data_on_stdout_progress_on_stderr(scenario: Path, tunegym: Cli) -> None
     assert done.returncode == 0
     run = find_run(RESULTS)
     assert "e: best settings" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"results: {run}"
+    assert done.stdout.splitlines()[-2:] == [f"results: {run}", f"report: {run}/report.html"]
     assert done.stderr.splitlines()[0] == f"small: 1 experiment, results in {run.absolute()}"
     assert done.stderr.splitlines()[-1].startswith("e  5/5  failed 0  cached ")
     assert "\x1b" not in done.stdout + done.stderr
-    assert sorted(path.name for path in run.iterdir()) == ["e", "scenario.toml"]
+    assert sorted(path.name for path in run.iterdir()) == ["e", "report.html", "scenario.toml"]
     names = {path.name for path in (run / "e").iterdir()}
     assert names >= {"journal.jsonl", "trajectory.csv", "env.csv", "best.toml"}
 

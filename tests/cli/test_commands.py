@@ -212,7 +212,7 @@ def test_list_of_something_else(tunegym: Cli) -> None:
     done = tunegym("list", "agent")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "agents, workloads, runners, rewards, encodings" in done.stderr
+    assert "agents, workloads, runners, rewards, encodings, pruners" in done.stderr
 
 
 # init -------------------------------------------------------------------------------------------------

@@ -40,5 +40,5 @@ def test_loads_nothing_heavy(argument: str) -> None:
 
 def test_names_every_command() -> None:
     printed, _ = _ask("--help")
-    for command in ("init", "verify", "dry-run", "run", "resume", "status", "list"):
+    for command in ("init", "verify", "dry-run", "run", "resume", "status", "report", "compare", "list"):
         assert f"  {command} " in printed

@@ -61,7 +61,7 @@ def test_no_scenario(name: str, things: Path, tunegym: Cli) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_no_run(name: str, things: Path, tunegym: Cli) -> None:
-    for command in ("status", "resume"):
+    for command in ("status", "resume", "report", "compare"):
         assert_told(tunegym(command, things / name), {1, 2})
 
 

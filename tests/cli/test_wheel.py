@@ -33,6 +33,11 @@ def test_the_wheel(tmp_path: Path) -> None:
         assert "tunegym = tunegym.cli.main:main" in archive.read(scripts).decode()
     starters = {f"tunegym/cli/starters/{name}" for name in ("command.toml", "python.toml", "workload.py")}
     assert names >= starters | {"tunegym/py.typed"}
+    assets = {
+        f"tunegym/tuning/reports/html/{path.name}" for path in (ROOT / "src/tunegym/tuning/reports/html").iterdir()
+    }
+    assert names >= assets
+    assert len(assets) > 3
     shipped = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tunegym").rglob("*.py")}
     assert {name for name in names if name.startswith("tunegym/") and name.endswith(".py")} == shipped
     assert [name for name in names if not name.startswith(("tunegym/", "tunegym-"))] == []

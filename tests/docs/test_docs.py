@@ -38,6 +38,7 @@ from tunegym.config import schema
 from tunegym.core import errors
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.agents.optuna import OptunaConfig
 from tunegym.tuning.model.outcome import STATUSES
 from tunegym.tuning.model.scenario import Penalties
 from tunegym.tuning.reports.results import ExperimentResults, Results
@@ -319,10 +320,12 @@ def test_reference_has_no_other_option() -> None:
 SECTIONS = {
     "## Top level": schema.ScenarioTable,
     "## `[system]`": schema.SystemTable,
+    "## `[tracking]`": schema.TrackingTable,
     "## `[[experiments]]`": schema.ExperimentTable,
     "### Ranges": schema.RangeTable,
     "## `metrics`": schema.MetricTable,
     "## `env_params`": schema.EnvParamTable,
+    "## `objectives`": schema.ObjectiveTable,
 }
 SCENARIO_FILE = "docs/reference/scenario-file.md"
 
@@ -358,8 +361,16 @@ def test_every_table_of_the_schema_is_in_the_reference() -> None:
 
 def test_reference_has_the_agents_settings() -> None:
     shown = rows(section(SCENARIO_FILE, "## `agent_config`"))
-    for model in (AgentConfig, Penalties):
+    for model in (AgentConfig, Penalties, OptunaConfig):
         assert shown.keys() >= {field.name for field in dataclasses.fields(model)}
+
+
+@pytest.mark.parametrize("name", BUILT_IN["pruners"])
+def test_reference_has_the_pruners_settings(name: str) -> None:
+    shown = rows(section(SCENARIO_FILE, "## `pruner`"))
+    for field in dataclasses.fields(Catalog().get("pruners", name).Config):
+        assert field.name in shown
+        assert field.default is None or f"`{field.default}`" in shown[field.name]
 
 
 @pytest.mark.parametrize("kind", BUILT_IN)

@@ -11,6 +11,8 @@ from tunegym.tuning.model.scenario import Scenario
 from tunegym.tuning.reports.results import SCENARIO
 
 RESULTS = "results"
+FAILURE = "dse_failure.txt"
+"""What ended a run with an exception is told here."""
 
 
 def new_run_folder(scenario: Scenario, output: str | Path | None) -> Path:

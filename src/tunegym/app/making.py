@@ -13,7 +13,9 @@ from gymnasium.envs.registration import EnvSpec
 from tunegym.app.building import Bench, build_bench
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import new_run_folder
+from tunegym.app.reporting import report_run
 from tunegym.app.running import as_scenario, report
+from tunegym.app.tracking import Trackers
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.envs.tune import ENV_ID, TuneEnv
 from tunegym.tuning.model.scenario import Experiment, Scenario
@@ -38,21 +40,24 @@ def make(
     chosen = _chosen(checked, experiment)
     folder = new_run_folder(checked, output)
     bench = build_bench(checked, chosen, folder / chosen.name)
+    trackers = Trackers(checked, chosen, folder / chosen.name)
     catalog = Catalog().at(checked.scenario_dir)
-    env = TuneEnv(bench.engine, partial(_finish, bench, folder / chosen.name), partial(catalog.get, "encodings"))
+    env = TuneEnv(bench.engine, partial(_finish, bench, trackers, checked, folder), partial(catalog.get, "encodings"))
     # What Gymnasium needs to make another one like it.
     kwargs = {"scenario": scenario, "experiment": experiment, "output": output}
     env.spec = EnvSpec(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True, kwargs=kwargs)
     return env
 
 
-def _finish(bench: Bench, folder: Path) -> None:
+def _finish(bench: Bench, trackers: Trackers, scenario: Scenario, folder: Path) -> None:
     """What ``tunegym run`` does at an experiment's end."""
     try:
         bench.store.end(0, bench.engine.exhausted() or "the environment was closed")
     finally:
         bench.close()
-    report(folder, bench.engine.experiment)
+        trackers.finish()
+    report(folder / bench.engine.experiment.name, bench.engine.experiment)
+    report_run(folder, scenario)
 
 
 def _chosen(scenario: Scenario, name: str | None) -> Experiment:

@@ -14,7 +14,9 @@ from typing import Any
 
 from tunegym.app.building import Bench, build_agent, build_bench
 from tunegym.app.catalog import Catalog
-from tunegym.app.folders import new_run_folder
+from tunegym.app.folders import FAILURE, new_run_folder
+from tunegym.app.reporting import report_run
+from tunegym.app.tracking import Trackers
 from tunegym.app.watching import Silent, Watch
 from tunegym.config.loading import load, parse
 from tunegym.core.errors import BudgetError, StoreError, TunegymError
@@ -27,7 +29,6 @@ from tunegym.tuning.stores.lock import HEARTBEAT_S, WriterLock
 
 logger = logging.getLogger(__name__)
 
-FAILURE = "dse_failure.txt"
 INTERRUPTED = 130
 
 
@@ -122,6 +123,7 @@ def drive_locked(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> 
     finally:
         for experiment in started:
             report(folder / experiment.name, experiment)
+        report_run(folder, scenario)
     if stop.requested:
         return INTERRUPTED
     return 1 if failed else 0
@@ -130,7 +132,7 @@ def drive_locked(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> 
 def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: Watch, stop: Stop) -> int:
     """One experiment from its journal to its end; 0, or 1 for a recoverable failure."""
     bench = build_bench(scenario, experiment, folder, listeners=[watch], stop=stop)
-    with _let_go_of(bench, experiment, watch):
+    with Trackers(scenario, experiment, folder, stop), _let_go_of(bench, experiment, watch):
         watch.experiment_started(experiment, bench.engine)
         bench.engine.take_over()
         agent = build_agent(scenario, experiment, bench.engine)
@@ -190,7 +192,7 @@ def report(folder: Path, experiment: Experiment) -> None:
     try:
         results = ExperimentResults(experiment.name, folder)
         if results.path.exists():
-            write_best(folder, results, experiment.space.fixed)
+            write_best(folder, results, experiment.space.fixed, experiment.objectives)
     except (OSError, TunegymError) as error:
         logger.error("the report of %s could not be written: %s", experiment.name, error)  # noqa: TRY400
     except Exception:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunegym.app.catalog import Catalog
-from tunegym.app.running import FAILURE
+from tunegym.app.folders import FAILURE
 from tunegym.config.loading import load as load_scenario
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.envs.tally import Tally
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, load
-from tunegym.tuning.stores.lock import living_writer
+from tunegym.tuning.reports.summary import state_of
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,9 @@ def _of(results: ExperimentResults, total: int | None) -> Standing:
     for trial in results:
         tally.add(trial)
     journal = results.journal
-    if journal.head is None:
-        state = "not started"
-    elif living_writer(results.folder) is not None:
-        state = "running"
-    else:
-        state = "finished" if journal.ended is not None else "interrupted"
     return Standing(
         name=results.name,
-        state=state,
+        state=state_of(results),
         total=total,
         done=tally.done,
         open=len(journal.open),

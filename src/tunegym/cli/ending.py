@@ -9,9 +9,10 @@ from pathlib import Path
 from tunegym.cli.console import console
 from tunegym.cli.tables import best_settings
 from tunegym.core.errors import TunegymError
-from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.best import best_of
+from tunegym.tuning.reports.page import REPORT
 from tunegym.tuning.reports.results import ExperimentResults, load
+from tunegym.tuning.reports.summary import kind_of_reason
 
 
 def show_results(folder: Path) -> None:
@@ -25,27 +26,26 @@ def show_results(folder: Path) -> None:
     except (TunegymError, OSError) as error:  # the run's own error is the one that counts
         console(stderr=True).print(f"warning: the results can't be shown: {error}", markup=False, soft_wrap=True)
     out.print(f"results: {_short(folder)}", markup=False, soft_wrap=True)
+    if (folder / REPORT).is_file():
+        out.print(f"report: {_short(folder / REPORT)}", markup=False, soft_wrap=True)
 
 
 def _show_experiment(experiment: ExperimentResults) -> None:
     out = console()
-    best = best_of(experiment)
+    best = best_of(experiment, experiment.objectives)
     head = experiment.journal.head or {}
     if best.overall is not None:
         shown = best_settings(experiment.name, best, head.get("metrics", []), out.width)
         out.print(shown, markup=False, soft_wrap=isinstance(shown, str))
+        if best.overall.violation:
+            out.print("  no setting keeps the limits; these come closest", markup=False)
     else:
         out.print(f"{experiment.name}: no trial was measured", markup=False, soft_wrap=True)
-    reasons = Counter(f"{trial.status}: {_kind(trial)}" for trial in experiment if not trial.measured)
+    reasons = Counter(f"{trial.status}: {kind_of_reason(trial)}" for trial in experiment if not trial.measured)
     for reason, count in reasons.most_common(3):
         out.print(f"  {count} x {reason}", markup=False, soft_wrap=True)
     if len(reasons) > 3:
         out.print(f"  and {len(reasons) - 3} more reasons: see trajectory.csv and journal.jsonl", soft_wrap=True)
-
-
-def _kind(trial: Trial) -> str:
-    """The reason without what differs from trial to trial: a constraint's values."""
-    return trial.reason.rsplit(" (", 1)[0] if trial.status == "infeasible" else trial.reason
 
 
 def say_how_to_resume(folder: Path, *, interrupted: bool) -> None:

@@ -105,9 +105,56 @@ def status(folder: ResultsArgument, as_json: JsonOption = False) -> None:
     _end(command.main(folder, as_json=as_json))
 
 
+@app.command()
+def recommend(
+    folder: ResultsArgument,
+    context: Annotated[
+        list[str] | None,
+        typer.Option("--context", metavar="KEY=VALUE", help="The value of an env_param, such as load=0.5. Repeatable."),
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option("--experiment", metavar="NAME", help="Which one, if the run has several.")
+    ] = None,
+    as_toml: Annotated[bool, typer.Option("--toml", help="Print TOML on stdout, as in best.toml.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the settings to use, over all or in a context."""
+    from tunegym.cli import recommend as command
+
+    _end(command.main(folder, context or [], experiment, as_toml=as_toml, as_json=as_json))
+
+
+@app.command()
+def report(
+    folder: ResultsArgument,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the default browser.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a run's report.html anew, also while it runs."""
+    from tunegym.cli import report as command
+
+    _end(command.main(folder, show=show, as_json=as_json))
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs' results folders.")],
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="Where the page with the curves goes.")
+    ] = Path("compare.html"),
+    as_json: JsonOption = False,
+) -> None:
+    """Show several runs in one table and one page."""
+    from tunegym.cli import compare as command
+
+    _end(command.main(folders, output, as_json=as_json))
+
+
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="agents, workloads, runners, rewards or encodings.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="agents, workloads, runners, rewards, encodings or pruners.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """List what a scenario can choose from."""

@@ -30,7 +30,8 @@ class _Handler(logging.Handler):
         self._console = out
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        label = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        text = f"{label}{record.getMessage()}"
         if record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -53,17 +54,23 @@ class Progress:
         self._already = 0
         self._printed = 0.0
         self._over = False
+        self._level = logging.NOTSET
         self.folder: Path | None = None
 
     def __enter__(self) -> Progress:
-        logging.getLogger("tunegym").addHandler(self._handler)
+        logger = logging.getLogger("tunegym")
+        logger.addHandler(self._handler)
+        self._level = logger.level
+        logger.setLevel(logging.INFO)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop_live()
-        logging.getLogger("tunegym").removeHandler(self._handler)
+        logger = logging.getLogger("tunegym")
+        logger.removeHandler(self._handler)
+        logger.setLevel(self._level)
 
     # the Watch ----------------------------------------------------------------------------------------
 
@@ -145,6 +152,8 @@ class Progress:
         ]
         if tally.statuses["infeasible"]:
             parts.append(f"infeasible {tally.statuses['infeasible']}")
+        if tally.statuses["pruned"]:
+            parts.append(f"pruned {tally.statuses['pruned']}")
         if tally.best is not None and self._experiment.agent is not None:
             parts.append(f"best {reached(tally.best)}")
         left = None if self._over else self._left(total)

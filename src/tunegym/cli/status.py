@@ -31,17 +31,19 @@ def _status(folder: Path, *, as_json: bool) -> int:
         out.out(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode(), highlight=False)
         return 0
     table = Table(title=str(run), title_justify="left")
-    for column in ("experiment", "state", "done", "open", "measured", "failed", "infeasible", "cached", "best"):
+    pruned = any(one.statuses["pruned"] for one in experiments)
+    middle = ["measured", "failed", "infeasible", *(["pruned"] if pruned else []), "cached"]
+    for column in ("experiment", "state", "done", "open", *middle, "best"):
         table.add_column(column)
     for one in experiments:
-        table.add_row(*_cells(one))
+        table.add_row(*_cells(one, pruned))
     out.print(table)
     if failure is not None:
         out.print(f"failure: {failure}", markup=False, soft_wrap=True)
     return 0
 
 
-def _cells(one: Standing) -> list[str]:
+def _cells(one: Standing, pruned: bool) -> list[str]:
     done = f"{one.done}/{one.total}" if one.total is not None else str(one.done)
     statuses = one.statuses
     return [
@@ -52,6 +54,7 @@ def _cells(one: Standing) -> list[str]:
         str(statuses["measured"]),
         str(statuses["failed"] + statuses["timed_out"]),
         str(statuses["infeasible"]),
+        *([str(statuses["pruned"])] if pruned else []),
         str(one.cached),
         reached(one.best) if one.best is not None else "",
     ]
