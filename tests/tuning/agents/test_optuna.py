@@ -374,3 +374,23 @@ def test_a_sampler_that_fails_does_not_end_the_run(
     assert len({repr(trial.action) for trial in one.trials()}) == 16
     assert caplog.text.count("the sampler tpe failed at trial 6: ValueError: attempt to get argmax") == 1
     assert caplog.text.count("failed") == 1
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsgaii", "random"])
+def test_goes_on_exactly_also_while_it_looks_elsewhere(bench: Benches, sampler: str) -> None:
+    """A small space: most proposals repeat earlier ones."""
+    knobs: dict[str, Knob] = {"x": Choice(tuple(range(6))), "y": Choice(tuple(range(5)))}
+    settings = {"sampler": sampler, **({"population": 4} if sampler == "nsgaii" else {})}
+
+    def measure(x: int, y: int) -> dict[str, float]:
+        return {"m": float(-abs(x - 2) - abs(y - 3))}
+
+    whole = bench(measure, knobs=knobs, budget=Budget(agent_steps=60))
+    agent_of(whole, **settings).run()
+    assert len({repr(trial.action) for trial in whole.trials()}) == 30
+    for cut in (9, 17, 25):
+        part = bench(measure, knobs=knobs, budget=Budget(agent_steps=cut))
+        agent_of(part, **settings).run()
+        rest = bench(measure, knobs=knobs, budget=Budget(agent_steps=60), store=part.store)
+        agent_of(rest, **settings).run()
+        assert actions(rest.trials()) == actions(whole.trials())

@@ -21,7 +21,8 @@ from tunegym.tuning.model.values import Action, Scalar, exact_key
 from tunegym.tuning.ports import Env
 
 PATIENCE = 3
-"""So many trials in a row may repeat earlier ones; then the agent looks elsewhere."""
+"""So many trials may repeat earlier ones; then the agent looks elsewhere instead, until the sampler itself has
+something new to propose."""
 ATTEMPTS = 100
 """So many draws it takes to find something new; then the grid is gone through."""
 MOST_LOOKED_AT = 100_000
@@ -107,7 +108,7 @@ class OptunaAgent(BaseAgent):
             return None  # the cache would answer for ever
         action = self._proposed(observation.number)
         self._chosen.add(observation.number)
-        self._note(action)
+        self._note(observation.number, action)
         return action
 
     def _proposed(self, number: int) -> dict[str, Scalar]:
@@ -123,10 +124,13 @@ class OptunaAgent(BaseAgent):
                 return elsewhere
         return action
 
-    def _note(self, action: Action) -> None:
-        """Count trials in a row that repeat earlier ones."""
+    def _note(self, number: int, action: Action) -> None:
+        """Count proposals that repeat earlier ones, until the sampler has something new by itself."""
         key = exact_key(action)
-        self._repeats = self._repeats + 1 if key in self._tried else 0
+        if key in self._tried:
+            self._repeats += 1
+        elif self._repeats < PATIENCE or exact_key(self._elsewhere(number) or {}) != key:
+            self._repeats = 0
         self._tried.add(key)
 
     def _elsewhere(self, number: int) -> dict[str, Scalar] | None:
@@ -157,7 +161,7 @@ class OptunaAgent(BaseAgent):
         elif self._rehearses:
             self._rehearse(feedback)
         else:
-            self._note(feedback.action)
+            self._note(feedback.trial_index, feedback.action)
             self._proposer.add(feedback)
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
@@ -174,7 +178,7 @@ class OptunaAgent(BaseAgent):
         action = self._proposed(feedback.trial_index)
         if exact_key(action) != exact_key(feedback.action):
             self._proposer.replace(feedback.trial_index, feedback.action)
-        self._note(feedback.action)
+        self._note(feedback.trial_index, feedback.action)
         self._proposer.tell(feedback)
 
 
