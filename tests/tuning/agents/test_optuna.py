@@ -117,28 +117,30 @@ def test_nsgaii_learns_over_generations(bench: Benches, slots: int) -> None:
 
 def test_failures_are_told_as_failures_and_refusals_as_infeasible(bench: Benches) -> None:
     def measure(x: int) -> dict[str, float]:
-        if x == 1:
+        if x % 4 == 1:
             raise ValueError("crashed")
-        if x == 2:
+        if x % 4 == 2:
             raise TimeoutError
-        return {"m": float(x)}
+        return {"m": 0.0}
 
     one = bench(
-        measure, knobs={"x": Choice((0, 1, 2, 3))}, constraints=[lambda p: p["x"] != 3], budget=Budget(agent_steps=12)
+        measure,
+        knobs={"x": Range(0, 4000, "int")},
+        constraints=[lambda p: p["x"] % 4 != 3],
+        budget=Budget(agent_steps=24),
     )
     agent = agent_of(one, sampler="tpe")
     agent.run()
     seen = {
-        (trial.params["x"], trial.state, trial.value, tuple(trial.constraints.values()))
+        (trial.params["x"] % 4, trial.state, trial.value, tuple(trial.constraints.values()))
         for trial in study_of(agent).trials
     }
-    assert {
+    assert seen == {
         (0, TrialState.COMPLETE, 0.0, ()),
         (1, TrialState.FAIL, None, ()),
         (2, TrialState.FAIL, None, ()),
         (3, TrialState.PRUNED, None, (1.0,)),
-    } >= seen
-    assert {state for _, state, _, _ in seen} == {TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED}
+    }
 
 
 def test_limits_are_told_as_constraints_and_values_as_they_are(bench: Benches) -> None:
@@ -210,21 +212,18 @@ def test_duplicates_are_not_measured_twice_and_it_looks_elsewhere(bench: Benches
     trials = one.trials()
     assert set(runs.values()) == {1}
     assert len(runs) == 12
-    repeats = longest = 0
-    tried: set[object] = set()
-    for trial in trials:
-        repeats = repeats + 1 if trial.action["x"] in tried else 0
-        longest = max(longest, repeats)
-        tried.add(trial.action["x"])
-    assert longest <= PATIENCE
-    assert len(trials) < 200, "everything was tried: the cache would have answered for ever"
+    assert sum(trial.cached_from is not None for trial in trials) <= PATIENCE + 1
+    assert len(trials) <= 12 + PATIENCE + 1, "everything was tried: the cache would have answered for ever"
 
 
 def test_without_a_cache_it_goes_on_measuring(bench: Benches) -> None:
-    """Whoever turns the cache off wants to measure again."""
-    one = bench(lambda x: {"m": float(x)}, knobs={"x": Choice((1, 2))}, cache=False, budget=Budget(agent_steps=20))
+    """Whoever turns the cache off wants to measure again, above all what looks good."""
+    one = bench(
+        lambda x: {"m": float(x == 3)}, knobs={"x": Choice(tuple(range(9)))}, cache=False, budget=Budget(agent_steps=60)
+    )
     agent_of(one, sampler="tpe").run()
-    assert len(one.trials()) == 20
+    assert len(one.trials()) == 60
+    assert Counter(trial.action["x"] for trial in one.trials())[3] > 10
 
 
 def test_what_failed_is_not_proposed_for_ever(bench: Benches) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,13 @@ from tunegym.tuning.agents.samplers import TRAITS, SamplerName
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
-from tunegym.tuning.model.values import Action, Scalar, exact_key
+from tunegym.tuning.model.values import Scalar, exact_key
 from tunegym.tuning.ports import Env
 
 PATIENCE = 3
-"""So many trials may repeat earlier ones; then the agent looks elsewhere instead, until the sampler itself has
-something new to propose."""
+"""So many trials of a run may be spent on what was measured, or failed, before; then only new settings are tried."""
+AGAIN = 8
+"""So many times the sampler may say something else before the agent looks elsewhere by itself."""
 ATTEMPTS = 100
 """So many draws it takes to find something new; then the grid is gone through."""
 MOST_LOOKED_AT = 100_000
@@ -75,8 +77,8 @@ class OptunaAgent(BaseAgent):
             given = {theirs: value for theirs, value in options.items() if value is not None}
             self._proposer = ByStudy(name, given, env.space, env.objectives, self.seed)
         self._chosen: set[int] = set()
-        self._tried: set[bytes] = set()
-        self._repeats = 0
+        self._tried: Counter[bytes] = Counter()
+        self._wasted = 0
         self._served = False
 
     @classmethod
@@ -102,36 +104,37 @@ class OptunaAgent(BaseAgent):
     # proposing ----------------------------------------------------------------------------------------
 
     def select_action(self, observation: Observation) -> dict[str, Scalar] | None:
-        """What the sampler proposes; elsewhere if it keeps repeating itself; None when everything was tried."""
+        """What the sampler proposes; something else if it repeats itself; None when everything was tried."""
         size = self.env.space.size
         if self._served and size is not None and len(self._tried) >= size:
             return None  # the cache would answer for ever
         action = self._proposed(observation.number)
         self._chosen.add(observation.number)
-        self._note(observation.number, action)
+        self._tried[exact_key(action)] += 1
         return action
 
     def _proposed(self, number: int) -> dict[str, Scalar]:
         if number == 1 and self.config.start_action == "first":
-            first = {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()}
-            self._proposer.replace(number, first)
-            return first
+            return self._replaced(number, {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()})
         action = self._proposer.propose(number)
-        if self._repeats >= PATIENCE and exact_key(action) in self._tried:
-            elsewhere = self._elsewhere(number)
-            if elsewhere is not None:
-                self._proposer.replace(number, elsewhere)
-                return elsewhere
+        if self._wasted < PATIENCE or exact_key(action) not in self._tried:
+            return action
+        return self._new(number) or self._replaced(number, action)
+
+    def _replaced(self, number: int, action: dict[str, Scalar]) -> dict[str, Scalar]:
+        self._proposer.replace(number, action)
         return action
 
-    def _note(self, number: int, action: Action) -> None:
-        """Count proposals that repeat earlier ones, until the sampler has something new by itself."""
-        key = exact_key(action)
-        if key in self._tried:
-            self._repeats += 1
-        elif self._repeats < PATIENCE or exact_key(self._elsewhere(number) or {}) != key:
-            self._repeats = 0
-        self._tried.add(key)
+    def _new(self, number: int) -> dict[str, Scalar] | None:
+        """Something that was not tried: of the sampler, else from anywhere; None if there is nothing."""
+        for attempt in range(1, AGAIN):
+            another = self._proposer.again(number, attempt)
+            if another is None:
+                break
+            if exact_key(another) not in self._tried:
+                return another
+        elsewhere = self._elsewhere(number)
+        return self._replaced(number, elsewhere) if elsewhere is not None else None
 
     def _elsewhere(self, number: int) -> dict[str, Scalar] | None:
         """An action that was not tried; None if there is none, or none can be found."""
@@ -154,15 +157,19 @@ class OptunaAgent(BaseAgent):
 
     def update_policy(self, feedback: Feedback) -> None:
         """Tell how a trial ended; one of an earlier session is made up for first."""
-        self._served = feedback.cached
         if feedback.trial_index in self._chosen:
             self._chosen.remove(feedback.trial_index)
             self._proposer.tell(feedback)
-        elif self._rehearses:
-            self._rehearse(feedback)
         else:
-            self._note(feedback.trial_index, feedback.action)
-            self._proposer.add(feedback)
+            if self._rehearses:
+                self._rehearse(feedback)
+            else:
+                self._proposer.add(feedback)
+            self._tried[exact_key(feedback.action)] += 1
+        self._served = feedback.cached
+        # Without a cache a setting may well be measured again; what failed before is still not worth another try.
+        failed_again = feedback.status != "measured" and self._tried[exact_key(feedback.action)] > 1
+        self._wasted += feedback.cached or failed_again
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Tell of another run's trials. They were not tried here: their settings may come up again."""
@@ -178,7 +185,6 @@ class OptunaAgent(BaseAgent):
         action = self._proposed(feedback.trial_index)
         if exact_key(action) != exact_key(feedback.action):
             self._proposer.replace(feedback.trial_index, feedback.action)
-        self._note(feedback.trial_index, feedback.action)
         self._proposer.tell(feedback)
 
 

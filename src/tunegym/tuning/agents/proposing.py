@@ -39,6 +39,10 @@ class Proposer(Protocol):
         """The action for a trial."""
         ...
 
+    def again(self, number: int, attempt: int) -> dict[str, Scalar] | None:
+        """Another proposal for the same trial, from attempt 1 on; None if there is no other."""
+        ...
+
     def replace(self, number: int, action: Action) -> None:
         """The trial runs with another action than it was proposed, or with one that was never proposed."""
         ...
@@ -92,6 +96,9 @@ class ByNumber:
         self._next = number + 1
         return [min(float(one), _BELOW_ONE) for one in self._sequence.random(1)[0]]
 
+    def again(self, number: int, attempt: int) -> dict[str, Scalar] | None:
+        """A number has one draw."""
+
     def replace(self, number: int, action: Action) -> None:
         """Changes nothing."""
 
@@ -127,7 +134,15 @@ class ByStudy:
 
     def propose(self, number: int) -> dict[str, Scalar]:
         """What the sampler proposes, with the seed that belongs to the number; a random draw if it can't."""
-        self._sampler.reseed(integer(self._seed, SEEDS, "optuna", self._name, number))
+        return self._proposed(number, integer(self._seed, SEEDS, "optuna", self._name, number))
+
+    def again(self, number: int, attempt: int) -> dict[str, Scalar] | None:
+        """What it proposes with another seed; it forgets the proposal before."""
+        self._telling.failed(self._study, self._asked.pop(number))
+        return self._proposed(number, integer(self._seed, SEEDS, "optuna", self._name, f"again {attempt}", number))
+
+    def _proposed(self, number: int, seed: int) -> dict[str, Scalar]:
+        self._sampler.reseed(seed)
         trial = self._asked[number] = self._study.ask()
         try:
             with _one_thread(self._name), np.errstate(all="ignore"):
