@@ -91,12 +91,15 @@ def _stamp(file: str) -> tuple[int, int] | None:
 
 def _imported_from(folders: list[str]) -> dict[str, str]:
     """The modules in memory that came from the folders, with their files."""
-    tops = set(module_names(folders))
     found = {}
-    for name, module in list(sys.modules.items()):
-        top, file = name.partition(".")[0], getattr(module, "__file__", None)
-        if top in tops and isinstance(file, str) and _is_ours(file, folders) and not _installed(top, module):
-            found[name] = file
+    for top in module_names(folders):
+        if top not in sys.modules:  # then nothing below it is there either; most often nothing is
+            continue
+        for name in [name for name in list(sys.modules) if name == top or name.startswith(f"{top}.")]:
+            module = sys.modules.get(name)
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and _is_ours(file, folders) and not _installed(top, module):
+                found[name] = file
     return found
 
 

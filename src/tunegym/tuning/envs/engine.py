@@ -154,7 +154,8 @@ class TrialEngine:
 
         Same number, same context, same action, after whatever a killed driver left running has been ended.
         """
-        ended = self._runner.end_leftovers(self._store.leftovers())
+        # Before the first trial nobody has started anything.
+        ended = self._runner.end_leftovers(self._store.leftovers()) if self._store.highest else 0
         if ended:
             logger.warning("ended %d processes that a killed run had left behind", ended)
         waiting = self._store.open_trials()

@@ -1,0 +1,1 @@
+"""What the ``optuna`` agent finds and costs, beside Optuna alone with the same sampler."""
