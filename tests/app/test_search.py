@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import tomllib
@@ -24,7 +25,7 @@ Start = Callable[..., subprocess.Popen[str]]
 SLOW_BOWL = """
 import time
 def value(x, y, mode):
-    time.sleep(0.01)
+    time.sleep(0.05)
     if mode == "broken" and x > 0:
         raise ValueError("crashed")
     return -(x - 0.7) ** 2 - (y - 20) ** 2 / 400 - (mode == "slow")
@@ -219,19 +220,64 @@ def warm(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("x = [1, 2, 3]\n  y = [4, 5]", "x = [1, 2, 3]\n  y = [4, 5]", "6 trials of old"),
-        ("x = [1, 2, 3]", "x = [1.0, 2.0, 9.0]", "2 trials of old, 2 of them mapped to the knobs here, 1 left out"),
-        ("x = [1, 2, 3]", "x = { low = 0.0, high = 2.0, dtype = \"float\" }", "2 trials of old, 2 of them mapped"),
-        ("x = [1, 2, 3]\n  y = 4", "x = [1, 2, 3]\n  y = [4, 5]", "3 trials of old, 3 of them mapped"),
-        ("x = [1, 2, 3]\n  y = [4, 5]", "x = [1, 2, 3]\n  y = 5", "3 trials of old, 3 of them mapped"),
-        ("x = [1, 2, 3]\n  y = [4, 5]", "x = [1, 2, 3]", "0 trials of old, 6 left out (6 x there is no y here)"),
-        ("x = [1, 2, 3]", "x = [1, 2, 3]\n  z = [4, 5]", "0 trials of old, 3 left out (3 x it has no z)"),
+        ("x = [1, 2, 3]\n  y = [4, 5]", "x = [1, 2, 3]\n  y = [4, 5]", "6 trials taken"),
+        ("x = [1, 2, 3]", "x = [1.0, 2.0, 9.0]", "2 trials taken, 2 of them mapped to the knobs here, 1 left out"),
+        ("x = [1, 2, 3]", "x = { low = 0.0, high = 2.0, dtype = \"float\" }", "2 trials taken, 2 of them mapped"),
+        ("x = { low = 0.0, high = 1.0, step = 0.1 }", "x = { low = 0.0, high = 0.75, step = 0.25 }",
+         "2 trials taken, 9 left out (6 x x is between the steps here; 3 x x is outside of its range here)"),
+        ("x = [1, 2, 3]\n  y = 4", "x = [1, 2, 3]\n  y = [4, 5]", "3 trials taken, 3 of them mapped"),
+        ("x = [1, 2, 3]\n  y = [4, 5]", "x = [1, 2, 3]\n  y = 5", "3 trials taken, 3 of them mapped"),
+        ("x = [1, 2, 3]\n  y = [4, 5]", "x = [1, 2, 3]", "0 trials taken, 6 left out (6 x there is no y here)"),
+        ("x = [1, 2, 3]", "x = [1, 2, 3]\n  z = [4, 5]", "0 trials taken, 3 left out (3 x it has no z)"),
     ],
 )  # fmt: skip
 def test_warm_start_takes_maps_and_counts(old: str, new: str, said: str, write: Any, tunegym: Cli) -> None:
     done = warm(write, tunegym, old, new)
     assert done.returncode == 0, done.stderr
-    assert f"warm start: {said}" in done.stderr.replace(str(Path.cwd()) + "/", "")
+    assert f"warm start: {said}" in done.stderr
+
+
+def test_a_resume_starts_from_the_same_trials_whatever_became_of_the_other_run(
+    write: Any, tunegym: Cli, tmp_path: Path
+) -> None:
+    knobs = "x = { low = 0, high = 60, step = 1 }"
+    done = warm(write, tunegym, knobs, knobs, "startup_trials = 1")
+    assert done.returncode == 0, done.stderr
+    whole = tunegym("run", "new.toml", "--output", "whole", "--set", "experiments.e.agent_steps=8")
+    assert whole.returncode == 0, whole.stderr
+    shutil.rmtree("old")
+    resumed = tunegym("resume", "new", "--agent-steps", "8")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "warm start: 61 trials taken" in resumed.stderr
+    assert actions(tmp_path / "new") == actions(tmp_path / "whole")
+
+
+def test_trials_that_lack_an_objectives_metric_are_left_out(write: Any, tunegym: Cli) -> None:
+    write("work.py", WORK)
+    old = WARM.format(name="old", agent="grid_search", steps=9, reward="identity", knobs="x = [1, 2, 3]", config="")
+    assert tunegym("run", write("old.toml", old), "--output", "old").returncode == 0
+    write("work.py", "def value(x):\n    return {'value': x, 'memory': 1.0}\n")
+    new = WARM.format(name="n", agent="optuna", steps=2, reward="", knobs="x = [1, 2, 3]", config='warm_start = "old"')
+    limited = (
+        'objectives = [{ metric = "value", goal = "max" }, { metric = "memory", goal = "min", weight = 0, limit = 2 }]'
+    )
+    done = tunegym("run", write("new.toml", new.replace('agent_reward_function = ""', limited)))
+    assert done.returncode == 0, done.stderr
+    assert "0 trials taken, 3 left out (3 x metric memory was not measured)" in done.stderr
+
+
+def test_warm_start_from_several_runs_is_refused_before_anything_runs(write: Any, tunegym: Cli) -> None:
+    write("work.py", WORK)
+    settings = {"steps": 9, "reward": "identity", "knobs": "x = [1, 2]"}
+    old = write("old.toml", WARM.format(name="old", agent="grid_search", config="", **settings))
+    for _ in range(2):
+        assert tunegym("run", old, "--output", "old").returncode == 0
+    new = WARM.format(name="n", agent="optuna", config='warm_start = "old"', **settings)
+    done = tunegym("run", write("new.toml", new), "--output", "new")
+    assert done.returncode != 0
+    assert "holds 2 runs" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(Path("new").glob("**/journal.jsonl"))
 
 
 def test_warm_start_scores_by_the_reward_of_here(write: Any, tunegym: Cli, tmp_path: Path) -> None:

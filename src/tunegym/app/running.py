@@ -14,9 +14,10 @@ from typing import Any
 
 from tunegym.app.building import Bench, build_agent, build_bench
 from tunegym.app.catalog import Catalog
-from tunegym.app.folders import FAILURE, new_run_folder
+from tunegym.app.folders import FAILURE, new_run_folder, write_scenario
 from tunegym.app.reporting import report_run
 from tunegym.app.tracking import Trackers
+from tunegym.app.warming import with_sources
 from tunegym.app.watching import Silent, Watch
 from tunegym.config.loading import load, parse
 from tunegym.core.errors import BudgetError, StoreError, TunegymError
@@ -63,6 +64,9 @@ def run(
     settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
     checked = as_scenario(scenario, settings)
     folder = new_run_folder(checked, output)
+    if any(getattr(one.agent_config, "warm_start", None) for one in checked.experiments):
+        checked = with_sources(checked, folder)
+        write_scenario(folder, checked)
     return drive(checked, folder, watch or Silent(), stop or Stop())
 
 

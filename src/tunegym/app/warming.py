@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +14,7 @@ from tunegym.app.catalog import Catalog
 from tunegym.config.loading import load as load_scenario
 from tunegym.core.errors import ConfigError, StoreError
 from tunegym.tuning.model.outcome import Measured
-from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.space import Choice, Knob, Space
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Scalar, exact_key, spelled
@@ -21,6 +22,10 @@ from tunegym.tuning.ports import Reward
 from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, load
 
 logger = logging.getLogger(__name__)
+
+
+WARM_START = "warm_start"
+"""The folder, in an experiment's, with what is left of the run that it started from."""
 
 
 class UnfitError(Exception):
@@ -44,13 +49,53 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
     for trial in results.trials:
         try:
             action = _mapped({**fixed, **trial.action}, trial, experiment.space)
-            taken.append(_scored(replace(trial, action=action), reward))
+            taken.append(_scored(replace(trial, action=action), experiment, reward))
         except UnfitError as error:
             unfit[str(error)] += 1
         else:
             mapped += exact_key(action) != exact_key(trial.action)
-    _tell(folder, len(taken), mapped, unfit)
+    _tell(len(taken), mapped, unfit)
     return taken
+
+
+def with_sources(scenario: Scenario, folder: Path) -> Scenario:
+    """The scenario with the runs that it starts from copied into its own results folder.
+
+    So a resume starts from the same trials, whatever becomes of the other run.
+
+    Raises:
+        StoreError: there is no such run, or it can't be copied.
+    """
+    experiments = [_with_source(one, scenario.scenario_dir, folder / one.name) for one in scenario.experiments]
+    document: dict[str, Any] = {**scenario.document, "experiments": []}
+    for table, one in zip(scenario.document["experiments"], experiments, strict=True):
+        source = _source_of(one)
+        config = table.get("agent_config", {})
+        changed = table if source is None else {**table, "agent_config": {**config, "warm_start": source}}
+        document["experiments"].append(changed)
+    return replace(scenario, experiments=tuple(experiments), document=document)
+
+
+def _source_of(experiment: Experiment) -> str | None:
+    return getattr(experiment.agent_config, "warm_start", None)
+
+
+def _with_source(experiment: Experiment, scenario_dir: Path, folder: Path) -> Experiment:
+    source = _source_of(experiment)
+    if source is None:
+        return experiment
+    results = _chosen(scenario_dir / source, experiment)
+    copy = folder / WARM_START
+    try:
+        (copy / results.name).mkdir(parents=True)
+        shutil.copyfile(results.folder.parent / SCENARIO, copy / SCENARIO)
+        if results.path.exists():
+            shutil.copyfile(results.path, copy / results.name / results.path.name)
+    except OSError as error:
+        raise StoreError(
+            f"{copy} can't be written: {error.strerror}", hint="choose another place with --output"
+        ) from error
+    return replace(experiment, agent_config=replace(experiment.agent_config, warm_start=str(copy)))
 
 
 def _chosen(folder: Path, experiment: Experiment) -> ExperimentResults:
@@ -98,13 +143,20 @@ def _mapped(there: Mapping[str, Any], trial: Trial, space: Space) -> dict[str, S
 
 
 def _value(name: str, value: Any, knob: Knob) -> Scalar:
-    try:
-        return knob.accept(value)
-    except ValueError:
-        same = [one for one in knob.values if _equal(one, value)] if isinstance(knob, Choice) else []
+    """The same value here. Never the nearest one: that was not measured."""
+    if isinstance(knob, Choice):
+        same = [one for one in knob.values if type(one) is type(value) and one == value]
+        same = same or [one for one in knob.values if _equal(one, value)]
         if len(same) == 1:
             return same[0]
-        raise UnfitError(f"{name} = {spelled(value)} is no value of {name} here") from None
+        raise UnfitError(f"{name} has a value that is no candidate here")
+    try:
+        accepted = knob.accept(value)
+    except ValueError:
+        raise UnfitError(f"{name} is outside of its range here") from None
+    if accepted != value:
+        raise UnfitError(f"{name} is between the steps here")
+    return accepted
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -112,11 +164,14 @@ def _equal(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
-def _scored(trial: Trial, reward: Reward) -> Trial:
+def _scored(trial: Trial, experiment: Experiment, reward: Reward) -> Trial:
     """With the reward that the measurement has here."""
     if not isinstance(trial.outcome, Measured):
         return trial
     metrics = trial.outcome.mean()
+    for objective in experiment.objectives:
+        if objective.metric not in metrics:
+            raise UnfitError(f"metric {objective.metric} was not measured")
     try:
         remember = getattr(reward, "remember", None)
         if remember is not None:
@@ -128,8 +183,8 @@ def _scored(trial: Trial, reward: Reward) -> Trial:
         raise UnfitError(f"it can't be scored: {error}") from error
 
 
-def _tell(folder: Path, taken: int, mapped: int, unfit: Counter[str]) -> None:
-    parts = [f"warm start: {taken} trial{'' if taken == 1 else 's'} of {folder}"]
+def _tell(taken: int, mapped: int, unfit: Counter[str]) -> None:
+    parts = [f"warm start: {taken} trial{'' if taken == 1 else 's'} taken"]
     if mapped:
         parts.append(f"{mapped} of them mapped to the knobs here")
     if unfit:

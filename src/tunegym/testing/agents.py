@@ -85,6 +85,7 @@ class AgentSuite:
         "algorithm": Choice(("cubic", "reno", "bbr")),
         "level": Choice((1, 1.0, True)),
         "depth": Range(0, 30, "int", step=10),
+        "share": Range(0.0, 0.3, step=0.1),
     }
     trials: ClassVar[int] = 24
     resumes_exactly: ClassVar[bool] = False

@@ -195,6 +195,10 @@ class TrialStore(Protocol):
         """Every closed trial in the order of closing, with the fingerprint that it was measured under."""
         ...
 
+    def forgive(self, seconds: float) -> None:
+        """Time of this session that isn't spent on trials, such as learning the past again; it isn't counted."""
+        ...
+
     def end(self, code: int, reason: str) -> None:
         """Write down that the experiment came to its end by itself."""
         ...

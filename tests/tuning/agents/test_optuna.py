@@ -24,6 +24,7 @@ Benches = Callable[..., Any]
 LEARNING = ["tpe", "gp", "cmaes", "nsgaii"]
 ALL = [*LEARNING, "qmc", "random"]
 PLANE: dict[str, Knob] = {"x": Range(-2.0, 2.0), "y": Range(-2.0, 2.0)}
+STEPS: dict[str, Knob] = {"x": Range(-2.0, 2.0, step=0.1), "y": Range(-1.8, 1.8, step=0.3)}
 
 
 def bowl(x: float, y: float) -> dict[str, float]:
@@ -244,19 +245,22 @@ def actions(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     return [dict(trial.action) for trial in trials]
 
 
+@pytest.mark.parametrize("knobs", [PLANE, STEPS], ids=["continuous", "in steps"])
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii", "qmc", "random"])
-def test_goes_on_as_if_it_had_never_been_interrupted(bench: Benches, sampler: str) -> None:
+def test_goes_on_as_if_it_had_never_been_interrupted(bench: Benches, sampler: str, knobs: dict[str, Knob]) -> None:
     """Also when it was interrupted long after it had begun to learn."""
     settings = {"sampler": sampler, **({"population": 6} if sampler in ("nsgaii", "cmaes") else {})}
-    whole = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=40))
+    whole = bench(bowl, knobs=knobs, budget=Budget(agent_steps=40))
     agent_of(whole, **settings).run()
-    part = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=25))
-    agent_of(part, **settings).run()
-    rest = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=40), store=part.store)
-    agent_of(rest, **settings).run()
-    assert actions(rest.trials()) == actions(whole.trials())
+    for cut in (12, 19, 33):
+        part = bench(bowl, knobs=knobs, budget=Budget(agent_steps=cut))
+        agent_of(part, **settings).run()
+        rest = bench(bowl, knobs=knobs, budget=Budget(agent_steps=40), store=part.store)
+        agent_of(rest, **settings).run()
+        assert actions(rest.trials()) == actions(whole.trials())
 
 
+@pytest.mark.slow
 def test_gp_goes_on_from_its_whole_history(bench: Benches) -> None:
     part = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=20))
     agent_of(part, sampler="gp").run()
@@ -316,7 +320,7 @@ def past(count: int) -> list[Trial]:
     ]
 
 
-@pytest.mark.parametrize("sampler", LEARNING)
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii", pytest.param("gp", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [1, 4, 30])
 def test_begins_where_another_run_ended(bench: Benches, sampler: str, count: int) -> None:
     one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=12))
@@ -335,11 +339,11 @@ def test_begins_where_another_run_ended(bench: Benches, sampler: str, count: int
 
 def test_its_trials_count_as_not_tried_here(bench: Benches) -> None:
     """What was measured elsewhere was not measured here."""
-    one = bench(lambda x: {"m": float(x)}, knobs={"x": Choice((1, 2))}, budget=Budget(agent_steps=2))
+    one = bench(lambda x: {"m": float(x)}, knobs={"x": Choice((1, 2))}, budget=Budget(agent_steps=30))
     agent = agent_of(one, sampler="tpe")
     agent.warm_up([Trial(n, {}, {"x": n}, Measured(({"m": 1.0},)), 1.0, 0.0) for n in (1, 2)])
     agent.run()
-    assert len(one.lab.runs) >= 1
+    assert sorted(run["x"] for run in one.lab.runs) == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [optuna.samplers.TPESampler, optuna.samplers.NSGAIISampler])
@@ -393,3 +397,42 @@ def test_goes_on_exactly_also_while_it_looks_elsewhere(bench: Benches, sampler: 
         rest = bench(measure, knobs=knobs, budget=Budget(agent_steps=60), store=part.store)
         agent_of(rest, **settings).run()
         assert actions(rest.trials()) == actions(whole.trials())
+
+
+def test_gp_does_not_list_a_huge_range() -> None:
+    """Optuna's sampler makes an array of all values of a stepped range."""
+    space = Space({"big": Range(0, 2 * 10**9, "int"), "fine": Range(0.0, 1.0, step=1e-6), "small": Range(0, 9, "int")})
+    found = distributions(space, lists=True)
+    assert found["big"] == FloatDistribution(0.0, 2e9)
+    assert found["fine"] == FloatDistribution(0.0, 1.0)
+    assert found["small"] == IntDistribution(0, 9)
+    assert to_action(space, {"big": 3.7, "fine": 0.1234567, "small": 4}) == {"big": 4, "fine": 0.123457, "small": 4}
+    assert distributions(space)["big"] == IntDistribution(0, 2 * 10**9)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_counting_generations_changes_no_proposal(width: int) -> None:
+    """Counted on the way, or over all trials as Optuna does it: the generation of every trial is the same."""
+    from tunegym.tuning.agents.samplers import Sampler
+
+    space: Any = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
+    ours = Sampler("nsgaii", 7, {"population_size": 5}, space, width).optuna
+    theirs = optuna.samplers.NSGAIISampler(seed=7, population_size=5)
+    generations = []
+    for sampler, key in ((ours, f"{type(ours).__name__}:generation"), (theirs, "NSGAIISampler:generation")):
+        study = optuna.create_study(sampler=sampler, directions=["maximize"] * width)
+        waiting: list[Any] = []
+        for number in range(40):
+            trial = study.ask()
+            waiting.append((trial, [trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)][:width]))
+            if number % 3 == 0:  # some end later than others that began after them
+                continue
+            for one, values in waiting:
+                if one.number % 7 == 0:
+                    study.tell(one, state=TrialState.FAIL)
+                else:
+                    study.tell(one, values)
+            waiting.clear()
+        generations.append([trial.system_attrs.get(key) for trial in study.trials])
+    assert generations[0] == generations[1]
+    assert max(generations[0]) >= 3

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import pytest
+
 from tunegym.testing.agents import AgentSuite
 from tunegym.tuning.agents.optuna import OptunaAgent
 from tunegym.tuning.model.space import Choice, Knob, Range
@@ -21,6 +23,7 @@ class TestTpe(OptunaSuite):
     config: ClassVar[Mapping[str, Any]] = {"sampler": "tpe", "startup_trials": 5}
 
 
+@pytest.mark.slow
 class TestGp(OptunaSuite):
     config: ClassVar[Mapping[str, Any]] = {"sampler": "gp", "startup_trials": 20}
 

@@ -442,3 +442,14 @@ def test_weighted_contexts_reach_the_workload(bench: Benches) -> None:
     assert loads == [trial.context["load"] for trial in one.trials()]
     assert loads.count("never") == 0
     assert 15 <= loads.count("rare") <= 75
+
+
+def test_learning_the_past_again_costs_no_budget(bench: Callable[..., Any], clock: Any) -> None:
+    """An agent that takes long over its history still has all of its time for trials."""
+    one = bench(lambda x: {"m": float(x)}, clock=clock, budget=Budget(max_time_s=10.0))
+    one.step(x=1)
+    for _ in one.engine.history():
+        clock.now += 1000.0
+    assert one.engine.exhausted() is None
+    clock.now += 11.0
+    assert one.engine.exhausted() is not None

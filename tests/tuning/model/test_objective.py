@@ -1,13 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tunegym.tuning.model.objective import Objective, aims, dominates, from_dict, violation
-
-NUMBERS = st.integers(-5, 5).map(float)
-VECTORS = st.tuples(NUMBERS, NUMBERS, NUMBERS)
+from tunegym.tuning.model.objective import Objective, aims, from_dict, violation
 
 
 def test_value_is_turned_so_that_more_is_better() -> None:
@@ -41,15 +36,3 @@ def test_violations_add_up() -> None:
 def test_plain_data_and_back() -> None:
     for objective in (Objective("m"), Objective("m", "min", 0.0, 2.5)):
         assert from_dict(objective.as_dict()) == objective
-
-
-@given(VECTORS, VECTORS)
-def test_only_one_of_two_dominates(one: tuple[float, ...], other: tuple[float, ...]) -> None:
-    assert not (dominates(one, other) and dominates(other, one))
-    assert not dominates(one, one)
-
-
-@given(VECTORS, VECTORS, VECTORS)
-def test_domination_is_passed_on(a: tuple[float, ...], b: tuple[float, ...], c: tuple[float, ...]) -> None:
-    if dominates(a, b) and dominates(b, c):
-        assert dominates(a, c)

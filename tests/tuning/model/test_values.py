@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from typing import Any
 
 import pytest
@@ -57,3 +58,14 @@ def test_not_storable(value: object) -> None:
 )  # fmt: skip
 def test_spelled_as_toml(value: object, text: str) -> None:
     assert spelled(value) == text
+
+
+@given(scalars)
+def test_spelled_is_printable_toml(value: Any) -> None:
+    assert spelled(value).isprintable()
+    assert typed(tomllib.loads(f"x = {spelled(value)}")) == typed({"x": value})
+
+
+def test_what_is_not_printable_is_escaped() -> None:
+    assert spelled("\x1b[31m\x9b\u202e\U000e0001") == '"\\u001b[31m\\u009b\\u202e\\U000e0001"'
+    assert spelled({"\x1b": ["\x7f"]}) == '{"\\u001b" = ["\\u007f"]}'

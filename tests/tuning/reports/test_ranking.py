@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import sys
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.tuning.model.objective import Objective, dominates
+from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Failed, Measured, Outcome, Pruned
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.best import best_of
@@ -23,8 +26,16 @@ def shown(trials: list[Trial], objectives: list[Objective]) -> set[object]:
     return {setting.action["x"] for setting in best_of(trials, objectives).pareto}
 
 
-@given(st.dictionaries(st.binary(min_size=1, max_size=2), st.tuples(st.integers(0, 6), st.integers(0, 6))))
-def test_the_front_is_what_nothing_dominates(vectors: dict[bytes, tuple[int, int]]) -> None:
+def dominates(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return all(a >= b for a, b in zip(one, other, strict=True)) and one != other
+
+
+@given(
+    st.integers(2, 4).flatmap(
+        lambda width: st.dictionaries(st.binary(min_size=1, max_size=2), st.tuples(*[st.integers(0, 5)] * width))
+    )
+)
+def test_the_front_is_what_nothing_dominates(vectors: dict[bytes, tuple[int, ...]]) -> None:
     expected = {key for key, one in vectors.items() if not any(dominates(two, one) for two in vectors.values())}
     assert set(front(vectors)) == expected
 
@@ -36,6 +47,24 @@ def test_the_pareto_set_and_its_best() -> None:
     assert best.overall is not None
     assert best.overall.action == {"x": 2}
     assert [entry["settings"] for entry in best.as_dict()["pareto"]] == [{"x": 1}, {"x": 2}, {"x": 4}]
+
+
+def test_it_is_named_by_the_first_trial_that_measured_it() -> None:
+    """Not by one of the same setting that had failed before."""
+    best = best_of([trial(1, 1, 0.0, 0.0, Failed("f")), trial(2, 2, 1.0, 1.0), trial(3, 1, 5.0, 1.0)]).overall
+    assert best is not None
+    assert (best.first, best.failed) == (3, 1)
+
+
+@pytest.mark.parametrize("huge", [1e308, -1e308, sys.float_info.max])
+def test_rewards_near_the_largest_float(huge: float) -> None:
+    """Somebody's way to say "worst": it must not cost the report."""
+    trials = [Trial(n, {"load": n % 2}, {"x": n % 5}, Measured(({"a": huge},)), huge, 0.0) for n in range(1, 40)]
+    trials += [Trial(n, {"load": n % 2}, {"x": 9}, Measured(({"a": 1.0},)), 1.0, 0.0) for n in range(40, 44)]
+    best = best_of(trials).overall
+    assert best is not None
+    assert best.action["x"] == (9 if huge < 0 else 1)
+    assert best.reward == (1.0 if huge < 0 else huge)
 
 
 def test_one_objective_has_no_pareto_set() -> None:

@@ -237,6 +237,19 @@ def test_elapsed_time_of_earlier_sessions(tmp_path: Path, journal: Journals) -> 
     assert reader.scan(tmp_path / reader.JOURNAL).elapsed_s == 12.0
 
 
+def test_forgiven_time_is_not_spent(tmp_path: Path, journal: Journals) -> None:
+    first = journal(tmp_path)
+    head, clock = first.head, Ticking()
+    first.close()
+    (tmp_path / reader.JOURNAL).unlink()
+    store = JournalStore(tmp_path, head, journal_module.Session("f"), clock)
+    clock.now += 50.0
+    store.forgive(45.0)
+    store.open(0, {}, {"x": 1})
+    store.close()
+    assert reader.scan(tmp_path / reader.JOURNAL).elapsed_s == 5.0
+
+
 def test_every_record_is_with_the_system_when_the_call_returns(journal: Journals, tmp_path: Path) -> None:
     """Without a flush or a close: kill -9 loses nothing."""
     store = journal(tmp_path)

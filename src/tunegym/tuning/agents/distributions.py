@@ -11,17 +11,24 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 
-def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """The space's native distributions, by address."""
-    return {name: _distribution(knob) for name, knob in space.knobs.items()}
+MOST_LISTED = 10_000
+"""A sampler that lists the values of a stepped range gets a continuous one if there are more."""
 
 
-def _distribution(knob: Knob) -> BaseDistribution:
+def distributions(space: Space, *, lists: bool = False) -> dict[str, BaseDistribution]:
+    """The space's native distributions, by address; ``lists`` if the sampler lists the values of stepped ranges."""
+    return {name: _distribution(knob, lists) for name, knob in space.knobs.items()}
+
+
+def _distribution(knob: Knob, lists: bool) -> BaseDistribution:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(knob, Choice):
         # By position: Optuna compares choices with ==, for which 1, 1.0 and true are the same.
         return CategoricalDistribution(range(knob.size))
+    step = knob.step or (1 if knob.dtype == "int" else None)
+    if lists and step is not None and (knob.high - knob.low) / step > MOST_LISTED:
+        return FloatDistribution(float(knob.low), float(knob.high), log=knob.log)
     if knob.dtype == "int":
         return IntDistribution(int(knob.low), int(knob.high), log=knob.log, step=int(knob.step or 1))
     return FloatDistribution(float(knob.low), float(knob.high), log=knob.log, step=knob.step)

@@ -47,13 +47,6 @@ class OptunaConfig(AgentConfig):
     population: int | None = None
     warm_start: str | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse sizes that no sampler can work with."""
-        if self.startup_trials is not None and self.startup_trials < 1:
-            raise ValueError("the number of trials must be at least 1")
-        if self.population is not None and self.population < 2:
-            raise ValueError("a generation has at least 2 members")
-
 
 class OptunaAgent(BaseAgent):
     """Proposes with one of Optuna's samplers.
@@ -97,6 +90,7 @@ class OptunaAgent(BaseAgent):
         return [
             *_missing_packages(config.sampler),
             *_unused_settings(config),
+            *_too_small(config),
             *_unsuitable(config.sampler, experiment),
             *_cold(config, scenario_dir),
         ]
@@ -139,6 +133,9 @@ class OptunaAgent(BaseAgent):
     def _elsewhere(self, number: int) -> dict[str, Scalar] | None:
         """An action that was not tried; None if there is none, or none can be found."""
         space = self.env.space
+        size = space.size
+        if size is not None and len(self._tried) >= size:
+            return None
         for attempt in range(ATTEMPTS):
             drawn = {
                 name: knob.from_unit(unit(self.seed, "optuna", "elsewhere", name, number * ATTEMPTS + attempt))
@@ -146,7 +143,6 @@ class OptunaAgent(BaseAgent):
             }
             if exact_key(drawn) not in self._tried:
                 return drawn
-        size = space.size
         if size is None or size > MOST_LOOKED_AT:
             return None
         start = integer(self.seed, size, "optuna", "elsewhere", number)
@@ -214,6 +210,21 @@ def _unused_settings(config: OptunaConfig) -> list[Problem]:
         )
         for setting in ("startup_trials", "population")
         if (value := getattr(config, setting)) is not None and setting not in takes
+    ]
+
+
+def _too_small(config: OptunaConfig) -> list[Problem]:
+    least = {"startup_trials": 1, "population": 2}
+    return [
+        Problem(
+            f"agent_config.{setting}",
+            "the value is out of bounds",
+            found=str(value),
+            allowed=f"an integer of at least {bound}",
+            hint=f"write {setting} = {bound} or more",
+        )
+        for setting, bound in least.items()
+        if (value := getattr(config, setting)) is not None and value < bound
     ]
 
 

@@ -124,7 +124,7 @@ class ByStudy:
         self._name: SamplerName = name
         self._space = space
         self._seed = seed
-        self._distributions = distributions(space)
+        self._distributions = distributions(space, lists=TRAITS[name].lists)
         self._telling = Telling(objectives, TRAITS[name])
         own = integer(seed, SEEDS, "optuna", name)
         self._sampler = Sampler(name, own, options, self._distributions, self._telling.width)
@@ -146,7 +146,7 @@ class ByStudy:
         trial = self._asked[number] = self._study.ask()
         try:
             with _one_thread(self._name), np.errstate(all="ignore"):
-                return to_action(self._space, self._sampled(trial))
+                return self._sampled(trial)
         except Exception as error:  # of its numerics, which some ranges are too large for: no reason to end a run
             return self._drawn(number, error)
 
@@ -159,7 +159,7 @@ class ByStudy:
         self.replace(number, action)
         return action
 
-    def _sampled(self, trial: StudyTrial) -> dict[str, Any]:
+    def _sampled(self, trial: StudyTrial) -> dict[str, Scalar]:
         """What the sampler has for a new trial: as ``suggest_*`` would, which copies the trial at every knob."""
         frozen = self._memory.get_trial(trial.number)
         together = trial.relative_params
@@ -169,7 +169,10 @@ class ByStudy:
             else:
                 frozen.params[name] = self._sampler.optuna.sample_independent(self._study, frozen, name, distribution)
             frozen.distributions[name] = distribution
-        return frozen.params
+        # What is run, and told after a resume, is snapped to the step: 0.3, not 0.30000000000000004.
+        action = to_action(self._space, frozen.params)
+        frozen.params.update(to_params(self._space, action))
+        return action
 
     def replace(self, number: int, action: Action) -> None:
         """The study forgets its proposal, and takes the action for one of its own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
+    from optuna.samplers import BaseSampler, NSGAIISampler
     from optuna.trial import FrozenTrial
 
 FEWEST_SOURCES = 10
@@ -33,6 +33,7 @@ class Traits:
         limited: whether it can be told of constraints.
         rehearses: whether it keeps a state that is not in the trials: then the past must be gone through again
             step by step, and telling it the trials is not enough.
+        lists: whether it lists the values of ranges that have steps.
         options: which of the agent's settings it takes, and what it calls them.
     """
 
@@ -40,12 +41,13 @@ class Traits:
     several: bool = False
     limited: bool = False
     rehearses: bool = False
+    lists: bool = False
     options: tuple[tuple[str, str], ...] = ()
 
 
 TRAITS: dict[SamplerName, Traits] = {
     "tpe": Traits(several=True, limited=True, options=(("startup_trials", "n_startup_trials"),)),
-    "gp": Traits(("torch", "scipy"), limited=True, options=(("startup_trials", "n_startup_trials"),)),
+    "gp": Traits(("torch", "scipy"), limited=True, lists=True, options=(("startup_trials", "n_startup_trials"),)),
     "cmaes": Traits(
         ("cmaes",), rehearses=True, options=(("startup_trials", "n_startup_trials"), ("population", "popsize"))
     ),
@@ -82,7 +84,7 @@ class Sampler:
             "tpe": samplers.TPESampler,
             "gp": samplers.GPSampler,
             "cmaes": samplers.CmaEsSampler,
-            "nsgaii": samplers.NSGAIISampler,
+            "nsgaii": _counting(samplers.NSGAIISampler),
         }
         own: dict[SamplerName, dict[str, Any]] = {
             "gp": {"warn_independent_sampling": False},
@@ -111,6 +113,7 @@ class Sampler:
         elif self._name == "nsgaii":
             for trial in trials[: getattr(self.optuna, "population_size", None)]:  # they are its first generation
                 trial.system_attrs[f"{self._kind.__name__}:generation"] = 0
+                self.optuna.count(trial)  # type: ignore[attr-defined]
 
     def reseed(self, seed: int) -> None:
         """From here on the draws are those of one trial."""
@@ -130,6 +133,44 @@ def _generators(sampler: BaseSampler) -> Iterator[np.random.RandomState]:
             yield from _generators(value)
         elif isinstance(rng := getattr(value, "rng", None), np.random.RandomState):
             yield rng
+
+
+def _counting(kind: type[NSGAIISampler]) -> Any:
+    """The sampler, made to count its generation as it goes instead of over all trials at every proposal."""
+    from optuna.trial import TrialState
+
+    class Counting(kind):
+        """Knows how many measured members its newest generation has."""
+
+        newest = 0
+        members = 0
+
+        def get_trial_generation(self, study: Study, trial: FrozenTrial) -> int:
+            """The newest generation, or the next one if that is complete."""
+            known = trial.system_attrs.get(self._get_generation_key())
+            if known is not None:
+                return known
+            generation = self.newest + (self.members >= (self.population_size or 0))
+            study._storage.set_trial_system_attr(trial._trial_id, self._get_generation_key(), generation)
+            return generation
+
+        def after_trial(
+            self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+        ) -> None:
+            """A measured trial is a member of its generation."""
+            super().after_trial(study, trial, state, values)
+            if state == TrialState.COMPLETE:
+                self.count(trial)
+
+        def count(self, trial: FrozenTrial) -> None:
+            """Count a measured trial in."""
+            generation = trial.system_attrs.get(self._get_generation_key(), -1)
+            if generation > self.newest:
+                self.newest, self.members = generation, 1
+            elif generation == self.newest:
+                self.members += 1
+
+    return Counting
 
 
 def _knowing(kind: type[BaseSampler], space: dict[str, BaseDistribution]) -> Any:

@@ -144,8 +144,15 @@ class TrialEngine:
         return self._closed.popleft()
 
     def history(self) -> Iterator[Trial]:
-        """Every closed trial so far, in the order of closing."""
-        return (trial for _, trial in self._store.recorded())
+        """Every closed trial so far, in the order of closing. What is done with them meanwhile costs no budget."""
+        begun = self._clock.monotonic()
+        try:
+            for _, trial in self._store.recorded():
+                yield trial
+        finally:
+            spent = self._clock.monotonic() - begun
+            self.budget.forgive(spent)
+            self._store.forgive(spent)
 
     # more than the port -------------------------------------------------------------------------------
 

@@ -48,6 +48,10 @@ class BudgetClock:
         self._clock = clock
         self._started = clock.monotonic() - spent_s
 
+    def forgive(self, seconds: float) -> None:
+        """Time that went by and doesn't count."""
+        self._started += seconds
+
     @property
     def elapsed_s(self) -> float:
         """Time spent, earlier sessions included."""

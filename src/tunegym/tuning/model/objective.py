@@ -60,8 +60,3 @@ def aims(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
 def violation(objectives: Sequence[Objective], metrics: Metrics) -> float:
     """By how much the limits are exceeded together; 0 if all are kept."""
     return math.fsum(objective.violation(metrics) for objective in objectives)
-
-
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether ``one`` is nowhere worse than ``other`` and somewhere better; more is better."""
-    return all(a >= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)

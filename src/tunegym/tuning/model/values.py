@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from tunegym.core.escaping import escaped, escaped_toml
+
 Scalar: TypeAlias = str | int | float | bool
 """What an agent chooses or a context holds."""
 
@@ -59,13 +61,18 @@ def storable(value: object) -> str | None:
 
 
 def spelled(value: object) -> str:
-    """A value in TOML's spelling, for messages, tables and command lines' booleans."""
+    """A value in TOML's spelling, for messages, tables and command lines' booleans. It is always printable."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return orjson.dumps(value).decode()
+        return escaped_toml(orjson.dumps(value).decode())
     if isinstance(value, list | tuple):
         return "[" + ", ".join(spelled(item) for item in value) + "]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {spelled(item)}" for key, item in value.items()) + "}"
-    return repr(value)
+        return "{" + ", ".join(f"{_key(key)} = {spelled(item)}" for key, item in value.items()) + "}"
+    return escaped(repr(value))
+
+
+def _key(key: object) -> str:
+    """Bare, unless it could not be printed then."""
+    return key if isinstance(key, str) and key.isprintable() else spelled(key)

@@ -18,7 +18,7 @@ from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, exact_key
-from tunegym.tuning.reports.ranking import OVER_ALL, Cell, Column, Key, Standing, front, gather
+from tunegym.tuning.reports.ranking import LARGEST, OVER_ALL, Cell, Column, Key, Standing, front, gather
 from tunegym.tuning.reports.usual import UsualReward
 
 BEST = "best.toml"
@@ -30,7 +30,7 @@ class Setting:
     """What was recorded about one action (in one context, or over all of them).
 
     Attributes:
-        first: the number of the first trial that tried it.
+        first: the number of the first trial that measured it.
         reward: the mean reward of its measurements; over all, of its contexts by how often they were drawn.
         samples: every sample of metrics.
         weights: how much each sample counts; over all, contexts count by how often they were drawn.
@@ -174,7 +174,7 @@ class _Ranking:
         else:
             cells = [self._cells[key]]
             reward, *means = [column.within(context, cells[0]) for column in (self._reward, *self._columns)]
-        first, failed = min(cell.first for cell in cells), sum(cell.failed for cell in cells)
+        first, failed = min(cell.first for cell in cells if cell.measured), sum(cell.failed for cell in cells)
         return _Rank(reward, first, failed, self._violation([one.mean for one in means]))
 
     def winners_per_context(self) -> set[Key]:
@@ -231,7 +231,7 @@ def _setting(key: Key, ranking: _Ranking, samples: list[tuple[bytes, Metrics]], 
         action=example.action,
         context=None if key[1] == OVER_ALL else example.context,
         first=rank.first,
-        reward=rank.standing.mean,
+        reward=rank.standing.mean if abs(rank.standing.mean) < LARGEST / 2 else example.reward,
         samples=tuple(sample for _, sample in samples),
         weights=_weights([context for context, _ in samples], ranking.usual),
         failed=rank.failed,

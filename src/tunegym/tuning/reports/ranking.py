@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from tunegym.tuning.model.objective import dominates
+import numpy as np
+
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.reports.usual import Tries, UsualReward
 
 SHRINK = 1.0
+LARGEST = 1e290
 
 OVER_ALL = b""
 """The group of those who compete over all contexts; the others compete within one, under its exact key."""
@@ -38,6 +40,7 @@ class Cell:
     """One action in one context. A cached trial is drawn, and no further measurement.
 
     Attributes:
+        first: the number of its first measured trial; of its first trial while none was measured.
         totals: of the measurements, added up: the reward, then each metric that was asked for.
     """
 
@@ -102,24 +105,47 @@ def gather(trials: Iterable[Trial], metrics: Sequence[str] = ()) -> dict[Key, Ce
         cell = cells.get(key)
         if cell is None:
             cell = cells[key] = Cell(trial.number)
-        cell.first = min(cell.first, trial.number)
         cell.drawn += 1
         if not isinstance(trial.outcome, Measured):
             cell.failed += 1
         elif trial.cached_from is None:
+            cell.first = min(cell.first, trial.number) if cell.measured else trial.number
             cell.measured += 1
             found = trial.outcome.mean() if metrics else {}
-            values = [trial.reward, *(found.get(name, 0.0) for name in metrics)]
+            values = [_bounded(value) for value in (trial.reward, *(found.get(name, 0.0) for name in metrics))]
             cell.totals = [a + b for a, b in zip(cell.totals, values, strict=True)] if cell.totals else values
     return cells
 
 
+def _bounded(value: float) -> float:
+    """Small enough for any number of them to be added up; beyond that all are equally large."""
+    return min(max(value, -LARGEST), LARGEST)
+
+
 def front(vectors: Mapping[bytes, Sequence[float]]) -> list[bytes]:
     """The keys whose vectors no other one dominates (more is better); of equal vectors, all."""
-    found: list[tuple[bytes, tuple[float, ...]]] = []
     # Sorted downwards, nothing that comes later can dominate what is in already.
-    for key, vector in sorted(vectors.items(), key=lambda item: tuple(item[1]), reverse=True):
-        mine = tuple(vector)
-        if not any(dominates(other, mine) for _, other in found):
-            found.append((key, mine))
-    return [key for key, _ in found]
+    ranked = sorted(vectors, key=lambda key: tuple(vectors[key]), reverse=True)
+    points = np.array([vectors[key] for key in ranked], dtype=float)
+    if not len(points):
+        return []
+    if points.shape[1] == 2:
+        # In this order a point is dominated if an earlier one is at least as good in the second respect and is
+        # not the same point; one pass over the best so far shows that.
+        best = np.maximum.accumulate(points[:, 1])
+        before = np.concatenate(([-np.inf], best[:-1]))
+        kept = points[:, 1] > before
+        same = np.concatenate(([False], (points[1:] == points[:-1]).all(axis=1)))
+        for index in np.flatnonzero(same):
+            kept[index] = kept[index - 1]
+        return [key for key, keep in zip(ranked, kept, strict=True) if keep]
+    front_points = np.empty_like(points)
+    count = 0
+    found: list[bytes] = []
+    for key, point in zip(ranked, points, strict=True):
+        others = front_points[:count]
+        if not ((others >= point).all(axis=1) & (others > point).any(axis=1)).any():
+            front_points[count] = point
+            count += 1
+            found.append(key)
+    return found
