@@ -40,8 +40,13 @@ class Cost:
 
     @property
     def ratio(self) -> float:
-        """What is bounded: the whole run without its reports."""
-        return (self.loop_s + self.start_s) / self.bare_s
+        """What is bounded: the whole run without its reports, beside Optuna alone.
+
+        What a proposal of ``gp`` costs depends on where the search has been, and no two searches go the same way: there
+        it is the whole run beside what the sampler took in it.
+        """
+        beside = self.loop_s - self.own_s if self.sampler == "gp" else self.bare_s
+        return (self.loop_s + self.start_s) / beside
 
     @property
     def loop(self) -> float:

@@ -137,7 +137,9 @@ class ByStudy:
         return self._proposed(number, integer(self._seed, SEEDS, "optuna", self._name, number))
 
     def again(self, number: int, attempt: int) -> dict[str, Scalar] | None:
-        """What it proposes with another seed; it forgets the proposal before."""
+        """What it proposes with another seed; it forgets the proposal before. One that costs too much isn't asked."""
+        if TRAITS[self._name].dear:
+            return None
         self._telling.failed(self._study, self._asked.pop(number))
         return self._proposed(number, integer(self._seed, SEEDS, "optuna", self._name, f"again {attempt}", number))
 

@@ -33,6 +33,7 @@ class Traits:
         limited: whether it can be told of constraints.
         rehearses: whether it keeps a state that is not in the trials: then the past must be gone through again
             step by step, and telling it the trials is not enough.
+        dear: whether a proposal costs so much that none is thrown away lightly.
         lists: whether it lists the values of ranges that have steps.
         options: which of the agent's settings it takes, and what it calls them.
     """
@@ -41,13 +42,16 @@ class Traits:
     several: bool = False
     limited: bool = False
     rehearses: bool = False
+    dear: bool = False
     lists: bool = False
     options: tuple[tuple[str, str], ...] = ()
 
 
 TRAITS: dict[SamplerName, Traits] = {
     "tpe": Traits(several=True, limited=True, options=(("startup_trials", "n_startup_trials"),)),
-    "gp": Traits(("torch", "scipy"), limited=True, lists=True, options=(("startup_trials", "n_startup_trials"),)),
+    "gp": Traits(
+        ("torch", "scipy"), limited=True, dear=True, lists=True, options=(("startup_trials", "n_startup_trials"),)
+    ),
     "cmaes": Traits(
         ("cmaes",), rehearses=True, options=(("startup_trials", "n_startup_trials"), ("population", "popsize"))
     ),
