@@ -35,13 +35,17 @@ def write_journal(folder: Path, trials: Iterable[Trial], *, ended: str | None = 
 
 
 def write_run(folder: Path, journals: Mapping[str, Mapping[str, Any]], *, name: str = "written") -> Results:
-    """A run's folder with one journal per experiment; ``trials=None`` is one that was not started."""
+    """A run's folder with one journal per experiment; ``trials=None`` is one that was not started.
+
+    ``declared`` is what the scenario says of an experiment beside its name.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    scenario = {"name": name, "scenario_dir": str(folder), "experiments": [{"name": one} for one in journals]}
+    experiments = [{"name": one, **keys.get("declared", {})} for one, keys in journals.items()]
+    scenario = {"name": name, "scenario_dir": str(folder), "experiments": experiments}
     (folder / "scenario.toml").write_text(toml.dumps(scenario), encoding="utf-8")
     for one, keys in journals.items():
         if keys["trials"] is not None:
-            write_journal(folder / one, **keys)
+            write_journal(folder / one, **{key: value for key, value in keys.items() if key != "declared"})
     return load(folder)
 
 

@@ -304,6 +304,91 @@ def test_hostile_text_is_text(written: Callable[..., Results], opened: Callable[
     one.assert_quiet()
 
 
+def test_nothing_else_may_run(rich: Path, opened: Callable[..., Opened]) -> None:
+    """Even if markup came in: the page's policy allows its own script and style only, no base and no form."""
+    one = opened()
+    page = one.goto(rich)
+    one.assert_quiet()
+    page.evaluate("""() => {
+        window.refused = [];
+        document.addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective));
+        const script = document.createElement('script');
+        script.textContent = 'window.owned = true';
+        document.body.append(script);
+        const handler = document.createElement('button');
+        handler.setAttribute('onclick', 'window.owned = true');
+        document.body.append(handler);
+        handler.click();
+        const style = document.createElement('style');
+        style.textContent = 'body { display: none }';
+        document.body.append(style);
+        const base = document.createElement('base');
+        base.href = 'http://127.0.0.1:9/';
+        document.head.append(base);
+        const form = document.createElement('form');
+        form.action = 'http://127.0.0.1:9/';
+        document.body.append(form);
+        form.submit();
+    }""")
+    page.wait_for_function("() => refused.includes('form-action')")
+    assert {"script-src-elem", "script-src-attr", "style-src-elem", "base-uri"} <= set(page.evaluate("refused"))
+    assert page.evaluate("window.owned") is None
+    assert page.is_visible("#best")
+    assert one.requests == []
+
+
+def two_objectives(written: Callable[..., Results], points: list[tuple[float, float]], folder: str = "run") -> Path:
+    """A page of trials with more ``m`` and less ``latency`` wanted."""
+    objectives = [Objective("m").as_dict(), Objective("latency", "min").as_dict()]
+    trials = [
+        Trial(n, {}, {"x": n}, Measured(({"m": m, "latency": latency},)), m - latency, 0.1)
+        for n, (m, latency) in enumerate(points, 1)
+    ]
+    knobs = {"x": {"low": 1, "high": 10_000, "dtype": "int"}}
+    return write(written(trials, folder, knobs=knobs, metrics=["m", "latency"], objectives=objectives))
+
+
+def test_a_long_front_is_paged(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    one = opened()
+    page = one.goto(two_objectives(written, [(float(n), float(n)) for n in range(1, 2001)]))
+    assert "2,000 settings" in page.inner_text("#front .about")
+    first = "#front tbody tr:first-child td:last-child"
+    assert page.locator("#front tbody tr").count() == 50
+    assert page.evaluate("document.querySelectorAll('*').length") < 3000
+    assert (page.inner_text("#front .pager .told"), page.inner_text(first)) == ("1–50 of 2,000", "2000")
+    assert page.is_disabled("#front [aria-label='previous rows']")
+    page.click("#front [aria-label='next rows']")
+    assert (page.inner_text("#front .pager .told"), page.inner_text(first)) == ("51–100 of 2,000", "1950")
+    one.assert_quiet()
+
+
+def test_a_short_front_has_no_pages(rich: Path, opened: Callable[..., Opened]) -> None:
+    page = opened().goto(rich)
+    assert page.locator("#front tbody tr").count() > 1
+    assert page.locator("#front .pager").count() == 0
+
+
+def test_far_measurements_do_not_press_the_front_together(
+    written: Callable[..., Results], opened: Callable[..., Opened]
+) -> None:
+    """How far out they are is not seen; that they are is, and one may look at all of it."""
+    picture = "document.querySelector('#front canvas[role=img]').toDataURL()"
+    near = [(n / 10, 1 + n / 10 + n % 3) for n in range(1, 60)]
+    pictures = []
+    for folder, far in (("one", 1e3), ("two", 1e6)):
+        one = opened()
+        page = one.goto(two_objectives(written, [*near, (0.05, far), (-far, 9.0)], folder))
+        assert "2 measured trials lie farther out" in page.inner_text("#front p.told")
+        pictures.append(page.evaluate(picture))
+        page.click("#front .choice button:nth-child(2)")
+        page.wait_for_function(f"before => {picture} !== before", arg=pictures[-1])
+        assert page.inner_text("#front p.told") == ""
+        one.assert_quiet()
+    assert pictures[0] == pictures[1]
+    page = opened().goto(two_objectives(written, near, "three"))
+    assert page.locator("#front .choice, #front p.told").count() == 0
+
+
 def test_a_failure_is_on_top(rich: Path, runs: Callable[..., Results], opened: Callable[..., Opened]) -> None:
     results = runs("failed", e={"trials": some_trials(20), "knobs": KNOBS, "ended": None}, later={"trials": None})
     one = opened()

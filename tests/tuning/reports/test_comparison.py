@@ -54,6 +54,18 @@ def test_without_a_shared_experiment_all_are_compared(runs: Callable[..., Result
     assert "the metrics differ" in warning
 
 
+def test_limits_that_are_exceeded(runs: Callable[..., Results]) -> None:
+    limits = [{"metric": "m", "goal": "max", "limit": 2.5}]
+    first = runs("one", e={"trials": trials(1.0, 2.0), "knobs": KNOBS, "objectives": limits})
+    second = runs("two", e={"trials": trials(1.0, 3.0), "knobs": KNOBS, "objectives": limits})
+    told = comparison([first, second])
+    assert [(one["best"]["violation"], one["best"]["note"]) for one in told["entries"]] == [
+        (0.2, "limits exceeded"),
+        (0.0, None),
+    ]
+    assert told["warnings"] == ["one: no measured setting of e keeps the limits"]
+
+
 def test_what_was_not_started_or_not_measured(runs: Callable[..., Results]) -> None:
     told = comparison([runs("one", e={"trials": None}), runs("two", e={"trials": trials(None)})])
     assert [entry["best"] for entry in told["entries"]] == [None, None]

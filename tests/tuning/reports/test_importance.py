@@ -81,7 +81,8 @@ def test_too_few_trials() -> None:
     made += [Trial(n, {}, {"x": 1.0}, Measured(({"m": 1.0},)), 1.0, 0.0, cached_from=1) for n in range(40, 60)]
     told = importance(made, {"x": "knob"})
     assert told["shares"] == []
-    assert f"{FEWEST} are needed" in told["note"]
+    assert told["note"] == f"{FEWEST - 1} measured trials are too few: {FEWEST} are needed"
+    assert importance(made[:1], KNOB)["note"] == f"1 measured trial is too few: {FEWEST} are needed"
 
 
 def test_nothing_varies() -> None:
@@ -94,3 +95,28 @@ def test_nothing_varies() -> None:
 def test_huge_rewards() -> None:
     told = importance(trials(20, lambda a: a["x"] * 1e300, x=lambda r: r.choice([1, -1])), {"x": "knob"})
     assert shares(told) == {"x": 1.0}
+
+
+def test_knobs_that_move_together_are_not_told_apart() -> None:
+    """As with an agent that learns: all go towards what is good at the same time, and each seems to explain it all."""
+    rng = random.Random(3)
+    made = []
+    for number in range(1, 61):
+        action = {f"k{index}": number / 60 + rng.uniform(-0.2, 0.2) for index in range(8)}
+        value = sum(action.values())
+        made.append(Trial(number, {}, action, Measured(({"m": value},)), value, 0.0))
+    told = importance(made, dict.fromkeys(made[0].action, "knob"))
+    assert told["shares"] == []
+    assert "moved together" in told["note"]
+
+
+def test_knobs_that_vary_by_themselves_are() -> None:
+    """However many there are, and however few trials: chance alone doesn't add up to that much."""
+    for seed in range(20):
+        rng = random.Random(seed)
+        made = []
+        for number in range(1, 61):
+            action = {f"k{index}": rng.random() for index in range(10)}
+            value = sum(action.values())
+            made.append(Trial(number, {}, action, Measured(({"m": value},)), value, 0.0))
+        assert importance(made, dict.fromkeys(made[0].action, "knob"))["note"] is None

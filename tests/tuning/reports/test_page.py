@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -36,6 +38,9 @@ class Scripts(HTMLParser):
             self.scripts.append("")
         self.references += [value or "" for name, value in attrs if name in ("src", "href")]
 
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = False
+
     def handle_data(self, data: str) -> None:
         if self._inside:
             self.scripts[-1] += data
@@ -56,10 +61,31 @@ def test_data_comes_back_exactly_and_is_never_markup(text: str) -> None:
     assert not re.search("[<>&\u2028\u2029]", embedded(data))
 
 
+def policy_of(text: str) -> dict[str, list[str]]:
+    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert found
+    return {name: allowed for name, *allowed in (one.split() for one in found[1].split(";"))}
+
+
+def test_only_its_own_script_and_style_are_allowed() -> None:
+    """By hash: nothing else runs, also not what would come in as an attribute of an element."""
+    text = render("t", {"kind": "run", "text": HOSTILE})
+    policy = policy_of(text)
+    style = re.search("<style>(.*?)</style>", text, re.DOTALL)
+    assert style
+    for name, inside in (("script-src", parsed(text).scripts[1]), ("style-src", style[1])):
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert policy[name] == [f"'sha256-{digest}'"]
+    assert "unsafe" not in str(policy)
+    assert "\r" not in text.replace(embedded({"text": HOSTILE}), ""), "a browser hashes without carriage returns"
+
+
 def test_nothing_is_fetched() -> None:
     text = render("t", {"kind": "run"})
     assert parsed(text).references == ["data:,"]
-    assert "default-src 'none'" in text
+    policy = policy_of(text)
+    assert policy["default-src"] == ["'none'"]
+    assert policy["base-uri"] == policy["form-action"] == ["'none'"]
     assert not re.search(r"https?://", text)
 
 

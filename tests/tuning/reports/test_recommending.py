@@ -91,6 +91,7 @@ def test_in_a_context_its_own_winner(run: Callable[..., Path]) -> None:
         "mean": {"seconds": pytest.approx(1.1)},
         "spread": {"seconds": pytest.approx(0.02**0.5)},
         "failed": 0,
+        "violation": 0.0,
         "note": None,
     }
     high = recommend(folder, {"load": 1})

@@ -23,7 +23,7 @@ def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **
 
 
 def facts(results: Results, total: int | None = None) -> dict[str, Any]:
-    return summarise(results.experiments["e"], total=total).facts
+    return summarise(results.experiments["e"], results.declared("e"), total=total).facts
 
 
 def test_statuses_and_reasons(written: Written) -> None:
@@ -81,14 +81,76 @@ def test_a_single_sample_has_no_spread(written: Written) -> None:
     assert (best["samples"], best["reward_spread"], best["standard_error"], best["rivals"]) == (1, None, None, None)
 
 
+OWN = {"agent_reward_function": "mine:reward"}
+
+
 def test_a_reward_of_its_own_has_the_spread_of_its_trials(written: Written) -> None:
-    made = [trial(n, 1, reward, Measured(({"m": 77.0 + n},))) for n, reward in ((1, 4.0), (2, 6.0))]
-    assert facts(written(made))["best"]["reward_spread"] == pytest.approx(2**0.5)
+    """And its standard error is over trials as well, however many samples each of them has."""
+    made = [trial(n, 1, reward, Measured(({"m": 77.0 + n},) * 25)) for n, reward in ((1, 4.0), (2, 6.0))]
+    for reward in (OWN, {"agent_reward_function": "inverse"}):
+        best = facts(written(made, declared=reward))["best"]
+        assert best["reward_spread"] == pytest.approx(2**0.5)
+        assert best["standard_error"] == pytest.approx(1.0)
+        assert (best["samples"], best["trials"], best["reward_spread_over"]) == (50, 2, "trials")
+
+
+def test_one_trial_of_a_reward_of_its_own_has_no_spread(written: Written) -> None:
+    made = [trial(1, 1, 4.0, Measured(({"m": 3.0}, {"m": 5.0}))), trial(2, 2, 3.0)]
+    best = facts(written(made, declared={"agent_reward_function": "inverse"}))["best"]
+    assert (best["samples"], best["reward_spread"], best["standard_error"], best["rivals"]) == (2, None, None, None)
 
 
 def test_a_negative_reward_has_the_spread_of_its_metric(written: Written) -> None:
     made = [trial(1, 1, -5.0, Measured(({"m": 4.0}, {"m": 6.0})))]
-    assert facts(written(made))["best"]["reward_spread"] == pytest.approx(2**0.5)
+    best = facts(written(made, declared={"agent_reward_function": "negative"}))["best"]
+    assert (best["reward_spread"], best["reward_spread_over"]) == (pytest.approx(2**0.5), "samples")
+
+
+def test_a_metric_that_equals_the_reward_by_chance_is_not_the_reward(written: Written) -> None:
+    """By name and by the objectives, not by value."""
+    samples = Measured(({"m": 4.0, "n": 0.0}, {"m": 6.0, "n": 10.0}))
+    assert facts(written([trial(1, 1, 5.0, samples)], declared=OWN))["best"]["reward_spread"] is None
+    metrics = ["n", "m"]
+    best = facts(written([trial(1, 1, 5.0, samples)], metrics=metrics))["best"]
+    assert best["reward_spread"] == pytest.approx(50**0.5), "the first metric, though the mean of both is 5"
+    objectives = [Objective("m").as_dict(), Objective("n", weight=0, limit=-1.0).as_dict()]
+    best = facts(written([trial(1, 1, 5.0, samples)], metrics=metrics, objectives=objectives))["best"]
+    assert best["reward_spread"] == pytest.approx(2**0.5), "the one aim"
+    both = [Objective("m").as_dict(), Objective("n").as_dict()]
+    best = facts(written([trial(1, 1, 5.0, samples)], metrics=metrics, objectives=both))["best"]
+    assert best["reward_spread"] is None, "a weighted sum is no metric"
+
+
+def test_a_trial_that_exceeded_a_limit_paid_for_it_in_its_reward(written: Written) -> None:
+    """Then the metric isn't the reward any more, even if the mean keeps the limit."""
+    made = [
+        trial(1, 1, 4.0, Measured(({"m": 4.0, "n": 1.0}, {"m": 4.0, "n": 1.0}))),
+        trial(2, 1, -9.0, Measured(({"m": 4.0, "n": 2.5}, {"m": 4.0, "n": 2.5}))),
+    ]
+    objectives = [Objective("m").as_dict(), Objective("n", "min", weight=0, limit=2.0).as_dict()]
+    best = facts(written(made, metrics=["m", "n"], objectives=objectives))["best"]
+    assert best["violation"] == 0
+    assert (best["reward_spread"], best["reward_spread_over"]) == (pytest.approx(13 / 2**0.5), "trials")
+
+
+def test_rivals_keep_the_limits_as_well_as_the_best(written: Written) -> None:
+    made = [
+        trial(1, 1, 10.0, Measured(({"m": 9.0, "n": 1.0}, {"m": 11.0, "n": 1.0}))),
+        trial(2, 2, 9.5, Measured(({"m": 9.5, "n": 1.0},))),
+        trial(3, 3, 40.0, Measured(({"m": 50.0, "n": 3.0},))),
+        trial(4, 4, 41.0, Measured(({"m": 51.0, "n": 3.0},))),
+    ]
+    objectives = [Objective("m").as_dict(), Objective("n", "min", weight=0, limit=2.0).as_dict()]
+    best = facts(written(made, metrics=["m", "n"], objectives=objectives))["best"]
+    assert best["action"] == {"x": 1}
+    assert (best["rivals"], best["exceeding"], best["settings_tried"]) == (1, 2, 4)
+
+
+def test_found_when_it_was_first_measured(written: Written) -> None:
+    """Not when it was first tried, and failed."""
+    made = [trial(1, 1, -9.0, Failed("f")), trial(2, 2, 1.0), trial(3, 1, 5.0), trial(4, 1, 5.0)]
+    best = facts(written(made))["best"]
+    assert (best["trial"], best["found_s"]) == (3, pytest.approx(0.3))
 
 
 def test_gap_of_the_best_single_setting(written: Written) -> None:
@@ -116,6 +178,42 @@ def test_gap_where_the_best_was_never_measured(written: Written) -> None:
     told = facts(written(made, env_params={"c": {"values": [1, 2]}}))
     missing = next(one for one in told["per_context"] if one["context"] == {"c": 2})
     assert (missing["single_reward"], missing["gap"]) == (None, None)
+
+
+def test_a_gap_is_never_negative(written: Written) -> None:
+    """One lucky trial of the single setting beats the mean of the context's own best, which was measured often."""
+    made = [trial(n, 2, 9.0, context={"c": 1}) for n in range(1, 9)]
+    made += [
+        trial(9, 1, 9.5, context={"c": 1}),
+        trial(10, 3, 0.0, context={"c": 1}),
+        trial(11, 3, 0.0, context={"c": 1}),
+    ]
+    made += [trial(n, 1, 20.0, context={"c": 2}) for n in range(12, 18)]
+    made += [trial(n, 2, 0.0, context={"c": 2}) for n in range(18, 22)]
+    told = facts(written(made, env_params={"c": {"values": [1, 2]}}))
+    assert told["best"]["action"] == {"x": 1}
+    here = next(one for one in told["per_context"] if one["context"] == {"c": 1})
+    assert (here["action"], here["reward"], here["single_reward"]) == ({"x": 2}, 9.0, 9.5)
+    assert (here["gap"], here["gap_note"]) == (0.0, "not distinguishable")
+    assert told["mean_gap"] == 0.0
+
+
+def test_a_single_setting_that_exceeds_a_limit_somewhere(written: Written) -> None:
+    made = []
+    for turn in range(3):
+        made += [
+            trial(4 * turn + 1, 1, 8.0, Measured(({"m": 9.0, "n": 3.0},)), context={"c": 1}),
+            trial(4 * turn + 2, 2, 5.0, Measured(({"m": 5.0, "n": 1.0},)), context={"c": 1}),
+            trial(4 * turn + 3, 1, 9.0, Measured(({"m": 9.0, "n": 0.5},)), context={"c": 2}),
+            trial(4 * turn + 4, 2, 1.0, Measured(({"m": 1.0, "n": 1.0},)), context={"c": 2}),
+        ]
+    objectives = [Objective("m").as_dict(), Objective("n", "min", weight=0, limit=2.0).as_dict()]
+    keys = {"metrics": ["m", "n"], "objectives": objectives, "env_params": {"c": {"values": [1, 2]}}}
+    told = facts(written(made, **keys))
+    assert told["best"]["action"] == {"x": 1}
+    here, there = told["per_context"]
+    assert (here["action"], here["gap"], here["gap_note"]) == ({"x": 2}, 0.0, "exceeds a limit")
+    assert (there["action"], there["gap"], there["gap_note"]) == ({"x": 1}, 0.0, None)
 
 
 def test_objectives_and_pareto(written: Written) -> None:
@@ -158,7 +256,7 @@ def test_time_between_sessions_does_not_count(written: Written, tmp_path: Path) 
     with path.open("ab") as file:
         file.writelines(orjson.dumps(line) + b"\n" for line in (session, opened, closed))
     assert closing_times(path) == pytest.approx({1: 0.1, 2: 0.2, 3: 4.2})
-    assert summarise(ExperimentResults("e", path.parent)).facts["best"]["found_s"] == pytest.approx(4.2)
+    assert summarise(ExperimentResults("e", path.parent), {}).facts["best"]["found_s"] == pytest.approx(4.2)
 
 
 def test_plain_data(written: Written) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tunegym.core.errors import ConfigError, Problem
+from tunegym.core.escaping import escaped
 from tunegym.core.spelling import closest
 from tunegym.tuning.model.space import Choice, Knob, Range
 from tunegym.tuning.model.values import Context, Scalar, native, spelled
@@ -87,6 +88,11 @@ def _shown(value: object) -> str:
         return spelled(value)
     except TypeError:
         return repr(value)
+
+
+def pairs(values: Mapping[str, Scalar]) -> str:
+    """``load=0.1 net="wifi"``."""
+    return " ".join(f"{escaped(name)}={spelled(value)}" for name, value in values.items())
 
 
 def matches(context: Context, wanted: Context) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from tunegym.tuning.model.outcome import STATUSES, Measured
 from tunegym.tuning.model.trial import Reports, Trial
 from tunegym.tuning.model.values import Scalar, spelled
+from tunegym.tuning.reports.masking import masked
 
 MOST_CURVES = 1_000
 MOST_STEPS = 300
@@ -66,7 +67,7 @@ def columns(trials: Sequence[Trial], head: Mapping[str, Any], times: Mapping[int
         "cached_from": [trial.cached_from for trial in trials],
         "reward": [trial.reward for trial in trials],
         "reason": [reasons.setdefault(trial.reason, len(reasons)) for trial in trials],
-        "reasons": list(reasons),
+        "reasons": [masked(reason) for reason in reasons],
         "duration_s": [round(trial.duration_s, 6) for trial in trials],
         "closed_s": [round(times[trial.number], 6) if trial.number in times else None for trial in trials],
         "knobs": [parameter(name, spec, [t.action.get(name) for t in trials]) for name, spec in head["knobs"].items()],

@@ -13,11 +13,18 @@ from tunegym.tuning.reports.columns import labels
 from tunegym.tuning.reports.results import ExperimentResults, Results
 from tunegym.tuning.reports.summary import Summary, summarise
 
+EXCEEDED = "limits exceeded"
+"""Beside a reward that comes with metrics outside the objectives' limits."""
+
 
 def comparison(runs: Sequence[Results]) -> dict[str, Any]:
     """Every experiment of every run with its best and how the best was reached, and warnings of what differs."""
     entries = [
-        {"run": label, "folder": printable(str(run.folder.absolute())), **_entry(experiment, run.scenario)}
+        {
+            "run": label,
+            "folder": printable(str(run.folder.absolute())),
+            **_entry(experiment, run.declared(experiment.name)),
+        }
         for label, run in zip(run_labels([run.folder for run in runs]), runs, strict=True)
         for experiment in run.experiments.values()
     ]
@@ -37,11 +44,12 @@ def run_labels(folders: Sequence[Path]) -> list[str]:
     return named
 
 
-def _entry(results: ExperimentResults, scenario: Mapping[str, Any]) -> dict[str, Any]:
-    summary = summarise(results)
+def _entry(results: ExperimentResults, declared: Mapping[str, Any]) -> dict[str, Any]:
+    summary = summarise(results, declared)
     facts = summary.facts
     best = facts["best"]
     if best is not None:
+        best["note"] = EXCEEDED if best["violation"] else None
         best["labels"] = {name: labels([value])[0] for name, value in best["action"].items()}
     head = results.journal.head or {}
     return {
@@ -54,19 +62,11 @@ def _entry(results: ExperimentResults, scenario: Mapping[str, Any]) -> dict[str,
         "total_s": facts["time"]["wall_s"],
         "metrics": facts["metrics"],
         "objectives": facts["objectives"],
-        "reward": _reward(results.name, scenario),
+        "reward": declared.get("agent_reward_function", "identity"),
         "knobs": head.get("knobs", {}),
         "env_params": head.get("env_params", {}),
         "curve": _curve(results, summary),
     }
-
-
-def _reward(name: str, scenario: Mapping[str, Any]) -> Any:
-    """What the scenario says the reward is."""
-    for experiment in scenario.get("experiments", []):
-        if experiment.get("name") == name:
-            return experiment.get("agent_reward_function", "identity")
-    return None
 
 
 def _curve(results: ExperimentResults, summary: Summary) -> dict[str, Any]:
@@ -111,6 +111,8 @@ def _warnings(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         differs = [what for key, what in _MUST_AGREE.items() if any(entry[key] != group[0][key] for entry in group)]
         if differs:
             told.append(f"{name}: {_listed(differs)} differ, so the rewards may mean different things")
+    exceeding = [entry for entry in entries if entry["best"] is not None and entry["best"]["violation"]]
+    told += [f"{one['run']}: no measured setting of {one['experiment']} keeps the limits" for one in exceeding]
     return told
 
 

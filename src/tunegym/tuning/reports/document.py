@@ -11,6 +11,7 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import printable
 from tunegym.tuning.reports.columns import columns, kept, labels
+from tunegym.tuning.reports.masking import masked
 from tunegym.tuning.reports.outputs import by_interest, commands, tails
 from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, Results
 from tunegym.tuning.reports.summary import summarise
@@ -40,34 +41,40 @@ class Known:
 
 
 def run_document(results: Results, known: Mapping[str, Known], failure: str | None) -> dict[str, Any]:
-    """Everything that a run's page shows. A broken journal is shown as an error of its experiment."""
+    """Everything that a run's page shows, without passwords in addresses.
+
+    A broken journal is shown as an error of its experiment.
+    """
     share = max(1, len(results.experiments))
-    experiments = [_experiment(one, known.get(name, Known()), share) for name, one in results.experiments.items()]
+    experiments = [
+        _experiment(one, results.declared(name), known.get(name, Known()), share)
+        for name, one in results.experiments.items()
+    ]
     return {
         "kind": "run",
         "folder": printable(str(results.folder.absolute())),
         "scenario": str(results.scenario.get("name", "")),
         "written_at": time.time(),
-        "failure": failure,
+        "failure": None if failure is None else masked(failure),
         "source": _source(results),
         "experiments": experiments,
     }
 
 
 def _source(results: Results) -> str:
-    """The scenario as it was run."""
+    """The scenario as it was run; its file keeps the passwords that are left out here."""
     try:
-        return (results.folder / SCENARIO).read_text(encoding="utf-8", errors="replace")
+        return masked((results.folder / SCENARIO).read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return ""
 
 
-def _experiment(results: ExperimentResults, known: Known, share: int) -> dict[str, Any]:
+def _experiment(results: ExperimentResults, declared: Mapping[str, Any], known: Known, share: int) -> dict[str, Any]:
     """One experiment's facts, and under ``page`` what is only for the page."""
-    notes = [known.note] if known.note else []
+    notes = [masked(known.note)] if known.note else []
     try:
         shown = kept(results, results.journal.closed, MOST_TRIALS)
-        summary = summarise(results, shown, known.total)
+        summary = summarise(results, declared, shown, known.total)
     except StoreError as error:
         return {"name": results.name, "state": "broken", "error": str(error), "page": None}
     facts, closed = summary.facts, summary.facts["trials"]["done"]
@@ -76,7 +83,10 @@ def _experiment(results: ExperimentResults, known: Known, share: int) -> dict[st
             f"plots and the table show {len(shown):,} of {closed:,} trials; the numbers above count all of them"
         )
     head = results.journal.head or {"knobs": {}, "env_params": {}, "metrics": []}
-    page: dict[str, Any] = {"notes": notes, "fixed": {name: _label(value) for name, value in known.fixed.items()}}
+    page: dict[str, Any] = {
+        "notes": notes,
+        "fixed": {name: masked(_label(value)) for name, value in known.fixed.items()},
+    }
     page["table"] = columns(shown, head, summary.times)
     if known.command is not None:
         page["commands"] = commands(shown, known.command, COMMAND_BUDGET // share)

@@ -3,6 +3,9 @@
 Omega squared of a one-way analysis of variance, over a knob's values or over a few equally full bins of them. It is
 corrected for chance: a knob that does nothing comes out around 0 however many values it has. What knobs do only
 together is not seen.
+
+An agent that learns moves its knobs together, towards what is good: then each of them explains what they all did, and
+the shares add up to far more than the whole. That is seen, and said instead of the shares.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ PER_GROUP = 5
 PER_NAME = 2
 """The same for names, which have no order to cut: those that have less say nothing."""
 MOST_BINS = 8
+MOST_TOGETHER = 1.2
+"""Shares that add up to more than this can't be told apart: those of knobs that vary by themselves add up to 1 at most,"""
+CHANCE = 0.05
+"""but for chance, which adds about this much for every knob."""
 
 
 def importance(trials: Sequence[Trial], names: Mapping[str, str]) -> dict[str, Any]:
@@ -39,7 +46,8 @@ def importance(trials: Sequence[Trial], names: Mapping[str, str]) -> dict[str, A
     counted = [trial for trial in trials if trial.measured and trial.cached_from is None]
     told: dict[str, Any] = {"trials": len(counted), "note": None, "shares": []}
     if len(counted) < FEWEST:
-        told["note"] = f"{len(counted)} measured trials are too few: {FEWEST} are needed"
+        trials_are = "trial is" if len(counted) == 1 else "trials are"
+        told["note"] = f"{len(counted)} measured {trials_are} too few: {FEWEST} are needed"
         return told
     import numpy as np
 
@@ -54,6 +62,13 @@ def importance(trials: Sequence[Trial], names: Mapping[str, str]) -> dict[str, A
         values = [trial.action[name] if name in trial.action else trial.context.get(name) for trial in counted]
         share = _omega_squared(groups, rewards) if (groups := _groups(values)) is not None else None
         shares.append({"name": name, "kind": kind, "share": share})
+    together = sum(one["share"] or 0.0 for one in shares)
+    if together > MOST_TOGETHER + CHANCE * len(shares):
+        told["note"] = (
+            "the knobs were moved together, as an agent that learns does, so what each does by itself can't be told "
+            f"apart (their shares would add up to {together:.0%}); run random_search or the sampler qmc to find out"
+        )
+        return told
     told["shares"] = sorted(shares, key=lambda one: -1.0 if one["share"] is None else one["share"], reverse=True)
     return told
 

@@ -1,4 +1,4 @@
-"""What trials printed and what they ran, as much of it as a page can carry."""
+"""What trials printed and what they ran, as much of it as a page can carry, without passwords in addresses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import printable
+from tunegym.tuning.reports.masking import masked
 
 TAIL = 2_000
 """Characters of each file."""
@@ -79,7 +80,7 @@ def _tail(path: Path) -> tuple[str, bool]:
             text = file.read(4 * TAIL).decode("utf-8", "replace")
     except OSError:
         return "", False
-    return text[-TAIL:], size > 4 * TAIL or len(text) > TAIL
+    return masked(text)[-TAIL:], size > 4 * TAIL or len(text) > TAIL
 
 
 def commands(trials: Sequence[Trial], command: Callable[[Trial], str | None], budget: int) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def commands(trials: Sequence[Trial], command: Callable[[Trial], str | None], bu
         text = command(trials[position])
         if text is None:
             continue
-        parts = textwrap.dedent(printable(text)).strip("\n").rstrip().split("\n")
+        parts = textwrap.dedent(printable(masked(text))).strip("\n").rstrip().split("\n")
         budget -= sum(len(part) for part in parts if part not in lines) + len(parts)
         made[position] = [lines.setdefault(part, len(lines)) for part in parts]
     return {"lines": list(lines), "of": made, "left_out": left_out}

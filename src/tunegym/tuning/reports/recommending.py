@@ -13,8 +13,9 @@ from tunegym.core.spelling import closest
 from tunegym.tuning.model.space import Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, spelled
-from tunegym.tuning.reports.asking import asked, domain, matches
-from tunegym.tuning.reports.best import Setting
+from tunegym.tuning.reports.asking import asked, domain, matches, pairs
+from tunegym.tuning.reports.best import BEST, Setting
+from tunegym.tuning.reports.caveats import Field, about_limits, about_pareto
 from tunegym.tuning.reports.results import ExperimentResults, Results, load
 from tunegym.tuning.stores import reader
 
@@ -40,6 +41,7 @@ class Recommendation:
         measured: how many samples of these settings it rests on.
         mean: of the reward's metrics over these samples, by name.
         spread: their sample standard deviations; empty with fewer than two samples.
+        violation: by how much it exceeds the objectives' limits, as a share of them; 0 if it keeps them all.
         note: what one should know about it, such as that the context was never measured; None if nothing.
         failed: how many trials of these settings gave no measurement.
         experiment: its name.
@@ -52,6 +54,7 @@ class Recommendation:
     measured: int
     mean: Mapping[str, float]
     spread: Mapping[str, float]
+    violation: float
     note: str | None
     failed: int
     experiment: str
@@ -67,6 +70,7 @@ class Recommendation:
             "mean": dict(self.mean),
             "spread": dict(self.spread),
             "failed": self.failed,
+            "violation": self.violation,
             "note": self.note,
         }
 
@@ -87,17 +91,15 @@ def recommend(
     """
     results = load(folder)
     chosen = _chosen(results, experiment, Path(folder))
-    declared = next(one for one in results.scenario["experiments"] if str(one["name"]) == chosen.name)
-    return recommendation(chosen, context or {}, rewarded(chosen, declared))
+    return recommendation(chosen, context or {}, rewarded(chosen, results.declared(chosen.name)))
 
 
 def recommendation(results: ExperimentResults, context: Mapping[str, Any], metrics: list[str]) -> Recommendation:
     """As ``recommend``, for one experiment; ``metrics`` are those that ``mean`` and ``spread`` tell of."""
     head = results.journal.head
     wanted = asked(context, head) if head is not None else {}
-    setting, note = _best_at(results, wanted) if wanted else (results.best, None)
-    if setting is None:
-        setting = results.best
+    there, note = _at(results, wanted) if wanted else (results, None)
+    setting = there.best
     if setting is None:
         raise StoreError(
             f"{results.name}: no trial was measured, so there is nothing to recommend",
@@ -111,7 +113,8 @@ def recommendation(results: ExperimentResults, context: Mapping[str, Any], metri
         measured=len(setting.samples),
         mean={name: mean[name] for name in metrics if name in mean},
         spread={name: spread[name] for name in metrics if name in spread},
-        note=note,
+        violation=setting.violation,
+        note="; ".join([*([note] if note is not None else []), *_caveats(there, setting, metrics)]) or None,
         failed=setting.failed,
         experiment=results.name,
         setting=setting,
@@ -124,6 +127,19 @@ def rewarded(results: ExperimentResults, declared: Mapping[str, Any]) -> list[st
         return [objective.metric for objective in results.objectives]
     metrics: list[str] = list(declared.get("agent_metrics", []))
     return metrics[:1] if declared.get("agent_reward_function") in _FIRST_METRIC else metrics
+
+
+def _caveats(results: ExperimentResults, setting: Setting, metrics: list[str]) -> list[str]:
+    """What one should know about the best of ``results``."""
+    within = isinstance(results, _Within)
+    told = [
+        about_limits(setting, results.objectives),
+        about_pareto(results.pareto, None if within else BEST),
+    ]
+    if within:  # over all, best.toml and the report tell of the contexts
+        field = Field(results, setting, results.objectives, metrics)
+        told += [field.better_looking(), field.not_everywhere()]
+    return [one for one in told if one is not None]
 
 
 # which trials count ---------------------------------------------------------------------------------------
@@ -139,32 +155,28 @@ class _Within(ExperimentResults):
         return (trial for trial in super().__iter__() if self.counts(trial))
 
 
-def _best_at(results: ExperimentResults, wanted: Context) -> tuple[Setting | None, str | None]:
-    """The best setting where the context is as wanted, and what to say about it; None if it never was."""
+def _at(results: ExperimentResults, wanted: Context) -> tuple[ExperimentResults, str | None]:
+    """The trials where the context is as wanted, and what to say about them; all of them if it never was."""
     domains = {name: domain(spec) for name, spec in (results.journal.head or {})["env_params"].items()}
     ranges = {name: knob for name, knob in domains.items() if name in wanted and isinstance(knob, Range)}
     exact = {name: value for name, value in wanted.items() if name not in ranges}
-    never = f"{_pairs(wanted)} was never measured: this is the best over all contexts"
-    note: str | None = None
+    never = f"{pairs(wanted)} was never measured: this is the best over all contexts"
 
     def counts(trial: Trial) -> bool:
         return matches(trial.context, exact)
 
-    if ranges:
-        away = _distance(ranges, wanted)
-        near = sorted(away(trial.context) for trial in results if _own(trial) and counts(trial))
-        if not near:
-            return None, never
-        taken = max(math.ceil(NEAR_SHARE * len(near)), min(NEAR_LEAST, len(near)))
-        reach = near[taken - 1]
-        taken = sum(distance <= reach for distance in near)
-        note = f"from the {taken} of {len(near)} measured draws that are nearest to {_pairs(wanted)}"
-        setting = _Within(
-            results.name, results.folder, lambda trial: counts(trial) and away(trial.context) <= reach
-        ).best
-    else:
-        setting = _Within(results.name, results.folder, counts).best
-    return setting, note if setting is not None else never
+    if not ranges:
+        there = _Within(results.name, results.folder, counts)
+        return (there, None) if there.best is not None else (results, never)
+    away = _distance(ranges, wanted)
+    near = sorted(away(trial.context) for trial in results if _own(trial) and counts(trial))
+    if not near:
+        return results, never
+    taken = max(math.ceil(NEAR_SHARE * len(near)), min(NEAR_LEAST, len(near)))
+    reach = near[taken - 1]
+    taken = sum(distance <= reach for distance in near)
+    note = f"from the {taken} of {len(near)} measured draws that are nearest to {pairs(wanted)}"
+    return _Within(results.name, results.folder, lambda trial: counts(trial) and away(trial.context) <= reach), note
 
 
 def _own(trial: Trial) -> bool:
@@ -188,10 +200,6 @@ def _place(knob: Range) -> Callable[[float], float]:
         low, width = math.log(knob.low), math.log(knob.high) - math.log(knob.low)
         return lambda value: (math.log(value) - low) / width
     return lambda value: (value - knob.low) / (knob.high - knob.low)
-
-
-def _pairs(context: Context) -> str:
-    return " ".join(f"{name}={spelled(value)}" for name, value in context.items())
 
 
 def _chosen(results: Results, name: str | None, folder: Path) -> ExperimentResults:

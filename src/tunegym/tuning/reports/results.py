@@ -117,6 +117,10 @@ class Results:
     scenario: Mapping[str, Any]
     experiments: Mapping[str, ExperimentResults]
 
+    def declared(self, name: str) -> Mapping[str, Any]:
+        """What the scenario says of an experiment."""
+        return next(one for one in self.scenario["experiments"] if str(one["name"]) == name)
+
 
 def load(folder: str | Path) -> Results:
     """The results in ``folder``: a run's own folder, or one that holds exactly one run somewhere below.

@@ -5,22 +5,30 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.reports.best import Setting
+from tunegym.tuning.reports.certainty import RewardMetric, reward_metric, reward_spread
 from tunegym.tuning.reports.importance import importance
+from tunegym.tuning.reports.masking import masked
 from tunegym.tuning.reports.results import ExperimentResults
-from tunegym.tuning.reports.timing import Cost, closing_times
+from tunegym.tuning.reports.timing import closing_times
+from tunegym.tuning.reports.tried import EVERYWHERE, Key, Pass, Watched
 from tunegym.tuning.stores.lock import living_writer
 
 MOST_REASONS = 50
 SURE = 2.0
 """How many standard errors below the best a rival's reward may lie to count as one."""
 
-_EVERYWHERE = b""
+UNCLEAR = "not distinguishable"
+EXCEEDS = "exceeds a limit"
+"""What a gap alone would not say: the single setting did no worse there, or only by exceeding a limit."""
+
+_SLACK = 1e-9
+"""Violations that differ by less are the same: the means behind them were added up in another order."""
 
 
 def state_of(results: ExperimentResults) -> str:
@@ -32,43 +40,6 @@ def state_of(results: ExperimentResults) -> str:
     return "finished" if results.journal.ended is not None else "interrupted"
 
 
-def kind_of_reason(trial: Trial) -> str:
-    """Why a trial was not measured, without what differs from trial to trial: a constraint's or a pruner's values."""
-    if trial.status == "pruned":
-        return "what it reported was hopeless"
-    return trial.reason.rsplit(" (", 1)[0] if trial.status == "infeasible" else trial.reason
-
-
-@dataclass
-class _Pass:
-    """What one pass over the trials adds up. ``watched`` are the (action, context) whose rewards are kept."""
-
-    watched: dict[tuple[bytes, bytes], list[float]]
-    statuses: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
-    drawn: Counter[bytes] = field(default_factory=Counter)
-    means: dict[bytes, tuple[float, int]] = field(default_factory=dict)
-    cost: Cost = field(default_factory=Cost)
-    cached: int = 0
-
-    def add(self, trial: Trial) -> None:
-        self.statuses[trial.status] += 1
-        self.cost.add(trial)
-        context = exact_key(trial.context)
-        self.drawn[context] += 1
-        if not trial.measured:
-            self.reasons[trial.status, kind_of_reason(trial)] += 1
-        elif trial.cached_from is not None:
-            self.cached += 1
-        else:
-            action = exact_key(trial.action)
-            total, count = self.means.get(action, (0.0, 0))
-            self.means[action] = total + trial.reward, count + 1
-            for key in ((action, _EVERYWHERE), (action, context)):
-                if key in self.watched:
-                    self.watched[key].append(trial.reward)
-
-
 @dataclass(frozen=True)
 class Summary:
     """One experiment: ``facts`` as plain data, and when its trials closed."""
@@ -77,23 +48,27 @@ class Summary:
     times: Mapping[int, float]
 
 
-def summarise(results: ExperimentResults, shown: Sequence[Trial] = (), total: int | None = None) -> Summary:
+def summarise(
+    results: ExperimentResults, declared: Mapping[str, Any], shown: Sequence[Trial] = (), total: int | None = None
+) -> Summary:
     """The facts of one experiment. The trials are streamed.
 
     Args:
         results: the experiment.
+        declared: the same experiment in the scenario, which names its reward.
         shown: a sample of its trials from which importance is estimated; all of them where that is possible.
         total: how many trials it has at most; None if that is open or not known.
     """
     journal = results.journal
     head = journal.head or {}
     best, per_context = results.best, results.best_per_context
-    passed = _Pass({key: [] for key in _watched(best, per_context)})
+    passed = Pass(_watched(best, per_context), results.objectives)
     for trial in results:
         passed.add(trial)
+    metric = reward_metric(head.get("metrics", []), results.objectives, declared)
     times = closing_times(results.path) if results.path.exists() else {}
     names = dict.fromkeys(head.get("knobs", {}), "knob") | dict.fromkeys(head.get("env_params", {}), "env_param")
-    contexts = [_in_context(setting, best, passed) for setting in per_context]
+    contexts = [_in_context(setting, best, passed, metric) for setting in per_context]
     facts: dict[str, Any] = {
         "name": results.name,
         "state": state_of(results),
@@ -111,10 +86,10 @@ def summarise(results: ExperimentResults, shown: Sequence[Trial] = (), total: in
             "statuses": dict(passed.statuses.most_common()),
         },
         "reasons": _reasons(passed.reasons),
-        "best": None if best is None else _best(best, passed, times),
+        "best": None if best is None else _best(best, passed, metric, times),
         "per_context": contexts,
         "mean_gap": _mean_gap(contexts),
-        "pareto": [_setting(setting, None) for setting in results.pareto],
+        "pareto": [_setting(setting, metric, None) for setting in results.pareto],
         "importance": importance(shown, names),
         "time": {
             **passed.cost.as_dict(journal.elapsed_s),
@@ -125,27 +100,29 @@ def summarise(results: ExperimentResults, shown: Sequence[Trial] = (), total: in
     return Summary(facts, times)
 
 
-def _watched(best: Setting | None, per_context: Sequence[Setting]) -> list[tuple[bytes, bytes]]:
+def _watched(best: Setting | None, per_context: Sequence[Setting]) -> list[Key]:
     """The best action everywhere and in each context, and each context's own best there."""
     if best is None:
         return []
     action = exact_key(best.action)
-    keys = [(action, _EVERYWHERE)]
+    keys = [(action, EVERYWHERE)]
     for setting in per_context:
         context = exact_key(setting.context or {})
         keys += [(action, context), (exact_key(setting.action), context)]
     return keys
 
 
-def _setting(setting: Setting, rewards: Sequence[float] | None) -> dict[str, Any]:
-    """A setting as plain data; ``rewards`` of its measured trials where they are known."""
+def _setting(setting: Setting, metric: RewardMetric | None, watched: Watched | None) -> dict[str, Any]:
+    """A setting as plain data; ``watched`` are its measured trials where they are known."""
+    spread = reward_spread(setting, metric, watched)
     told: dict[str, Any] = {
         "trial": setting.first,
         "action": dict(setting.action),
         "reward": setting.reward,
-        "reward_spread": _reward_spread(setting, rewards or ()),
+        "reward_spread": None if spread is None else spread.deviation,
+        "reward_spread_over": None if spread is None else spread.over,
         "samples": len(setting.samples),
-        "trials": None if rewards is None else len(rewards),
+        "trials": None if watched is None else watched.count,
         "failed": setting.failed,
         "violation": setting.violation,
         "metrics": setting.metrics(),
@@ -154,47 +131,50 @@ def _setting(setting: Setting, rewards: Sequence[float] | None) -> dict[str, Any
     return told if setting.context is None else told | {"context": dict(setting.context)}
 
 
-def _reward_spread(setting: Setting, rewards: Sequence[float]) -> float | None:
-    """The reward's standard deviation: over samples where the reward is a metric, or its negative, else over trials."""
-    means, spread = setting.metrics(), setting.spread()
-    for name, deviation in spread.items():
-        if math.isclose(abs(means[name]), abs(setting.reward), rel_tol=1e-9):
-            return deviation
-    if len(rewards) < 2:
-        return None
-    mean = math.fsum(rewards) / len(rewards)
-    return math.hypot(*(reward - mean for reward in rewards)) / math.sqrt(len(rewards) - 1)
-
-
-def _best(best: Setting, passed: _Pass, times: Mapping[int, float]) -> dict[str, Any]:
+def _best(best: Setting, passed: Pass, metric: RewardMetric | None, times: Mapping[int, float]) -> dict[str, Any]:
     """The best setting, and how sure one can be of it.
 
-    ``standard_error`` and ``rivals`` (how many other settings did about as well) are None where the environment
-    varies, or where it was measured only once: then there is nothing to compare with.
+    ``rivals`` is how many other settings did about as well, without those that exceed the limits by more, which
+    ``exceeding`` counts. Both and ``standard_error`` are None where the environment varies, or where the reward
+    has no spread: then there is nothing to compare with.
     """
     action = exact_key(best.action)
-    told = _setting(best, passed.watched[action, _EVERYWHERE])
+    watched = passed.watched[action, EVERYWHERE]
+    told = _setting(best, metric, watched)
     told["found_s"] = times.get(best.first)
-    spread, varies = told["reward_spread"], len(passed.drawn) > 1
-    error = None if spread is None or varies else spread / math.sqrt(max(told["samples"], 1))
-    told["standard_error"] = error
-    told["settings_tried"] = len(passed.means)
-    told["rivals"] = None
-    if error is not None:
-        bar = best.reward - SURE * error
-        told["rivals"] = sum(total / count >= bar for key, (total, count) in passed.means.items() if key != action)
+    told["settings_tried"] = len(passed.tried)
+    told |= dict.fromkeys(("standard_error", "rivals", "exceeding"))
+    spread = reward_spread(best, metric, watched)
+    if spread is not None and len(passed.drawn) == 1:
+        others = [one for key, one in passed.tried.items() if key != action]
+        equal = [one for one in others if one.violation(passed.limits) <= best.violation + _SLACK]
+        bar = best.reward - SURE * spread.standard_error
+        told["standard_error"] = spread.standard_error
+        told["rivals"] = sum(one.reward >= bar for one in equal)
+        told["exceeding"] = len(others) - len(equal)
     return told
 
 
-def _in_context(setting: Setting, best: Setting | None, passed: _Pass) -> dict[str, Any]:
-    """A context's own best, and how far the best single setting is below it there."""
+def _in_context(setting: Setting, best: Setting | None, passed: Pass, metric: RewardMetric | None) -> dict[str, Any]:
+    """A context's own best, and how far the best single setting is below it there.
+
+    ``gap`` is never below 0. The own best is the one that did better for sure, so a single setting measured
+    less often may have the higher mean; ``gap_note`` then says that they are not distinguishable.
+    """
     context = exact_key(setting.context or {})
-    told = _setting(setting, passed.watched[exact_key(setting.action), context])
-    there = passed.watched[exact_key(best.action), context] if best is not None else []
-    single = math.fsum(there) / len(there) if there else None
-    gap = None if single is None else setting.reward - single
+    told = _setting(setting, metric, passed.watched[exact_key(setting.action), context])
+    there = passed.watched[exact_key(best.action), context] if best is not None else Watched()
     drawn = passed.drawn[context]
-    return told | {"drawn": drawn, "share": drawn / passed.drawn.total(), "single_reward": single, "gap": gap}
+    told |= {"drawn": drawn, "share": drawn / passed.drawn.total(), "single_reward": None, "gap": None}
+    told["gap_note"] = None
+    if there.count:
+        single = math.fsum(there.rewards) / there.count
+        told |= {"single_reward": single, "gap": max(0.0, setting.reward - single)}
+        if there.violation(passed.limits) > setting.violation + _SLACK:
+            told["gap_note"] = EXCEEDS
+        elif single > setting.reward:
+            told["gap_note"] = UNCLEAR
+    return told
 
 
 def _mean_gap(contexts: Sequence[Mapping[str, Any]]) -> float | None:
@@ -207,7 +187,7 @@ def _mean_gap(contexts: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _reasons(reasons: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
     told = [
-        {"status": status, "reason": reason, "count": count}
+        {"status": status, "reason": masked(reason), "count": count}
         for (status, reason), count in reasons.most_common(MOST_REASONS)
     ]
     rest = reasons.total() - sum(one["count"] for one in told)

@@ -7,10 +7,14 @@ function tiles(experiment) {
   const tile = (name, value, about) => el("div", { class: "tile" }, el("span", {}, name), el("strong", {}, value), el("small", {}, about));
   return el("div", { class: "tiles" },
     tile("best reward", best ? number(best.reward) : "none",
-      best ? (best.reward_spread ? `±${number(best.reward_spread, 2)} over ${plural(best.samples, "sample")}` : plural(best.samples, "sample")) : "nothing was measured"),
+      best ? (best.reward_spread ? `±${number(best.reward_spread, 2)} over ${spreadOver(best)}` : plural(best.samples, "sample")) : "nothing was measured"),
     tile("trials", done, `${count(measured)} measured, ${count(trials.done - measured)} not`),
     tile("time", seconds(time.wall_s), best && best.found_s !== null ? `best found after ${seconds(best.found_s)}` : ""),
     tile("agent", experiment.agent || "plain job", `seed ${experiment.seed}${experiment.repeats > 1 ? `, ${experiment.repeats} repeats` : ""}`));
+}
+
+function spreadOver(setting) {
+  return setting.reward_spread_over === "trials" ? plural(setting.trials, "trial") : plural(setting.samples, "sample");
 }
 
 // What the numbers allow one to say, and no more.
@@ -22,13 +26,17 @@ function howSure(experiment) {
   else {
     const over = best.trials && best.trials > 1 ? ` in ${plural(best.trials, "trial")}` : "";
     const spread = best.reward_spread ? `, reward ${plusMinus(best.reward, best.reward_spread)}` : best.reward_spread === 0 ? ", all with the same reward" : "";
-    said.push(`${plural(best.samples, "sample")}${over}${spread}.`);
+    const how = best.reward_spread && best.reward_spread_over === "trials" ? " over trials" : "";
+    said.push(`${plural(best.samples, "sample")}${over}${spread}${how}.`);
+    if (best.reward_spread === null) said.push("They make one reward together, so nothing is known about its spread.");
   }
-  if (best.rivals === 0 && best.standard_error > 0 && best.settings_tried > 1) said.push(`None of the other ${plural(best.settings_tried - 1, "setting")} comes within two standard errors (${number(2 * best.standard_error, 2)}) of it.`);
+  const others = best.settings_tried - 1 - (best.exceeding || 0);
+  if (best.rivals === 0 && best.standard_error > 0 && others > 0) said.push(`None of the other ${plural(others, "setting")} comes within two standard errors (${number(2 * best.standard_error, 2)}) of it.`);
   if (best.rivals > 0 && best.standard_error === 0) said.push(`${plural(best.rivals, "other setting")} of ${count(best.settings_tried)} did as well.`);
   else if (best.rivals > 0) {
     said.push(`${plural(best.rivals, "other setting")} of ${count(best.settings_tried)} ${best.rivals === 1 ? "comes" : "come"} within two standard errors (${number(2 * best.standard_error, 2)}): the difference may be noise.`);
   }
+  if (best.exceeding) said.push(`${plural(best.exceeding, "setting")} ${best.exceeding === 1 ? "exceeds" : "exceed"} a limit ${best.violation > 0 ? "by more " : ""}and ${best.exceeding === 1 ? "doesn't" : "don't"} count here.`);
   if (experiment.per_context.length) said.push("Its reward is the mean over contexts, each by how often it came; the spread is over all of them.");
   if (best.failed) said.push(`${plural(best.failed, "trial")} of this setting gave no measurement.`);
   return said.join(" ");
@@ -40,7 +48,7 @@ function bestSection(experiment) {
   const settings = Object.entries(page.labels.best.action).map(([name, text]) => [name, { text: visible(text), class: "value" }]);
   const metrics = Object.entries(best.metrics).map(([name, mean]) => [name, right(plusMinus(mean, best.spread[name]))]);
   const fixed = Object.entries(page.fixed);
-  return section("best", "Best settings", `First tried in trial ${best.trial}. ${howSure(experiment)}`,
+  return section("best", "Best settings", `First measured in trial ${best.trial}. ${howSure(experiment)}`,
     el("div", { class: "columns" },
       el("div", {}, el("h3", {}, "Settings"), settings.length ? table(["knob", "value"], settings, { label: "best settings" }) : empty("There is no knob."),
         fixed.length ? folded(`${plural(fixed.length, "fixed parameter")}`, table(["parameter", "value"], fixed.map(([name, text]) => [name, { text: visible(text), class: "value" }]))) : null),
@@ -57,7 +65,7 @@ function contextSection(experiment) {
     right(plusMinus(one.reward, one.reward_spread)),
     right(count(one.samples)),
     right(one.single_reward === null ? "not measured" : number(one.single_reward)),
-    right(one.gap === null ? "" : number(one.gap)),
+    right([one.gap === null ? "" : number(one.gap), one.gap_note ? `(${one.gap_note})` : ""].filter(Boolean).join(" ")),
   ]);
   const mean = experiment.mean_gap === null ? "" : ` On average it gives away ${number(experiment.mean_gap, 3)} of reward.`;
   return section("contexts", "Contexts",

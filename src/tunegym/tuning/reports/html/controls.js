@@ -59,6 +59,25 @@ function table(headings, rows, options = {}) {
       el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((one) => cell("td", one)))))));
 }
 
+// As table(), a page of rows at a time where there are many; rowAt(index) makes one.
+function pagedTable(headings, many, rowAt, options) {
+  const place = el("div");
+  const told = el("span", { class: "told", role: "status" });
+  let from = 0;
+  const step = (title, by) => el("button", { type: "button", "aria-label": title, onclick: () => show(from + by) }, by < 0 ? "\u2190" : "\u2192");
+  const buttons = [step("previous rows", -ROWS), step("next rows", ROWS)];
+  const show = (first) => {
+    from = first;
+    const end = Math.min(many, from + ROWS);
+    place.replaceChildren(table(headings, Array.from({ length: end - from }, (_, index) => rowAt(from + index)), options));
+    told.textContent = `${count(from + 1)}\u2013${count(end)} of ${count(many)}`;
+    buttons[0].disabled = from === 0;
+    buttons[1].disabled = end === many;
+  };
+  show(0);
+  return el("div", {}, many > ROWS ? el("div", { class: "bar-row" }, el("span", { class: "pager" }, ...buttons, told)) : null, place);
+}
+
 function right(text) {
   return { text, number: true };
 }

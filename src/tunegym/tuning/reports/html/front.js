@@ -1,63 +1,127 @@
 // The Pareto front: settings of which none is better than another in every respect.
 
-function frontSection(experiment, trials, open) {
-  const aims = experiment.objectives.filter((one) => one.weight > 0);
-  const column = new Map(trials.table.metrics.map((one) => [one.name, one.values]));
-  const settings = experiment.pareto;
-  let [first, second] = aims;
-  const value = (objective, row) => (column.get(objective.metric) || [])[row] ?? null;
-  const axis = (objective, pixels) => {
-    const found = trials.range(trials.measuredRows, (row) => value(objective, row)) || [0, 1];
-    return linear(padded(found, 0.06), pixels);
-  };
-  const title = (objective) => `${visible(objective.metric)} (${objective.goal === "max" ? "more" : "less"} is better)`;
-  const draw = (plot) => {
+// An objective's range: all of it, and the part with the front and most of the measurements. They are the same
+// unless some measurements are so far out that the rest would be pressed together.
+function frontRange(objective, values, settings) {
+  const whole = spanned([...settings.map((one) => one.metrics[objective.metric]), ...values]);
+  const near = spanned([...settings.map((one) => one.metrics[objective.metric]), ...(bulk(values) || [])]);
+  const [far, close] = [whole, near].map(([low, high]) => high / 2 - low / 2);
+  return { whole, near: close > 0 && far > 2 * close ? near : whole };
+}
+
+function spanned(values) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const one of values) [low, high] = [Math.min(low, one), Math.max(high, one)];
+  return low <= high ? [low, high] : [0, 1];
+}
+
+class Front {
+  constructor(experiment, trials, open) {
+    this.experiment = experiment;
+    this.trials = trials;
+    this.settings = experiment.pareto;
+    this.aims = experiment.objectives.filter((one) => one.weight > 0);
+    [this.first, this.second] = this.aims;
+    this.column = new Map(trials.table.metrics.map((one) => [one.name, one.values]));
+    this.ranges = new Map(this.aims.map((one) => [one, frontRange(one, trials.measuredRows.map((row) => this.value(one, row)).filter((found) => found !== null), this.settings)]));
+    this.stretched = [...this.ranges.values()].some(({ whole, near }) => whole !== near);
+    this.all = false;
+    this.told = el("p", { class: "told", role: "status" });
+    this.plot = new Plot({ height: 320, label: "Pareto front", draw: () => this.draw(), tip: (row) => frontTip(trials, this.aims, this.column, row), open });
+  }
+
+  value(objective, row) {
+    return (this.column.get(objective.metric) || [])[row] ?? null;
+  }
+
+  axis(objective, pixels) {
+    const { whole, near } = this.ranges.get(objective);
+    return linear(padded(this.all ? whole : near, 0.06), pixels);
+  }
+
+  draw() {
+    const { plot, first, second, settings } = this;
     const { context } = plot;
     const [top, bottom, right] = [20, plot.height - 36, plot.width - 8];
-    const y = axis(second, [bottom, top]);
+    const y = this.axis(second, [bottom, top]);
     const left = Math.ceil(plot.widest(y.ticks(8).map((tick) => tick.text))) + 12;
-    const x = axis(first, [left, right]);
+    const x = this.axis(first, [left, right]);
+    const title = (objective) => `${visible(objective.metric)} (${objective.goal === "max" ? "more" : "less"} is better)`;
     plot.axes({ left, top, right, bottom, x, y, xTitle: title(first), yTitle: title(second) });
     limits(plot, first, second, x, y, { left, top, right, bottom });
-    const rows = trials.measuredRows.filter((row) => value(first, row) !== null && value(second, row) !== null);
-    context.globalAlpha = rows.length > 600 ? 0.3 : 0.5;
-    context.fillStyle = colour("muted");
-    for (const row of rows) {
-      const [px, py] = [x.at(value(first, row)), y.at(value(second, row))];
-      mark(context, "circle", px, py, rows.length > 600 ? 1.8 : 2.6);
-      plot.hit(px, py, row);
-    }
-    context.globalAlpha = 1;
-    const points = settings.map((one) => [one.metrics[first.metric], one.metrics[second.metric], trials.rowOf.get(one.trial)]).sort((a, b) => a[0] - b[0]);
+    this.cloud(x, y, { left, top, right, bottom });
+    const points = settings.map((one) => [one.metrics[first.metric], one.metrics[second.metric], this.trials.rowOf.get(one.trial)]).sort((a, b) => a[0] - b[0]);
     context.strokeStyle = context.fillStyle = colour("accent");
     context.lineWidth = 1.6;
-    if (aims.length === 2) staircase(context, points, x, y, second);
+    if (this.aims.length === 2) staircase(context, points, x, y, second);
     for (const [a, b, row] of points) {
       mark(context, "diamond", x.at(a), y.at(b), 4.2);
       if (row !== undefined) plot.hit(x.at(a), y.at(b), row);
     }
-    const best = experiment.best;
+    const { best } = this.experiment;
     if (best) plot.star(x.at(best.metrics[first.metric]), y.at(best.metrics[second.metric]));
-  };
-  const plot = new Plot({ height: 320, label: "Pareto front", draw, tip: (row) => frontTip(trials, aims, column, row), open });
-  const names = aims.map((one) => [one.metric, visible(one.metric)]);
-  const pick = (name) => aims.find((one) => one.metric === name);
-  const selects = aims.length > 2 ? el("div", { class: "bar-row" },
-    el("label", {}, "across ", select("across", names, first.metric, (name) => { first = pick(name); plot.redraw(); })),
-    el("label", {}, "up ", select("up", names, second.metric, (name) => { second = pick(name); plot.redraw(); }))) : null;
-  const knobs = trials.knobs.map((one) => one.name);
-  const rows = settings.map((one, index) => [
-    ...aims.map((objective) => right(plusMinus(one.metrics[objective.metric], one.spread[objective.metric]))),
-    ...knobs.map((name) => ({ text: short(experiment.page.labels.pareto[index].action[name] ?? ""), class: "value" })),
-    right(number(one.reward)), right(count(one.samples)), right(String(one.trial)),
-  ]);
-  const headings = [...aims.map((one) => right(visible(one.metric))), ...knobs.map(visible), right("reward"), right("samples"), right("trial")];
-  return section("front", "Pareto front", `${plural(settings.length, "setting")} of which none is better than another in every respect.`,
+  }
+
+  // Every measured trial; what lies outside is a triangle at the edge.
+  cloud(x, y, { left, top, right, bottom }) {
+    const { context } = this.plot;
+    const rows = this.trials.measuredRows.filter((row) => this.value(this.first, row) !== null && this.value(this.second, row) !== null);
+    const many = rows.length > 600;
+    let outside = 0;
+    context.fillStyle = colour("muted");
+    for (const row of rows) {
+      const [px, py] = [x.at(this.value(this.first, row)), y.at(this.value(this.second, row))];
+      const [cx, cy] = [Math.min(Math.max(px, left), right), Math.min(Math.max(py, top), bottom)];
+      const far = Math.abs(px - cx) > 0.5 || Math.abs(py - cy) > 0.5;
+      outside += far;
+      context.globalAlpha = far ? 0.8 : many ? 0.3 : 0.5;
+      mark(context, far ? "triangle" : "circle", cx, cy, far ? 3 : many ? 1.8 : 2.6);
+      this.plot.hit(cx, cy, row);
+    }
+    context.globalAlpha = 1;
+    this.told.textContent = outside ? `${plural(outside, "measured trial")} ${outside === 1 ? "lies" : "lie"} farther out: the triangles at the edge.` : "";
+  }
+
+  controls() {
+    const names = this.aims.map((one) => [one.metric, visible(one.metric)]);
+    const pick = (key) => (name) => {
+      this[key] = this.aims.find((one) => one.metric === name);
+      this.plot.redraw();
+    };
+    const range = choice("range", [["near", "near the front"], ["all", "all"]], (chosen) => {
+      this.all = chosen === "all";
+      this.plot.redraw();
+    });
+    return [
+      ...(this.aims.length > 2 ? [el("label", {}, "across ", select("across", names, this.first.metric, pick("first"))), el("label", {}, "up ", select("up", names, this.second.metric, pick("second")))] : []),
+      ...(this.stretched ? [range] : []),
+    ];
+  }
+
+  table() {
+    const { aims, settings, experiment } = this;
+    const knobs = this.trials.knobs.map((one) => one.name);
+    const headings = [...aims.map((one) => right(visible(one.metric))), ...knobs.map(visible), right("reward"), right("samples"), right("trial")];
+    const rowAt = (index) => {
+      const one = settings[index];
+      return [
+        ...aims.map((objective) => right(plusMinus(one.metrics[objective.metric], one.spread[objective.metric]))),
+        ...knobs.map((name) => ({ text: short(experiment.page.labels.pareto[index].action[name] ?? ""), class: "value" })),
+        right(number(one.reward)), right(count(one.samples)), right(String(one.trial)),
+      ];
+    };
+    return pagedTable(headings, settings.length, rowAt, { label: "Pareto front" });
+  }
+}
+
+function frontSection(experiment, trials, open) {
+  const front = new Front(experiment, trials, open);
+  return section("front", "Pareto front", `${plural(front.settings.length, "setting")} of which none is better than another in every respect.`,
     el("div", { class: "bar-row" }, legend([
       { text: "on the front", shape: "diamond", colour: "accent" }, { text: "measured", shape: "circle", colour: "muted" },
       { text: "highest reward", shape: "star", colour: "best" },
       ...(experiment.objectives.some((one) => one.limit !== undefined) ? [{ text: "limit", line: true, dash: [6, 4], colour: "failed" }] : []),
-    ]), selects), plot.node, table(headings, rows, { label: "Pareto front" }));
+    ]), ...front.controls()), front.plot.node, front.stretched ? front.told : null, front.table());
 }
 
 function frontTip(trials, aims, column, row) {
