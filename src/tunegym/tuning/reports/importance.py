@@ -27,7 +27,7 @@ PER_NAME = 2
 """The same for names, which have no order to cut: those that have less say nothing."""
 MOST_BINS = 8
 MOST_TOGETHER = 1.2
-"""Shares that add up to more than this can't be told apart: those of knobs that vary by themselves add up to 1 at most,"""
+"""Shares that add up to more can't be told apart: those of knobs that vary by themselves add up to 1 at most,"""
 CHANCE = 0.05
 """but for chance, which adds about this much for every knob."""
 
