@@ -78,6 +78,9 @@ def test_a_full_disk_is_an_error_that_can_be_mended(
     assert "hint: " in done.stderr
     assert "Traceback" not in done.stderr
     assert "tunegym resume" in done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert [line.count("report.html") for line in errors if "report.html" in line] == [1], "it is said once"
+    assert "report" not in errors[-1], "the cause comes last"
     run = find_run(small_disk)
     lines = (run / "e" / reader.JOURNAL).read_bytes().splitlines(keepends=True)
     assert all(line.endswith(b"\n") and orjson.loads(line) for line in lines)

@@ -16,6 +16,9 @@ from tunegym.app import reporting
 from tunegym.app.reporting import document_of, write_report
 from tunegym.app.watching import Silent
 from tunegym.core.stopping import Stop
+from tunegym.tuning.reports import page
+from tunegym.tuning.reports import results as results_module
+from tunegym.tuning.reports.best import best_of
 from tunegym.tuning.reports.results import load
 
 SCENARIO = """
@@ -112,6 +115,19 @@ def test_a_page_that_can_not_be_written_masks_nothing(
     assert not list(Path("results").rglob("report.html"))
 
 
+def test_a_page_that_can_not_be_written_is_told_once(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: object, **keys: object) -> None:
+        raise OSError(28, "No space left")
+
+    monkeypatch.setattr(page, "render", fail)
+    assert library.run(scenario) == 0
+    run = load("results").folder.absolute()
+    (told,) = [record.getMessage() for record in caplog.records if "report.html" in record.getMessage()]
+    assert told == f"{run}/report.html can't be written: No space left; tunegym report writes it later"
+
+
 def test_an_environment_leaves_a_page(scenario: Path) -> None:
     env = library.make(scenario)
     env.reset()
@@ -137,6 +153,20 @@ def test_without_the_scenarios_own_files_the_commands_are_left_out(write: Callab
     assert "commands" not in one["page"]
     assert "commands are left out" in one["page"]["notes"][0]
     assert one["best"]["action"] == {"x": 2}
+
+
+def test_the_best_is_looked_for_once(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes over every trial twice, which a long run's page should not pay more often."""
+    assert library.run(scenario) == 0
+    asked: list[str] = []
+
+    def counted(trials: Any, objectives: Any = ()) -> Any:
+        asked.append(trials.name)
+        return best_of(trials, objectives)
+
+    monkeypatch.setattr(results_module, "best_of", counted)
+    write_report(load("results"))
+    assert asked == ["e"]
 
 
 def test_one_broken_journal_leaves_the_others(scenario: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tunegym.app import running
+from tunegym.app.resuming import resume
+from tunegym.cli.errors import guarded
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -74,6 +79,28 @@ def test_nowhere_to_write(things: Path, tunegym: Cli, write: Callable[..., Path]
         assert str(output) in done.stderr
     assert_told(tunegym("init", things / "words.toml" / "below.toml"), {1})
     assert_told(tunegym("init", "/proc/nowhere/scenario.toml"), {1})
+
+
+@pytest.mark.parametrize(
+    ("cause", "hint"),
+    [
+        *((cause, "free some space, then resume") for cause in (errno.ENOSPC, errno.EDQUOT)),
+        *((cause, "give yourself the right to write there") for cause in (errno.EACCES, errno.EPERM, errno.EROFS)),
+        (errno.EIO, "mend the cause"),
+    ],
+)
+def test_a_run_that_can_not_be_locked(
+    cause: int, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(folder: Path) -> None:
+        raise OSError(cause, os.strerror(cause))
+
+    (tmp_path / "scenario.toml").write_text(f'scenario_dir = "{tmp_path}"\n{MINIMAL}')
+    monkeypatch.setattr(running, "WriterLock", fail)
+    assert guarded(lambda: resume(tmp_path)) == 1
+    told = capsys.readouterr().err
+    assert f"error: {tmp_path} can't be written: {os.strerror(cause)}\n" in told
+    assert f"hint: {hint}" in told
 
 
 def test_a_read_only_folder(tunegym: Cli, write: Callable[..., Path], tmp_path: Path) -> None:

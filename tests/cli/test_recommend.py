@@ -101,6 +101,46 @@ def test_settings_that_also_failed(write: Callable[..., Path], tunegym: Cli) -> 
     assert "failed" not in low.stderr
 
 
+OBJECTIVES = """
+name = "o"
+[[experiments]]
+name = "e"
+workload = "command"
+agent = "grid_search"
+objectives = [{ metric = "seconds", goal = "min", limit = LIMIT }, { metric = "mb", goal = "min" }]
+  [experiments.cmd_args]
+  command = "echo seconds=$((10 - {x})) mb={x}"
+  x = [1, 2, 3]
+  [experiments.metrics]
+  seconds = { regex = 'seconds=([0-9]+)' }
+  mb = { regex = 'mb=([0-9]+)' }
+"""
+
+
+def test_limits_that_are_exceeded(write: Callable[..., Path], tunegym: Cli) -> None:
+    assert library.run(write("o.toml", OBJECTIVES.replace("LIMIT", "5")), output="o") == 0
+    done = tunegym("recommend", "o", "--json")
+    assert done.returncode == 0
+    assert "warning: these settings exceed the objectives' limits" in done.stderr
+    assert "note: no measured setting keeps the limits" in done.stderr
+    found = json.loads(done.stdout)
+    assert found["violation"] == pytest.approx(0.4)
+    assert "(seconds is 7, the limit 5)" in found["note"]
+    shown = tunegym("compare", "o")
+    assert "limits exceeded" in shown.stdout
+    assert "keeps the limits" in shown.stderr
+
+
+def test_one_of_a_pareto_set(write: Callable[..., Path], tunegym: Cli) -> None:
+    assert library.run(write("o.toml", OBJECTIVES.replace("LIMIT", "20")), output="o") == 0
+    done = tunegym("recommend", "o")
+    assert done.returncode == 0
+    assert "note: one of 3 settings on the Pareto set, the one with the highest reward: see best.toml" in done.stderr
+    assert "limits" not in done.stderr
+    shown = tunegym("compare", "o")
+    assert ("limits exceeded" in shown.stdout, shown.stderr) == (False, "")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [

@@ -31,6 +31,7 @@ def exact(value: Any) -> Any:
 @given(st.dictionaries(text, values, max_size=6))
 def test_round_trip(document: dict[str, Any]) -> None:
     assert exact(tomllib.loads(dumps(document))) == exact(document)
+    assert dumps(document).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("value", [1, 1.0, True, -0.0, 1e300, 5e-324, 1e22, math.inf, -math.inf, 2**63 - 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -13,6 +14,16 @@ from tunegym.tuning.reports.results import SCENARIO
 RESULTS = "results"
 FAILURE = "dse_failure.txt"
 """What ended a run with an exception is told here."""
+
+_ROOM = "free some space, then resume"
+_RIGHTS = "give yourself the right to write there, or copy the results to another place"
+_HINTS = {errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM} | dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHTS)
+
+
+def unwritable(folder: Path, error: OSError) -> StoreError:
+    """The error for results that can't be written any more, with a hint that fits the cause."""
+    hint = _HINTS.get(error.errno or 0, "mend the cause, then resume")
+    return StoreError(f"{folder} can't be written: {error.strerror or error}", hint=hint)
 
 
 def new_run_folder(scenario: Scenario, output: str | Path | None) -> Path:

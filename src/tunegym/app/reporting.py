@@ -26,12 +26,15 @@ _UNWRITABLE = "copy the results to a folder that you can write, or take the numb
 
 def report_run(folder: Path, scenario: Scenario) -> None:
     """Write a run's page at its end. Whatever stands in the way is logged: it never masks what happened."""
+    path = folder / REPORT
     try:
         write_report(load(folder), scenario)
     except (OSError, TunegymError) as error:
-        logger.error("%s could not be written: %s", folder / REPORT, error)  # noqa: TRY400
+        why = error.message if isinstance(error, TunegymError) else str(error)
+        what = why if why.startswith(str(path)) else f"{path} could not be written: {why}"
+        logger.error("%s; tunegym report writes it later", what)  # noqa: TRY400
     except (Exception, SystemExit):
-        logger.exception("%s could not be written", folder / REPORT)
+        logger.exception("%s could not be written", path)
 
 
 def write_report(results: Results, scenario: Scenario | None = None) -> Path:

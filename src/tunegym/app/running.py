@@ -14,7 +14,7 @@ from typing import Any
 
 from tunegym.app.building import Bench, build_agent, build_bench
 from tunegym.app.catalog import Catalog
-from tunegym.app.folders import FAILURE, new_run_folder, write_scenario
+from tunegym.app.folders import FAILURE, new_run_folder, unwritable, write_scenario
 from tunegym.app.reporting import report_run
 from tunegym.app.tracking import Trackers
 from tunegym.app.warming import with_sources
@@ -86,7 +86,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock = WriterLock(folder)
     except OSError as error:
-        raise StoreError(f"{folder} can't be written: {error.strerror}", hint="free some space, then resume") from error
+        raise unwritable(folder, error) from error
     ended = threading.Event()
     keeper = threading.Thread(target=_keep, args=(lock, ended), name="tunegym-run", daemon=True)
     keeper.start()

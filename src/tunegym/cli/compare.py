@@ -10,10 +10,11 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from tunegym.app.comparing import compare, write_comparison
-from tunegym.cli.console import console
+from tunegym.cli.console import console, print_json
 from tunegym.cli.errors import guarded
-from tunegym.cli.report import print_json, warn
+from tunegym.cli.report import warn
 from tunegym.cli.tables import number, pairs
+from tunegym.core.escaping import escaped
 
 _RIGHT = ("trials", "measured", "best", "samples", "to best", "total")
 
@@ -57,12 +58,14 @@ def _compare(folders: list[Path], output: Path, *, as_json: bool) -> int:
 
 def _cells(entry: Mapping[str, Any]) -> list[str]:
     best = entry["best"]
-    head = [entry["run"], entry["experiment"], entry["agent"] or "", str(entry["trials"]), str(entry["measured"])]
+    names = [escaped(entry[key] or "") for key in ("run", "experiment", "agent")]
+    head = [*names, str(entry["trials"]), str(entry["measured"])]
     if best is None:
         return [*head, "none", "0", "", "", _seconds(entry["total_s"])]
     spread = "" if best["reward_spread"] is None else f" ±{best['reward_spread']:.2g}"
     found = "" if best["found_s"] is None else _seconds(best["found_s"])
-    shown = [f"{number(best['reward'])}{spread}", str(best["samples"]), _settings(best["action"])]
+    mark = "" if best["note"] is None else f"\n{best['note']}"
+    shown = [f"{number(best['reward'])}{spread}{mark}", str(best["samples"]), _settings(best["action"])]
     return [*head, *shown, found, _seconds(entry["total_s"])]
 
 

@@ -6,11 +6,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from tunegym.app.planning import ExperimentPlan, plan
 from tunegym.app.running import as_scenario
-from tunegym.cli.console import console
+from tunegym.cli.console import console, print_json
 from tunegym.cli.errors import guarded
 from tunegym.cli.tables import pairs
 from tunegym.tuning.model.scenario import Scenario
@@ -27,8 +25,7 @@ def _dry_run(path: Path, overrides: list[str], slots: int | None, count: int, *,
     plans = [plan(scenario, experiment, count) for experiment in scenario.experiments]
     out = console()
     if as_json:
-        document = {"scenario": scenario.name, "experiments": [_as_dict(one) for one in plans]}
-        out.out(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode(), highlight=False)
+        print_json({"scenario": scenario.name, "experiments": [_as_dict(one) for one in plans]})
         return 0
     for warning in scenario.warnings:
         console(stderr=True).print(f"warning: {warning}", markup=False, soft_wrap=True)

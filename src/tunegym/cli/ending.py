@@ -9,10 +9,11 @@ from pathlib import Path
 from tunegym.cli.console import console
 from tunegym.cli.tables import best_settings
 from tunegym.core.errors import TunegymError
+from tunegym.core.escaping import escaped
 from tunegym.tuning.reports.best import best_of
 from tunegym.tuning.reports.page import REPORT
 from tunegym.tuning.reports.results import ExperimentResults, load
-from tunegym.tuning.reports.summary import kind_of_reason
+from tunegym.tuning.reports.tried import kind_of_reason
 
 
 def show_results(folder: Path) -> None:
@@ -43,7 +44,7 @@ def _show_experiment(experiment: ExperimentResults) -> None:
         out.print(f"{experiment.name}: no trial was measured", markup=False, soft_wrap=True)
     reasons = Counter(f"{trial.status}: {kind_of_reason(trial)}" for trial in experiment if not trial.measured)
     for reason, count in reasons.most_common(3):
-        out.print(f"  {count} x {reason}", markup=False, soft_wrap=True)
+        out.print(f"  {count} x {escaped(reason)}", markup=False, soft_wrap=True)
     if len(reasons) > 3:
         out.print(f"  and {len(reasons) - 3} more reasons: see trajectory.csv and journal.jsonl", soft_wrap=True)
 

@@ -6,20 +6,20 @@ import sys
 from collections.abc import Callable
 
 from tunegym.core.errors import ConfigError, TunegymError
+from tunegym.core.escaping import escaped_lines
 
 FAILURE = 1
 BAD_CONFIGURATION = 2
 
 
 def show(error: TunegymError) -> None:
-    """Write an error on stderr."""
+    """Write an error on stderr; what others wrote in it must not harm a terminal."""
     if isinstance(error, ConfigError):
-        for problem in error.problems:
-            sys.stderr.write(f"error: {problem.render(error.file)}\n")
-        return
-    sys.stderr.write(f"error: {error.message}\n")
-    if error.hint is not None:
-        sys.stderr.write(f"hint: {error.hint}\n")
+        lines = [f"error: {problem.render(error.file)}\n" for problem in error.problems]
+    else:
+        lines = [f"error: {error.message}\n", *([f"hint: {error.hint}\n"] if error.hint is not None else [])]
+    for line in lines:
+        sys.stderr.write(escaped_lines(line))
 
 
 def guarded(command: Callable[[], int]) -> int:

@@ -10,6 +10,7 @@ import typer
 
 from tunegym.cli.errors import guarded
 from tunegym.core.errors import ConfigError, Problem, TunegymError
+from tunegym.core.escaping import escaped, escaped_lines
 
 STARTERS = {"command": (), "python": ("workload.py",)}
 """The files that each starter needs beside its scenario."""
@@ -39,7 +40,7 @@ def _init(path: Path, kind: str, *, force: bool) -> int:
             target.write_text((starters / source).read_text(encoding="utf-8"), encoding="utf-8")
     except OSError as error:
         raise TunegymError(f"{path} can't be written: {error.strerror}", hint="choose another path") from error
-    typer.echo("wrote " + ", ".join(str(target) for target in targets))
+    typer.echo(escaped("wrote " + ", ".join(str(target) for target in targets)))
     quoted = shlex.quote(str(path))
-    typer.echo(f"next: tunegym dry-run {quoted}   (what would run)\n      tunegym run {quoted}")
+    typer.echo(escaped_lines(f"next: tunegym dry-run {quoted}   (what would run)\n      tunegym run {quoted}"))
     return 0

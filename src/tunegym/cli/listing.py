@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 
-import orjson
 import typer
 
 from tunegym.app.catalog import Catalog
+from tunegym.cli.console import print_json
 from tunegym.cli.errors import guarded
 from tunegym.core.errors import ConfigError, Problem
+from tunegym.core.escaping import escaped
 
 
 def main(kind: str, *, as_json: bool) -> int:
@@ -30,11 +31,11 @@ def _list(kind: str, *, as_json: bool) -> int:
         for name in catalog.names(kind)
     ]
     if as_json:
-        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+        print_json(rows)
         return 0
     width = max(len(row["name"]) for row in rows)
     for row in rows:
-        typer.echo(f"{row['name']:<{width}}  {row['about']}")
+        typer.echo(escaped(f"{row['name']:<{width}}  {row['about']}"))
     return 0
 
 

@@ -6,14 +6,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.table import Table
 
-from tunegym.cli.console import console
+from tunegym.cli.console import console, print_json
 from tunegym.cli.errors import guarded
 from tunegym.cli.tables import number, pairs
 from tunegym.core import toml
 from tunegym.core.errors import ConfigError, Problem, TunegymError
+from tunegym.core.escaping import escaped
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.asking import WHERE
@@ -33,7 +33,7 @@ def _recommend(folder: Path, context: list[str], experiment: str | None, *, as_t
     found = recommend(folder, parsed(context), experiment)
     out = console()
     if as_json:
-        out.out(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2).decode(), highlight=False)
+        print_json(found.as_dict())
     elif as_toml:
         fixed = _fixed(find_run(folder), found.experiment)
         out.out(toml.dumps(_document(found, fixed)).rstrip("\n"), highlight=False)
@@ -76,7 +76,7 @@ def _table(found: Recommendation) -> Table:
     table.add_column("knob")
     table.add_column("value")
     for name, value in found.action.items():
-        table.add_row(name, spelled(value))
+        table.add_row(escaped(name), spelled(value))
     return table
 
 
@@ -93,6 +93,8 @@ def _sureness(found: Recommendation) -> str:
 def _warnings(found: Recommendation) -> list[str]:
     """What speaks against relying on it."""
     warnings = [f"note: {found.note}"] if found.note is not None else []
+    if found.violation:
+        warnings.append("warning: these settings exceed the objectives' limits")
     if found.measured == 1:
         warnings.append("warning: it was measured only once, so how much it varies is not known")
     if found.failed:

@@ -6,10 +6,8 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from tunegym.app.reporting import document_of, write_document
-from tunegym.cli.console import console
+from tunegym.cli.console import console, print_json
 from tunegym.cli.errors import guarded
 from tunegym.core.errors import StoreError
 from tunegym.tuning.reports.results import Results, load
@@ -51,11 +49,6 @@ def _written(results: Results, document: dict[str, Any], *, must: bool) -> Path 
             raise
         warn(error.message)
         return None
-
-
-def print_json(document: dict[str, Any]) -> None:
-    """JSON on stdout."""
-    console().out(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode(), highlight=False)
 
 
 def warn(message: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.table import Table
 
 from tunegym.app.standing import Standing, standing
-from tunegym.cli.console import console
+from tunegym.cli.console import console, print_json
 from tunegym.cli.errors import guarded
 from tunegym.cli.tables import reached
+from tunegym.core.escaping import escaped
+from tunegym.tuning.model.values import printable
 
 
 def main(folder: Path, *, as_json: bool) -> int:
@@ -21,16 +22,12 @@ def main(folder: Path, *, as_json: bool) -> int:
 
 def _status(folder: Path, *, as_json: bool) -> int:
     run, experiments, failure = standing(folder)
-    out = console()
     if as_json:
-        document = {
-            "folder": str(run),
-            "failure": failure,
-            "experiments": [_as_dict(one) for one in experiments],
-        }
-        out.out(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode(), highlight=False)
+        folder_name = printable(str(run))
+        print_json({"folder": folder_name, "failure": failure, "experiments": [_as_dict(one) for one in experiments]})
         return 0
-    table = Table(title=str(run), title_justify="left")
+    out = console()
+    table = Table(title=escaped(str(run)), title_justify="left")
     pruned = any(one.statuses["pruned"] for one in experiments)
     middle = ["measured", "failed", "infeasible", *(["pruned"] if pruned else []), "cached"]
     for column in ("experiment", "state", "done", "open", *middle, "best"):
@@ -39,7 +36,7 @@ def _status(folder: Path, *, as_json: bool) -> int:
         table.add_row(*_cells(one, pruned))
     out.print(table)
     if failure is not None:
-        out.print(f"failure: {failure}", markup=False, soft_wrap=True)
+        out.print(f"failure: {escaped(failure)}", soft_wrap=True)
     return 0
 
 
@@ -47,7 +44,7 @@ def _cells(one: Standing, pruned: bool) -> list[str]:
     done = f"{one.done}/{one.total}" if one.total is not None else str(one.done)
     statuses = one.statuses
     return [
-        one.name,
+        escaped(one.name),
         one.state,
         done,
         str(one.open),

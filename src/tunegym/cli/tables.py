@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from tunegym.core.escaping import escaped
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.best import Best, Setting
@@ -21,7 +22,7 @@ def number(value: float) -> str:
 
 def pairs(values: Mapping[str, Any]) -> str:
     """``threads=4 mode=fast``."""
-    return " ".join(f"{name}={_bare(value)}" for name, value in values.items())
+    return " ".join(f"{escaped(name)}={_bare(value)}" for name, value in values.items())
 
 
 def _bare(value: Any) -> str:
@@ -38,14 +39,14 @@ def reached(trial: Trial) -> str:
 def best_settings(name: str, best: Best, metrics: list[str], width: int) -> Table | str:
     """The winning settings as a table, or as a list of ``name = value`` where that is wider than ``width``."""
     table = _table(name, best, metrics)
-    probe = Console(width=10_000)
+    probe = Console(width=10_000, markup=False, emoji=False)
     if Measurement.get(probe, probe.options, table).maximum <= width:
         return table
     lines = [_title(name, best)]
     rows = _rows(best)
     for label, setting in rows:
         lines += ["", f"  {label}"] if label else [""]
-        titles = [*setting.action, "reward", *metrics, "samples", "trial"]
+        titles = [escaped(title) for title in (*setting.action, "reward", *metrics, "samples", "trial")]
         cells = _cells(setting, list(setting.action), metrics)
         lines += [f"  {title} = {cell}" for title, cell in zip(titles, cells, strict=True) if cell]
     return "\n".join(lines)
@@ -56,6 +57,7 @@ MOST_ROWS = 20
 
 
 def _title(name: str, best: Best) -> str:
+    name = escaped(name)
     if not best.pareto:
         return f"{name}: best settings"
     more = f", {MOST_ROWS} of them" if len(best.pareto) > MOST_ROWS else ""
@@ -81,10 +83,10 @@ def _table(name: str, best: Best, metrics: list[str]) -> Table:
         table.add_column("context")
     knobs = list(best.overall.action) if best.overall is not None else []
     for knob in knobs:
-        table.add_column(knob)
+        table.add_column(escaped(knob))
     table.add_column("reward", justify="right")
     for metric in metrics:
-        table.add_column(metric, justify="right")
+        table.add_column(escaped(metric), justify="right")
     table.add_column("samples", justify="right")
     table.add_column("trial", justify="right")
     for label, setting in _rows(best):

@@ -11,6 +11,7 @@ from tunegym.cli.errors import BAD_CONFIGURATION, guarded, show
 from tunegym.config.discovery import scenario_files
 from tunegym.config.loading import load
 from tunegym.core.errors import ConfigError
+from tunegym.core.escaping import escaped, escaped_lines
 
 
 def main(paths: list[Path]) -> int:
@@ -36,9 +37,9 @@ def _verify(paths: list[Path]) -> int:
             show(error)
         else:
             for warning in scenario.warnings:
-                typer.echo(f"warning: {file}: {warning}", err=True)
+                typer.echo(escaped_lines(f"warning: {file}: {warning}"), err=True)
             count = len(scenario.experiments)
-            typer.echo(f"ok: {file} ({count} experiment{'' if count == 1 else 's'})")
+            typer.echo(escaped(f"ok: {file} ({count} experiment{'' if count == 1 else 's'})"))
     if bad:
         typer.echo(f"{bad} of {checked} {'is' if bad == 1 else 'are'} bad", err=True)
     return BAD_CONFIGURATION if bad else 0

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tunegym.core.escaping import escaped_toml
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\]')
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPED = re.compile(r'[\b\t\n\f\r"\\]')
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _LINE = 100
 """Arrays longer than this get a line per element, leaf tables longer than this a header."""
@@ -21,7 +22,7 @@ _INLINE_DEPTH = 3
 def dumps(document: Mapping[str, Any]) -> str:
     """``document`` as TOML: ``tomllib.loads(dumps(d)) == d``, where 1, 1.0 and true stay apart.
 
-    A key whose value is None is left out. Tuples are written as arrays.
+    A key whose value is None is left out. Tuples are written as arrays. Nothing in it harms a terminal.
 
     Raises:
         TypeError: a key is no string, or a value is none of str, int, float, bool, list, tuple, mapping.
@@ -126,6 +127,6 @@ def _string(text: str, literal: bool = True) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{text!r} can't be written as UTF-8: {error.reason}") from None
-    if literal and "\\" in text and "'" not in text and not _CONTROL.search(text):
+    if literal and "\\" in text and "'" not in text and text.isprintable():
         return f"'{text}'"  # a pattern reads better without doubled backslashes
-    return '"' + _ESCAPED.sub(lambda match: _SHORT.get(match[0]) or f"\\u{ord(match[0]):04x}", text) + '"'
+    return '"' + escaped_toml(_ESCAPED.sub(lambda match: _SHORT[match[0]], text)) + '"'

@@ -1,0 +1,45 @@
+"""Text that others wrote, fit to be printed: an escape sequence in it must not reach a terminal as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def escaped(text: str, keep: str = "") -> str:
+    r"""``text`` with every character that is not printable as its escape: ``\x1b``, ``\u202e``, ``\n``.
+
+    Args:
+        text: any, also with half a surrogate pair in it.
+        keep: characters that stay as they are, such as the newlines of a text that has lines.
+    """
+    return _replaced(text, lambda char: char.encode("unicode_escape").decode(), keep)
+
+
+def escaped_lines(text: str) -> str:
+    """As ``escaped``, for a text of several lines: newlines and tabs stay."""
+    return escaped(text, keep="\n\t")
+
+
+def escaped_toml(text: str) -> str:
+    """A string in TOML's double quotes, with what is not printable as an escape that TOML reads as the same."""
+    return _replaced(text, _toml)
+
+
+def escaped_json(text: str) -> str:
+    """A JSON document, with what is not printable as an escape that JSON reads as the same; its lines stay."""
+    return _replaced(text, _json, "\n")
+
+
+def _replaced(text: str, escape: Callable[[str], str], keep: str = "") -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else escape(char) for char in text)
+
+
+def _toml(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+
+
+def _json(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunegym.core.escaping import escaped, escaped_json, escaped_lines, escaped_toml
+
+text = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("plain [red] ünï 漢", "plain [red] ünï 漢"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("a\u202eb\u2066c", "a\\u202eb\\u2066c"),
+        ("two\nlines\r\ttab", "two\\nlines\\r\\ttab"),
+        ("\x7f\x9b\u2028\U000e0001\udc80", "\\x7f\\x9b\\u2028\\U000e0001\\udc80"),
+    ],
+)
+def test_what_is_not_printable_is_spelled_out(given: str, shown: str) -> None:
+    assert escaped(given) == shown
+
+
+@given(st.text())
+def test_the_result_is_printable(given: str) -> None:
+    assert escaped(given).isprintable()
+    assert escaped_lines(given).replace("\n", "").replace("\t", "").isprintable()
+    assert escaped_lines(given).count("\n") == given.count("\n")
+
+
+@given(text)
+def test_toml_and_json_stay_equal(given: str) -> None:
+    for quoted in (json.dumps(given), json.dumps(given, ensure_ascii=False)):
+        shown = escaped_json(quoted)
+        assert shown.isprintable()
+        assert json.loads(shown) == given
+    basic = '"' + "".join(char if ord(char) > 0x7F else f"\\u{ord(char):04x}" for char in given) + '"'
+    shown = escaped_toml(basic)
+    assert shown.isprintable()
+    assert tomllib.loads(f"x = {shown}") == {"x": given}
