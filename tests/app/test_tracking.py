@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -75,6 +77,9 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, wait_until: Callable[..., None]) -> None:
+        """Start it, if it isn't running."""
+        if self.process is not None:
+            return
         store = f"sqlite:///{self.folder}/server.db"
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--backend-store-uri", store, "--artifacts-destination", str(self.folder / "artifacts")]
@@ -91,38 +96,42 @@ class Server:
 
     def kill(self) -> None:
         """The server, and by its group the workers that it has started."""
-        import os
-        import signal
-
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
 
-    def runs(self) -> dict[int, Any]:
-        return stored(self.uri)
 
-
-def stored(uri: str) -> dict[int, Any]:
-    """The MLflow runs by trial number; each must be there once."""
+def stored(uri: str, output: Path) -> dict[int, Any]:
+    """The MLflow runs of our run by trial number; each must be there once."""
     from mlflow.tracking import MlflowClient
 
+    (journal,) = output.glob(f"tracked/*/e/{reader.JOURNAL}")
+    token = json.loads(journal.read_text().partition("\n")[0])["run"]
     client = MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name("tracked/e")
-    found = client.search_runs([experiment.experiment_id], max_results=5000) if experiment is not None else []
+    if experiment is None:
+        return {}
+    found = client.search_runs([experiment.experiment_id], f"tags.`tunegym.run` = '{token}'", max_results=5000)
     by_number = {int(run.data.tags["tunegym.number"]): run for run in found}
     assert len(by_number) == len(found), "a trial is there twice"
     return by_number
 
 
-@pytest.fixture
-def server(tmp_path: Path, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")  # a busy machine is not what is tested
-    server = Server(tmp_path)
-    server.start(wait_until)
+@pytest.fixture(scope="module")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """It takes long to start; a test that kills it may leave it so."""
+    server = Server(tmp_path_factory.mktemp("server"))
     yield server
     server.kill()
+
+
+@pytest.fixture
+def server(one_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server; whether it runs is not known."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")  # a busy machine is not what is tested
+    return one_server
 
 
 def trials(output: Path) -> tuple[Trial, ...]:
@@ -147,17 +156,20 @@ def assert_same(found: dict[int, Any], expected: tuple[Trial, ...]) -> None:
         assert run.info.end_time >= run.info.start_time > 0
 
 
-def test_trials_appear_on_a_server(scenario: Callable, server: Server, tunegym: Cli, tmp_path: Path) -> None:
+def test_trials_appear_on_a_server(
+    scenario: Callable, server: Server, tunegym: Cli, wait_until: Callable[..., None], tmp_path: Path
+) -> None:
+    server.start(wait_until)
     path = scenario(f'mlflow = "{server.uri}"', steps=30, slots=2)
     done = tunegym("run", path, "--output", "out")
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
     expected = trials(tmp_path / "out")
     assert {trial.status for trial in expected} == {"measured", "infeasible", "failed"}
-    assert_same(server.runs(), expected)
+    assert_same(stored(server.uri, tmp_path / "out"), expected)
     done = tunegym("resume", "out", "--agent-steps", 35)
     assert done.returncode == 0, done.stderr
-    assert_same(server.runs(), trials(tmp_path / "out"))
+    assert_same(stored(server.uri, tmp_path / "out"), trials(tmp_path / "out"))
 
 
 def test_a_server_that_is_killed_while_it_runs(
@@ -168,42 +180,43 @@ def test_a_server_that_is_killed_while_it_runs(
     wait_until: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    path = scenario(f'mlflow = "{server.uri}"', steps=60, slots=2, wait="sleep 0.2")
-    log = tmp_path / "log.txt"
+    """A few commands have a ticket; the others wait until the server is gone."""
+    server.start(wait_until)
+    tickets, out, log = tmp_path / "tickets", tmp_path / "out", tmp_path / "log.txt"
+    tickets.mkdir()
+    for number in range(8):
+        (tickets / str(number)).touch()
+    take = f"rm {tickets}/$(ls {tickets} | head -n 1)"
+    gate = f"until [ -e {tmp_path}/open ] || {take} 2> /dev/null; do sleep 0.02; done"
+    path = scenario(f'mlflow = "{server.uri}"', steps=30, slots=2, wait=gate)
     process = start_tunegym("run", path, "--output", "out", log=log)
-    wait_until(server.runs, "the first trial on the server")
+    wait_until(lambda: list(out.glob(f"tracked/*/e/{reader.JOURNAL}")), "the journal")
+    wait_until(lambda: stored(server.uri, out), "the first trial on the server")
     server.kill()
+    (tmp_path / "open").touch()
     assert process.wait(timeout=240) == 0, log.read_text()
-    assert len(trials(tmp_path / "out")) == 60
+    assert len(trials(out)) == 30
     text = log.read_text()
     assert "warning: tracker mlflow is away: " in text
-    assert "of 60 trials were not sent; the journal has them, and a resume sends them" in text
+    assert "of 30 trials were not sent; the journal has them, and a resume sends them" in text
     server.start(wait_until)
     done = tunegym("resume", "out")
     assert done.returncode == 0, done.stderr
-    assert_same(server.runs(), trials(tmp_path / "out"))
+    assert_same(stored(server.uri, out), trials(out))
 
 
 def test_a_server_that_comes_late_gets_them_on_resume(
-    scenario: Callable,
-    tunegym: Cli,
-    tmp_path: Path,
-    wait_until: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
+    scenario: Callable, server: Server, tunegym: Cli, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-    server = Server(tmp_path)
+    server.kill()
     path = scenario(f'mlflow = "{server.uri}"')
     done = tunegym("run", path, "--output", "out")
     assert done.returncode == 0, done.stderr
     assert "tracker mlflow is away" in done.stderr
     assert "tracker mlflow: 20 of 20 trials were not sent" in done.stderr
-    try:
-        server.start(wait_until)
-        assert tunegym("resume", "out").returncode == 0
-        assert_same(server.runs(), trials(tmp_path / "out"))
-    finally:
-        server.kill()
+    server.start(wait_until)
+    assert tunegym("resume", "out").returncode == 0
+    assert_same(stored(server.uri, tmp_path / "out"), trials(tmp_path / "out"))
 
 
 def test_a_server_that_never_answers(scenario: Callable, tunegym: Cli, tmp_path: Path) -> None:
@@ -246,7 +259,7 @@ def test_a_killed_run_is_there_once(
     assert process.wait(timeout=240) == 0, log.read_text()
     expected = trials(tmp_path / "out")
     assert len(expected) == 80
-    assert_same(stored(f"sqlite:///{tmp_path}/mlflow.db"), expected)
+    assert_same(stored(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "out"), expected)
     (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
     assert_tensorboard(folder, expected)
 
@@ -277,15 +290,31 @@ def test_both_at_once_and_a_resume(scenario: Callable, tunegym: Cli, tmp_path: P
     assert len(list((tmp_path / "runs/mlflow").glob("*/*/params/x"))) == 25
 
 
-def test_an_interrupted_run_is_sent(
-    scenario: Callable, start_tunegym: Callable, wait_until: Callable[..., None], tmp_path: Path
-) -> None:
+PATIENT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started with it ignored
+from tunegym.tuning.trackers import process
+process.INTERRUPTED_S = 120  # a busy machine is not what is tested
+from tunegym.cli.main import main
+main()
+"""
+
+
+def test_an_interrupted_run_is_sent(scenario: Callable, wait_until: Callable[..., None], tmp_path: Path) -> None:
     """Ctrl-C goes to the whole group of the terminal, and not to the tracker."""
-    path = scenario("tensorboard = true", steps=500, wait="sleep 0.05")
-    process = start_tunegym("run", path, "--output", "out", log=tmp_path / "log.txt")
-    wait_until(lambda: list(tmp_path.glob("out/tracked/*/e/tensorboard/events*")), "the first events")
-    process.terminate()
-    assert process.wait(timeout=60) == 130
+    path = scenario("tensorboard = true", steps=5000, wait="sleep 0.05")
+    command = [sys.executable, "-c", PATIENT, "run", str(path), "--output", "out"]
+    with (tmp_path / "log.txt").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_until(lambda: list(tmp_path.glob("out/tracked/*/e/tensorboard/events*")), "the first events")
+        (journal,) = tmp_path.glob(f"out/tracked/*/e/{reader.JOURNAL}")
+        wait_until(lambda: reader.scan(journal).closed >= 20, "trials of every kind")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=180) == 130, (tmp_path / "log.txt").read_text()
+    finally:
+        process.kill()
+        process.wait()
     (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
     (run,) = tmp_path.glob("out/tracked/*")
     assert_tensorboard(folder, library.load(run).experiments["e"].trials)
@@ -294,7 +323,7 @@ def test_an_interrupted_run_is_sent(
 def test_jobs_see_nothing_of_it(write: Callable[..., Path], tunegym: Cli, tmp_path: Path) -> None:
     text = """
     name = "tracked"
-    tracking = { mlflow = "sqlite:///mlflow.db" }
+    tracking = { mlflow = "mlruns" }
     [[experiments]]
     name = "e"
     workload = "command"

@@ -48,7 +48,13 @@ def assert_printable(done: subprocess.CompletedProcess[str], code: int = 0) -> N
         assert text.replace("\n", "").isprintable(), [char for char in text if not char.isprintable() and char != "\n"]
 
 
-@pytest.fixture(params=range(len(WORDS)), ids=["escape", "markup", "lines"])
+@pytest.fixture(
+    params=[
+        pytest.param(0, id="escape"),
+        pytest.param(1, id="markup", marks=pytest.mark.slow),
+        pytest.param(2, id="lines", marks=pytest.mark.slow),
+    ]
+)
 def word(request: pytest.FixtureRequest) -> str:
     """The value of the knob that wins."""
     return WORDS[request.param]

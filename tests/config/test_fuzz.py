@@ -102,9 +102,7 @@ def mutate(document, data):
         container[data.draw(KEYS)] = value
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_a_mutated_scenario_loads_or_is_refused(catalog, data):
+def check_a_mutated_scenario(catalog, data):
     document = copy.deepcopy(data.draw(st.sampled_from(DOCUMENTS)))
     for _ in range(data.draw(st.integers(1, 3))):
         mutate(document, data)
@@ -114,6 +112,19 @@ def test_a_mutated_scenario_loads_or_is_refused(catalog, data):
         return
     again = parse(tomllib.loads(toml.dumps(scenario.document)), catalog, scenario_dir="/")
     assert again == scenario
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_mutated_scenario_loads_or_is_refused(catalog, data):
+    check_a_mutated_scenario(catalog, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_many_mutated_scenarios_load_or_are_refused(catalog, data):
+    check_a_mutated_scenario(catalog, data)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import statistics
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from tunegym.tuning.pruners import median
 from tunegym.tuning.pruners.median import MedianConfig, MedianPruner
+from tunegym.tuning.pruners.standing import Course
 
 finite = st.integers(-1000, 1000).map(lambda value: value / 8)
 curves = st.lists(st.tuples(st.integers(-5, 30), finite), min_size=1, max_size=20)
@@ -63,19 +65,41 @@ def test_the_nearest_earlier_step_counts() -> None:
     assert pruner.judge(4, [(100, 6.5)]) == "6.5 is below the median 7 of 1 trials"
 
 
-@given(st.lists(curves, min_size=1, max_size=8), curves)
-def test_as_worked_out_by_hand(past: list[list[tuple[int, float]]], now: list[tuple[int, float]]) -> None:
-    """Whatever was remembered of steps on the way."""
-    pruner = MedianPruner(MedianConfig(startup_trials=1))
-    for number, curve in enumerate(past, start=1):
-        pruner.closed(number, curve, "measured")
-        pruner.judge(1000 + number, [now[0]])
-    for count in range(1, len(now) + 1):
-        step = now[count - 1][0]
-        had = [max(r for s, r in curve if s <= step) for curve in past if any(s <= step for s, _ in curve)]
-        best = max(reward for _, reward in now[:count])
-        hopeless = step > 0 and bool(had) and best < statistics.median(had)
-        assert (pruner.judge(99, now[:count]) is not None) == hopeless
+class ByHand:
+    """The same with everything worked out again at every step."""
+
+    def __init__(self) -> None:
+        self.past: list[list[tuple[int, float]]] = []
+
+    def judge(self, curve: list[tuple[int, float]]) -> str | None:
+        step = curve[-1][0]
+        had = [max(r for s, r in past if s <= step) for past in self.past if any(s <= step for s, _ in past)]
+        best = max(reward for _, reward in curve)
+        if step <= 0 or not had or best >= statistics.median(had):
+            return None
+        return f"{best:.6g} is below the median {statistics.median(had):.6g} of {len(had)} trials"
+
+
+walks = st.lists(st.tuples(st.sampled_from([101, 102, 103]), st.integers(-5, 30), finite), min_size=1, max_size=40)
+
+
+@given(st.lists(curves, min_size=1, max_size=10), walks, st.sampled_from([0, 1, 3, 256]), st.booleans())
+def test_as_worked_out_by_hand(
+    past: list[list[tuple[int, float]]], walks: list[tuple[int, int, float]], columns: int, ordered: bool
+) -> None:
+    """Whatever is remembered of steps, in whatever order they come, with trials that close in between."""
+    pruner, by_hand = MedianPruner(MedianConfig(startup_trials=1)), ByHand()
+    running: dict[int, list[tuple[int, float]]] = {}
+    walks = sorted(walks, key=lambda walk: walk[1]) if ordered else walks
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(median, "MOST_COLUMNS", columns)
+        for index, (number, step, reward) in enumerate(walks):
+            if index < len(past):
+                pruner.closed(index, past[index], "measured")
+                by_hand.past.append(past[index])
+            curve = running.setdefault(number, [])
+            curve.append((step, reward))
+            assert pruner.judge(number, curve) == by_hand.judge(curve)
 
 
 def test_many_steps_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +109,44 @@ def test_many_steps_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> N
         assert pruner.judge(3, [(step, 1.4)]) is not None
     pruner.closed(4, [(1, 1.0)], "measured")
     assert pruner.judge(5, [(3, 1.0)]) is None
+
+
+def test_long_curves_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the steps that are remembered a trial is not compared with every other at every step."""
+    trials, steps = 200, 3000
+    rising = [(step, step / steps) for step in range(1, steps + 1)]
+    pruner = MedianPruner(MedianConfig())
+    for number in range(1, trials + 1):
+        pruner.closed(number, [(step, value * number / trials) for step, value in rising[::3]], "measured")
+    looks = 0
+    until = Course.until
+
+    def counted(course: Course, step: int) -> float | None:
+        nonlocal looks
+        looks += 1
+        return until(course, step)
+
+    monkeypatch.setattr(Course, "until", counted)
+    for step, value in rising:
+        assert pruner.judge(999, [(step, value * 0.8)]) is None
+    assert looks < trials * (median.MOST_COLUMNS + 100), "not 3000 times all of them"
+    looks = 0
+    for step, value in rising:
+        assert pruner.judge(1000, [(step, value * 0.6)]) is None
+    assert looks < trials * 100
+
+
+def test_curves_take_little_memory() -> None:
+    """Two numbers of eight bytes for every value at which a trial got better, and next to nothing for the others."""
+    tracemalloc.start()
+    try:
+        pruner = MedianPruner(MedianConfig())
+        for number in range(1, 51):
+            pruner.closed(number, [(step, number + step / 7) for step in range(1, 1001)], "measured")
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 50 * 1000 * 20
 
 
 @pytest.mark.parametrize(("key", "value"), [("startup_trials", 0), ("warmup_steps", -1)])

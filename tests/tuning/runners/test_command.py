@@ -13,6 +13,7 @@ import pytest
 
 from tunegym.core.errors import RunnerError
 from tunegym.tuning.model.job import CommandJob, JobResult
+from tunegym.tuning.runners import launcher
 from tunegym.tuning.runners.launcher import Launcher
 from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.runners.processes import marked
@@ -306,6 +307,62 @@ def test_a_job_that_kills_its_launcher_is_a_failure(runner: LocalRunner, folder:
     assert error is not None
     assert "nobody knows how" in error
     assert runner.run(CommandJob("2", str(folder), "true"), lambda *_: None).error is None
+
+
+DIES = """
+import os, sys, time
+sys.path.insert(0, {folder!r})
+import launcher_main
+start = launcher_main._start
+def die(*request):
+    running = os.path.join(os.fsdecode(request[2]), "running")
+    if os.path.exists(running):
+        os.unlink(running)
+    start(*request)
+    while not os.path.exists(running):
+        time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+launcher_main._start = die
+launcher_main.serve(int(sys.argv[1]))
+"""
+
+
+def test_a_launcher_that_dies_before_it_answers(
+    runner: LocalRunner, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a command is a failure, and we never become its parent: it may kill that."""
+    (tmp_path / "dies.py").write_text(DIES.format(folder=str(Path(launcher.__file__).parent)))
+    with monkeypatch.context() as patch:
+        patch.setattr(launcher, "_MAIN", str(tmp_path / "dies.py"))
+        parents = tmp_path / "parents"
+        result = run(runner, folder, f"echo $PPID >> {parents}; touch running; sleep 1000")
+    assert result.error == "ended, and nobody knows how, as the process that had started it was killed, twice"
+    assert len(parents.read_text().split()) == 2
+    assert str(os.getpid()) not in parents.read_text().split()
+    assert run(runner, folder, "echo $PPID").exit_code == 0
+    assert (folder / "stdout.txt").read_text().strip() != str(os.getpid()), "by a launcher again"
+
+
+def test_where_no_launcher_works_commands_are_started_directly(
+    runner: LocalRunner, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ends.py").write_text("")
+    monkeypatch.setattr(launcher, "_MAIN", str(tmp_path / "ends.py"))
+    for _ in range(2):
+        assert run(runner, folder, "echo $PPID").error is None
+        assert (folder / "stdout.txt").read_text().strip() == str(os.getpid())
+
+
+def test_a_launcher_that_starts_no_more_is_our_failure(
+    runner: LocalRunner, token: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(runner, folder, "true").exit_code == 0
+    (tmp_path / "ends.py").write_text("")
+    monkeypatch.setattr(launcher, "_MAIN", str(tmp_path / "ends.py"))
+    (pid,) = marked(f"{token}/launcher")
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RunnerError, match="doesn't start any more"):
+        run(runner, folder, "true")
 
 
 def test_a_very_long_timeout(runner: LocalRunner, folder: Path) -> None:

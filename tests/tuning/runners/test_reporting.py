@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import threading
@@ -21,7 +20,7 @@ from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.runners.reporting import Report, TrialPruned
 
 MODULE = """
-import multiprocessing, os, threading, time
+import multiprocessing, os, signal, threading, time
 
 def calm(report):
     try:
@@ -97,6 +96,19 @@ def late():
         LATE[0](1, 1.0)
     except RuntimeError as error:
         return {"error": str(error)}
+
+def alarmed(steps, report):
+    def ring(*_):
+        raise InterruptedError
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        report(1, 1.0)
+    except InterruptedError:
+        open("rang.txt", "w").close()
+    for step in range(2, steps + 1):
+        report(step, 1.0)
+    return {"pid": os.getpid()}
 
 def chatty(report):
     step = 0
@@ -250,13 +262,46 @@ def test_stop_while_it_talks(runner: LocalRunner, call: Callable[..., CallJob]) 
     assert runner.run(call("chatty"), nobody, watch).ending == "interrupted"
 
 
-def test_an_error_of_the_watch_is_ours(runner: LocalRunner, call: Callable[..., CallJob], token: str) -> None:
-    """The worker is ended, and nobody takes it for the function's."""
+@pytest.mark.parametrize(("steps", "ending"), [(5, "pruned"), (1, "exited")])
+def test_an_answer_that_a_signal_kept_from_being_read(
+    runner: LocalRunner,
+    call: Callable[..., CallJob],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wait: Callable[..., None],
+    steps: int,
+    ending: str,
+) -> None:
+    """It is not taken for the answer to the next report, nor for the next call."""
+    monkeypatch.chdir(tmp_path)
+    before = runner.run(call("pid", reports=False), nobody).value["pid"]
+    seen: list[int] = []
+
+    def watch(step: int, value: float) -> bool:
+        seen.append(step)
+        if step == 1:
+            wait((tmp_path / "rang.txt").exists)
+        return step == 2
+
+    assert runner.run(call("alarmed", arguments={"steps": steps}), nobody, watch).ending == ending
+    assert seen == [1, 2][:steps]
+    assert runner.run(call("pid", reports=False), nobody).value["pid"] == before
+
+
+def test_an_error_of_the_watch_is_ours(
+    runner: LocalRunner, call: Callable[..., CallJob], wait: Callable[..., None]
+) -> None:
+    """It comes out as it is, the worker is ended, and the next call has another."""
+    first = runner.run(call("pid", reports=False), nobody).value["pid"]
+    begun: list[int] = []
 
     def watch(step: int, value: float) -> bool:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        runner.run(call("chatty"), nobody, watch)
-    assert os.getpid()
-    assert runner.run(call("pid", reports=False), nobody).exit_code == 0
+        runner.run(call("chatty"), lambda pid, _: begun.append(pid), watch)
+    assert begun == [first]
+    wait(lambda: not Path(f"/proc/{first}").exists())
+    after = runner.run(call("pid", reports=False), nobody)
+    assert after.exit_code == 0
+    assert after.value["pid"] != first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ class Memory:
         self.sent: list[int] = []
         self.opened = 0
         self.closed = 0
+        self.refused: set[int] = set()
         self.fails = fails
 
-    def open(self, head: Mapping[str, Any]) -> set[int]:
+    def open(self, head: Mapping[str, Any], refused: Set[int]) -> set[int]:
         assert head["run"] == "a-token"
         self.opened += 1
+        self.refused = set(refused)
         self.fails("open", self.opened)
         return set(self.sent)
 
@@ -141,6 +143,7 @@ def test_a_trial_that_is_refused_does_not_keep_the_others(journal: Path, quick: 
     assert sorted(sink.sent) == [number for number in range(1, 21) if number != 6]
     assert {"refused": 6, "why": "ValueError: a value that nobody takes"} in told
     assert told[-1] == {"done": 19, "lacks": 1}
+    assert sink.refused == {6}, "whoever waits for its turn must know"
 
 
 def test_a_dead_sink_is_left_when_asked_to_finish(journal: Path) -> None:

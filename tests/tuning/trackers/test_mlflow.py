@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,6 +46,23 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database, which takes MLflow seconds to make."""
+    from mlflow.tracking import MlflowClient
+
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def database(empty: Path, tmp_path: Path) -> str:
+    """The address of an empty database."""
+    shutil.copy(empty, tmp_path / "mlflow.db")
+    return f"sqlite:///{tmp_path}/mlflow.db"
+
+
 def runs(uri: str) -> dict[str, Any]:
     from mlflow.tracking import MlflowClient
 
@@ -64,9 +84,9 @@ ENTRIES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite:///{}/mlflow.db", "{}/mlruns"])
-def test_each_trial_is_there_once(tmp_path: Path, environment: None, kind: str) -> None:
-    uri = kind.format(tmp_path)
+@pytest.mark.parametrize("kind", ["database", "folder"])
+def test_each_trial_is_there_once(tmp_path: Path, environment: None, database: str, kind: str) -> None:
+    uri = database if kind == "database" else f"{tmp_path}/mlruns"
     sink = MlflowSink(uri, "s/e")
     assert sink.open({"run": "token"}) == set()
     assert list(sink.send(ENTRIES[:3])) == [1, 2, 3]
@@ -92,8 +112,8 @@ def test_each_trial_is_there_once(tmp_path: Path, environment: None, kind: str) 
 
 
 @pytest.mark.slow
-def test_one_that_was_only_begun_is_completed(tmp_path: Path, environment: None) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+def test_one_that_was_only_begun_is_completed(environment: None, database: str) -> None:
+    uri = database
     sink = MlflowSink(uri, "s/e")
     sink.open({"run": "token"})
     sink._begin(ENTRIES[0])  # and killed
@@ -106,8 +126,8 @@ def test_one_that_was_only_begun_is_completed(tmp_path: Path, environment: None)
 
 
 @pytest.mark.slow
-def test_many_parameters_and_reports(tmp_path: Path, environment: None) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+def test_many_parameters_and_reports(environment: None, database: str) -> None:
+    uri = database
     sink = MlflowSink(uri, "s/e")
     sink.open({"run": "token"})
     reports = tuple((step, float(step)) for step in range(2000))
@@ -117,3 +137,70 @@ def test_many_parameters_and_reports(tmp_path: Path, environment: None) -> None:
     (run,) = runs(uri).values()
     assert len(run.data.params) == 250
     assert run.data.metrics["reported"] == 1999.0
+
+
+class SlowServer:
+    """What a sink asks of a client. The first trial is refused once; the others are let in when ``go`` is set."""
+
+    def __init__(self) -> None:
+        self.made: list[int] = []
+        self.complete: set[str] = set()
+        self.inside = 0
+        self.three_inside = threading.Semaphore(0)
+        self.go = threading.Event()
+        self.lock = threading.Lock()
+        self.refuses = True
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id="1")
+
+    def create_run(self, experiment_id: str, *, tags: dict[str, str], **_: Any) -> Any:
+        number = int(tags["tunegym.number"])
+        if number == 1 and self.refuses:
+            self.refuses = False
+            for _ in range(3):
+                assert self.three_inside.acquire(timeout=60)
+            raise OSError("away")
+        with self.lock:
+            self.inside += 1
+        self.three_inside.release()
+        assert self.go.wait(60)
+        with self.lock:
+            self.inside -= 1
+            self.made.append(number)
+        return SimpleNamespace(info=SimpleNamespace(run_id=str(number)))
+
+    def search_runs(self, *_: Any, **__: Any) -> Any:
+        assert self.inside == 0, "looked while runs were being made"
+        made = [self._run(str(number)) for number in self.made]
+        return type("Page", (list,), {"token": None})(made)
+
+    def _run(self, run_id: str) -> Any:
+        status = "FINISHED" if run_id in self.complete else "RUNNING"
+        data = SimpleNamespace(tags={"tunegym.number": run_id})
+        return SimpleNamespace(data=data, info=SimpleNamespace(run_id=run_id, status=status))
+
+    def log_batch(self, *_: Any, **__: Any) -> None: ...
+
+    def set_terminated(self, run_id: str, *_: Any) -> None:
+        self.complete.add(run_id)
+
+
+@pytest.mark.slow
+def test_what_is_being_sent_when_another_fails_is_there_once() -> None:
+    """Four are sent at once; the next look waits for the three that did not fail."""
+    sink = MlflowSink("http://127.0.0.1:9", "s/e")
+    server = SlowServer()
+    sink._client = server  # type: ignore[assignment]
+    sink.open({"run": "token"})
+    many = [entry(number, Measured(({"v": 1.0},))) for number in range(1, 9)]
+    with pytest.raises(OSError, match="away"):
+        list(sink.send(many))
+    timer = threading.Timer(0.2, server.go.set)
+    timer.start()
+    there = sink.open({"run": "token"})
+    assert there >= {2, 3, 4}
+    list(sink.send([trial for trial in many if trial.trial.number not in there]))
+    assert sorted(server.made) == list(range(1, 9))
+    assert server.complete == {str(number) for number in range(1, 9)}
+    timer.join()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from tunegym.tuning.trackers.mlflow_names import finite, key, keyed, text
 NAMES = st.text(st.characters(), max_size=400) | st.text(alphabet="./ a-", max_size=12)
 
 
+@pytest.mark.slow  # mlflow takes its time to be imported
 @given(NAMES)
 def test_mlflow_takes_every_name(name: str) -> None:
     from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH, _validate_metric_name, _validate_param_name

@@ -124,3 +124,43 @@ def test_what_overtook_an_open_trial_is_written_at_the_end(tmp_path: Path) -> No
     list(sink.send([ENTRIES[3], ENTRIES[1]]))
     sink.close()
     assert [step for step, _ in read(tmp_path)["reward"]] == [3, 4]
+
+
+def test_a_refused_number_is_not_waited_for(tmp_path: Path) -> None:
+    sink = TensorboardSink(str(tmp_path))
+    sink.open({}, {1, 3})
+    list(sink.send([entry(2, measured(1.0)), entry(4, measured(2.0))]))
+    assert [step for step, _ in read(tmp_path)["reward"]] == [2, 4], "before the end"
+    sink.close()
+
+
+def test_a_long_trial_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while they are written, and at the end it has its place."""
+    monkeypatch.setattr(tensorboard, "MOST_WAITING", 3)
+    sink = TensorboardSink(str(tmp_path))
+    sink.open({})
+    list(sink.send([entry(number, measured(float(number)), float(number)) for number in (1, 3, 4, 5)]))
+    assert [step for step, _ in read(tmp_path)["reward"]] == [1], "the second may still come"
+    list(sink.send([entry(6, measured(6.0), 6.0), entry(7, Failed("why"))]))
+    assert [step for step, _ in read(tmp_path)["measured"]] == [1, 3, 4, 5, 6, 7]
+    list(sink.send([entry(2, measured(5.5), 5.5), entry(8, measured(0.5), 0.5)]))
+    found = read(tmp_path)
+    steps = [step for step, _ in found["measured"]]
+    assert steps == sorted(steps), "TensorBoard would drop what it has from there on"
+    assert found["best_reward"][-1] == (8, 6.0)
+    assert hparams(tmp_path / "trials" / "000002")["x"] == 2.0
+    sink.close()
+    found = read(tmp_path)
+    assert [step for step, _ in found["measured"]] == list(range(1, 9))
+    assert [value for _, value in found["best_reward"]] == [1.0, 5.5, 5.5, 5.5, 5.5, 6.0, 6.0]
+    assert found["metrics/v"] == [(n, v) for n, v in zip((1, 2, 3, 4, 5, 6, 8), (1, 5.5, 3, 4, 5, 6, 0.5), strict=True)]
+    assert len(list(tmp_path.glob("events*"))) == 1
+
+
+def test_who_can_not_be_written_is_refused_itself(tmp_path: Path) -> None:
+    """And not the one whose turn comes before."""
+    sink = TensorboardSink(str(tmp_path))
+    sink.open({})
+    sent = sink.send([entry(2, Measured(({"v": 10**400},))), entry(1, measured(1.0))])  # type: ignore[dict-item]
+    with pytest.raises(OverflowError):
+        next(sent)

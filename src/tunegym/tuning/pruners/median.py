@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import ClassVar
 
-MOST_COLUMNS = 4096
-"""How many steps are remembered with what trials had there; beyond it they are worked out again."""
+from tunegym.tuning.pruners.standing import Course, Standing
+
+MOST_COLUMNS = 256
+"""How many steps are remembered with what trials had there. At others a trial's standing is followed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +46,22 @@ class MedianPruner:
         del seed  # nothing is drawn
         self._config = config
         self._best: dict[int, float] = {}
-        self._finished: list[tuple[list[int], list[float]]] = []
-        self._columns: dict[int, list[float]] = {}
+        self._courses: list[Course] = []
+        self._firsts = array("q")
+        self._columns: dict[int, array[float]] = {}
+        self._standings: dict[int, Standing] = {}
 
     def judge(self, number: int, curve: Sequence[tuple[int, float]]) -> str | None:
         """See ``Pruner.judge``."""
         step, reward = curve[-1]
         best = self._best[number] = max(self._best.get(number, reward), reward)
-        if step <= self._config.warmup_steps or len(self._finished) < self._config.startup_trials:
+        if step <= self._config.warmup_steps or len(self._courses) < self._config.startup_trials:
             return None
-        column = self._column(step)
+        column = self._columns.get(step)
+        if column is None:
+            if len(self._columns) >= MOST_COLUMNS and self._keeps_up(number, step, best):
+                return None
+            column = self._column(step)
         if not column:
             return None
         middle = len(column) // 2
@@ -65,29 +73,29 @@ class MedianPruner:
     def closed(self, number: int, curve: Sequence[tuple[int, float]], status: str) -> None:
         """See ``Pruner.closed``."""
         self._best.pop(number, None)
+        self._standings.pop(number, None)
         if status != "measured" or not curve:
             return
-        ordered = sorted(curve)
-        trial = [step for step, _ in ordered], list(accumulate((reward for _, reward in ordered), max))
-        self._finished.append(trial)
+        course = Course(curve)
+        self._courses.append(course)
+        insort(self._firsts, course.first)
         for step, column in self._columns.items():
-            reward = _until(trial, step)
+            reward = course.until(step)
             if reward is not None:
                 insort(column, reward)
 
-    def _column(self, step: int) -> list[float]:
-        """What measured trials had at a step, in order."""
-        column = self._columns.get(step)
-        if column is None:
-            if len(self._columns) >= MOST_COLUMNS:
-                self._columns.clear()
-            had = (_until(trial, step) for trial in self._finished)
-            column = self._columns[step] = sorted(reward for reward in had if reward is not None)
+    def _keeps_up(self, number: int, step: int, best: float) -> bool:
+        """Whether so few are ahead that the median can't be."""
+        standing = self._standings.get(number)
+        if standing is None:
+            standing = self._standings[number] = Standing(self._courses)
+        trials = bisect_right(self._firsts, step)
+        return standing.ahead(step, best) <= (trials - 1) // 2
+
+    def _column(self, step: int) -> array[float]:
+        """What measured trials had at a step, in order; remembered if there is room."""
+        had = (course.until(step) for course in self._courses)
+        column = array("d", sorted(reward for reward in had if reward is not None))
+        if len(self._columns) < MOST_COLUMNS:
+            self._columns[step] = column
         return column
-
-
-def _until(trial: tuple[list[int], list[float]], step: int) -> float | None:
-    """A trial's best up to a step; None if it had reported nothing by then."""
-    steps, bests = trial
-    index = bisect_right(steps, step)
-    return bests[index - 1] if index else None

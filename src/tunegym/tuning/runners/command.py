@@ -11,7 +11,7 @@ from tunegym.tuning.model.job import CommandJob, Ending, JobResult, Watch
 from tunegym.tuning.runners import following
 from tunegym.tuning.runners.children import Child, Exit
 from tunegym.tuning.runners.folders import STDERR, STDOUT, broken, last_line, make_fresh
-from tunegym.tuning.runners.launcher import Launcher, ShellCommand, is_jobs_fault
+from tunegym.tuning.runners.launcher import Launcher, LauncherKilledError, ShellCommand, is_jobs_fault
 from tunegym.tuning.runners.stops import StopFlag
 from tunegym.tuning.runners.trees import PidMark, Tree, end_tree, left_behind
 
@@ -130,7 +130,7 @@ class CommandRun:
         return replace(result, error=f"{result.error}; {complaint}" if result.error else complaint)
 
     def _part(self, part: Part, text: str, deadline: float | None) -> PartRun | str:
-        """How the part went, or why what it consists of can't be started."""
+        """How the part went, or why nothing is known of that."""
         out, err = _FILES[part]
         marker = f"{self._marker}/{part}"
         command = ShellCommand(text, self._job.folder, out, err, self._job.env, marker)
@@ -138,6 +138,8 @@ class CommandRun:
             started = self._launcher.start(command)
         except ValueError as error:
             return f"can't be started: {error}"
+        except LauncherKilledError as error:
+            return str(error)
         except OSError as error:
             if is_jobs_fault(error):
                 return f"can't be started: {error.strerror}"

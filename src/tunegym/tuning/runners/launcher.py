@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tunegym.core.errors import RunnerError
 from tunegym.tuning.runners.children import Child
-from tunegym.tuning.runners.launcher_main import LENGTH, REAPED, STARTED
+from tunegym.tuning.runners.launcher_main import LENGTH, READY, REAPED, STARTED
 from tunegym.tuning.runners.processes import HAS_PROC, MARK
 from tunegym.tuning.runners.trees import Tree, end_tree
 
@@ -56,10 +56,22 @@ class Started:
     memory_is_own: bool
 
 
+class LauncherKilledError(Exception):
+    """Whenever a command was started, the process that started it was killed before it could say so."""
+
+    def __init__(self) -> None:
+        super().__init__("ended, and nobody knows how, as the process that had started it was killed, twice")
+
+
+class _NeverReadyError(ConnectionError):
+    """A launcher ended before it was ready."""
+
+
 class Launcher:
     """Starts commands in sessions of their own, by way of a small process (see ``launcher_main``).
 
-    Where that isn't possible it starts them directly. Thread-safe.
+    Where no such process ever works it starts them directly. One that has worked and is killed is replaced: what a
+    command kills by ``$PPID`` must not be us. Thread-safe.
     """
 
     def __init__(self, token: str) -> None:
@@ -68,6 +80,7 @@ class Launcher:
         self._socket: socket.socket | None = None
         self._process: Child | None = None
         self._works = HAS_PROC
+        self._was_ready = False
         self._retired = False
 
     def start(self, command: ShellCommand) -> Started:
@@ -75,6 +88,7 @@ class Launcher:
 
         Raises:
             OSError: it can't be started.
+            LauncherKilledError: it was, but it seems to kill whoever starts it.
             ValueError: the text or the environment can't be given to any program.
         """
         environment = _environment(command)
@@ -117,7 +131,10 @@ class Launcher:
                 return pid, begun
             if error != errno.ENOSYS:
                 raise OSError(error, os.strerror(error))
-            break
+            self._works = False
+            return None
+        if self._was_ready:
+            raise LauncherKilledError
         self._works = False
         return None
 
@@ -168,6 +185,12 @@ class Launcher:
         finally:
             theirs.close()
         self._socket, self._process = ours, Child(popen.pid, popen)
+        if ours.recv(len(READY)) == READY:
+            self._was_ready = True
+        elif self._was_ready and not self._retired:
+            raise RunnerError("the process that starts commands doesn't start any more", hint="resume the run")
+        else:
+            raise _NeverReadyError
 
     def _hang_up(self) -> None:
         if self._socket is not None:

@@ -16,12 +16,14 @@ import time
 LENGTH = struct.Struct("=I")
 STARTED = struct.Struct("=qqd")
 REAPED = struct.Struct("=qdq")
+READY = b"r"
+"""What we say first: that we work at all."""
 
 _MODE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def serve(control: int) -> None:
-    """Answer requests until the driver hangs up. Each begins with its length.
+    """Say that we are ready, and answer requests until the driver hangs up. Each begins with its length.
 
     A marshalled (arguments, environment, folder, output file, error file) asks to start a command; the answer is its
     pid, or -1, the errno of what went wrong, or 0, and when it was started (by the monotonic clock). A marshalled pid
@@ -29,6 +31,7 @@ def serve(control: int) -> None:
     all if it isn't there.
     """
     os.set_inheritable(control, False)
+    os.write(control, READY)
     while True:
         head = _read(control, LENGTH.size)
         body = _read(control, LENGTH.unpack(head)[0]) if head else b""

@@ -6,7 +6,6 @@ import os
 import pickle
 import select
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -22,13 +21,13 @@ from tunegym.tuning.runners.folders import STDERR, broken, last_line, make_fresh
 from tunegym.tuning.runners.processes import MARK
 from tunegym.tuning.runners.stops import StopFlag
 from tunegym.tuning.runners.trees import PidMark, Tree, end_tree, left_behind
+from tunegym.tuning.runners.worker_main import LENGTH, verdict
 
 START_S = 60.0  # bound on starting a worker
 LOAD_S = 60.0  # least bound on importing the target, however short the call's own
 PRUNED_S = 10.0  # bound on what a function still does once it was told to end
 
 _MAIN = str(Path(__file__).with_name("worker_main.py"))
-_LENGTH = struct.Struct("=Q")
 
 Event: TypeAlias = Literal["died", "timed_out", "interrupted", "pruned"]
 
@@ -88,7 +87,8 @@ class Worker:
             RunnerError: it doesn't become ready.
         """
         try:
-            self._send([*self.serves[0], *(path or str(Path.cwd()) for path in sys.path)])
+            paths = pickle.dumps([*self.serves[0], *(path or str(Path.cwd()) for path in sys.path)])
+            self._send(LENGTH.pack(len(paths)) + paths)
             answer = self._next(stop, time.monotonic() + START_S)
         except BaseException:
             self.end(stop, grace_s=0.0)
@@ -125,7 +125,7 @@ class Worker:
         begun = time.perf_counter()
         try:
             started(self._child.pid, self._child.start)
-            self._send_bytes(message)
+            self._send(LENGTH.pack(len(message)) + message)
             answer = self._call(job, stop, watch)
         except BaseException:
             self.end(stop, grace_s=0.0)
@@ -172,28 +172,29 @@ class Worker:
             deadline = None if bound is None else time.monotonic() + bound
             answer = self._next(stop, deadline)
             while isinstance(answer, tuple):
-                if watch is not None and watch(*answer):
-                    return self._told_to_end(stop)
-                answer = self._answered(False, stop, deadline)
+                number, step, value = answer
+                if watch is not None and watch(step, value):
+                    return self._told_to_end(number, stop)
+                answer = self._answered(number, False, stop, deadline)
         return answer
 
-    def _told_to_end(self, stop: StopFlag) -> dict[str, Any] | Event:
+    def _told_to_end(self, number: int, stop: StopFlag) -> dict[str, Any] | Event:
         """The function is told to end, as often as it reports; what becomes of it makes no difference."""
         deadline = time.monotonic() + PRUNED_S
-        answer: Any = ()
+        answer = self._answered(number, True, stop, deadline)
         while isinstance(answer, tuple):
-            answer = self._answered(True, stop, deadline)
+            answer = self._answered(answer[0], True, stop, deadline)
         if isinstance(answer, dict):
             return {"pruned": True, "tracker": answer.get("tracker")}
         return answer if answer == "interrupted" else "pruned"
 
-    def _answered(self, end: bool, stop: StopFlag, deadline: float | None) -> Any:
+    def _answered(self, number: int, end: bool, stop: StopFlag, deadline: float | None) -> Any:
         """Answer a report; the next message. One that reports without a pause is stopped all the same."""
         if stop.is_set:
             return "interrupted"
         if deadline is not None and time.monotonic() >= deadline:
             return "timed_out"
-        self._send(end)
+        self._send(verdict(number, end))
         return self._next(stop, deadline)
 
     def _broken_off(self, job: CallJob, event: Event, duration: float, stop: StopFlag) -> JobResult:
@@ -244,20 +245,17 @@ class Worker:
         return bool(content)
 
     def _unpack(self) -> Any:
-        if len(self._received) < _LENGTH.size:
+        if len(self._received) < LENGTH.size:
             return None
-        end = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
+        end = LENGTH.size + LENGTH.unpack_from(self._received)[0]
         if len(self._received) < end:
             return None
-        content, self._received = self._received[_LENGTH.size : end], self._received[end:]
+        content, self._received = self._received[LENGTH.size : end], self._received[end:]
         return pickle.loads(content)
 
-    def _send(self, message: Any) -> None:
-        self._send_bytes(pickle.dumps(message))
-
-    def _send_bytes(self, content: bytes) -> None:
+    def _send(self, content: bytes) -> None:
         try:
-            self._socket.sendall(_LENGTH.pack(len(content)) + content)
+            self._socket.sendall(content)
         except ConnectionError:
             return  # it has died, which is noticed where its answer is awaited
 

@@ -1,10 +1,13 @@
-"""The worker process: calls Python functions for the driver. Run as a script; imports nothing of ours.
+"""The worker process: calls Python functions for the driver.
+
+Run as a script that imports little, and of ours only what ``report`` is, for functions that take it.
 
 Messages in both directions are pickles after their length in eight bytes. First the driver sends its
 ``sys.path``, and the worker answers that it is ready. Then, for every call, the driver sends (target,
 arguments, environment variables, folder, what becomes of reports), and the worker answers twice: when the target is
-loaded, and when the call has ended. In between it may send pairs (step, value), each of which the driver answers with
-whether the function is to end now.
+loaded, and when the call has ended. In between it may send reports (number, step, value), each of which the driver
+answers with whether the function is to end now: eight bytes in the place of a length, see ``verdict``. A signal's
+handler that raises leaves verdicts unread, so one that nobody waits for is passed over.
 """
 
 # pathlib would cost a good part of the start-up:
@@ -24,7 +27,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-_LENGTH = struct.Struct("=Q")
+LENGTH = struct.Struct("=Q")
+_VERDICT = 1 << 63  # no length has this bit
 _F_SETSIG = 10
 _HERE = os.path.dirname(__file__)
 
@@ -106,13 +110,25 @@ def reporter(control: int, watched: bool) -> Any:
     """What the function is given as ``report``."""
     from tunegym.tuning.runners.reporting import Report  # small, and only for those who ask for it
 
+    number = 0
+
     def tell(step: int, value: float) -> bool:
+        nonlocal number
         if not watched:
             return False
-        send(control, (step, value))
-        return receive(control)
+        number += 1
+        send(control, (number, step, value))
+        while True:
+            word = _word(control)
+            if word >> 1 == _VERDICT >> 1 | number:
+                return bool(word & 1)
 
     return Report(tell)
+
+
+def verdict(number: int, end: bool) -> bytes:
+    """What the driver answers to a report. In one piece, so that it is read as a whole or not at all."""
+    return LENGTH.pack(_VERDICT | number << 1 | end)
 
 
 def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -290,14 +306,22 @@ def _wait_for_end(lifeline: int) -> None:
 def send(control: int, message: Any) -> None:
     """Write one message."""
     content = pickle.dumps(message)
-    left = memoryview(_LENGTH.pack(len(content)) + content)
+    left = memoryview(LENGTH.pack(len(content)) + content)
     while left:
         left = left[os.write(control, left) :]
 
 
 def receive(control: int) -> Any:
-    """Read one message; EOFError when the driver has hung up."""
-    return pickle.loads(_read(control, _LENGTH.unpack(_read(control, _LENGTH.size))[0]))
+    """Read one message, past verdicts that nobody waits for; EOFError when the driver has hung up."""
+    word = _word(control)
+    while word & _VERDICT:
+        word = _word(control)
+    return pickle.loads(_read(control, word))
+
+
+def _word(control: int) -> int:
+    """A length or a verdict."""
+    return LENGTH.unpack(_read(control, LENGTH.size))[0]
 
 
 def _read(control: int, length: int) -> bytes:

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from tunegym.tuning.trackers.tail import Entry, Tail
@@ -34,8 +34,13 @@ _LONGEST_REASON = 300
 class Sink(Protocol):
     """Where trials go. Anything may raise; the follower then opens it anew before it sends again."""
 
-    def open(self, head: Mapping[str, Any]) -> set[int]:
-        """Connect; the numbers of the trials that it has already. ``head`` is the journal's first record."""
+    def open(self, head: Mapping[str, Any], refused: Set[int]) -> set[int]:
+        """Connect; the numbers of the trials that it has already.
+
+        Args:
+            head: the journal's first record.
+            refused: the numbers of trials that will not be sent, as it has failed on them again and again.
+        """
         ...
 
     def send(self, entries: Sequence[Entry]) -> Iterator[int]:
@@ -119,7 +124,7 @@ class Follower:
         return len(self._there) - len(self._refused)
 
     def _connect(self) -> None:
-        self._there = self._sink.open(self._tail.head or {}) | self._refused
+        self._there = self._sink.open(self._tail.head or {}, self._refused) | self._refused
         self._connected = True
         self._pending.clear()
         self._tail.rewind()

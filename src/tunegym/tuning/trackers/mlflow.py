@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 from tunegym.tuning.model.outcome import Measured
@@ -56,9 +56,15 @@ class MlflowSink:
         self._experiment_id = ""
         self._token = ""
         self._begun: dict[int, str] = {}
+        self._sending: list[Future[int]] = []
 
-    def open(self, head: Mapping[str, Any]) -> set[int]:
-        """The numbers of this run's trials that are there and complete."""
+    def open(self, head: Mapping[str, Any], refused: Set[int] = frozenset()) -> set[int]:
+        """The numbers of this run's trials that are there and complete.
+
+        Waits for what is still being sent, as long as the client lets it take: a run that is made after we have
+        looked would be made twice.
+        """
+        self._settle()
         self._token = head["run"]
         self._experiment_id = self._found_or_made()
         self._begun = {}
@@ -79,11 +85,18 @@ class MlflowSink:
                 return complete
 
     def send(self, entries: Sequence[Entry]) -> Iterator[int]:
-        """Make a run for each trial."""
-        return self._pool.map(self._send, entries)
+        """Make a run for each trial, a few at a time."""
+        self._sending = [self._pool.submit(self._send, entry) for entry in entries]
+        for sent in self._sending:
+            yield sent.result()
 
     def close(self) -> None:
         """Everything was sent already."""
+
+    def _settle(self) -> None:
+        """Take back what was not begun, and wait for the rest."""
+        sending, self._sending = self._sending, []
+        wait([sent for sent in sending if not sent.cancel()])
 
     def _found_or_made(self) -> str:
         from mlflow.exceptions import MlflowException

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,9 @@ TRIALS = "trials"
 EVENTS = "events.out.tfevents.*"
 MOST_HPARAMS = 500
 """The HParams tab needs a folder with a file for each trial; only the first trials have one."""
+MOST_WAITING = 100
+"""How many trials wait for one with a lower number that is not closed yet."""
+BEST = "best_reward"
 FLUSH_S = 5
 
 
@@ -28,7 +31,11 @@ class TensorboardSink:
     """Writes a scalar per metric, with the trial's number as its step, and the first trials' parameters.
 
     A session writes the whole journal again and removes what earlier ones wrote, so no point is there twice, and a
-    file that was torn when its writer was killed is gone. Points come in the order of numbers.
+    file that was torn when its writer was killed is gone.
+
+    Points are written in the order of numbers, as TensorBoard takes a step back for a restart and drops all points
+    from there on. So a trial waits for those before it, but not for ever: once ``MOST_WAITING`` wait they are
+    written, and what they waited for is put into its place at the end.
 
     Args:
         folder: the experiment's ``tensorboard/``.
@@ -40,28 +47,39 @@ class TensorboardSink:
         self._writers = event_file_writer
         self._folder = Path(folder)
         self._writer: EventFileWriter | None = None
-        self._waiting: dict[int, Entry] = {}
+        self._begin(frozenset())
+
+    def _begin(self, refused: Set[int]) -> None:
+        self._refused = refused
+        self._waiting: dict[int, Any] = {}
+        self._late: list[Any] = []
         self._next = 1
         self._best = -math.inf
 
-    def open(self, head: Mapping[str, Any]) -> set[int]:
+    def open(self, head: Mapping[str, Any], refused: Set[int] = frozenset()) -> set[int]:
         """Start with empty files."""
         self._let_go()
         for old in [*self._folder.glob(EVENTS), *self._folder.glob(f"{TRIALS}/*/{EVENTS}")]:
             old.unlink(missing_ok=True)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._writer = self._writers.EventFileWriter(str(self._folder), flush_secs=FLUSH_S)
-        self._waiting, self._next, self._best = {}, 1, -math.inf
+        self._writer = self._new_file()
+        self._begin(refused)
         return set()
 
     def send(self, entries: Sequence[Entry]) -> Iterator[int]:
-        """Write the trials whose turn it is; one that overtook a lower number waits for it."""
+        """Write the trials whose turn it is; one that overtook a lower number waits for it, within bounds."""
         for entry in entries:
-            self._waiting[entry.trial.number] = entry
-            while self._next in self._waiting:
-                self._write(self._waiting.pop(self._next))
-                self._next += 1
-            yield entry.trial.number
+            number = entry.trial.number
+            event = _event(entry, scalars_of(entry.trial))  # what can't be written is refused here, not in its turn
+            if number <= MOST_HPARAMS:
+                self._write_hparams(entry)
+            if number < self._next:
+                self._late.append(event)
+                self._best = max([self._best, *_rewards(event)])
+            else:
+                self._waiting[number] = event
+                self._write_those_next()
+            yield number
         if self._writer is not None:
             self._writer.flush()
 
@@ -72,6 +90,8 @@ class TensorboardSink:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+        if self._late:
+            self._write_again()
 
     def _let_go(self) -> None:
         """Of a file that could not be written to."""
@@ -80,16 +100,43 @@ class TensorboardSink:
             with contextlib.suppress(Exception):
                 writer.close()
 
-    def _write(self, entry: Entry) -> None:
+    def _new_file(self) -> EventFileWriter:
+        return self._writers.EventFileWriter(str(self._folder), flush_secs=FLUSH_S)
+
+    def _write_those_next(self) -> None:
+        if len(self._waiting) > MOST_WAITING:
+            self._next = min(self._waiting)
+        while self._next in self._waiting or self._next in self._refused:
+            event = self._waiting.pop(self._next, None)
+            if event is not None:
+                self._write(event)
+            self._next += 1
+
+    def _write(self, event: Any) -> None:
         assert self._writer is not None
-        trial = entry.trial
-        scalars = scalars_of(trial)
-        if trial.measured:
-            self._best = max(self._best, trial.reward)
-            scalars["best_reward"] = self._best
-        self._writer.add_event(_event(entry, scalars))
-        if trial.number <= MOST_HPARAMS:
-            self._write_hparams(entry)
+        for reward in _rewards(event):
+            self._best = max(self._best, reward)
+            event.summary.value.add(tag=BEST, simple_value=self._best)
+        self._writer.add_event(event)
+
+    def _write_again(self) -> None:
+        """All that was written and what came late, in the order of numbers, in a file that takes the place of ours."""
+        from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+        ours = list(self._folder.glob(EVENTS))
+        events = [event for file in ours for event in LegacyEventFileLoader(str(file)).Load()]
+        events = [event for event in [*events, *self._late] if event.HasField("summary")]
+        self._late, self._best = [], -math.inf
+        self._writer = self._new_file()
+        for event in sorted(events, key=lambda event: event.step):
+            kept = [value for value in event.summary.value if value.tag != BEST]
+            del event.summary.value[:]
+            event.summary.value.extend(kept)
+            self._write(event)
+        self._writer.close()
+        self._writer = None
+        for file in ours:
+            file.unlink()
 
     def _write_hparams(self, entry: Entry) -> None:
         """A session of the HParams tab: parameters, metrics and how it ended, in a folder of its own."""
@@ -100,6 +147,11 @@ class TensorboardSink:
                 writer.add_event(event)
         finally:
             writer.close()
+
+
+def _rewards(event: Any) -> list[float]:
+    """The reward of a measured trial; none of any other."""
+    return [value.simple_value for value in event.summary.value if value.tag == "reward"]
 
 
 def scalars_of(trial: Trial) -> dict[str, float]:
