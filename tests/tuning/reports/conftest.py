@@ -16,7 +16,9 @@ from tunegym.tuning.stores import records
 from tunegym.tuning.stores.records import Head, Session
 
 
-def write_journal(folder: Path, trials: Iterable[Trial], *, ended: str | None = "the agent ended", **head: Any) -> None:
+def write_journal(
+    folder: Path, trials: Iterable[Trial], *, ended: str | None = "the agent ended", code: int = 0, **head: Any
+) -> None:
     """A journal of closed trials, each a tenth of a second after the one before."""
     given: dict[str, Any] = {"agent": "random_search", "knobs": {}, "env_params": {}, "metrics": ["m"], **head}
     lines = [
@@ -29,7 +31,7 @@ def write_journal(folder: Path, trials: Iterable[Trial], *, ended: str | None = 
         since = round(since + 0.1, 6)
         lines.append(records.close_record(trial, 1.7e9, since, opened=True))
     if ended is not None:
-        lines.append({"record": "end", "at": 1.7e9, "since": since, "code": 0, "reason": ended})
+        lines.append({"record": "end", "at": 1.7e9, "since": since, "code": code, "reason": ended})
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "journal.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 

@@ -389,6 +389,112 @@ def test_far_measurements_do_not_press_the_front_together(
     assert page.locator("#front .choice, #front p.told").count() == 0
 
 
+RANGE = "[aria-label=range] button:nth-child(2)"
+PLOTS = ("#rewards", "#knobs", "#parallel")
+
+
+def with_far_ones(count: int, far: float) -> list[Trial]:
+    """Rewards from 0 to 1, of which ``count`` are ``far`` instead; the first trial is one of them."""
+    rng = random.Random(5)
+    made = []
+    for number in range(1, 61):
+        reward = far if (number - 1) % 12 == 0 and number <= 12 * count else rng.random()
+        action = {"x": rng.random(), "flag": rng.choice(["a", "b"])}
+        made.append(Trial(number, {}, action, Measured(({"m": reward},)), reward, 0.1))
+    return made
+
+
+XY = {"x": {"low": 0.0, "high": 1.0, "dtype": "float"}, "flag": {"values": ["a", "b"]}}
+
+
+def picture_of(place: str) -> str:
+    return f"[...document.querySelectorAll('{place} canvas[role=img]')].map((one) => one.toDataURL()).join()"
+
+
+def test_far_rewards_do_not_flatten_the_plots(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    """How far out they are is not seen; that they are is, and one may look at all of it."""
+    pictures = []
+    for folder, far in (("one", -1e3), ("two", -1e12)):
+        one = opened()
+        page = one.goto(write(written(with_far_ones(5, far), folder, knobs=XY)))
+        seen = [page.evaluate(picture_of(place)) for place in PLOTS]
+        page.click("#rewards .choice button:nth-child(2)")
+        page.wait_for_function(f"before => {picture_of('#rewards')} !== before", arg=seen[0])
+        pictures.append([*seen, page.evaluate(picture_of("#rewards"))])
+        for place in PLOTS:
+            assert "5 measured trials lie farther out" in page.inner_text(f"{place} p.told")
+            before = page.evaluate(picture_of(place))
+            page.click(f"{place} {RANGE}")
+            page.wait_for_function(f"before => {picture_of(place)} !== before", arg=before)
+            assert page.inner_text(f"{place} p.told") == ""
+        one.assert_quiet()
+    assert pictures[0] == pictures[1]
+    page = opened().goto(write(written(with_far_ones(0, 0.0), "three", knobs=XY)))
+    assert page.locator(f"{RANGE}, p.told").count() == 0
+
+
+@pytest.mark.parametrize(("other", "cut"), [(0.0, False), (-1e12, True)])
+def test_rewards_that_are_mostly_the_same(
+    written: Callable[..., Results], opened: Callable[..., Opened], other: float, cut: bool
+) -> None:
+    """0 and 1 are two answers, not a far one."""
+    rewards = [other if n % 5 == 0 else 1.0 for n in range(1, 31)]
+    trials = [Trial(n, {}, {"x": n / 30}, Measured(({"m": one},)), one, 0.1) for n, one in enumerate(rewards, 1)]
+    page = opened().goto(write(written(trials, knobs={"x": XY["x"]})))
+    assert page.locator(RANGE).count() == (len(PLOTS) if cut else 0)
+
+
+def test_the_best_is_never_far_out(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    page = opened().goto(write(written(with_far_ones(1, 1e6), knobs=XY)))
+    assert page.locator(RANGE).count() == 0
+
+
+def test_what_a_limit_costs_does_not_flatten_the_plots(
+    written: Callable[..., Results], opened: Callable[..., Opened]
+) -> None:
+    """Even where most trials exceed it."""
+    trials = []
+    for n in range(1, 61):
+        exceeds = n % 5 < 3
+        reward = (n % 7) / 70 - (n / 2 if exceeds else 0)
+        metrics = {"m": (n % 7) / 70, "latency": 10.0 if exceeds else 1.0}
+        trials.append(Trial(n, {}, {"x": n / 60, "flag": "a"}, Measured((metrics,)), reward, 0.1))
+    objectives = [Objective("m").as_dict(), Objective("latency", "min", weight=0.0, limit=2.0).as_dict()]
+    page = opened().goto(write(written(trials, knobs=XY, metrics=["m", "latency"], objectives=objectives)))
+    for place in PLOTS:
+        assert "36 measured trials lie farther out" in page.inner_text(f"{place} p.told")
+        assert page.inner_text(f"{place} [aria-label=range] button:nth-child(1)") == "near the best"
+
+
+def test_far_rewards_do_not_flatten_a_comparison(runs: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    pictures = []
+    for far in (-1e3, -1e12):
+        journal = {"trials": with_far_ones(5, far), "knobs": XY}
+        results = [runs(f"{name}{far}", e=journal) for name in ("one", "two")]
+        results.append(runs(f"three{far}", e={"trials": with_far_ones(5, far)[:1], "knobs": XY}))
+        one = opened()
+        document = comparison(results)
+        for entry in document["entries"]:
+            entry["run"] = entry["run"].partition(str(far))[0]
+        page = one.goto(write_page(results[0].folder / "compare.html", "c", document, "h"))
+        assert "farther out" in page.inner_text("#group-0 p.told")
+        pictures.append(page.evaluate(picture_of("#group-0")))
+        page.click(RANGE)
+        page.wait_for_function(f"before => {picture_of('#group-0')} !== before", arg=pictures[-1])
+        assert page.inner_text("#group-0 p.told") == ""
+        one.assert_quiet()
+    assert pictures[0] == pictures[1]
+
+
+def test_a_run_that_did_worse_is_not_left_out(runs: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    results = [
+        runs(f"r{best}", e={"trials": [Trial(1, {}, {"x": 1}, Measured(({"m": best},)), best, 0.1)]})
+        for best in (0.1, 0.85, 0.9)
+    ]
+    page = opened().goto(write_page(results[0].folder / "compare.html", "c", comparison(results), "h"))
+    assert page.locator(RANGE).count() == 0
+
+
 def test_a_failure_is_on_top(rich: Path, runs: Callable[..., Results], opened: Callable[..., Opened]) -> None:
     results = runs("failed", e={"trials": some_trials(20), "knobs": KNOBS, "ended": None}, later={"trials": None})
     one = opened()
@@ -412,7 +518,75 @@ def test_nothing_measured(written: Callable[..., Results], opened: Callable[...,
     one.page.goto(write(written(trials, knobs={"x": {"values": [1, 2]}})).as_uri())
     one.page.wait_for_selector("html[data-ready=yes]")
     assert "no best setting" in one.page.inner_text("#best")
+    assert one.page.locator("#rewards canvas").count() == 0, "there is no axis of rewards without a reward"
     one.assert_quiet()
+
+
+def test_an_experiment_without_a_measurement_is_no_success(
+    runs: Callable[..., Results], opened: Callable[..., Opened]
+) -> None:
+    reasons = [Failed("<b>exited</b> with 3")] * 4 + [TimedOut("too slow")]
+    trials = [Trial(n, {}, {"x": 1}, reason, -1e15, 0.1) for n, reason in enumerate(reasons, 1)]
+    fine = [Trial(1, {}, {"x": 1}, Measured(({"m": 1.0},)), 1.0, 0.1)]
+    results = runs("run", e={"trials": trials, "code": 1}, coded={"trials": fine, "code": 7}, fine={"trials": fine})
+    one = opened()
+    one.page.goto(write(results).as_uri())
+    page = one.page
+    page.wait_for_selector("html[data-ready=yes]")
+    box = page.inner_text("main .box.bad")
+    assert "None of its 5 trials was measured" in box
+    assert "Most often (4 of 5): failed: <b>exited</b> with 3" in box
+    above = page.evaluate("document.querySelector('.box.bad').getBoundingClientRect().top")
+    assert above < page.evaluate("document.querySelector('.tiles').getBoundingClientRect().top")
+    assert "Nothing was measured" in page.inner_text("#rewards")
+    states = page.eval_on_selector_all(".state", "nodes => nodes.map((node) => [node.className, node.textContent])")
+    bad = ["state problem", "finished, with a problem"]
+    assert states == [bad, bad, ["state finished", "finished"]]
+    page.click("[role=tab]:nth-child(2)")
+    assert page.inner_text("main .box.bad") == "It ended with code 7 (the agent ended)"
+    page.click("[role=tab]:nth-child(3)")
+    assert page.locator(".box.bad").count() == 0
+    one.assert_quiet()
+
+
+def test_contexts_without_the_best_setting_are_named(
+    written: Callable[..., Results], opened: Callable[..., Opened]
+) -> None:
+    made = [(1, "text", 9.0)] * 6 + [(2, "text", 8.0)] * 2 + [(2, "noise", 1.0)] * 2
+    trials = [
+        Trial(n, {"data": data}, {"x": x}, Measured(({"m": reward},)), reward, 0.1)
+        for n, (x, data, reward) in enumerate(made, 1)
+    ]
+    keys = {"knobs": {"x": {"values": [1, 2]}}, "env_params": {"data": {"values": ["text", "noise"]}}}
+    page = opened().goto(write(written(trials, **keys)))
+    assert "It was not measured in data=noise (20 % of draws)." in page.inner_text("#best .about")
+    assert "over the contexts that it was measured in (80 % of draws)" in page.inner_text("#contexts .about")
+    assert page.locator(RANGE).count() == 0, "a context with other rewards is not far out"
+
+
+def test_sixty_knobs_are_folded(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    rng = random.Random(2)
+    names = [f"k{index:02d}" for index in range(60)]
+    trials = []
+    for number in range(1, 201):
+        action = {name: rng.random() for name in names}
+        reward = 3 * action["k50"] + action["k40"] + 0.1 * rng.random()
+        trials.append(Trial(number, {}, action, Measured(({"m": reward},)), reward, 0.1))
+    knobs = {name: {"low": 0.0, "high": 1.0, "dtype": "float"} for name in names}
+    one = opened()
+    page = one.goto(write(written(trials, knobs=knobs)))
+    assert page.locator("#best tbody tr:visible").count() == 20 + 2, "the reward and the metric are beside them"
+    page.click("#best summary:has-text('40 more knobs')")
+    assert page.locator("#best tbody tr:visible").count() == 60 + 2
+    captions = "#knobs figcaption"
+    assert page.locator(f"{captions}:visible").all_text_contents()[:2] == ["k50", "k40"], "what matters most is first"
+    assert page.locator(f"{captions}:visible").count() == 12
+    page.click("#knobs summary:has-text('show all 60 plots')")
+    assert page.locator(f"{captions}:visible").count() == 60
+    drawn = "() => [...document.querySelectorAll('#knobs canvas[role=img]')].every((one) => one.width !== 300)"
+    page.wait_for_function(drawn, timeout=10_000)
+    one.assert_quiet()
+    assert min(page.evaluate(PAINTED)) > 5
 
 
 def test_twenty_thousand_trials(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:

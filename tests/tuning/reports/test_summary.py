@@ -63,7 +63,33 @@ def test_nothing_measured(written: Written) -> None:
     told = facts(written([trial(1, 1, -1e15, Failed("f"))]))
     assert told["best"] is None
     assert told["per_context"] == []
-    assert told["mean_gap"] is None
+    assert (told["mean_gap"], told["mean_gap_over"]) == (None, None)
+
+
+def failed(count: int) -> list[Trial]:
+    return [trial(number, 1, -1e15, Failed("f")) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"trials": failed(2), "code": 1}, "none of its trials was measured"),
+        ({"trials": failed(2), "ended": None}, "none of its trials was measured"),
+        ({"trials": [], "code": 1}, "it made no trial"),
+        ({"trials": [trial(1, 1, 1.0)], "code": 3}, "it ended with code 3 (the agent ended)"),
+        ({"trials": [trial(2, 1, 1.0), *failed(1)]}, None),
+        ({"trials": [], "ended": None}, None),
+        ({"trials": None}, None),
+    ],
+)
+def test_what_is_no_success_has_a_problem(written: Written, keys: dict[str, Any], problem: str | None) -> None:
+    assert facts(written(**keys))["problem"] == problem
+
+
+def test_while_it_runs_nothing_is_a_problem_yet(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunegym.tuning.reports.summary.living_writer", lambda folder: 1)
+    assert (told := facts(written(failed(2), ended=None)))["state"] == "running"
+    assert told["problem"] is None
 
 
 def test_how_sure(written: Written) -> None:
@@ -168,7 +194,7 @@ def test_gap_of_the_best_single_setting(written: Written) -> None:
     assert (by_load["low"]["reward"], by_load["low"]["single_reward"], by_load["low"]["gap"]) == (10.0, 8.0, 2.0)
     assert by_load["high"]["gap"] == 0.0
     assert by_load["low"]["drawn"] == 6
-    assert told["mean_gap"] == pytest.approx(1.0)
+    assert (told["mean_gap"], told["mean_gap_over"]) == (pytest.approx(1.0), pytest.approx(1.0))
     assert told["best"]["rivals"] is None, "the spread over contexts says nothing about noise"
 
 
@@ -178,6 +204,7 @@ def test_gap_where_the_best_was_never_measured(written: Written) -> None:
     told = facts(written(made, env_params={"c": {"values": [1, 2]}}))
     missing = next(one for one in told["per_context"] if one["context"] == {"c": 2})
     assert (missing["single_reward"], missing["gap"]) == (None, None)
+    assert (told["mean_gap"], told["mean_gap_over"]) == (0.0, pytest.approx(0.9))
 
 
 def test_a_gap_is_never_negative(written: Written) -> None:

@@ -22,7 +22,7 @@ COMPARISON = "compare.html"
 
 _STYLE = "style.css"
 _SCRIPTS = (
-    *("base.js", "scales.js", "plot.js", "controls.js"),
+    *("base.js", "scales.js", "ranges.js", "plot.js", "controls.js"),
     *("best.js", "rewards.js", "knobs.js", "parallel.js", "front.js", "outcomes.js", "table.js"),
     *("run.js", "compare.js", "start.js"),
 )
@@ -34,6 +34,7 @@ _ESCAPED = {
     "\u2029".encode(): b"\\u2029",
 }
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
+_COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
 
 
 def render(title: str, data: Mapping[str, Any]) -> str:
@@ -63,7 +64,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _script() -> str:
-    parts = "\n".join(_asset(name) for name in _SCRIPTS)
+    parts = "\n".join(_COMMENT.sub("", _asset(name)) for name in _SCRIPTS)
     return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
 
 

@@ -14,6 +14,7 @@ from tunegym.tuning.reports.best import Setting
 from tunegym.tuning.reports.certainty import RewardMetric, reward_metric, reward_spread
 from tunegym.tuning.reports.importance import importance
 from tunegym.tuning.reports.masking import masked
+from tunegym.tuning.reports.problems import problem_of
 from tunegym.tuning.reports.results import ExperimentResults
 from tunegym.tuning.reports.timing import closing_times
 from tunegym.tuning.reports.tried import EVERYWHERE, Key, Pass, Watched
@@ -69,9 +70,11 @@ def summarise(
     times = closing_times(results.path) if results.path.exists() else {}
     names = dict.fromkeys(head.get("knobs", {}), "knob") | dict.fromkeys(head.get("env_params", {}), "env_param")
     contexts = [_in_context(setting, best, passed, metric) for setting in per_context]
+    state = state_of(results)
     facts: dict[str, Any] = {
         "name": results.name,
-        "state": state_of(results),
+        "state": state,
+        "problem": problem_of(state, passed.statuses, journal.ended),
         "ended": journal.ended["reason"] if journal.ended is not None else None,
         "agent": head.get("agent"),
         "seed": head.get("seed"),
@@ -88,7 +91,7 @@ def summarise(
         "reasons": _reasons(passed.reasons),
         "best": None if best is None else _best(best, passed, metric, times),
         "per_context": contexts,
-        "mean_gap": _mean_gap(contexts),
+        **_mean_gap(contexts),
         "pareto": [_setting(setting, metric, None) for setting in results.pareto],
         "importance": importance(shown, names),
         "time": {
@@ -177,12 +180,16 @@ def _in_context(setting: Setting, best: Setting | None, passed: Pass, metric: Re
     return told
 
 
-def _mean_gap(contexts: Sequence[Mapping[str, Any]]) -> float | None:
-    """What the best single setting leaves on the table, contexts weighted by how often they came."""
+def _mean_gap(contexts: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """What the best single setting leaves on the table, contexts weighted by how often they came.
+
+    Nothing is known of contexts that it was not measured in: ``mean_gap_over`` is the share of draws in the others.
+    """
     known = [(one["share"], one["gap"]) for one in contexts if one["gap"] is not None]
     if not known:
-        return None
-    return math.fsum(share * gap for share, gap in known) / math.fsum(share for share, _ in known)
+        return {"mean_gap": None, "mean_gap_over": None}
+    over = math.fsum(share for share, _ in known)
+    return {"mean_gap": math.fsum(share * gap for share, gap in known) / over, "mean_gap_over": over}
 
 
 def _reasons(reasons: Counter[tuple[str, str]]) -> list[dict[str, Any]]:

@@ -141,11 +141,18 @@ class Trials {
     this.bestRow = experiment.best ? this.rowOf.get(experiment.best.trial) : undefined;
     this.bestRows = this.bestRow === undefined ? [] : this.measuredRows.filter((row) =>
       this.table.cached_from[row] === null && this.knobs.every((one) => one.place(row) === one.place(this.bestRow)));
+    const values = new Map(table.metrics.map((one) => [one.name, one.values]));
+    this.limits = experiment.objectives.filter((one) => one.limit !== undefined && values.has(one.metric))
+      .map((one) => [one.goal === "max" ? 1 : -1, one.limit, values.get(one.metric)]);
     this.sortContexts();
   }
 
   measured(row) {
     return this.table.statuses[this.table.status[row]] === "measured";
+  }
+
+  keepsLimits(row) {
+    return this.limits.every(([sign, limit, values]) => values[row] === null || sign * (limit - values[row]) <= 0);
   }
 
   status(row) {

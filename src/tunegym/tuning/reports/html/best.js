@@ -38,8 +38,20 @@ function howSure(experiment) {
   }
   if (best.exceeding) said.push(`${plural(best.exceeding, "setting")} ${best.exceeding === 1 ? "exceeds" : "exceed"} a limit ${best.violation > 0 ? "by more " : ""}and ${best.exceeding === 1 ? "doesn't" : "don't"} count here.`);
   if (experiment.per_context.length) said.push("Its reward is the mean over contexts, each by how often it came; the spread is over all of them.");
+  if (notMeasured(experiment)) said.push(notMeasured(experiment));
   if (best.failed) said.push(`${plural(best.failed, "trial")} of this setting gave no measurement.`);
   return said.join(" ");
+}
+
+const MOST_ROWS = 20; // of the best settings; the others are folded
+
+// In which contexts the best single setting was never measured, and how many draws these are.
+function notMeasured(experiment) {
+  const { per_context: contexts, mean_gap_over: over, page } = experiment;
+  if (!contexts.length || over === null || over > 1 - 1e-9) return null;
+  const names = contexts.map((one, index) => (one.single_reward === null ? pairs(page.labels.per_context[index].context) : null)).filter(Boolean);
+  const where = names.length === 0 ? "some contexts" : names.length <= 3 ? names.join(" and ") : `${count(names.length)} of ${plural(contexts.length, "context")}`;
+  return `It was not measured in ${where} (${percent(1 - over)} of draws).`;
 }
 
 function bestSection(experiment) {
@@ -50,7 +62,8 @@ function bestSection(experiment) {
   const fixed = Object.entries(page.fixed);
   return section("best", "Best settings", `First measured in trial ${best.trial}. ${howSure(experiment)}`,
     el("div", { class: "columns" },
-      el("div", {}, el("h3", {}, "Settings"), settings.length ? table(["knob", "value"], settings, { label: "best settings" }) : empty("There is no knob."),
+      el("div", {}, el("h3", {}, "Settings"), settings.length ? table(["knob", "value"], settings.slice(0, MOST_ROWS), { label: "best settings" }) : empty("There is no knob."),
+        settings.length > MOST_ROWS ? folded(`${plural(settings.length - MOST_ROWS, "more knob")}`, table(["knob", "value"], settings.slice(MOST_ROWS), { label: "more of the best settings" })) : null,
         fixed.length ? folded(`${plural(fixed.length, "fixed parameter")}`, table(["parameter", "value"], fixed.map(([name, text]) => [name, { text: visible(text), class: "value" }]))) : null),
       el("div", {}, el("h3", {}, "Measured"),
         table(["", right("mean ± spread")], [["reward", right(plusMinus(best.reward, best.reward_spread))], ...metrics], { label: "metrics of the best setting" }))));
@@ -67,7 +80,8 @@ function contextSection(experiment) {
     right(one.single_reward === null ? "not measured" : number(one.single_reward)),
     right([one.gap === null ? "" : number(one.gap), one.gap_note ? `(${one.gap_note})` : ""].filter(Boolean).join(" ")),
   ]);
-  const mean = experiment.mean_gap === null ? "" : ` On average it gives away ${number(experiment.mean_gap, 3)} of reward.`;
+  const over = notMeasured(experiment) ? ` over the contexts that it was measured in (${percent(experiment.mean_gap_over)} of draws)` : "";
+  const mean = experiment.mean_gap === null ? "" : ` On average it gives away ${number(experiment.mean_gap, 3)} of reward${over}.`;
   return section("contexts", "Contexts",
     `The best setting in each context, and the gap to it that the best single setting (${pairs(page.labels.best.action)}) leaves.${best ? mean : ""}`,
     table(["context", right("drawn"), "best here", right("reward"), right("samples"), right("single setting"), right("gap")], rows, { label: "contexts" }));

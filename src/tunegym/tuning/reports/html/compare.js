@@ -13,16 +13,26 @@ function entryName(entry, entries) {
   return experiments.size === 1 ? visible(entry.run) : `${visible(entry.run)} ${visible(entry.experiment)}`;
 }
 
-function curvesPlot(entries, kind) {
+// What a group's plots show. That a run did much worse is what one compares for, so only what is very far is left out.
+function compareReaches(entries) {
+  const bests = entries.filter((entry) => entry.best).map((entry) => entry.best);
+  const ends = (some) => some.flatMap(({ reward, reward_spread: spread }) => [reward - (spread ?? 0), reward + (spread ?? 0)]);
+  const usual = new Set([...bulk(bests.map((one) => one.reward)), Math.max(...bests.map((one) => one.reward))]);
+  const near = bests.filter((one) => usual.has(one.reward));
+  const best = new Reach(ends(bests), ends(near), 100);
+  const points = entries.flatMap(({ curve }) => [...curve.trials, ...curve.seconds].map(([, reward]) => reward));
+  return [new Reach(points, [...(best.stretched ? near : bests).map((one) => one.reward), ...bulk(points)], 10), best];
+}
+
+function curvesPlot(entries, kind, reach) {
   const byTime = kind === "seconds";
   const last = (entry) => (byTime ? entry.curve.last_s : entry.curve.last_trial);
   const draw = (plot) => {
     const shown = entries.filter((entry) => entry.curve[kind].length);
-    const rewards = shown.flatMap((entry) => entry.curve[kind].map(([, reward]) => reward));
     const end = Math.max(1e-9, ...shown.map(last));
     const unit = byTime ? timeUnit(end) : { name: "", size: 1 };
     const bottom = plot.height - 36;
-    const y = linear(padded(rewards.length ? [Math.min(...rewards), Math.max(...rewards)] : [0, 1], 0.06), [bottom, 20]);
+    const y = reach.scale([bottom, 20]);
     const left = Math.ceil(plot.widest(y.ticks(8).map((tick) => tick.text))) + 12;
     const x = linear([0, (end / unit.size) * 1.02], [left, plot.width - 8]);
     plot.axes({ left, top: 20, right: plot.width - 8, bottom, x, y, xTitle: byTime ? `time (${unit.name})` : "trial", yTitle: "best reward so far" });
@@ -34,26 +44,25 @@ function curvesPlot(entries, kind) {
       drawSteps(plot, entry.curve[kind].map(([at, reward]) => [at / unit.size, reward]), last(entry) / unit.size, x, y);
       plot.context.setLineDash([]);
       for (const [at, reward] of entry.curve[kind]) {
-        mark(plot.context, "circle", x.at(at / unit.size), y.at(reward), 2.4);
+        if (y.far(reward)) farMark(plot.context, x.at(at / unit.size), y.at(reward), y.far(reward), 3.4);
+        else mark(plot.context, "circle", x.at(at / unit.size), y.at(reward), 2.4);
         plot.hit(x.at(at / unit.size), y.at(reward), [entry, at, reward]);
       }
     });
   };
   const tip = ([entry, at, reward]) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], [byTime ? "after" : "trial", byTime ? seconds(at) : String(at)], ["reward", number(reward, 6)]];
-  return new Plot({ height: 280, label: byTime ? "Best so far over time" : "Best so far over trials", draw, tip }).node;
+  return new Plot({ height: 280, label: byTime ? "Best so far over time" : "Best so far over trials", draw, tip });
 }
 
 // The best of each with its spread; a dot and a whisker, since a bar would need a zero that a reward does not have.
-function bestPlot(entries) {
+function bestPlot(entries, reach) {
   const shown = entries.filter((entry) => entry.best);
   const draw = (plot) => {
     const spread = (entry) => entry.best.reward_spread ?? 0;
-    const low = Math.min(...shown.map((entry) => entry.best.reward - spread(entry)));
-    const high = Math.max(...shown.map((entry) => entry.best.reward + spread(entry)));
     const names = shown.map((entry) => entryName(entry, entries));
     const left = Math.min(Math.ceil(plot.widest(names)) + 14, plot.width * 0.42);
     const bottom = plot.height - 36;
-    const x = linear(padded([low, high], 0.06), [left, plot.width - 14]);
+    const x = reach.scale([left, plot.width - 14]);
     const y = categorical(names, [8, bottom]);
     plot.axes({ left, top: 8, right: plot.width - 14, bottom, x, y: { ...y, ticks: () => y.ticks(names.length) }, xTitle: "best reward ± spread" });
     shown.forEach((entry, index) => {
@@ -61,20 +70,30 @@ function bestPlot(entries) {
       plot.context.strokeStyle = plot.context.fillStyle = colour(lineStyle(entries.indexOf(entry)).colour);
       plot.context.lineWidth = 2;
       if (half) plot.line(x.at(entry.best.reward - half), py, x.at(entry.best.reward + half), py);
-      mark(plot.context, "circle", px, py, 5);
+      const far = x.far(entry.best.reward);
+      mark(plot.context, far ? "triangle" : "circle", px - 8 * far, py, 5);
       plot.hit(px, py, entry);
     });
   };
   const tip = (entry) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], ["best", plusMinus(entry.best.reward, entry.best.reward_spread)], ["samples", String(entry.best.samples)], ...Object.entries(entry.best.labels).map(([name, text]) => [visible(name), visible(text)])];
-  return new Plot({ height: 56 + 30 * shown.length, label: "Best of each with its spread", draw, tip }).node;
+  return new Plot({ height: 56 + 30 * shown.length, label: "Best of each with its spread", draw, tip });
 }
 
 function compareGroup(title, entries, index) {
   const items = entries.map((entry, one) => ({ text: entryName(entry, entries), line: true, ...lineStyle(one) }));
   if (!entries.some((entry) => entry.best)) return section(`group-${index}`, title, null, empty("Nothing was measured."));
-  return section(`group-${index}`, title, null, legend(items),
-    el("div", { class: "columns" }, el("div", {}, el("h3", {}, "Best so far, by trial"), curvesPlot(entries, "trials")), el("div", {}, el("h3", {}, "Best so far, by time"), curvesPlot(entries, "seconds"))),
-    el("h3", {}, "Best of each"), bestPlot(entries));
+  const reaches = compareReaches(entries);
+  const [byTrial, byTime, best] = [curvesPlot(entries, "trials", reaches[0]), curvesPlot(entries, "seconds", reaches[0]), bestPlot(entries, reaches[1])];
+  const told = el("p", { class: "told", role: "status" });
+  const tell = () => { told.textContent = reaches.some((one) => one.outside) ? "What lies farther out is a triangle at the edge." : ""; };
+  const range = rangeChoice(reaches, () => {
+    tell();
+    for (const plot of [byTrial, byTime, best]) plot.redraw();
+  });
+  tell();
+  return section(`group-${index}`, title, null, el("div", { class: "bar-row" }, legend(items), range), range ? told : null,
+    el("div", { class: "columns" }, el("div", {}, el("h3", {}, "Best so far, by trial"), byTrial.node), el("div", {}, el("h3", {}, "Best so far, by time"), byTime.node)),
+    el("h3", {}, "Best of each"), best.node);
 }
 
 function comparisonTable(entries) {

@@ -1,20 +1,5 @@
 // The Pareto front: settings of which none is better than another in every respect.
 
-// An objective's range: all of it, and the part with the front and most of the measurements. They are the same
-// unless some measurements are so far out that the rest would be pressed together.
-function frontRange(objective, values, settings) {
-  const whole = spanned([...settings.map((one) => one.metrics[objective.metric]), ...values]);
-  const near = spanned([...settings.map((one) => one.metrics[objective.metric]), ...(bulk(values) || [])]);
-  const [far, close] = [whole, near].map(([low, high]) => high / 2 - low / 2);
-  return { whole, near: close > 0 && far > 2 * close ? near : whole };
-}
-
-function spanned(values) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const one of values) [low, high] = [Math.min(low, one), Math.max(high, one)];
-  return low <= high ? [low, high] : [0, 1];
-}
-
 class Front {
   constructor(experiment, trials, open) {
     this.experiment = experiment;
@@ -23,9 +8,7 @@ class Front {
     this.aims = experiment.objectives.filter((one) => one.weight > 0);
     [this.first, this.second] = this.aims;
     this.column = new Map(trials.table.metrics.map((one) => [one.name, one.values]));
-    this.ranges = new Map(this.aims.map((one) => [one, frontRange(one, trials.measuredRows.map((row) => this.value(one, row)).filter((found) => found !== null), this.settings)]));
-    this.stretched = [...this.ranges.values()].some(({ whole, near }) => whole !== near);
-    this.all = false;
+    this.reaches = new Map(this.aims.map((one) => [one, this.reach(one)]));
     this.told = el("p", { class: "told", role: "status" });
     this.plot = new Plot({ height: 320, label: "Pareto front", draw: () => this.draw(), tip: (row) => frontTip(trials, this.aims, this.column, row), open });
   }
@@ -34,22 +17,22 @@ class Front {
     return (this.column.get(objective.metric) || [])[row] ?? null;
   }
 
-  axis(objective, pixels) {
-    const { whole, near } = this.ranges.get(objective);
-    return linear(padded(this.all ? whole : near, 0.06), pixels);
+  reach(objective) {
+    const values = this.trials.measuredRows.map((row) => this.value(objective, row)).filter((found) => found !== null);
+    return new Reach(values, [...this.settings.map((one) => one.metrics[objective.metric]), ...bulk(values)]);
   }
 
   draw() {
     const { plot, first, second, settings } = this;
     const { context } = plot;
     const [top, bottom, right] = [20, plot.height - 36, plot.width - 8];
-    const y = this.axis(second, [bottom, top]);
+    const y = this.reaches.get(second).scale([bottom, top]);
     const left = Math.ceil(plot.widest(y.ticks(8).map((tick) => tick.text))) + 12;
-    const x = this.axis(first, [left, right]);
+    const x = this.reaches.get(first).scale([left, right]);
     const title = (objective) => `${visible(objective.metric)} (${objective.goal === "max" ? "more" : "less"} is better)`;
     plot.axes({ left, top, right, bottom, x, y, xTitle: title(first), yTitle: title(second) });
     limits(plot, first, second, x, y, { left, top, right, bottom });
-    this.cloud(x, y, { left, top, right, bottom });
+    this.cloud(x, y);
     const points = settings.map((one) => [one.metrics[first.metric], one.metrics[second.metric], this.trials.rowOf.get(one.trial)]).sort((a, b) => a[0] - b[0]);
     context.strokeStyle = context.fillStyle = colour("accent");
     context.lineWidth = 1.6;
@@ -63,23 +46,23 @@ class Front {
   }
 
   // Every measured trial; what lies outside is a triangle at the edge.
-  cloud(x, y, { left, top, right, bottom }) {
+  cloud(x, y) {
     const { context } = this.plot;
     const rows = this.trials.measuredRows.filter((row) => this.value(this.first, row) !== null && this.value(this.second, row) !== null);
     const many = rows.length > 600;
     let outside = 0;
     context.fillStyle = colour("muted");
     for (const row of rows) {
-      const [px, py] = [x.at(this.value(this.first, row)), y.at(this.value(this.second, row))];
-      const [cx, cy] = [Math.min(Math.max(px, left), right), Math.min(Math.max(py, top), bottom)];
-      const far = Math.abs(px - cx) > 0.5 || Math.abs(py - cy) > 0.5;
+      const [across, up] = [this.value(this.first, row), this.value(this.second, row)];
+      const [px, py] = [x.at(across), y.at(up)];
+      const far = x.far(across) !== 0 || y.far(up) !== 0;
       outside += far;
       context.globalAlpha = far ? 0.8 : many ? 0.3 : 0.5;
-      mark(context, far ? "triangle" : "circle", cx, cy, far ? 3 : many ? 1.8 : 2.6);
-      this.plot.hit(cx, cy, row);
+      mark(context, far ? "triangle" : "circle", px, py, far ? 3 : many ? 1.8 : 2.6);
+      this.plot.hit(px, py, row);
     }
     context.globalAlpha = 1;
-    this.told.textContent = outside ? `${plural(outside, "measured trial")} ${outside === 1 ? "lies" : "lie"} farther out: the triangles at the edge.` : "";
+    this.told.textContent = farther(outside, "measured trial");
   }
 
   controls() {
@@ -88,13 +71,9 @@ class Front {
       this[key] = this.aims.find((one) => one.metric === name);
       this.plot.redraw();
     };
-    const range = choice("range", [["near", "near the front"], ["all", "all"]], (chosen) => {
-      this.all = chosen === "all";
-      this.plot.redraw();
-    });
     return [
       ...(this.aims.length > 2 ? [el("label", {}, "across ", select("across", names, this.first.metric, pick("first"))), el("label", {}, "up ", select("up", names, this.second.metric, pick("second")))] : []),
-      ...(this.stretched ? [range] : []),
+      rangeChoice([...this.reaches.values()], () => this.plot.redraw(), "near the front"),
     ];
   }
 
@@ -121,7 +100,7 @@ function frontSection(experiment, trials, open) {
       { text: "on the front", shape: "diamond", colour: "accent" }, { text: "measured", shape: "circle", colour: "muted" },
       { text: "highest reward", shape: "star", colour: "best" },
       ...(experiment.objectives.some((one) => one.limit !== undefined) ? [{ text: "limit", line: true, dash: [6, 4], colour: "failed" }] : []),
-    ]), ...front.controls()), front.plot.node, front.stretched ? front.told : null, front.table());
+    ]), ...front.controls()), front.plot.node, [...front.reaches.values()].some((one) => one.stretched) ? front.told : null, front.table());
 }
 
 function frontTip(trials, aims, column, row) {
@@ -149,7 +128,7 @@ function limits(plot, first, second, x, y, { left, top, right, bottom }) {
   plot.context.lineWidth = 1.4;
   plot.context.setLineDash([6, 4]);
   const [across, up] = [first.limit, second.limit];
-  if (across !== undefined && x.at(across) >= left && x.at(across) <= right) plot.line(x.at(across), top, x.at(across), bottom);
-  if (up !== undefined && y.at(up) >= top && y.at(up) <= bottom) plot.line(left, y.at(up), right, y.at(up));
+  if (across !== undefined && !x.far(across)) plot.line(x.at(across), top, x.at(across), bottom);
+  if (up !== undefined && !y.far(up)) plot.line(left, y.at(up), right, y.at(up));
   plot.context.setLineDash([]);
 }

@@ -1,11 +1,12 @@
 // One plot per knob and env_param, and how much of the reward's variance each explains.
 
-function knobPlot(trials, parameter, open) {
+const MOST_PLOTS = 12; // the others are folded
+
+function knobPlot(trials, parameter, reach, open) {
   const draw = (plot) => {
-    const range = trials.range(trials.measuredRows, (row) => trials.reward(row)) || [0, 1];
     const others = trials.otherRows.filter((row) => parameter.has(row));
     const [top, bottom] = [20, plot.height - 20 - (others.length ? 22 : 0)];
-    const y = linear(padded(range, 0.06), [bottom, top]);
+    const y = reach.scale([bottom, top]);
     const left = Math.ceil(plot.widest(y.ticks(5).map((tick) => tick.text))) + 12;
     const right = plot.width - 8;
     const x = parameterScale(parameter, [left + 4, right - 4]);
@@ -16,39 +17,53 @@ function knobPlot(trials, parameter, open) {
       stripLine(plot, left, right, bottom + 18);
       strip(plot, trials, others, place, bottom + 18);
     }
-    cloud(plot, trials, trials.measuredRows, place, (row) => y.at(trials.reward(row)));
-    if (parameter.list) means(plot, trials, parameter, x, y);
-    for (const row of trials.bestRows) plot.star(place(row), y.at(trials.reward(row)));
+    cloud(plot, trials, trials.measuredRows, place, y);
+    if (parameter.list) medians(plot, trials, parameter, x, y);
+    stars(plot, trials, place, y);
   };
   const plot = new Plot({ height: 210, label: `Reward by ${parameter.name}`, draw, tip: (row) => trials.tip(row), open });
   const log = parameter.column.log ? el("span", { class: "tag" }, "log") : null;
   const kind = parameter.drawn ? el("span", { class: "tag" }, "drawn") : null;
-  return el("figure", {}, el("figcaption", {}, visible(parameter.name), kind, log), plot.node);
+  return { plot, figure: el("figure", {}, el("figcaption", {}, visible(parameter.name), kind, log), plot.node) };
 }
 
-// A short line at each candidate's mean.
-function means(plot, trials, parameter, x, y) {
-  const sums = parameter.labels.map(() => [0, 0]);
+// A short line at each candidate's median, which far rewards don't move as they would a mean.
+function medians(plot, trials, parameter, x, y) {
+  const rewards = parameter.labels.map(() => []);
   for (const row of trials.measuredRows) {
-    if (!parameter.has(row) || trials.table.cached_from[row] !== null) continue;
-    const sum = sums[parameter.place(row)];
-    sum[0] += trials.reward(row);
-    sum[1] += 1;
+    if (parameter.has(row) && trials.table.cached_from[row] === null) rewards[parameter.place(row)].push(trials.reward(row));
   }
   plot.context.strokeStyle = colour("text");
   plot.context.lineWidth = 2;
-  sums.forEach(([total, many], index) => {
-    if (!many) return;
-    const half = Math.min(0.38 * x.band, 34);
-    plot.line(x.at(index) - half, y.at(total / many), x.at(index) + half, y.at(total / many));
+  rewards.forEach((found, index) => {
+    if (!found.length) return;
+    const [middle, half] = [median(found), Math.min(0.38 * x.band, 34)];
+    if (!y.far(middle)) plot.line(x.at(index) - half, y.at(middle), x.at(index) + half, y.at(middle));
   });
+}
+
+// As they were declared; where there are too many to look at, the ones that matter most first.
+function plotOrder(trials) {
+  if (trials.parameters.length <= MOST_PLOTS) return trials.parameters;
+  const share = new Map(trials.experiment.importance.shares.map((one) => [one.name, one.share]));
+  return trials.parameters.slice().sort((a, b) => (share.get(b.name) ?? -1) - (share.get(a.name) ?? -1));
 }
 
 function knobSection(trials, open) {
   const lists = trials.parameters.some((one) => one.list);
+  const reach = rewardReach(trials);
+  const made = plotOrder(trials).map((one) => knobPlot(trials, one, reach, open));
+  const figures = (from, to) => el("div", { class: "figures" }, ...made.slice(from, to).map((one) => one.figure));
+  const told = el("p", { class: "told", role: "status" }, reach.told("measured trial"));
+  const range = rangeChoice([reach], () => {
+    told.textContent = reach.told("measured trial");
+    for (const { plot } of made) plot.redraw();
+  });
+  const first = made.length > MOST_PLOTS && trials.experiment.importance.shares.length ? " Those that explain most come first." : "";
   return section("knobs", "One plot per knob",
-    `Every measured trial by the value of one knob; the other knobs vary too.${lists ? " A short line is a value's mean." : ""}`,
-    cloudLegend(trials), el("div", { class: "figures" }, ...trials.parameters.map((one) => knobPlot(trials, one, open))));
+    `Every measured trial by the value of one knob; the other knobs vary too.${lists ? " A short line is a value's median." : ""}${first}`,
+    el("div", { class: "bar-row" }, cloudLegend(trials), range), range ? told : null, figures(0, MOST_PLOTS),
+    made.length > MOST_PLOTS ? folded(`show all ${count(made.length)} plots`, figures(MOST_PLOTS)) : null);
 }
 
 function importanceSection(experiment) {

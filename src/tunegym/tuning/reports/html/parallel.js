@@ -4,10 +4,10 @@ const AXIS = 104;
 const LINES = 4000; // more of them only make a fog
 
 function parallelSection(trials, open) {
-  const rewardRange = trials.range(trials.measuredRows, (row) => trials.reward(row));
+  const reach = rewardReach(trials);
   const axes = [
     ...trials.parameters.map((one) => ({ title: one.name, has: (row) => one.has(row), place: (row) => one.place(row), text: (row) => one.text(row), scale: (pixels) => parameterScale(one, pixels), spread: one.list })),
-    { title: "reward", has: () => true, place: (row) => trials.reward(row), text: (row) => number(trials.reward(row)), scale: (pixels) => linear(padded(rewardRange, 0.02), pixels), spread: false },
+    { title: "reward", has: () => true, place: (row) => trials.reward(row), text: (row) => number(trials.reward(row)), scale: (pixels) => reach.scale(pixels), spread: false },
   ];
   const kept = new Map(); // axis -> [from, to] in pixels
   const every = Math.ceil(trials.measuredRows.length / LINES);
@@ -23,6 +23,12 @@ function parallelSection(trials, open) {
     const pixel = position(index, row);
     return pixel >= from && pixel <= to;
   });
+  const farEnd = ({ context, width }, row) => {
+    const far = scales[axes.length - 1].far(trials.reward(row));
+    context.fillStyle = colour("muted");
+    context.globalAlpha = 0.8;
+    if (far) farMark(context, at({ width }, axes.length - 1), position(axes.length - 1, row), far, 3.4);
+  };
   const draw = (plot) => {
     const { context } = plot;
     const [top, bottom] = [34, plot.height - 14];
@@ -42,6 +48,7 @@ function parallelSection(trials, open) {
         if (on) plot.hit(at(plot, index), position(index, row), row);
       });
       context.stroke();
+      if (on) farEnd(plot, row);
     });
     context.globalAlpha = 1;
     if (trials.bestRow !== undefined && trials.measured(trials.bestRow) && inside(trials.bestRow)) {
@@ -60,6 +67,7 @@ function parallelSection(trials, open) {
     }
     const lines = every > 1 ? `${count(order.length)} of ${plural(trials.measuredRows.length, "trial")} are drawn, the best ones among them. ` : "";
     told.textContent = lines + (kept.size ? `${count(shown)} of ${plural(order.length, "line")} kept; double-click to keep all.` : "Drag on an axis to keep a part of it.");
+    far.textContent = reach.told("measured trial");
   };
   const drawAxis = (plot, axis, scale, x, top, bottom, index) => {
     const { context } = plot;
@@ -82,9 +90,14 @@ function parallelSection(trials, open) {
   };
   const plot = new Plot({ height: 340, label: "Parallel coordinates of all measured trials", draw, tip: (row) => trials.tip(row), open, minWidth: 70 + axes.length * AXIS });
   const told = el("p", { class: "empty" });
+  const far = el("p", { class: "told", role: "status" });
+  const range = rangeChoice([reach], () => {
+    kept.delete(axes.length - 1); // what was kept are other rewards now
+    plot.redraw();
+  });
   brushes(plot, axes, at, kept);
   return section("parallel", "Parallel coordinates", "One line per measured trial, from its values to its reward. The stronger its colour, the better; the best is drawn thick.",
-    el("div", { class: "scroll" }, plot.node), told);
+    range ? el("div", { class: "bar-row" }, far, range) : null, el("div", { class: "scroll" }, plot.node), told);
 }
 
 function brushes(plot, axes, at, kept) {

@@ -210,6 +210,11 @@ function mark(context, shape, x, y, size) {
     context.lineTo(x + size * 1.15, y + size * 0.9);
     context.lineTo(x - size * 1.15, y + size * 0.9);
     context.closePath();
+  } else if (shape === "down") {
+    context.moveTo(x, y + size * 1.2);
+    context.lineTo(x + size * 1.15, y - size * 0.9);
+    context.lineTo(x - size * 1.15, y - size * 0.9);
+    context.closePath();
   } else if (shape === "diamond") {
     context.moveTo(x, y - size * 1.35);
     context.lineTo(x + size * 1.35, y);

@@ -25,7 +25,7 @@ function stripLine(plot, left, right, y) {
   plot.context.setLineDash([]);
 }
 
-// Measured trials; contexts have colours and shapes where they are few, cached ones are hollow.
+// Measured trials; contexts have colours and shapes where they are few, cached ones are hollow, far ones triangles.
 function cloud(plot, trials, rows, x, y) {
   const { context } = plot;
   const many = rows.length > 3000;
@@ -33,16 +33,23 @@ function cloud(plot, trials, rows, x, y) {
   context.globalAlpha = many ? 0.45 : rows.length > 600 ? 0.6 : 0.8;
   context.lineWidth = 1.2;
   for (const row of rows) {
-    const [px, py] = [x(row), y(row)];
-    if (px === null || py === null) continue;
+    const [px, py, far] = [x(row), y.at(trials.reward(row)), y.far(trials.reward(row))];
+    if (px === null) continue;
     const kind = trials.fewContexts ? trials.context[row] : 0;
     context.fillStyle = context.strokeStyle = colour(trials.fewContexts ? PALETTE[kind] : "accent");
-    if (many) context.fillRect(px - size, py - size, 2 * size, 2 * size);
+    if (far) farMark(context, px, py, far, Math.max(size, 3));
+    else if (many) context.fillRect(px - size, py - size, 2 * size, 2 * size);
     else if (trials.table.cached_from[row] !== null) mark(context, "ring", px, py, size - 0.6);
     else mark(context, trials.fewContexts ? SHAPES[kind] : "circle", px, py, size);
     plot.hit(px, py, row);
   }
   context.globalAlpha = 1;
+}
+
+function stars(plot, trials, x, y) {
+  for (const row of trials.bestRows) {
+    if (x(row) !== null && !y.far(trials.reward(row))) plot.star(x(row), y.at(trials.reward(row)));
+  }
 }
 
 function cloudLegend(trials, extra = []) {
@@ -80,16 +87,17 @@ function drawSteps(plot, steps, end, x, y) {
 }
 
 function rewardSection(trials, open) {
+  if (!trials.measuredRows.length) return section("rewards", "Reward over trials", null, empty("Nothing was measured, so there is no reward to show."));
   let byTime = false;
+  const reach = rewardReach(trials);
   const { table: columns } = trials;
   const timed = trials.rows.filter((row) => columns.closed_s[row] !== null);
   const draw = (plot) => {
     const unit = timeUnit(Math.max(1e-9, ...(trials.range(timed, (row) => columns.closed_s[row]) || [1])));
     const value = (row) => (byTime ? (columns.closed_s[row] === null ? null : columns.closed_s[row] / unit.size) : columns.number[row]);
-    const range = trials.range(trials.measuredRows, (row) => trials.reward(row)) || [0, 1];
     const marks = trials.otherRows.length > 0;
     const [top, bottom] = [20, plot.height - 36 - (marks ? 22 : 0)];
-    const y = linear(padded(range, 0.06), [bottom, top]);
+    const y = reach.scale([bottom, top]);
     const left = Math.ceil(plot.widest(y.ticks(8).map((tick) => tick.text))) + 12;
     const end = Math.max(...(trials.range(trials.rows, value) || [0, 1]));
     const x = linear(byTime ? [0, end * 1.02 || 1] : [1 - end * 0.01, end * 1.01 + 0.5], [left, plot.width - 8], !byTime);
@@ -99,22 +107,24 @@ function rewardSection(trials, open) {
       stripLine(plot, left, plot.width - 8, bottom + 18);
       strip(plot, trials, trials.otherRows, place, bottom + 18);
     }
-    cloud(plot, trials, trials.measuredRows, place, (row) => y.at(trials.reward(row)));
+    cloud(plot, trials, trials.measuredRows, place, y);
     plot.context.strokeStyle = colour("text");
     plot.context.lineWidth = 1.6;
     const order = byTime ? timed.filter((row) => trials.measured(row)).sort((a, b) => columns.closed_s[a] - columns.closed_s[b]) : trials.measuredRows;
     drawSteps(plot, bestSoFar(order, value, (row) => trials.reward(row)), end, x, y);
-    for (const row of trials.bestRows) if (place(row) !== null) plot.star(place(row), y.at(trials.reward(row)));
+    stars(plot, trials, place, y);
+    told.textContent = reach.told("measured trial");
   };
+  const told = el("p", { class: "told", role: "status" });
   const plot = new Plot({ height: 320, label: "Reward over trials with the best so far", draw, tip: (row) => trials.tip(row), open });
   const items = [{ text: "best so far", line: true, colour: "text" }];
   return section("rewards", "Reward over trials", "Trials without a measurement have no reward: their marks are on the strip below.",
-    el("div", { class: "bar-row" }, cloudLegend(trials, items),
+    el("div", { class: "bar-row" }, cloudLegend(trials, items), el("div", { class: "choices" },
       choice("horizontal axis", [["trial", "by trial"], ["time", "by time"]], (chosen) => {
         byTime = chosen === "time";
         plot.redraw();
-      })),
-    plot.node);
+      }), rangeChoice([reach], () => plot.redraw()))),
+    plot.node, reach.stretched ? told : null);
 }
 
 function curveSection(trials, open) {

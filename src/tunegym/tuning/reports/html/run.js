@@ -19,6 +19,15 @@ function noteBoxes(run) {
   return found;
 }
 
+// What keeps an experiment from being a success, with the reason that most trials gave.
+function problemBox(experiment) {
+  const { problem, trials, reasons } = experiment;
+  const none = !trials.statuses.measured && trials.done > 0;
+  const title = none ? (trials.done === 1 ? "Its one trial was not measured" : `None of its ${count(trials.done)} trials was measured`) : problem[0].toUpperCase() + problem.slice(1);
+  const often = none && reasons.length ? `${reasons[0].count === trials.done ? "Every time" : `Most often (${count(reasons[0].count)} of ${count(trials.done)})`}: ${statusTitle(reasons[0].status)}: ${visible(reasons[0].reason)}` : null;
+  return box("bad", el("strong", {}, visible(title)), often ? el("p", {}, often) : null, none ? el("p", {}, el("a", { href: "#outcomes" }, "all reasons")) : null);
+}
+
 function experimentNode(run, experiment) {
   if (experiment.error) return el("div", {}, box("bad", el("strong", {}, "This experiment can't be read"), el("p", {}, visible(experiment.error))));
   if (experiment.state === "not started") return el("div", {}, empty("This experiment has not started."));
@@ -41,7 +50,7 @@ function experimentNode(run, experiment) {
     runSection(run, experiment),
   ].filter(Boolean);
   const links = sections.map((one) => el("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
-  return el("div", {}, tiles(experiment), ...experiment.page.notes.map((note) => box("note", el("p", {}, visible(note)))),
+  return el("div", {}, experiment.problem ? problemBox(experiment) : null, tiles(experiment), ...experiment.page.notes.map((note) => box("note", el("p", {}, visible(note)))),
     el("nav", { class: "sections", "aria-label": "sections" }, ...links), ...sections);
 }
 
@@ -51,8 +60,9 @@ function runPage(run) {
     tabs.forEach((tab, one) => tab.setAttribute("aria-selected", String(one === index)));
     place.replaceChildren(experimentNode(run, run.experiments[index]));
   };
+  const state = ({ state, problem }) => el("span", { class: `state ${problem ? "problem" : state.replace(" ", "-")}` }, problem ? `${state}, with a problem` : state);
   const tabs = run.experiments.map((experiment, index) =>
-    el("button", { type: "button", role: "tab", onclick: () => show(index) }, visible(experiment.name), el("span", { class: `state ${experiment.state.replace(" ", "-")}` }, experiment.state)));
+    el("button", { type: "button", role: "tab", onclick: () => show(index) }, visible(experiment.name), state(experiment)));
   const started = run.experiments.map((one) => one.time && one.time.started_at).find(Boolean);
   const node = el("div", {},
     el("header", {}, el("h1", {}, visible(run.scenario || "run")), el("p", {}, [started ? `started ${instant(started)}` : null, visible(run.folder)].filter(Boolean).join(" · "))),

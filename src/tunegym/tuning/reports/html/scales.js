@@ -23,15 +23,6 @@ function padded([low, high], share) {
   return [low - width, high + width];
 }
 
-// Where most of the values lie: within the quartiles and 1.5 times their distance around them, as in a box plot.
-function bulk(values) {
-  if (!values.length) return null;
-  const sorted = Float64Array.from(values).sort();
-  const at = (share) => sorted[Math.round(share * (sorted.length - 1))];
-  const reach = 1.5 * (at(0.75) - at(0.25));
-  return [Math.max(sorted[0], at(0.25) - reach), Math.min(sorted[sorted.length - 1], at(0.75) + reach)];
-}
-
 function linear(domain, pixels, whole = false) {
   const [low, high] = domain;
   const scale = {
