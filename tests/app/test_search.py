@@ -217,6 +217,7 @@ def warm(
     return cli("run", second, "--output", "new")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -237,6 +238,7 @@ def test_warm_start_takes_maps_and_counts(old: str, new: str, said: str, write: 
     assert f"warm start: {said}" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_resume_starts_from_the_same_trials_whatever_became_of_the_other_run(
     write: Any, tunegym: Cli, tmp_path: Path
 ) -> None:
@@ -266,6 +268,7 @@ def test_trials_that_lack_an_objectives_metric_are_left_out(write: Any, tunegym:
     assert "0 trials taken, 3 left out (3 x metric memory was not measured)" in done.stderr
 
 
+@pytest.mark.slow
 def test_warm_start_from_several_runs_is_refused_before_anything_runs(write: Any, tunegym: Cli) -> None:
     write("work.py", WORK)
     settings = {"steps": 9, "reward": "identity", "knobs": "x = [1, 2]"}
@@ -280,6 +283,7 @@ def test_warm_start_from_several_runs_is_refused_before_anything_runs(write: Any
     assert not list(Path("new").glob("**/journal.jsonl"))
 
 
+@pytest.mark.slow
 def test_warm_start_scores_by_the_reward_of_here(write: Any, tunegym: Cli, tmp_path: Path) -> None:
     """There more was better, here less is: the surrogate must learn that."""
     knobs = "x = { low = 0, high = 60, step = 1 }"

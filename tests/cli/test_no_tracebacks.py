@@ -64,6 +64,7 @@ def test_no_scenario(name: str, things: Path, tunegym: Cli) -> None:
     assert not Path("results").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_no_run(name: str, things: Path, tunegym: Cli) -> None:
     for command in ("status", "resume", "report", "compare"):

@@ -50,7 +50,7 @@ def assert_printable(done: subprocess.CompletedProcess[str], code: int = 0) -> N
 
 @pytest.fixture(
     params=[
-        pytest.param(0, id="escape"),
+        pytest.param(0, id="escape", marks=pytest.mark.slow),
         pytest.param(1, id="markup", marks=pytest.mark.slow),
         pytest.param(2, id="lines", marks=pytest.mark.slow),
     ]
