@@ -32,6 +32,7 @@ class StudyMemory(BaseStorage):
         self._directions: list[StudyDirection] = []
         self._trials: list[FrozenTrial] = []
         self._attributes: dict[str, Any] = {}
+        self._user_attributes: dict[str, Any] = {}
         self._waiting: list[int] = []
 
     # the study ----------------------------------------------------------------------------------------
@@ -59,12 +60,12 @@ class StudyMemory(BaseStorage):
         return self._directions
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        """Nobody of ours sets one."""
-        raise NotImplementedError(key)
+        """Something that a caller keeps with the study."""
+        self._user_attributes[key] = value
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        """None is ever set."""
-        return {}
+        """What callers kept."""
+        return self._user_attributes
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
         """What a sampler keeps beside the trials."""
@@ -75,8 +76,8 @@ class StudyMemory(BaseStorage):
         return self._attributes
 
     def get_all_studies(self) -> list[Any]:
-        """Nobody asks: the study is never looked for."""
-        raise NotImplementedError
+        """None that could be looked for: the one study belongs to its agent."""
+        return []
 
     # its trials ---------------------------------------------------------------------------------------
 
