@@ -248,10 +248,11 @@ def test_a_resume_starts_from_the_same_trials_whatever_became_of_the_other_run(
     whole = tunegym("run", "new.toml", "--output", "whole", "--set", "experiments.e.agent_steps=8")
     assert whole.returncode == 0, whole.stderr
     shutil.rmtree("old")
-    resumed = tunegym("resume", "new", "--agent-steps", "8")
+    shutil.move("new", "moved")
+    resumed = tunegym("resume", "moved", "--agent-steps", "8")
     assert resumed.returncode == 0, resumed.stderr
     assert "warm start: 61 trials taken" in resumed.stderr
-    assert actions(tmp_path / "new") == actions(tmp_path / "whole")
+    assert actions(tmp_path / "moved") == actions(tmp_path / "whole")
 
 
 def test_trials_that_lack_an_objectives_metric_are_left_out(write: Any, tunegym: Cli) -> None:

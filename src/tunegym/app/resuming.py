@@ -9,11 +9,13 @@ from tunegym.app.building import build_workload
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import write_scenario
 from tunegym.app.running import drive_locked, locked
+from tunegym.app.warming import WARM_START
 from tunegym.app.watching import Silent, Watch
 from tunegym.config.loading import load
 from tunegym.core.errors import StoreError, StoreLockedError
 from tunegym.core.stopping import Stop
 from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.results import SCENARIO, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.lock import living_writer
@@ -54,6 +56,11 @@ def resume(
 def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scenario:
     """The run's scenario, with what the user wants to be different this time."""
     overrides = [] if slots is None else [f"system.slots={slots}"]
+    # The folder may have been moved since, and the copies of what it started from with it.
+    overrides += [
+        f"experiments.{copy.parent.name}.agent_config.warm_start={spelled(str(copy))}"
+        for copy in sorted(folder.glob(f"*/{WARM_START}"))
+    ]
     scenario = load(folder / SCENARIO, Catalog(), overrides)
     if agent_steps is None:
         return scenario

@@ -85,12 +85,13 @@ def _with_source(experiment: Experiment, scenario_dir: Path, folder: Path) -> Ex
     if source is None:
         return experiment
     results = _chosen(scenario_dir / source, experiment)
-    copy = folder / WARM_START
+    copy, fresh = folder / WARM_START, folder / f"{WARM_START}.new"
     try:
-        (copy / results.name).mkdir(parents=True)
-        shutil.copyfile(results.folder.parent / SCENARIO, copy / SCENARIO)
+        (fresh / results.name).mkdir(parents=True)
+        shutil.copyfile(results.folder.parent / SCENARIO, fresh / SCENARIO)
         if results.path.exists():
-            shutil.copyfile(results.path, copy / results.name / results.path.name)
+            shutil.copyfile(results.path, fresh / results.name / results.path.name)
+        fresh.rename(copy)  # whole or not at all: a resume starts from what it finds here
     except OSError as error:
         raise StoreError(
             f"{copy} can't be written: {error.strerror}", hint="choose another place with --output"
