@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tunegym.app.making import make
+    from tunegym.app.making import make, make_vec
     from tunegym.app.resuming import resume
     from tunegym.app.running import as_scenario as scenario
     from tunegym.app.running import run
@@ -25,6 +25,7 @@ _EXPORTS = {
     "BaseAgent": "tunegym.tuning.agents.base",
     "load": "tunegym.tuning.reports.results",
     "make": "tunegym.app.making",
+    "make_vec": "tunegym.app.making",
     "recommend": "tunegym.tuning.reports.recommending",
     "resume": "tunegym.app.resuming",
     "run": "tunegym.app.running",
@@ -32,7 +33,7 @@ _EXPORTS = {
 }
 _RENAMED = {"scenario": "as_scenario"}
 
-__all__ = ["AgentConfig", "BaseAgent", "load", "make", "recommend", "resume", "run", "scenario"]
+__all__ = ["AgentConfig", "BaseAgent", "load", "make", "make_vec", "recommend", "resume", "run", "scenario"]
 
 
 def __getattr__(name: str) -> Any:

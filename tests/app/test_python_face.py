@@ -220,10 +220,12 @@ def test_an_encoding_of_ones_own_is_seen_by_the_environment(tmp_path: Path) -> N
     """By reference, from a module beside the scenario."""
     (tmp_path / "own_encoding.py").write_text(
         "import numpy as np\n"
-        "from gymnasium import spaces\n"
+        "from tunegym.tuning.model.leaf import ObsLeafDescriptor\n"
         "class Halves:\n"
         "    def __init__(self, domain):\n"
-        "        self.space = spaces.Box(0.0, 100.0, shape=(1,), dtype=np.float32)\n"
+        "        pass\n"
+        "    def descriptor(self):\n"
+        "        return ObsLeafDescriptor('box', dim=1)\n"
         "    def encode(self, value):\n"
         "        return np.array([value / 2], dtype=np.float32)\n"
     )

@@ -58,11 +58,22 @@ def build_bench(
     store = JournalStore(folder, head_of(scenario, experiment), session_of(scenario, experiment, workload))
     with contextlib.ExitStack() as undo:
         undo.callback(store.close)
-        factory = Catalog().at(scenario.scenario_dir).get("runners", scenario.runner)
+        catalog = Catalog().at(scenario.scenario_dir)
+        factory = catalog.get("runners", scenario.runner)
         runner: Runner = factory(token=store.head.run, slots=scenario.slots)
         undo.callback(runner.close)
         engine = TrialEngine(
-            Parts(experiment, workload, runner, store, reward, constraints, folder, build_pruner(scenario, experiment)),
+            Parts(
+                experiment,
+                workload,
+                runner,
+                store,
+                reward,
+                constraints,
+                folder,
+                build_pruner(scenario, experiment),
+                partial(catalog.get, "encodings"),
+            ),
             slots=scenario.slots,
             listeners=listeners,
             stopping=lambda: stop.requested,

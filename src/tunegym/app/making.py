@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,27 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from tunegym.app.building import Bench, build_bench
-from tunegym.app.catalog import Catalog
 from tunegym.app.folders import new_run_folder
 from tunegym.app.reporting import report_run
 from tunegym.app.running import as_scenario, report
 from tunegym.app.tracking import Trackers
 from tunegym.core.errors import TunegymError
+from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.envs.tune import ENV_ID, TuneEnv
+from tunegym.tuning.envs.vector import TuneVectorEnv, check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
 
 if ENV_ID not in gymnasium.registry:
-    gymnasium.register(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True)
+    gymnasium.register(
+        id=ENV_ID, entry_point="tunegym:make", vector_entry_point="tunegym:make_vec", nondeterministic=True
+    )
+
+
+Source = str | Path | Mapping[str, Any] | Scenario
 
 
 def make(
-    scenario: str | Path | Mapping[str, Any] | Scenario,
+    scenario: Source,
     experiment: str | None = None,
     output: str | Path | None = None,
 ) -> TuneEnv:
@@ -37,16 +43,46 @@ def make(
         output: the folder for results instead of ``results``.
     """
     checked = as_scenario(scenario)
-    chosen = _chosen(checked, experiment)
-    folder = new_run_folder(checked, output)
-    bench = build_bench(checked, chosen, folder / chosen.name)
-    trackers = Trackers(checked, chosen, folder / chosen.name)
-    catalog = Catalog().at(checked.scenario_dir)
-    env = TuneEnv(bench.engine, partial(_finish, bench, trackers, checked, folder), partial(catalog.get, "encodings"))
+    engine, finish = _opened(checked, _chosen(checked, experiment), output)
+    env = TuneEnv(engine, finish)
     # What Gymnasium needs to make another one like it.
     kwargs = {"scenario": scenario, "experiment": experiment, "output": output}
     env.spec = EnvSpec(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True, kwargs=kwargs)
     return env
+
+
+def make_vec(
+    scenario: Source,
+    num_envs: int,
+    experiment: str | None = None,
+    output: str | Path | None = None,
+) -> TuneVectorEnv:
+    """A ``gymnasium.vector.VectorEnv`` whose sub-environments share one journal, one counter and the runner's slots.
+
+    Args:
+        scenario: a file, the same as plain data, or a checked one.
+        num_envs: how many sub-environments; ``[system] slots`` says how many trials run at once.
+        experiment: which one; may be left out when there is only one.
+        output: the folder for results instead of ``results``.
+
+    Raises:
+        TunegymError: ``agent_steps`` can't be shared evenly by ``num_envs``.
+    """
+    checked = as_scenario(scenario)
+    chosen = _chosen(checked, experiment)
+    check_share(chosen.budget.agent_steps, num_envs)  # before there is a folder
+    engine, finish = _opened(checked, chosen, output)
+    return TuneVectorEnv(engine, num_envs, finish)
+
+
+def _opened(
+    scenario: Scenario, experiment: Experiment, output: str | Path | None
+) -> tuple[TrialEngine, Callable[[], None]]:
+    """An engine on a new results folder, and what is to be done once it was closed."""
+    folder = new_run_folder(scenario, output)
+    bench = build_bench(scenario, experiment, folder / experiment.name)
+    trackers = Trackers(scenario, experiment, folder / experiment.name)
+    return bench.engine, partial(_finish, bench, trackers, scenario, folder)
 
 
 def _finish(bench: Bench, trackers: Trackers, scenario: Scenario, folder: Path) -> None:

@@ -77,15 +77,16 @@ class _Unmeasured:
     in_flight = 0
 
     def __init__(self, experiment: Experiment) -> None:
-        self._experiment = experiment
+        self.experiment = experiment
+        self.folder = Path(experiment.name)
 
     @property
     def space(self) -> Space:
-        return self._experiment.space
+        return self.experiment.space
 
     @property
     def objectives(self) -> Sequence[Objective]:
-        return self._experiment.objectives
+        return self.experiment.objectives
 
     def exhausted(self, lane: int = 0) -> str | None:
         del lane
@@ -104,4 +105,4 @@ class _Unmeasured:
         return ()
 
     def context(self, number: int) -> Context:
-        return self._experiment.env_params.context(number)
+        return self.experiment.env_params.context(number)

@@ -31,7 +31,7 @@ DEFAULT_AGENT = "grid_search"
 _PARAMETER_KEYS = {"cmd_args", "extra_env_vars", "num_nodes", "dse_excluded_args", "workload"}
 _WORKLOAD_KEYS = _PARAMETER_KEYS | {"env_params", "metrics", "agent_metrics", "objectives", "isolate", "timeout_s"}
 _BUDGETS = ("agent_steps", "max_time", "stop_after_no_improvement")
-_UNUSED_BY_PLAIN = ("agent", *_BUDGETS, "objectives", "pruner", "agent_config")
+_UNUSED_BY_PLAIN = ("agent", *_BUDGETS, "episode_steps", "objectives", "pruner", "agent_config")
 
 
 @dataclass(frozen=True)
@@ -236,4 +236,5 @@ def _build(
         cache=table.cache == "on",
         keep=table.keep if isinstance(table.keep, Keep) else Keep(),
         isolate=table.isolate is not False,
+        episode_steps=table.episode_steps,
     )

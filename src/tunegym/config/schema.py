@@ -118,6 +118,7 @@ class ExperimentTable(Table):
     agent_steps: Annotated[
         _Positive | None, Says("an integer of at least 1", "write for example agent_steps = 100")
     ] = None
+    episode_steps: Annotated[_Positive, Says("an integer of at least 1", "write for example episode_steps = 10")] = 1
     max_time: Annotated[
         Annotated[int | float | str, AfterValidator(seconds)] | None,
         Says('seconds above 0, or a string such as "90s", "10m", "2h"', 'write for example max_time = "10m"'),

@@ -76,6 +76,10 @@ class ActionError(TunegymError):
     """An action that doesn't fit the knobs: wrong keys, or a value that is not a candidate."""
 
 
+class ObservationError(TunegymError):
+    """An environment that doesn't show what it declared: other leaves, or another shape."""
+
+
 class BudgetError(TunegymError):
     """A step past the experiment's budget."""
 

@@ -7,20 +7,22 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from gymnasium import spaces
 
 from tunegym.tuning.model.context import EnvParam
+from tunegym.tuning.model.leaf import ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.values import Scalar
 
 
 class Encoding(Protocol):
-    """Turns a native value into an element of ``space``."""
+    """Turns a native value into a leaf of the observation. Built as ``Class(domain)``: a ``Choice`` or a ``Range``."""
 
-    space: spaces.Space[Any]
+    def descriptor(self) -> ObsLeafDescriptor:
+        """The leaf's shape; always the same."""
+        ...
 
     def encode(self, value: Scalar) -> Any:
-        """The element for ``value``."""
+        """The leaf for ``value``: an integer below ``n``, or a float32 array of length ``dim``."""
         ...
 
 
@@ -29,7 +31,10 @@ class Categorical:
 
     def __init__(self, domain: Knob) -> None:
         self._domain = _candidates(domain)
-        self.space = spaces.Discrete(self._domain.size)
+
+    def descriptor(self) -> ObsLeafDescriptor:
+        """As many integers as there are candidates."""
+        return ObsLeafDescriptor("discrete", n=self._domain.size)
 
     def encode(self, value: Scalar) -> Any:
         """The position of ``value``."""
@@ -41,7 +46,10 @@ class OneHot:
 
     def __init__(self, domain: Knob) -> None:
         self._domain = _candidates(domain)
-        self.space = spaces.Box(0.0, 1.0, shape=(self._domain.size,), dtype=np.float32)
+
+    def descriptor(self) -> ObsLeafDescriptor:
+        """As many slots as there are candidates."""
+        return _unit_box(self._domain.size)
 
     def encode(self, value: Scalar) -> Any:
         """Ones where the candidate is, zeros elsewhere."""
@@ -55,7 +63,10 @@ class Ordinal:
 
     def __init__(self, domain: Knob) -> None:
         self._domain = _candidates(domain)
-        self.space = _unit_box(1)
+
+    def descriptor(self) -> ObsLeafDescriptor:
+        """One number from 0 to 1."""
+        return _unit_box(1)
 
     def encode(self, value: Scalar) -> Any:
         """First candidate 0, last candidate 1."""
@@ -67,7 +78,10 @@ class MinMax:
 
     def __init__(self, domain: Knob) -> None:
         self._low, self._high = _bounds(domain)
-        self.space = _unit_box(1)
+
+    def descriptor(self) -> ObsLeafDescriptor:
+        """One number from 0 to 1."""
+        return _unit_box(1)
 
     def encode(self, value: Scalar) -> Any:
         """Smallest 0, largest 1."""
@@ -84,7 +98,10 @@ class Log:
         # A range that starts at 0 has no smallest positive number: twelve decades below its top will do.
         low = min(positive) if len(positive) == len(numbers) or len(positive) > 1 else positive[0] * 1e-12
         self._low, self._high = math.log(low), math.log(max(positive))
-        self.space = _unit_box(2)
+
+    def descriptor(self) -> ObsLeafDescriptor:
+        """Two numbers from 0 to 1."""
+        return _unit_box(2)
 
     def encode(self, value: Scalar) -> Any:
         """(0, 0) for zero, else (1, scaled logarithm)."""
@@ -134,5 +151,5 @@ def _bounds(domain: Knob) -> tuple[float, float]:
     return float(domain.low), float(domain.high)
 
 
-def _unit_box(size: int) -> spaces.Box:
-    return spaces.Box(0.0, 1.0, shape=(size,), dtype=np.float32)
+def _unit_box(dim: int) -> ObsLeafDescriptor:
+    return ObsLeafDescriptor("box", dim, low=0.0, high=1.0)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from tunegym.tuning.model.job import Job, JobResult, Watch
+from tunegym.tuning.model.leaf import ObsLeafDescriptor
 from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
@@ -36,6 +39,16 @@ class Env(Protocol):
     A lane is one place for a trial in flight, numbered from 0. ``observe``, then ``begin``, then
     ``next_finished`` is the walk of one trial; ``step`` is all three for an agent that does one at a time.
     """
+
+    @property
+    def experiment(self) -> Experiment:
+        """What is tuned: knobs, env_params, metrics, budget, the length of an episode."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """The experiment's results. An agent may keep files of its own in a folder in it."""
+        ...
 
     @property
     def space(self) -> Space:
@@ -79,6 +92,19 @@ class Env(Protocol):
 
     def context(self, number: int) -> Context:
         """The context that trial ``number`` has, had or would have."""
+        ...
+
+
+@runtime_checkable
+class Structured(Protocol):
+    """What an ``Env`` may offer besides: leaves that its Gymnasium face shows under ``context``."""
+
+    def structured_observation_descriptors(self) -> Mapping[str, ObsLeafDescriptor]:
+        """The leaves by name; always the same. None at all means that the face has no ``context``."""
+        ...
+
+    def encode_observation(self, observation: Observation) -> Mapping[str, Any]:
+        """A value for each of these leaves."""
         ...
 
 

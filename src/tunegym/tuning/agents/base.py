@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 from tunegym.core.errors import BudgetError, Problem
 from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.agents.policies import Choice
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
-from tunegym.tuning.model.values import Action
+from tunegym.tuning.model.values import Action, Context
 from tunegym.tuning.ports import Env
 
 
@@ -28,11 +29,13 @@ class BaseAgent:
         Config: the frozen dataclass that ``agent_config`` is checked against.
         supports_variable_environment: whether the agent copes with env_params.
         finite: whether it ends by itself, so that it needs no budget.
+        failure: why ``run`` returned non-zero, in a sentence; None if it has nothing to say.
     """
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
     supports_variable_environment: ClassVar[bool] = False
     finite: ClassVar[bool] = False
+    failure: str | None = None
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         self.env = env
@@ -67,6 +70,15 @@ class BaseAgent:
         Called for agents whose ``Config`` has a ``warm_start`` that is set.
         """
         raise NotImplementedError(f"{type(self).__name__} has a warm_start, and no warm_up()")
+
+    def choose(self, context: Context) -> Choice | None:
+        """What the agent would choose under ``context`` by all that it has learned, without exploring.
+
+        None if it has no policy. Where it has, `policy/policy.json` is written from it, and `tunegym recommend`
+        answers from there.
+        """
+        del context
+        return None
 
     def select_action(self, observation: Observation) -> Action | None:
         """The action for the trial that ``observation`` describes; None ends the run."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import BudgetError
 from tunegym.tuning.envs.cache import MeasurementCache
+from tunegym.tuning.envs.context_leaves import ContextLeaves, FindEncoding
 from tunegym.tuning.envs.keeping import Keeping
 from tunegym.tuning.envs.lanes import InlineLane, Lanes, ThreadLanes
 from tunegym.tuning.envs.measuring import Measuring
 from tunegym.tuning.envs.pruning import Pruning
 from tunegym.tuning.envs.scoring import Scoring
 from tunegym.tuning.envs.tally import BudgetClock, Tally
+from tunegym.tuning.model.leaf import ObsLeafDescriptor
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Cancelled, Infeasible, Outcome
 from tunegym.tuning.model.scenario import Experiment
@@ -30,7 +33,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Parts:
-    """What an engine is made of. ``pruner`` makes one for each context; None if no trial is ended early."""
+    """What an engine is made of.
+
+    Attributes:
+        pruner: makes one for each context; None if no trial is ended early.
+        encodings: finds a class of encodings by its name; None for the built-in ones.
+    """
 
     experiment: Experiment
     workload: Workload
@@ -40,6 +48,7 @@ class Parts:
     constraints: Sequence[Constraint]
     folder: Path
     pruner: Callable[[], Pruner] | None = None
+    encodings: FindEncoding | None = None
 
 
 class TrialEngine:
@@ -67,6 +76,7 @@ class TrialEngine:
     ) -> None:
         experiment = parts.experiment
         self.experiment = experiment
+        self.folder = parts.folder
         self.tally = Tally()
         self.slots = slots
         self._store = parts.store
@@ -75,6 +85,7 @@ class TrialEngine:
         self._constraints = tuple(parts.constraints)
         self._listeners = tuple(listeners)
         self._stopping = stopping
+        self._leaves = ContextLeaves(experiment.env_params, parts.encodings)
         trials = str(parts.folder / "trials")
         self._scoring = Scoring(parts.reward, experiment.penalties)
         self._pruning = Pruning(experiment, self._scoring.intermediate, parts.pruner)
@@ -153,6 +164,16 @@ class TrialEngine:
             spent = self._clock.monotonic() - begun
             self.budget.forgive(spent)
             self._store.forgive(spent)
+
+    # what a Gymnasium face shows of a context ---------------------------------------------------------
+
+    def structured_observation_descriptors(self) -> Mapping[str, ObsLeafDescriptor]:
+        """One leaf for each env_param."""
+        return self._leaves.descriptors()
+
+    def encode_observation(self, observation: Observation) -> Mapping[str, Any]:
+        """The context that ``observation`` shows, encoded."""
+        return self._leaves.encode(observation.context)
 
     # more than the port -------------------------------------------------------------------------------
 

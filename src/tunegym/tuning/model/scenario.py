@@ -106,6 +106,7 @@ class Experiment:
         constraints: expressions over parameters, or references.
         objectives: what is better, by metric; empty where the reward alone says so.
         pruner: what ends hopeless trials early; None for nothing.
+        episode_steps: how many trials are an episode of the Gymnasium face.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Experiment:
     agent_ends_after: int | None = None
     objectives: tuple[Objective, ...] = ()
     pruner: PrunerSpec | None = None
+    episode_steps: int = 1
 
     @property
     def most_trials(self) -> int | None:

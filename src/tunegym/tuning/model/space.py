@@ -120,6 +120,22 @@ class Range:
             return self.snap(self.low + math.floor(unit * (self.high - self.low + 1)))
         return self.snap(self.low + unit * (self.high - self.low))
 
+    def position(self, value: float) -> float:
+        """Where ``value`` lies, from 0 at ``low`` to 1 at ``high``; on the log scale where the range has one."""
+        if self.log:
+            low = math.log(self.low)
+            return (math.log(value) - low) / (math.log(self.high) - low)
+        # Halved, because the width itself may be too large for a float.
+        return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+
+    def at_position(self, position: float) -> Scalar:
+        """The value nearest to ``position``, which is clamped to 0..1; both ends can be had."""
+        position = min(max(position, 0.0), 1.0)
+        if self.log:
+            low, high = math.log(self.low), math.log(self.high)
+            return self.snap(math.exp(low + position * (high - low)))
+        return self.snap(self.low * (1.0 - position) + self.high * position)
+
     def accept(self, value: object) -> Scalar:
         """``value`` snapped into the range; raises ValueError for what is no number or lies outside."""
         # Compared before anything is computed: an integer may be too large for a float. A NaN is nowhere.

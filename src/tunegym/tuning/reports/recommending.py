@@ -185,21 +185,12 @@ def _own(trial: Trial) -> bool:
 
 def _distance(ranges: Mapping[str, Range], wanted: Context) -> Callable[[Context], float]:
     """How far a context is from the wanted one, each range as wide as 1 on its own scale."""
-    places = {name: _place(knob) for name, knob in ranges.items()}
-    target = {name: place(float(wanted[name])) for name, place in places.items()}
+    target = {name: knob.position(float(wanted[name])) for name, knob in ranges.items()}
 
     def away(context: Context) -> float:
-        return math.hypot(*(place(float(context[name])) - target[name] for name, place in places.items()))
+        return math.hypot(*(knob.position(float(context[name])) - target[name] for name, knob in ranges.items()))
 
     return away
-
-
-def _place(knob: Range) -> Callable[[float], float]:
-    """Where a value lies in a range, from 0 to 1."""
-    if knob.log:
-        low, width = math.log(knob.low), math.log(knob.high) - math.log(knob.low)
-        return lambda value: (math.log(value) - low) / width
-    return lambda value: (value - knob.low) / (knob.high - knob.low)
 
 
 def _chosen(results: Results, name: str | None, folder: Path) -> ExperimentResults:
