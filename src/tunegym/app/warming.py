@@ -15,7 +15,7 @@ from tunegym.config.loading import load as load_scenario
 from tunegym.core.errors import ConfigError, StoreError
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.model.space import Choice, Knob, Space
+from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Scalar, exact_key, spelled
 from tunegym.tuning.ports import Reward
@@ -48,12 +48,12 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
     unfit: Counter[str] = Counter()
     for trial in results.trials:
         try:
-            action = _mapped({**fixed, **trial.action}, trial, experiment.space)
-            taken.append(_scored(replace(trial, action=action), experiment, reward))
+            action, context = _mapped({**fixed, **trial.action, **trial.context}, trial, experiment)
+            taken.append(_scored(replace(trial, action=action, context=context), experiment, reward))
         except UnfitError as error:
             unfit[str(error)] += 1
         else:
-            mapped += exact_key(action) != exact_key(trial.action)
+            mapped += exact_key(action, context) != exact_key(trial.action, trial.context)
     _tell(len(taken), mapped, unfit)
     return taken
 
@@ -122,25 +122,32 @@ def _fixed(folder: Path, name: str) -> Mapping[str, Any]:
     return next((one.space.fixed for one in scenario.experiments if one.name == name), {})
 
 
-def _mapped(there: Mapping[str, Any], trial: Trial, space: Space) -> dict[str, Scalar]:
-    """The trial's parameters as an action here."""
+def _mapped(
+    there: Mapping[str, Any], trial: Trial, experiment: Experiment
+) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+    """The trial's parameters as an action and a context here."""
+    space, drawn = experiment.space, experiment.env_params.params
     if not trial.action or trial.cached_from is not None:
         raise UnfitError("nothing was run for it")
-    if trial.context:
-        raise UnfitError(f"it ran under env_params ({', '.join(trial.context)})")
-    for name in trial.action:
-        if name in space.knobs:
+    for name in (*trial.action, *trial.context):
+        if name in space.knobs or name in drawn:
             continue
         if name not in space.fixed:
-            raise UnfitError(f"there is no {name} here")
+            where = f"it ran under env_params ({', '.join(trial.context)})" if name in trial.context else None
+            raise UnfitError(where or f"there is no {name} here")
         if not _equal(space.fixed[name], there[name]):
             raise UnfitError(f"{name} is fixed at {spelled(space.fixed[name])} here")
-    action: dict[str, Scalar] = {}
-    for name, knob in space.knobs.items():
+    domains = {name: param.domain for name, param in drawn.items()}
+    return _values(space.knobs, there), _values(domains, there)
+
+
+def _values(domains: Mapping[str, Knob], there: Mapping[str, Any]) -> dict[str, Scalar]:
+    values: dict[str, Scalar] = {}
+    for name, knob in domains.items():
         if name not in there:
             raise UnfitError(f"it has no {name}")
-        action[name] = _value(name, there[name], knob)
-    return action
+        values[name] = _value(name, there[name], knob)
+    return values
 
 
 def _value(name: str, value: Any, knob: Knob) -> Scalar:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer, unit
+from tunegym.tuning.agents import warm
 from tunegym.tuning.agents.base import BaseAgent
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.agents.proposing import ByNumber, ByStudy, Proposer
@@ -246,14 +247,7 @@ def _unsuitable(name: SamplerName, experiment: Experiment) -> list[Problem]:
 def _cold(config: OptunaConfig, scenario_dir: Path) -> list[Problem]:
     """Why there can be no warm start, if one is asked for."""
     folder = config.warm_start
-    if folder is None:
-        return []
-    what, hint = None, "give the results folder that the run printed"
-    if config.sampler in ("random", "qmc"):
+    if folder is not None and config.sampler in ("random", "qmc"):
         what, hint = f"the sampler {config.sampler} learns nothing", "remove warm_start, or choose another sampler"
-    elif not (scenario_dir / folder).is_dir():
-        what = f"{scenario_dir / folder} is not a folder"
-    elif not any(next((scenario_dir / folder).glob(f"{depth}scenario.toml"), None) for depth in ("", "*/", "*/*/")):
-        what = f"{scenario_dir / folder} holds no results"
-    allowed = "the results folder of another run, relative to the scenario's folder"
-    return [Problem("agent_config.warm_start", what, f'"{folder}"', allowed, hint)] if what else []
+        return [Problem(warm.WHERE, what, f'"{folder}"', warm.ALLOWED, hint)]
+    return warm.cold(folder, scenario_dir)

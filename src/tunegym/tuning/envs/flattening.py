@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from tunegym.tuning.envs.structure import leaf_space, structure_of
+from tunegym.tuning.envs.structure import structure_of
 from tunegym.tuning.model.trial import Observation
+from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Env
 
 CLIP = 10.0
 """How many standard deviations from its mean a metric is shown at most."""
+_LARGEST = float(np.finfo(np.float32).max)
+"""A larger metric counts as this one, as in any observation: its square is still a number."""
 
 
 class MetricScale:
@@ -26,6 +29,7 @@ class MetricScale:
 
     def learn(self, metrics: np.ndarray) -> None:
         """Take in one measurement."""
+        metrics = np.clip(metrics, -_LARGEST, _LARGEST)
         self._seen += 1
         away = metrics - self._mean
         self._mean += away / self._seen
@@ -36,7 +40,7 @@ class MetricScale:
         if self._seen < 2:
             return np.zeros_like(metrics)
         spread = np.sqrt(self._square / self._seen)
-        away = metrics - self._mean
+        away = np.clip(metrics, -_LARGEST, _LARGEST) - self._mean
         scaled = np.divide(away, spread, out=np.zeros_like(away), where=spread > 1e-12 * np.abs(self._mean))
         return np.clip(scaled, -CLIP, CLIP)
 
@@ -51,8 +55,7 @@ class FlatObservations:
         self._metrics: Sequence[str] = env.experiment.agent_metrics
         self._structure = structure_of(env)
         self._scale = MetricScale(len(self._metrics))
-        leaves = {} if self._structure is None else self._structure.leaves
-        self._leaves = {name: leaf_space(leaf) for name, leaf in leaves.items()}
+        self._leaves = {} if self._structure is None else dict(self._structure.space.items())
         self.space = flat_space(len(self._metrics), self._leaves)
 
     def learn(self, metrics: Mapping[str, float]) -> None:
@@ -67,6 +70,13 @@ class FlatObservations:
             slots[-1] = 1.0
         context = {} if self._structure is None else self._structure.encode(shown)
         return flat(slots, self._leaves, context)
+
+    def usual(self, context: Context) -> np.ndarray:
+        """The vector for a lane whose last trial measured what is usual."""
+        slots = np.zeros(len(self._metrics) + 1)
+        slots[-1] = 1.0
+        leaves = {} if self._structure is None else self._structure.encode(Observation(0, context))
+        return flat(slots, self._leaves, leaves)
 
     def _slots(self, metrics: Mapping[str, float]) -> np.ndarray:
         return np.array([metrics[name] for name in self._metrics], dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Agents that learn a policy with Stable-Baselines3's algorithms."""
