@@ -38,7 +38,6 @@ from tunegym.config import schema
 from tunegym.core import errors
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.config import AgentConfig
-from tunegym.tuning.agents.optuna import OptunaConfig
 from tunegym.tuning.model.outcome import STATUSES
 from tunegym.tuning.model.scenario import Penalties
 from tunegym.tuning.reports.results import ExperimentResults, Results
@@ -361,8 +360,8 @@ def test_every_table_of_the_schema_is_in_the_reference() -> None:
 
 def test_reference_has_the_agents_settings() -> None:
     shown = rows(section(SCENARIO_FILE, "## `agent_config`"))
-    for model in (AgentConfig, Penalties, OptunaConfig):
-        assert shown.keys() >= {field.name for field in dataclasses.fields(model)}
+    for model in (AgentConfig, Penalties, *(Catalog().get("agents", name).Config for name in BUILT_IN["agents"])):
+        assert shown.keys() >= {field.name for field in dataclasses.fields(model)}, model
 
 
 @pytest.mark.parametrize("name", BUILT_IN["pruners"])

@@ -1,0 +1,1 @@
+"""A task whose best settings flip with the context, and what agents learn on it."""
