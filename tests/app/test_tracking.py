@@ -366,3 +366,56 @@ def test_nothing_is_started_without_trackers(tmp_path: Path, monkeypatch: pytest
     assert library.run(document, output=tmp_path / "out") == 0
     journal = next(tmp_path.rglob(reader.JOURNAL)).read_text().splitlines()
     assert sum(json.loads(line)["record"] == "close" for line in journal) == 2
+
+
+TRAINS = """
+import tunegym
+from tunegym.tuning.agents.policies import add_training
+
+class Trains(tunegym.BaseAgent):
+    supports_variable_environment = True
+    first = None  # trials before it are recalled, and were trained on already
+
+    def select_action(self, observation):
+        self.first = self.first or observation.number
+        return {"x": observation.number}
+
+    def update_policy(self, feedback):
+        trained = feedback.trial_index
+        if self.first is not None and trained % 4 == 0:
+            add_training(self.env.folder, trained, {"train/loss": 1 / trained, "time/fps": float("nan")})
+"""
+
+
+def test_training_curves_of_a_run_and_of_its_resume(
+    scenario: Callable, write: Callable[..., Path], tunegym: Cli, tmp_path: Path
+) -> None:
+    write("mine.py", TRAINS)
+    path = scenario("tensorboard = true")
+    path.write_text(path.read_text().replace('"random_search"', '"mine:Trains"'))
+    done = tunegym("run", path, "--output", "out")
+    assert done.returncode == 0, done.stderr
+    assert training_curves(tmp_path) == curve(20)
+    (told,) = tmp_path.glob("out/tracked/*/e/policy/training.jsonl")
+    with told.open("ab") as file:  # as a writer that was killed leaves it
+        file.write(b'{"trials": 22, "values": {"train/lo')
+    done = tunegym("resume", "out", "--agent-steps", 30)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    assert training_curves(tmp_path) == curve(30)
+    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
+    assert_tensorboard(folder, trials(tmp_path / "out"))
+
+
+def curve(steps: int) -> dict[str, list[tuple[int, float]]]:
+    return {"training/train/loss": [(step, float(np.float32(1 / step))) for step in range(4, steps + 1, 4)]}
+
+
+def training_curves(place: Path) -> dict[str, list[tuple[int, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (folder,) = place.glob("out/tracked/*/e/tensorboard")
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("training/")]
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}

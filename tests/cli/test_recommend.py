@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import tunegym as library
+from tunegym.tuning.agents import policies
+from tunegym.tuning.agents.policies import Choice, PolicyTable
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -168,3 +170,60 @@ def test_nothing_to_recommend(write: Callable[..., Path], tunegym: Cli, tmp_path
     assert "no trial was measured" in done.stderr
     assert "hint: " in done.stderr
     assert tunegym("recommend", tmp_path / "missing").returncode == 1
+
+
+@pytest.fixture
+def with_policy(results: Path) -> Callable[..., Path]:
+    def save(low: int, trials: int = 40) -> Path:
+        choices = tuple(Choice({"pool.size": low}, 0.5, {"load": load}) for load in ("low", "high"))
+        policies.save(results / "e", PolicyTable("contextual_bandit", trials, choices))
+        return results
+
+    return save
+
+
+def test_what_the_policy_chooses(with_policy: Callable[..., Path], tunegym: Cli) -> None:
+    folder = with_policy(2, trials=30)
+    done = tunegym("recommend", folder, "--context", "load=low")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "e: settings to use at load=low, as its policy chooses them"
+    assert lines[-1].startswith("seconds 4, from ")
+    assert "note: the policy was saved after 30 of 40 trials; pool.size=1 was measured better there" in done.stderr
+    found = tomllib.loads(tunegym("recommend", folder, "--context", "load=low", "--toml").stdout)["best"]
+    assert (found["source"], found["settings"], found["fixed"]["word"]) == (
+        "policy",
+        {"pool": {"size": 2}},
+        "two words",
+    )
+    found = json.loads(tunegym("recommend", folder, "--json").stdout)
+    assert found["source"] == "trials"
+    assert "so give load too" in found["note"]
+
+
+def test_what_nobody_measured(with_policy: Callable[..., Path], results: Path, tunegym: Cli) -> None:
+    """Of three values, the policy chooses one that no trial there had."""
+    folder = with_policy(2)
+    journal = results / "e" / "journal.jsonl"
+    numbers = {trial.number for trial in library.load(folder).experiments["e"].trials if trial.action["pool.size"] == 2}
+    kept = [line for line in journal.read_text().splitlines() if json.loads(line).get("number") not in numbers]
+    journal.write_text("".join(f"{line}\n" for line in kept))
+    done = tunegym("recommend", folder, "--context", "load=low")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "never measured at load=low"
+    assert "warning: these settings were never measured at load=low: measure them before you use them" in done.stderr
+    found = tomllib.loads(tunegym("recommend", folder, "--context", "load=low", "--toml").stdout)["best"]
+    assert (found["measured"], found["settings"]) == (0, {"pool": {"size": 2}})
+    assert not {"reward", "trial", "spread"} & found.keys()
+    found = json.loads(tunegym("recommend", folder, "--context", "load=low", "--json").stdout)
+    assert (found["measured"], found["mean"], found["spread"]) == (0, {}, {})
+
+
+def test_a_damaged_policy(results: Path, tunegym: Cli) -> None:
+    (results / "e" / "policy").mkdir()
+    (results / "e" / "policy" / "policy.json").write_text("{")
+    done = tunegym("recommend", results, "--context", "load=low", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["source"] == "trials"
+    assert "policy.json is damaged" in done.stderr
+    assert "resume the run" in done.stderr

@@ -22,7 +22,10 @@ from tunegym.app.watching import Silent, Watch
 from tunegym.config.loading import load, parse
 from tunegym.core.errors import BudgetError, StoreError, TunegymError
 from tunegym.core.stopping import Stop
+from tunegym.tuning.agents import policies
+from tunegym.tuning.model.outcome import Cancelled
 from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Agent
 from tunegym.tuning.reports.best import write_best
 from tunegym.tuning.reports.results import ExperimentResults
@@ -140,13 +143,13 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
         watch.experiment_started(experiment, bench.engine)
         bench.engine.take_over()
         agent = build_agent(scenario, experiment, bench.engine)
-        code = _run_agent(agent, bench)
+        code, reason = _run_agent(agent, bench)
         bench.engine.close(interrupted=stop.requested)
         if not stop.requested:
             if not bench.engine.tally.statuses["measured"]:
                 logger.error("experiment %s: none of its trials was measured", experiment.name)
                 code = code or 1
-            bench.store.end(code, bench.engine.exhausted() or "the agent ended")
+            bench.store.end(code, reason or bench.engine.exhausted() or "the agent ended")
     return 1 if code else 0
 
 
@@ -170,25 +173,51 @@ def _let_go_of(bench: Bench, experiment: Experiment, watch: Watch) -> Iterator[N
         bench.close()
 
 
-def _run_agent(agent: Agent, bench: Bench) -> int:
-    """The agent's own code; non-zero too when its ``close`` raises, which masks nothing."""
+def _run_agent(agent: Agent, bench: Bench) -> tuple[int, str | None]:
+    """The agent's own code, and why it is not 0; non-zero too when its ``close`` raises, which masks nothing."""
+    close_failed = False
     try:
-        code = agent.run()
-    except BudgetError:
-        if not bench.stop.requested:
-            raise
-        code = 0  # how an agent with a loop of its own hears that the run stops
+        try:
+            code = agent.run()
+        except BudgetError:
+            if not bench.stop.requested:
+                raise
+            code = 0  # how an agent with a loop of its own hears that the run stops
+        _save_policy(agent, bench)
     finally:
         try:
             agent.close()
         except (Exception, SystemExit):
             logger.exception("the agent's close() failed")
             close_failed = True
-        else:
-            close_failed = False
-    if code:
-        logger.error("the agent of %s returned %d", bench.engine.experiment.name, code)
-    return code or int(close_failed)
+    if not code:
+        return int(close_failed), "the agent's close() failed" if close_failed else None
+    told = getattr(agent, "failure", None)
+    reason = printable(told) if isinstance(told, str) and told else None
+    logger.error("the agent of %s returned %d%s", bench.engine.experiment.name, code, f": {reason}" if reason else "")
+    return code, reason
+
+
+def _save_policy(agent: Agent, bench: Bench) -> None:
+    """Write down what the agent would choose, if it has a policy. What keeps it from that masks nothing."""
+    choose = getattr(agent, "choose", None)  # somebody else's agent need not be a BaseAgent
+    if choose is None:
+        return
+    experiment, tally = bench.engine.experiment, bench.engine.tally
+
+    def checked(context: Context) -> policies.Choice | None:
+        choice = choose(context)
+        return None if choice is None else policies.Choice(experiment.space.accept(choice.action), choice.chance)
+
+    try:
+        learned = tally.done - tally.statuses[Cancelled.status]  # those that never ran taught nothing
+        table = policies.table_of(experiment.agent or "", learned, experiment.env_params, checked)
+        if table.choices:
+            policies.save(bench.engine.folder, table)
+    except OSError as error:
+        logger.warning("the policy of %s could not be saved: %s", experiment.name, error.strerror or error)
+    except (Exception, SystemExit):
+        logger.warning("the policy of %s could not be saved", experiment.name, exc_info=True)
 
 
 def report(folder: Path, experiment: Experiment) -> None:

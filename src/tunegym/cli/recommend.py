@@ -18,7 +18,7 @@ from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.asking import WHERE
 from tunegym.tuning.reports.best import BEST
-from tunegym.tuning.reports.recommending import Recommendation, recommend
+from tunegym.tuning.reports.recommending import FROM_POLICY, Recommendation, recommend
 from tunegym.tuning.reports.results import SCENARIO, find_run
 
 
@@ -38,8 +38,8 @@ def _recommend(folder: Path, context: list[str], experiment: str | None, *, as_t
         fixed = _fixed(find_run(folder), found.experiment)
         out.out(toml.dumps(_document(found, fixed)).rstrip("\n"), highlight=False)
     else:
-        where = f" at {pairs(found.context)}" if found.context else ""
-        out.print(f"{found.experiment}: settings to use{where}", markup=False, soft_wrap=True)
+        by = ", as its policy chooses them" if found.source == FROM_POLICY else ""
+        out.print(f"{found.experiment}: settings to use{_there(found)}{by}", markup=False, soft_wrap=True)
         out.print(_table(found))
         out.print(_sureness(found), markup=False, soft_wrap=True)
     for warning in _warnings(found):
@@ -82,6 +82,8 @@ def _table(found: Recommendation) -> Table:
 
 def _sureness(found: Recommendation) -> str:
     """One line: what was measured with these settings, how often, and how much it varied."""
+    if not found.measured:
+        return f"never measured{_there(found)}"
     parts = []
     for name, mean in found.mean.items():
         spread = found.spread.get(name)
@@ -90,12 +92,18 @@ def _sureness(found: Recommendation) -> str:
     return ", ".join([*parts, f"from {samples}", f"first in trial {found.setting.first}"])
 
 
+def _there(found: Recommendation) -> str:
+    return f" at {pairs(found.context)}" if found.context else ""
+
+
 def _warnings(found: Recommendation) -> list[str]:
     """What speaks against relying on it."""
     warnings = [f"note: {found.note}"] if found.note is not None else []
     if found.violation:
         warnings.append("warning: these settings exceed the objectives' limits")
-    if found.measured == 1:
+    if not found.measured:
+        warnings.append(f"warning: these settings were never measured{_there(found)}: measure them before you use them")
+    elif found.measured == 1:
         warnings.append("warning: it was measured only once, so how much it varies is not known")
     if found.failed:
         times = "once" if found.failed == 1 else f"{found.failed} times"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tunegym.tuning.agents import policies
+from tunegym.tuning.agents.policies import Choice, PolicyTable
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Pruned, TimedOut
 from tunegym.tuning.model.trial import Trial
@@ -117,6 +119,9 @@ def rich(written: Callable[..., Results]) -> Path:
     env_params = {"load": {"values": ["low", "high"]}}
     trials = some_trials(150, contexts=True)
     results = written(trials, knobs=KNOBS, env_params=env_params, metrics=["m", "latency"], objectives=objectives)
+    action = {"threads": 4, "rate": 0.123456789, "flag": 1.0}
+    choices = tuple(Choice(action, 0.5, {"load": load}) for load in ("low", "high"))
+    policies.save(results.folder / "e", PolicyTable("agent", 100, choices))
     return write(results, e=Known(200, {"fixed": 3}, lambda trial: f"run --number {trial.number}"))
 
 
@@ -133,11 +138,11 @@ def test_everything_is_drawn(rich: Path, opened: Callable[..., Opened], width: i
     page = one.goto(rich)
     sections = page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)")
     assert sections == [
-        *("best", "contexts", "front", "rewards", "curves", "importance", "knobs", "parallel"),
+        *("best", "contexts", "policy", "front", "rewards", "learning", "curves", "importance", "knobs", "parallel"),
         *("outcomes", "time", "trials", "run"),
     ]
     painted = page.evaluate(PAINTED)
-    assert len(painted) == 4 + len(KNOBS) + 1, "rewards, curves, front, parallel, one per knob and env_param"
+    assert len(painted) == 4 + 2 + len(KNOBS) + 1, "rewards, curves, front, parallel, one per context, knob, env_param"
     assert min(painted) > 5, "a plot is empty"
     assert page.evaluate("document.documentElement.scrollWidth") == width, "the page itself never scrolls sideways"
     background = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
@@ -616,4 +621,93 @@ def test_comparison(runs: Callable[..., Results], opened: Callable[..., Opened],
     page.click(".grouping button:nth-child(2)")
     assert page.locator("section[id^=group]").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    one.assert_quiet()
+
+
+def by_context(contexts: int, count: int) -> Iterator[Trial]:
+    rng = random.Random(5)
+    for number in range(1, count + 1):
+        load, x = rng.randrange(contexts), rng.randint(1, 3)
+        reward = 10.0**load * (1 if x == 1 + load % 3 else 0.5) * rng.gauss(1, 0.05)
+        yield Trial(number, {"load": load}, {"x": x}, Measured(({"m": reward},)), reward, 0.1)
+
+
+def learned(written: Callable[..., Results], contexts: int, count: int) -> Path:
+    env_params = {"load": {"values": list(range(contexts))}}
+    results = written(by_context(contexts, count), knobs={"x": {"values": [1, 2, 3, 4]}}, env_params=env_params)
+    choices = tuple(Choice({"x": 4 if load == 1 else 1 + load % 3}, 0.875, {"load": load}) for load in range(contexts))
+    policies.save(results.folder / "e", PolicyTable("agent", count - 10, choices))
+    return write(results)
+
+
+def test_what_the_policy_chooses(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    one = opened()
+    page = one.goto(learned(written, 3, 90))
+    rows = [row.locator("td").all_text_contents() for row in page.locator("#policy tbody tr").all()]
+    assert [row[:3] for row in rows] == [
+        ["load=0", "x=1", "88 %"],
+        ["load=1", "x=4", "88 %"],
+        ["load=2", "x=3", "88 %"],
+    ]
+    assert (rows[1][3], rows[1][4], rows[1][5]) == ("never", "", "x=2")
+    assert "sample" in rows[1][6]
+    assert rows[0][5:] == ["the same", ""]
+    assert "\u00b1" in rows[0][4]
+    about = page.inner_text("#policy .about")
+    assert "saved after 80 of 90 trials" in about
+    assert "1 choice of 3 was never measured there" in about
+    assert page.locator("#learning figcaption").all_inner_texts()[0].startswith("load=")
+    one.assert_quiet()
+
+
+def test_many_contexts_are_folded(
+    written: Callable[..., Results], opened: Callable[..., Opened], wait_until: Callable[..., None]
+) -> None:
+    one = opened(400)
+    path = learned(written, 60, 20_000)
+    assert path.stat().st_size < 4_000_000
+    page = one.goto(path)
+    assert page.locator("#policy > .scroll tbody tr").count() == 12
+    assert page.locator("#policy details tbody tr").count() == 48
+    assert page.locator("#learning > .figures figure").count() == 12
+    assert page.locator("#learning details figure").count() == 36
+    assert "12 more contexts are not shown" in page.inner_text("#learning .empty")
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    page.locator("#learning summary").click()
+    drawn = "() => [...document.querySelectorAll('#learning details canvas')].every((canvas) => canvas.width > 300)"
+    wait_until(lambda: page.evaluate(drawn), "the folded plots")
+    one.assert_quiet()
+
+
+def test_a_policy_without_contexts_and_one_that_is_damaged(
+    runs: Callable[..., Results], opened: Callable[..., Opened]
+) -> None:
+    trials = [Trial(n, {}, {"x": n % 3 + 1}, Measured(({"m": n % 3},)), n % 3, 0.1) for n in range(1, 10)]
+    knobs = {"x": {"values": [1, 2, 3]}}
+    results = runs("two", good={"trials": trials, "knobs": knobs}, bad={"trials": trials, "knobs": knobs})
+    policies.save(results.folder / "good", PolicyTable("agent", 9, (Choice({"x": 3}),)))
+    (results.folder / "bad" / "policy").mkdir()
+    (results.folder / "bad" / "policy" / "policy.json").write_text("</script><b>")
+    one = opened()
+    page = one.goto(write(results))
+    assert page.locator("#policy th").all_text_contents()[0] == "choice"
+    assert page.locator("#policy td").all_text_contents()[:3] == ["x=3", "3", "2"], "nobody knows the chance"
+    page.get_by_role("tab", name="bad").click()
+    assert "is damaged" in page.inner_text("#policy .empty")
+    one.assert_quiet()
+
+
+def test_places_of_a_range_are_spread(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+    trials = [Trial(n, {"size": n / 50}, {"x": 1}, Measured(({"m": n},)), n, 0.1) for n in range(1, 41)]
+    env_params = {"size": {"low": 0.0, "high": 1.0, "dtype": "float"}}
+    results = written(trials, knobs={"x": {"values": [1, 2]}}, env_params=env_params)
+    choices = tuple(Choice({"x": 1}, 0.5, {"size": place / 32}) for place in range(33))
+    policies.save(results.folder / "e", PolicyTable("agent", 40, choices))
+    one = opened()
+    page = one.goto(write(results))
+    assert page.locator("#policy > .scroll th").all_text_contents() == ["context", "choice", "chance"]
+    places = page.locator("#policy > .scroll td:first-child").all_text_contents()
+    assert (places[0], places[-1], len(places)) == ("size=0.0", "size=0.9375", 11)
+    assert page.locator("#policy details tbody tr").count() == 22
+    assert page.locator("#learning").count() == 0, "no context comes again"
     one.assert_quiet()

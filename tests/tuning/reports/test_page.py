@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,13 @@ def test_no_slot_is_left() -> None:
 
 def test_small() -> None:
     assert len(render("t", {})) < 100_000
+
+
+def test_no_text_of_a_script_goes_over_several_lines() -> None:
+    """Its indentation is cut off in the page."""
+    for path in (resources.files("tunegym.tuning.reports") / "html").iterdir():
+        if path.name.endswith(".js"):
+            assert all(line.count("`") % 2 == 0 for line in path.read_text().splitlines()), path.name
 
 
 def test_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -164,3 +164,56 @@ def test_who_can_not_be_written_is_refused_itself(tmp_path: Path) -> None:
     sent = sink.send([entry(2, Measured(({"v": 10**400},))), entry(1, measured(1.0))])  # type: ignore[dict-item]
     with pytest.raises(OverflowError):
         next(sent)
+
+
+def told(folder: Path, *lines: str) -> None:
+    (folder / "policy").mkdir(exist_ok=True)
+    with (folder / "policy" / "training.jsonl").open("a") as file:
+        file.write("".join(lines))
+
+
+def update(trials: int, loss: float) -> str:
+    return f'{{"trials": {trials}, "values": {{"train/loss": {loss}, "train/none": null}}}}\n'
+
+
+def training(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    return {tag: points for tag, points in read(folder / "tensorboard").items() if tag.startswith("training/")}
+
+
+def test_training_curves_are_written_along(tmp_path: Path) -> None:
+    sink = TensorboardSink(str(tmp_path / "tensorboard"))
+    sink.open({})
+    list(sink.send([entry(1, measured(1.0))]))
+    assert training(tmp_path) == {}
+    told(tmp_path, update(1, 0.5), update(3, 0.25), update(3, 0.125), '{"trials": 4, "val')
+    list(sink.send([entry(number, measured(1.0)) for number in (2, 3, 4)]))
+    assert training(tmp_path) == {"training/train/loss": [(1, 0.5), (3, 0.25), (3, 0.125)]}, "before the end"
+    told(tmp_path, 'ues": {"train/loss": 2.0}}\n', update(9, 4.0))
+    sink.close()
+    found = read(tmp_path / "tensorboard")
+    assert found["training/train/loss"] == [(1, 0.5), (3, 0.25), (3, 0.125), (4, 2.0), (9, 4.0)]
+    assert [step for step, _ in found["reward"]] == [1, 2, 3, 4]
+    assert [value for _, value in found["best_reward"]] == [0.0] * 4
+
+
+def test_another_session_doubles_no_curve(tmp_path: Path) -> None:
+    told(tmp_path, update(1, 0.5))
+    for session in (1, 2):
+        sink = TensorboardSink(str(tmp_path / "tensorboard"))
+        for _ in range(2):  # one that is opened again after an error
+            sink.open({})
+            list(sink.send(ENTRIES[: 2 * session]))
+        sink.close()
+        told(tmp_path, update(2 + session, float(session)))
+    assert training(tmp_path) == {"training/train/loss": [(1, 0.5), (3, 1.0)]}
+
+
+def test_curves_stay_when_a_late_trial_gets_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorboard, "MOST_WAITING", 1)
+    told(tmp_path, update(1, 0.5), update(3, 0.25))
+    sink = TensorboardSink(str(tmp_path / "tensorboard"))
+    sink.open({})
+    list(sink.send([entry(number, measured(1.0)) for number in (1, 3, 4, 5, 2)]))
+    sink.close()
+    assert training(tmp_path) == {"training/train/loss": [(1, 0.5), (3, 0.25)]}
+    assert [step for step, _ in read(tmp_path / "tensorboard")["reward"]] == [1, 2, 3, 4, 5]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+import math
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,17 +14,20 @@ from typing import Any
 import orjson
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.space import Choice as Candidates
 from tunegym.tuning.model.space import Range
-from tunegym.tuning.model.values import Action, Context, Scalar, exact_key
+from tunegym.tuning.model.values import Action, Context, Scalar, exact_key, native, storable
 
 FOLDER = "policy"
 FILE = "policy.json"
+TRAINING = "training.jsonl"
 FORMAT = 1
 MOST_CONTEXTS = 1000
 MOST_PLACES = 33
 """In how many contexts a policy is asked, and at how many places of one range."""
+MOST_DRAWS = 10 * MOST_CONTEXTS
+"""How many trials' contexts are drawn to find that many different ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +61,63 @@ class PolicyTable:
 
 
 def contexts_to_ask(params: EnvParams) -> list[dict[str, Scalar]]:
-    """The contexts that a table has: all of them, ranges at evenly spread places, or as many draws as it may hold."""
-    lists = {name: param.domain for name, param in params.params.items() if isinstance(param.domain, Candidates)}
-    ranges = {name: param.domain for name, param in params.params.items() if isinstance(param.domain, Range)}
-    count = 1
-    for domain in lists.values():
-        count *= domain.size
+    """The contexts that a table has: all of them, ranges at evenly spread places, or as many draws as it may hold.
+
+    Candidates that are never drawn, their weight being 0, are no part of it: a policy knows nothing of them.
+    """
+    lists = {name: _candidates(param) for name, param in params.params.items() if isinstance(param.domain, Candidates)}
+    count = math.prod(len(values) for values in lists.values())
+    ranges = len(params.params) - len(lists)
     places = MOST_PLACES
     if ranges:
-        places = min(places, int((MOST_CONTEXTS / count) ** (1 / len(ranges))))
+        places = min(places, int((MOST_CONTEXTS / count) ** (1 / ranges) + 1e-9))
     if count > MOST_CONTEXTS or places < 3:
-        drawn = (params.context(number) for number in range(1, 10 * MOST_CONTEXTS))
-        distinct = {exact_key(context): context for context in itertools.islice(drawn, 10 * MOST_CONTEXTS)}
-        return list(distinct.values())[:MOST_CONTEXTS]
+        return _drawn(params)
     axes: dict[str, tuple[Scalar, ...]] = {}
     for name, param in params.params.items():
-        domain = param.domain
-        if isinstance(domain, Candidates):
-            axes[name] = domain.values
-        else:
-            axes[name] = tuple(dict.fromkeys(domain.at_position(index / (places - 1)) for index in range(places)))
+        axes[name] = _places(param.domain, places) if isinstance(param.domain, Range) else lists[name]
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _candidates(param: EnvParam) -> tuple[Scalar, ...]:
+    assert isinstance(param.domain, Candidates)
+    values = param.domain.values
+    weights = param.weights or (1.0,) * len(values)
+    return tuple(value for value, weight in zip(values, weights, strict=True) if weight > 0)
+
+
+def _places(domain: Range, most: int) -> tuple[Scalar, ...]:
+    """All values of a range, or ``most`` of them, evenly spread on its own scale."""
+    step = domain.step or (1 if domain.dtype == "int" else None)
+    if step is not None:
+        count = round((domain.high - domain.low) / step) + 1
+        if count <= most:
+            return tuple(domain.snap(domain.low + index * step) for index in range(count))
+    return tuple(dict.fromkeys(domain.at_position(index / (most - 1)) for index in range(most)))
+
+
+def _drawn(params: EnvParams) -> list[dict[str, Scalar]]:
+    """The contexts of the first trials, as many different ones as a table may hold."""
+    distinct: dict[bytes, dict[str, Scalar]] = {}
+    for number in range(1, MOST_DRAWS + 1):
+        context = params.context(number)
+        distinct.setdefault(exact_key(context), context)
+        if len(distinct) == MOST_CONTEXTS:
+            break
+    return list(distinct.values())
 
 
 def table_of(agent: str, trials: int, params: EnvParams, choose: Callable[[Context], Choice | None]) -> PolicyTable:
     """Ask a policy in every context; contexts that it has no answer for are left out."""
     asked = [(context, choose(context)) for context in contexts_to_ask(params)]
-    choices = (Choice(dict(one.action), one.chance, context) for context, one in asked if one is not None)
-    return PolicyTable(agent, trials, tuple(choices))
+    return PolicyTable(agent, trials, tuple(_kept(context, one) for context, one in asked if one is not None))
+
+
+def _kept(context: Context, choice: Choice) -> Choice:
+    """A choice in plain values, whatever a library gave them as."""
+    chance = None if choice.chance is None else float(choice.chance)
+    action = {name: native(value) for name, value in choice.action.items()}
+    return Choice(action, chance if chance is not None and math.isfinite(chance) else None, context)
 
 
 def save(folder: Path, table: PolicyTable) -> None:
@@ -97,27 +132,93 @@ def save(folder: Path, table: PolicyTable) -> None:
     }
     place = folder / FOLDER / FILE
     place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_suffix(".new")
-    fresh.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    fresh.replace(place)
+    fresh = place.with_name(f"{FILE}.new")
+    try:
+        fresh.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        fresh.replace(place)
+    except OSError:
+        with contextlib.suppress(OSError):  # a full disk is no place for half a file
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def load(folder: Path) -> PolicyTable | None:
     """The table in an experiment's results; None if there is none.
 
     Raises:
-        StoreError: it can't be read.
+        StoreError: it can't be read, or is not what ``save`` writes.
     """
     place = folder / FOLDER / FILE
     try:
         document: Any = orjson.loads(place.read_bytes())
-        if document["format"] != FORMAT:
-            raise StoreError(f"{place} has format {document['format']!r}, and only {FORMAT} is known here")
-        choices = tuple(Choice(one["action"], one["chance"], one["context"]) for one in document["choices"])
-        return PolicyTable(document["agent"], document["trials"], choices)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(f"{place} can't be read: {error.strerror}") from error
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise StoreError(f"{place} is damaged: {error}", hint="resume the run, and it is written again") from error
+        raise StoreError(
+            f"{place} can't be read: {error.strerror}", hint="give yourself the right to read it"
+        ) from error
+    except orjson.JSONDecodeError as error:
+        raise _damaged(place, str(error)) from error
+    if not isinstance(document, dict):
+        raise _damaged(place, "it holds no table")
+    if document.get("format") != FORMAT:
+        found = document.get("format")
+        raise StoreError(f"{place} has format {found!r}, and only {FORMAT} is known here", hint="use a newer tunegym")
+    choices = document.get("choices")
+    trials = document.get("trials")
+    if not isinstance(choices, list) or type(trials) is not int or not isinstance(document.get("agent"), str):
+        raise _damaged(place, "it lacks agent, trials or choices")
+    return PolicyTable(document["agent"], trials, tuple(_choice(place, one) for one in choices))
+
+
+def _choice(place: Path, document: Any) -> Choice:
+    if not isinstance(document, dict):
+        raise _damaged(place, "a choice is no table")
+    chance = document.get("chance")
+    if not all(_are_values(document.get(key)) for key in ("context", "action")) or not isinstance(
+        chance, float | int | None
+    ):
+        raise _damaged(place, "a choice lacks its context, its action or its chance")
+    return Choice(document["action"], chance, document["context"])
+
+
+def _are_values(found: Any) -> bool:
+    return isinstance(found, dict) and all(storable(value) is None for value in found.values())
+
+
+def _damaged(place: Path, why: str) -> StoreError:
+    return StoreError(f"{place} is damaged: {why}", hint="resume the run, and it is written again")
+
+
+def add_training(folder: Path, trials: int, values: Mapping[str, float]) -> None:
+    """Append what an update of the policy gave to an experiment's results. Raises ``OSError``.
+
+    One line of JSON, handed to the operating system before this returns. A line that a killed writer left torn is cut
+    off first, so that every line of the file can be read.
+
+    Args:
+        folder: the experiment's results.
+        trials: how many trials were closed by then; not less than in the line before.
+        values: by name, such as ``train/loss``. What is not finite becomes null.
+    """
+    place = folder / FOLDER / TRAINING
+    place.parent.mkdir(parents=True, exist_ok=True)
+    plain = {name: float(value) for name, value in values.items()}
+    line = orjson.dumps({"trials": trials, "values": plain}, option=orjson.OPT_APPEND_NEWLINE)
+    with place.open("ab+") as file:
+        _cut_torn(file)
+        file.write(line)
+
+
+def _cut_torn(file: Any) -> None:
+    """Back to the end of the last whole line."""
+    end = size = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - 4096)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        end = start + newline + 1 if newline >= 0 else start
+        if newline >= 0:
+            break
+    if end < size:
+        file.truncate(end)

@@ -30,9 +30,10 @@ class Setting:
     """What was recorded about one action (in one context, or over all of them).
 
     Attributes:
-        first: the number of the first trial that measured it.
-        reward: the mean reward of its measurements; over all, of its contexts by how often they were drawn.
-        samples: every sample of metrics.
+        first: the number of the first trial that measured it; 0 if none did.
+        reward: the mean reward of its measurements; over all, of its contexts by how often they were drawn. NaN
+            without any.
+        samples: every sample of metrics; empty only for what a policy chose and nobody measured.
         weights: how much each sample counts; over all, contexts count by how often they were drawn.
         failed: how many trials of it gave no measurement.
         violation: by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't.
@@ -64,9 +65,9 @@ class Setting:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for TOML and JSON."""
+        found = {"trial": self.first, "reward": self.reward} if self.samples else {}
         document: dict[str, Any] = {
-            "trial": self.first,
-            "reward": self.reward,
+            **found,
             "measured": len(self.samples),
             "failed": self.failed,
             "settings": nested(self.action),

@@ -24,14 +24,18 @@ def about_limits(setting: Setting, objectives: Sequence[Objective]) -> str | Non
     """That the limits are exceeded, and by which metrics; None if they are kept."""
     if not setting.violation:
         return None
+    return f"no measured setting keeps the limits, and this one comes closest{exceeded(setting, objectives)}"
+
+
+def exceeded(setting: Setting, objectives: Sequence[Objective]) -> str:
+    """In brackets the metrics that exceed their limits; empty if none does."""
     means = setting.metrics()
-    exceeded = [
+    found = [
         f"{objective.metric} is {means[objective.metric]:.4g}, the limit {objective.limit:.4g}"
         for objective in objectives
         if objective.limit is not None and objective.metric in means and objective.violation(means)
     ]
-    details = f" ({', '.join(exceeded)})" if exceeded else ""
-    return f"no measured setting keeps the limits, and this one comes closest{details}"
+    return f" ({', '.join(found)})" if found else ""
 
 
 def about_pareto(settings: Sequence[Setting], where: str | None) -> str | None:

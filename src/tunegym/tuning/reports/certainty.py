@@ -11,6 +11,9 @@ from tunegym.tuning.model.objective import Objective, aims
 from tunegym.tuning.reports.best import Setting
 from tunegym.tuning.reports.tried import Watched
 
+SURE = 2.0
+"""How many standard errors must lie between two settings for one to be better for sure."""
+
 _FIRST_METRIC = (None, "identity", "negative")
 """Rewards that are the first metric, or minus it."""
 

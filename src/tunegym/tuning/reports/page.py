@@ -23,7 +23,17 @@ COMPARISON = "compare.html"
 _STYLE = "style.css"
 _SCRIPTS = (
     *("base.js", "scales.js", "ranges.js", "plot.js", "controls.js"),
-    *("best.js", "rewards.js", "knobs.js", "parallel.js", "front.js", "outcomes.js", "table.js"),
+    *(
+        "best.js",
+        "policy.js",
+        "rewards.js",
+        "learning.js",
+        "knobs.js",
+        "parallel.js",
+        "front.js",
+        "outcomes.js",
+        "table.js",
+    ),
     *("run.js", "compare.js", "start.js"),
 )
 _ESCAPED = {
@@ -35,6 +45,7 @@ _ESCAPED = {
 }
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 _COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
+_INDENT = re.compile(r"^ +", re.MULTILINE)
 
 
 def render(title: str, data: Mapping[str, Any]) -> str:
@@ -64,7 +75,8 @@ def _asset(name: str) -> str:
 
 @cache
 def _script() -> str:
-    parts = "\n".join(_COMMENT.sub("", _asset(name)) for name in _SCRIPTS)
+    """All scripts in one, without what only their reader needs; no text of theirs goes over several lines."""
+    parts = "\n".join(_INDENT.sub("", _COMMENT.sub("", _asset(name))) for name in _SCRIPTS)
     return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
 
 

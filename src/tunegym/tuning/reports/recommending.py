@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tunegym.core.errors import ConfigError, Problem, StoreError
 from tunegym.core.spelling import closest
-from tunegym.tuning.model.space import Range
-from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.model.values import Action, Context, spelled
-from tunegym.tuning.reports.asking import asked, domain, matches, pairs
+from tunegym.tuning.model.values import Action, Context, exact_key, spelled
+from tunegym.tuning.reports.asking import asked, pairs
 from tunegym.tuning.reports.best import BEST, Setting
-from tunegym.tuning.reports.caveats import Field, about_limits, about_pareto
+from tunegym.tuning.reports.caveats import Field, about_limits, about_pareto, exceeded
+from tunegym.tuning.reports.certainty import reward_metric
+from tunegym.tuning.reports.choices import Chosen, saved_policy
+from tunegym.tuning.reports.evidence import Evidence, better_measured, evidence_of, told
+from tunegym.tuning.reports.nearby import Within, domains_of, trials_at
 from tunegym.tuning.reports.results import ExperimentResults, Results, load
 from tunegym.tuning.stores import reader
 
 FROM_TRIALS = "trials"
-"""Where a recommendation comes from: measurements of just these settings."""
-
-NEAR_SHARE = 0.25
-NEAR_LEAST = 10
-"""Of a range's draws, the nearest quarter is near, and at least this many measured ones."""
+FROM_POLICY = "policy"
+"""Where a recommendation comes from: measurements of just these settings, or what the agent's policy chooses."""
 
 _FIRST_METRIC = (None, "identity", "negative", "inverse")
 """Rewards of one metric: the first that the agent sees."""
@@ -37,8 +35,8 @@ class Recommendation:
     Attributes:
         action: one value for every knob, by address.
         context: what was asked for; empty if nothing was.
-        source: where it comes from: ``trials``.
-        measured: how many samples of these settings it rests on.
+        source: where it comes from: ``trials``, or ``policy``.
+        measured: how many samples of these settings it rests on, in that context; 0 only for a policy's choice.
         mean: of the reward's metrics over these samples, by name.
         spread: their sample standard deviations; empty with fewer than two samples.
         violation: by how much it exceeds the objectives' limits, as a share of them; 0 if it keeps them all.
@@ -91,30 +89,54 @@ def recommend(
     """
     results = load(folder)
     chosen = _chosen(results, experiment, Path(folder))
-    return recommendation(chosen, context or {}, rewarded(chosen, results.declared(chosen.name)))
+    return recommendation(chosen, context or {}, results.declared(chosen.name))
 
 
-def recommendation(results: ExperimentResults, context: Mapping[str, Any], metrics: list[str]) -> Recommendation:
-    """As ``recommend``, for one experiment; ``metrics`` are those that ``mean`` and ``spread`` tell of."""
+def recommendation(
+    results: ExperimentResults, context: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Recommendation:
+    """As ``recommend``, for one experiment; ``declared`` is what the scenario says of it."""
     head = results.journal.head
     wanted = asked(context, head) if head is not None else {}
-    there, note = _at(results, wanted) if wanted else (results, None)
-    setting = there.best
-    if setting is None:
+    if results.best is None:
         raise StoreError(
             f"{results.name}: no trial was measured, so there is nothing to recommend",
             hint="see why with: tunegym status, or the reasons in journal.jsonl",
         )
+    found = _from_policy(results, wanted, declared)
+    return found if isinstance(found, Recommendation) else _from_trials(results, wanted, declared, found)
+
+
+def _from_trials(
+    results: ExperimentResults, wanted: Context, declared: Mapping[str, Any], why: str | None
+) -> Recommendation:
+    """The best that was measured; ``why`` it is not what a policy chooses, where there is one."""
+    metrics = rewarded(results, declared)
+    there, note = _at(results, wanted) if wanted else (results, None)
+    setting = there.best
+    assert setting is not None
+    notes = [why, note, *_caveats(there, setting, metrics)]
+    return _recommendation(results, setting, wanted, FROM_TRIALS, metrics, notes)
+
+
+def _recommendation(
+    results: ExperimentResults,
+    setting: Setting,
+    wanted: Context,
+    source: str,
+    metrics: list[str],
+    notes: list[str | None],
+) -> Recommendation:
     mean, spread = setting.metrics(), setting.spread()
     return Recommendation(
         action=setting.action,
         context=wanted,
-        source=FROM_TRIALS,
+        source=source,
         measured=len(setting.samples),
         mean={name: mean[name] for name in metrics if name in mean},
         spread={name: spread[name] for name in metrics if name in spread},
         violation=setting.violation,
-        note="; ".join([*([note] if note is not None else []), *_caveats(there, setting, metrics)]) or None,
+        note="; ".join(note for note in notes if note is not None) or None,
         failed=setting.failed,
         experiment=results.name,
         setting=setting,
@@ -131,7 +153,7 @@ def rewarded(results: ExperimentResults, declared: Mapping[str, Any]) -> list[st
 
 def _caveats(results: ExperimentResults, setting: Setting, metrics: list[str]) -> list[str]:
     """What one should know about the best of ``results``."""
-    within = isinstance(results, _Within)
+    within = isinstance(results, Within)
     told = [
         about_limits(setting, results.objectives),
         about_pareto(results.pareto, None if within else BEST),
@@ -142,55 +164,87 @@ def _caveats(results: ExperimentResults, setting: Setting, metrics: list[str]) -
     return [one for one in told if one is not None]
 
 
-# which trials count ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Within(ExperimentResults):
-    """The trials of an experiment that count in a context."""
-
-    counts: Callable[[Trial], bool]
-
-    def __iter__(self) -> Iterator[Trial]:
-        return (trial for trial in super().__iter__() if self.counts(trial))
-
-
 def _at(results: ExperimentResults, wanted: Context) -> tuple[ExperimentResults, str | None]:
     """The trials where the context is as wanted, and what to say about them; all of them if it never was."""
-    domains = {name: domain(spec) for name, spec in (results.journal.head or {})["env_params"].items()}
-    ranges = {name: knob for name, knob in domains.items() if name in wanted and isinstance(knob, Range)}
-    exact = {name: value for name, value in wanted.items() if name not in ranges}
-    never = f"{pairs(wanted)} was never measured: this is the best over all contexts"
-
-    def counts(trial: Trial) -> bool:
-        return matches(trial.context, exact)
-
-    if not ranges:
-        there = _Within(results.name, results.folder, counts)
-        return (there, None) if there.best is not None else (results, never)
-    away = _distance(ranges, wanted)
-    near = sorted(away(trial.context) for trial in results if _own(trial) and counts(trial))
-    if not near:
-        return results, never
-    taken = max(math.ceil(NEAR_SHARE * len(near)), min(NEAR_LEAST, len(near)))
-    reach = near[taken - 1]
-    taken = sum(distance <= reach for distance in near)
-    note = f"from the {taken} of {len(near)} measured draws that are nearest to {pairs(wanted)}"
-    return _Within(results.name, results.folder, lambda trial: counts(trial) and away(trial.context) <= reach), note
+    there = trials_at(results, wanted)
+    if there.best is None:
+        return results, f"{pairs(wanted)} was never measured: this is the best over all contexts"
+    return there, f"from {there.near}" if there.near is not None else None
 
 
-def _own(trial: Trial) -> bool:
-    return trial.measured and trial.cached_from is None
+# what a policy chooses ------------------------------------------------------------------------------------
 
 
-def _distance(ranges: Mapping[str, Range], wanted: Context) -> Callable[[Context], float]:
-    """How far a context is from the wanted one, each range as wide as 1 on its own scale."""
-    target = {name: knob.position(float(wanted[name])) for name, knob in ranges.items()}
+def _from_policy(
+    results: ExperimentResults, wanted: Context, declared: Mapping[str, Any]
+) -> Recommendation | str | None:
+    """What the experiment's policy chooses; why it is not asked; None if there is none."""
+    try:
+        policy = saved_policy(results)
+    except StoreError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return f"this is from the trials, since the policy can't be used: {error.message}{hint}"
+    if policy is None:
+        return None
+    domains = domains_of(results)
+    missing = [name for name in domains if name not in wanted]
+    if missing:
+        return f"this is from the trials: the policy answers for a whole context, so give {' and '.join(missing)} too"
+    chosen = policy.at(wanted, domains)
+    if chosen is None:
+        return f"this is from the trials: the policy was never asked at {pairs(wanted)}"
+    there = trials_at(results, wanted) if wanted else results
+    evidence = evidence_of(chosen.action, there, results.objectives)
+    if evidence.hopeless:
+        times = "the one time it was" if evidence.failed == 1 else f"all {evidence.failed} times it was"
+        return (
+            f"this is from the trials: the policy chooses {pairs(chosen.action)}, which failed {times} tried"
+            f"{' there' if wanted else ''}"
+        )
+    notes = [
+        _place(chosen, wanted),
+        _age(results, policy.trials),
+        *_what_trials_say(results, there, evidence, declared),
+    ]
+    metrics = rewarded(results, declared)
+    return _recommendation(results, evidence.setting, wanted, FROM_POLICY, metrics, notes)
 
-    def away(context: Context) -> float:
-        return math.hypot(*(knob.position(float(context[name])) - target[name] for name, knob in ranges.items()))
 
-    return away
+def _place(chosen: Chosen, wanted: Context) -> str | None:
+    """Where the policy was asked, if that is not where the user is."""
+    if exact_key(chosen.context) == exact_key(wanted):
+        return None
+    return f"the policy was asked at {pairs(chosen.context)}, which is nearest"
+
+
+def _age(results: ExperimentResults, learned: int) -> str | None:
+    """That there are trials which the policy has not seen."""
+    made = sum(trial.status != "cancelled" for trial in results)
+    return f"the policy was saved after {learned} of {made} trials" if learned < made else None
+
+
+def _what_trials_say(
+    results: ExperimentResults, there: ExperimentResults, evidence: Evidence, declared: Mapping[str, Any]
+) -> list[str | None]:
+    """What was measured of the choice and beside it."""
+    head = results.journal.head or {}
+    metric = reward_metric(head.get("metrics", []), results.objectives, declared)
+    setting, best = evidence.setting, there.best
+    near = f"measurements are {there.near}" if isinstance(there, Within) and there.near is not None else None
+    if setting.samples and best is not None:
+        limits = exceeded(setting, results.objectives)
+        over = f"it exceeds the limits{limits}" if setting.violation else None
+        return [near, over, better_measured(there, setting, best, metric)]
+    elsewhere = evidence_of(setting.action, results, results.objectives)
+    notes: list[str | None] = [near]
+    if elsewhere.setting.samples:
+        notes.append(f"in other contexts these settings were measured: {told(elsewhere.setting, metric)}")
+    elif elsewhere.failed:
+        times = "once" if elsewhere.failed == 1 else f"{elsewhere.failed} times"
+        notes.append(f"in other contexts these settings failed {times}, and were never measured")
+    if best is not None:
+        notes.append(f"the best that was measured there is {pairs(best.action)} ({told(best, metric)})")
+    return notes
 
 
 def _chosen(results: Results, name: str | None, folder: Path) -> ExperimentResults:

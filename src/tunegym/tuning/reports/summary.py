@@ -11,9 +11,10 @@ from typing import Any
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.reports.best import Setting
-from tunegym.tuning.reports.certainty import RewardMetric, reward_metric, reward_spread
+from tunegym.tuning.reports.certainty import SURE, RewardMetric, reward_metric, reward_spread
 from tunegym.tuning.reports.importance import importance
 from tunegym.tuning.reports.masking import masked
+from tunegym.tuning.reports.policy_facts import PolicyFacts
 from tunegym.tuning.reports.problems import problem_of
 from tunegym.tuning.reports.results import ExperimentResults
 from tunegym.tuning.reports.timing import closing_times
@@ -21,8 +22,6 @@ from tunegym.tuning.reports.tried import EVERYWHERE, Key, Pass, Watched
 from tunegym.tuning.stores.lock import living_writer
 
 MOST_REASONS = 50
-SURE = 2.0
-"""How many standard errors below the best a rival's reward may lie to count as one."""
 
 UNCLEAR = "not distinguishable"
 EXCEEDS = "exceeds a limit"
@@ -64,8 +63,10 @@ def summarise(
     head = journal.head or {}
     best, per_context = results.best, results.best_per_context
     passed = Pass(_watched(best, per_context), results.objectives)
+    policy = PolicyFacts(results)
     for trial in results:
         passed.add(trial)
+        policy.add(trial)
     metric = reward_metric(head.get("metrics", []), results.objectives, declared)
     times = closing_times(results.path) if results.path.exists() else {}
     names = dict.fromkeys(head.get("knobs", {}), "knob") | dict.fromkeys(head.get("env_params", {}), "env_param")
@@ -92,6 +93,7 @@ def summarise(
         "best": None if best is None else _best(best, passed, metric, times),
         "per_context": contexts,
         **_mean_gap(contexts),
+        "policy": policy.as_dict(best, per_context, metric),
         "pareto": [_setting(setting, metric, None) for setting in results.pareto],
         "importance": importance(shown, names),
         "time": {

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Set
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunegym.tuning.agents import policies
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.trackers.tail import Entry
+from tunegym.tuning.trackers.training import TrainingTail, Update
 
 if TYPE_CHECKING:
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -24,6 +27,7 @@ MOST_HPARAMS = 500
 MOST_WAITING = 100
 """How many trials wait for one with a lower number that is not closed yet."""
 BEST = "best_reward"
+TRAINING = "training/"
 FLUSH_S = 5
 
 
@@ -37,6 +41,9 @@ class TensorboardSink:
     from there on. So a trial waits for those before it, but not for ever: once ``MOST_WAITING`` wait they are
     written, and what they waited for is put into its place at the end.
 
+    What the agent tells of its training, in ``policy/training.jsonl``, is written along once the trial that it came
+    after was sent, and the rest at the end.
+
     Args:
         folder: the experiment's ``tensorboard/``.
     """
@@ -47,6 +54,7 @@ class TensorboardSink:
         self._writers = event_file_writer
         self._folder = Path(folder)
         self._writer: EventFileWriter | None = None
+        self._training = TrainingTail(self._folder.parent / policies.FOLDER / policies.TRAINING)
         self._begin(frozenset())
 
     def _begin(self, refused: Set[int]) -> None:
@@ -55,6 +63,9 @@ class TensorboardSink:
         self._late: list[Any] = []
         self._next = 1
         self._best = -math.inf
+        self._told_at = 0.0
+        self._updates: deque[Update] = deque()
+        self._training.rewind()
 
     def open(self, head: Mapping[str, Any], refused: Set[int] = frozenset()) -> set[int]:
         """Start with empty files."""
@@ -68,8 +79,10 @@ class TensorboardSink:
 
     def send(self, entries: Sequence[Entry]) -> Iterator[int]:
         """Write the trials whose turn it is; one that overtook a lower number waits for it, within bounds."""
+        self._updates.extend(self._training.read())
         for entry in entries:
             number = entry.trial.number
+            self._told_at = entry.closed_at
             event = _event(entry, scalars_of(entry.trial))  # what can't be written is refused here, not in its turn
             if number <= MOST_HPARAMS:
                 self._write_hparams(entry)
@@ -79,6 +92,7 @@ class TensorboardSink:
             else:
                 self._waiting[number] = event
                 self._write_those_next()
+            self._write_training(number)
             yield number
         if self._writer is not None:
             self._writer.flush()
@@ -87,6 +101,8 @@ class TensorboardSink:
         """Write what still waits: the numbers between are open, and a resume will close them."""
         for number in sorted(self._waiting):
             self._write(self._waiting.pop(number))
+        self._updates.extend(self._training.read())
+        self._write_training(math.inf)
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
@@ -118,6 +134,13 @@ class TensorboardSink:
             self._best = max(self._best, reward)
             event.summary.value.add(tag=BEST, simple_value=self._best)
         self._writer.add_event(event)
+
+    def _write_training(self, until: float) -> None:
+        """What the agent has told of its training up to a trial; its lines have no time, so they get the trial's."""
+        while self._writer is not None and self._updates and self._updates[0].trials <= until:
+            update = self._updates.popleft()
+            scalars = {f"{TRAINING}{name}": value for name, value in update.values.items()}
+            self._writer.add_event(_scalars(self._told_at, update.trials, scalars))
 
     def _write_again(self) -> None:
         """All that was written and what came late, in the order of numbers, in a file that takes the place of ours."""
@@ -166,10 +189,13 @@ def scalars_of(trial: Trial) -> dict[str, float]:
 
 
 def _event(entry: Entry, scalars: Mapping[str, float]) -> Any:
+    return _scalars(entry.closed_at, entry.trial.number, scalars)
+
+
+def _scalars(at: float, step: int, scalars: Mapping[str, float]) -> Any:
     event_pb2, summary_pb2 = _proto("event_pb2"), _proto("summary_pb2")
     values = [summary_pb2.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-    summary = summary_pb2.Summary(value=values)
-    return event_pb2.Event(wall_time=entry.closed_at, step=entry.trial.number, summary=summary)
+    return event_pb2.Event(wall_time=at, step=step, summary=summary_pb2.Summary(value=values))
 
 
 _HPARAMS = "tensorboard.plugins.hparams"

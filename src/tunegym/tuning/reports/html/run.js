@@ -38,8 +38,10 @@ function experimentNode(run, experiment) {
   const sections = [
     bestSection(experiment),
     experiment.per_context.length ? contextSection(experiment) : null,
+    experiment.policy ? policySection(experiment) : null,
     experiment.pareto.length ? frontSection(experiment, trials, open) : null,
     trials.count ? rewardSection(trials, open) : null,
+    recurringContexts(trials) ? learningSection(trials, open) : null,
     trials.table.curves ? curveSection(trials, open) : null,
     trials.knobs.length ? importanceSection(experiment) : null,
     measured && trials.parameters.length ? knobSection(trials, open) : null,

@@ -1,0 +1,223 @@
+"""What an agent has learned is saved with the results, however its run ended, and stands in nobody's way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tunegym as library
+from tunegym.app.watching import Silent
+from tunegym.core.stopping import Stop
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.agents import policies
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.reports.results import find_run
+
+SCENARIO = """
+name = "learned"
+system.slots = {slots}
+
+[[experiments]]
+name = "e"
+workload = "python"
+agent = "mine:{agent}"
+agent_steps = 6
+agent_metrics = ["value"]
+isolate = false
+  [experiments.cmd_args]
+  callable = "work:value"
+  x = [1, 2, 3]
+  load = [1, 1.0, true]
+  [experiments.env_params]
+  load = {{ weights = [0.5, 0.5, 0.0] }}
+"""
+
+WORK = "def value(x, load): return x"
+
+AGENTS = """
+import sys
+import numpy as np
+import tunegym
+from tunegym.tuning.agents.policies import Choice
+
+class Chooses(tunegym.BaseAgent):
+    supports_variable_environment = True
+    closed = False
+
+    def select_action(self, observation):
+        return {"x": 1 + observation.number % 3}
+
+    def choose(self, context):
+        assert not self.closed
+        return Choice({"x": np.int64(2 if type(context["load"]) is int else 3)}, np.float32(0.5))
+
+    def close(self):
+        self.closed = True
+
+class Fails(Chooses):
+    def run(self):
+        super().run()
+        self.failure = "the loss is not finite\\udcff"
+        return 4
+
+class FailsSilently(Fails):
+    def run(self):
+        super().run()
+        self.failure = None
+        return 4
+
+class Raises(Chooses):
+    def run(self):
+        super().run()
+        raise LookupError("own mistake")
+
+class ChooseRaises(Chooses):
+    def choose(self, context):
+        raise LookupError("no idea")
+
+class ChooseExits(Chooses):
+    def choose(self, context):
+        sys.exit(3)
+
+class ChoosesNonsense(Chooses):
+    def choose(self, context):
+        return Choice({"x": 99})
+
+class Unsure(Chooses):
+    def choose(self, context):
+        return Choice({"x": 1}) if type(context["load"]) is float else None
+
+class Own:
+    Config = tunegym.AgentConfig
+    supports_variable_environment = True
+    finite = False
+
+    refuse = classmethod(lambda cls, space: None)
+    check = classmethod(lambda cls, experiment, scenario_dir: [])
+    ends_after = classmethod(lambda cls, space: None)
+
+    def __init__(self, env, config=None, seed=0):
+        self.env = env
+
+    def run(self):
+        while self.env.exhausted() is None:
+            self.env.step({"x": 1})
+        return 0
+
+    def close(self):
+        pass
+"""
+
+
+@pytest.fixture
+def scenario(write: Callable[..., Path]) -> Callable[..., Path]:
+    def make(agent: str, slots: int = 1) -> Path:
+        write("work.py", WORK)
+        write("mine.py", AGENTS)
+        return write("learned.toml", SCENARIO.format(agent=agent, slots=slots))
+
+    return make
+
+
+def saved() -> policies.PolicyTable | None:
+    return policies.load(find_run(Path("results")) / "e")
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_after_a_run(scenario: Callable[..., Path], slots: int) -> None:
+    assert library.run(scenario("Chooses", slots)) == 0
+    table = saved()
+    assert table is not None
+    assert (table.agent, table.trials) == ("mine:Chooses", 6)
+    found = [(one.action, one.chance, one.context) for one in table.choices]
+    assert found == [({"x": 2}, 0.5, {"load": 1}), ({"x": 3}, 0.5, {"load": 1.0})], "weight 0 is never drawn"
+    answer = library.recommend("results", {"load": 1.0})
+    assert (answer.source, dict(answer.action)) == ("policy", {"x": 3})
+    assert "saved after" not in (answer.note or "")
+
+
+def test_a_resume_writes_it_again(scenario: Callable[..., Path]) -> None:
+    assert library.run(scenario("Chooses")) == 0
+    place = find_run(Path("results")) / "e" / "policy" / "policy.json"
+    place.write_text("{")
+    assert library.resume("results", agent_steps=9) == 0
+    table = saved()
+    assert table is not None
+    assert table.trials == 9
+
+
+def test_an_agent_that_failed_says_why(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
+    assert library.run(scenario("Fails")) == 1
+    told = r"the loss is not finite\udcff"
+    assert f"the agent of e returned 4: {told}" in caplog.text
+    (results,) = assert_sound("results").values()
+    ended = results.journal.ended
+    assert ended is not None
+    assert (ended["code"], ended["reason"]) == (4, told)
+    assert saved() is not None
+
+
+def test_one_that_says_nothing(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
+    assert library.run(scenario("FailsSilently")) == 1
+    assert "the agent of e returned 4\n" in caplog.text
+    (results,) = assert_sound("results").values()
+    ended = results.journal.ended
+    assert ended is not None
+    assert (ended["code"], ended["reason"]) == (4, "agent_steps = 6 are used up")
+
+
+def test_not_after_an_exception(scenario: Callable[..., Path]) -> None:
+    with pytest.raises(LookupError, match="own mistake"):
+        library.run(scenario("Raises"))
+    assert saved() is None
+
+
+def test_an_interrupted_run(scenario: Callable[..., Path]) -> None:
+    stop = Stop()
+
+    class Watch(Silent):
+        def trial_closed(self, trial: Trial) -> None:
+            if trial.number == 3:
+                stop.request()
+
+    assert library.run(scenario("Chooses"), watch=Watch(), stop=stop) == 130
+    table = saved()
+    assert table is not None
+    assert table.trials == 3
+
+
+@pytest.mark.parametrize("agent", ["ChooseRaises", "ChooseExits", "ChoosesNonsense"])
+def test_a_policy_that_can_not_be_asked(
+    scenario: Callable[..., Path], agent: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert library.run(scenario(agent)) == 0
+    assert "the policy of e could not be saved" in caplog.text
+    assert saved() is None
+    assert library.recommend("results", {"load": 1}).source == "trials"
+
+
+def test_contexts_without_an_answer_are_left_out(scenario: Callable[..., Path]) -> None:
+    assert library.run(scenario("Unsure")) == 0
+    table = saved()
+    assert table is not None
+    assert [one.context for one in table.choices] == [{"load": 1.0}]
+
+
+def test_an_agent_of_somebody_else(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
+    assert library.run(scenario("Own")) == 0
+    assert saved() is None
+    assert "policy" not in caplog.text
+
+
+def test_a_disk_that_is_full(
+    scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(policies, "save", full)
+    assert library.run(scenario("Chooses")) == 0
+    assert "the policy of e could not be saved: No space left on device" in caplog.text
+    assert_sound("results")

@@ -1,0 +1,197 @@
+"""A policy as a table: in which contexts it is asked, and what comes back from the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from tunegym.core.errors import StoreError
+from tunegym.tuning.agents import policies
+from tunegym.tuning.agents.policies import Choice, PolicyTable, add_training, contexts_to_ask, load, save, table_of
+from tunegym.tuning.model.context import EnvParam, EnvParams
+from tunegym.tuning.model.space import Choice as Candidates
+from tunegym.tuning.model.space import Range
+from tunegym.tuning.model.values import exact_key
+
+
+def params(**domains: Any) -> EnvParams:
+    return EnvParams(
+        {name: one if isinstance(one, EnvParam) else EnvParam(one) for name, one in domains.items()}, seed=1
+    )
+
+
+def test_every_combination_is_asked_once_by_exact_type() -> None:
+    found = contexts_to_ask(params(a=Candidates((1, 1.0, True, "1")), b=Candidates(("x", "y"))))
+    assert len(found) == 8
+    assert len({exact_key(context) for context in found}) == 8
+    assert contexts_to_ask(EnvParams({})) == [{}]
+
+
+def test_what_is_never_drawn_is_not_asked() -> None:
+    load = EnvParam(Candidates(("low", "high", "never")), (0.25, 0.75, 0.0))
+    assert contexts_to_ask(params(load=load)) == [{"load": "low"}, {"load": "high"}]
+    many = EnvParam(Candidates(tuple(range(2000))), (0.5, 0.5, *(0.0,) * 1998))
+    assert contexts_to_ask(params(many=many)) == [{"many": 0}, {"many": 1}]
+
+
+@pytest.mark.parametrize(
+    ("domain", "expected"),
+    [
+        (Range(0.0, 1.0), [index / 32 for index in range(33)]),
+        (Range(1, 5, "int"), [1, 2, 3, 4, 5]),
+        (Range(1, 16, "int", log=True), list(range(1, 17))),
+        (Range(0.0, 0.3, step=0.1), [0.0, 0.1, 0.2, 0.3]),
+    ],
+)
+def test_a_range_is_asked_at_places_of_its_own_scale(domain: Range, expected: list[float]) -> None:
+    found = [context["size"] for context in contexts_to_ask(params(size=domain))]
+    assert found == pytest.approx(expected)
+    assert {type(value) for value in found} == {int if domain.dtype == "int" else float}
+
+
+def test_a_logarithmic_range() -> None:
+    found = [float(context["size"]) for context in contexts_to_ask(params(size=Range(1.0, 1e6, log=True)))]
+    assert (found[0], found[-1]) == (1.0, pytest.approx(1e6))
+    assert found[1] / found[0] == pytest.approx(found[-1] / found[-2])
+
+
+def test_several_ranges_share_the_table() -> None:
+    found = contexts_to_ask(params(a=Range(0.0, 1.0), b=Range(0.0, 1.0), c=Range(0.0, 1.0)))
+    assert len(found) == 10**3 <= policies.MOST_CONTEXTS
+
+
+@pytest.mark.parametrize(
+    "domains",
+    [
+        {f"p{index}": Candidates((0, 1)) for index in range(12)},
+        {f"p{index}": Range(0.0, 1.0) for index in range(8)},
+        {"list": Candidates(tuple(range(500))), "range": Range(0.0, 1.0)},
+        {"huge": Candidates(tuple(range(5000)))},
+    ],
+)
+def test_too_many_contexts_are_drawn_as_trials_draw_them(domains: dict[str, Any]) -> None:
+    env_params = params(**domains)
+    found = contexts_to_ask(env_params)
+    assert len(found) == policies.MOST_CONTEXTS
+    assert len({exact_key(context) for context in found}) == len(found)
+    assert found[0] == env_params.context(1)
+    assert found == contexts_to_ask(env_params)
+
+
+def test_a_table_has_plain_values_and_comes_back(tmp_path: Path) -> None:
+    """Libraries give numpy's scalars."""
+
+    def choose(context: Any) -> Choice | None:
+        action = {"x": np.int64(3), "rate": np.float64(0.5), "flag": np.bool_(True), "mode": "fast"}
+        chance = {"a": np.float32(0.25), "b": float("nan")}.get(context["load"])
+        return None if context["load"] == "c" else Choice(action, chance)
+
+    table = table_of("agent", 7, params(load=Candidates(("a", "b", "c"))), choose)
+    assert [one.context for one in table.choices] == [{"load": "a"}, {"load": "b"}]
+    assert [one.chance for one in table.choices] == [0.25, None]
+    assert load(tmp_path) is None
+    save(tmp_path, table)
+    save(tmp_path, table)
+    found = load(tmp_path)
+    assert found == table
+    assert found is not None
+    assert [type(value) for value in found.choices[0].action.values()] == [int, float, bool, str]
+    assert [file.name for file in (tmp_path / "policy").iterdir()] == ["policy.json"]
+
+
+def test_types_stay_apart(tmp_path: Path) -> None:
+    choices = tuple(Choice({"x": value}, None, {"load": value}) for value in (1, 1.0, True, "1"))
+    save(tmp_path, PolicyTable("agent", 1, choices))
+    found = load(tmp_path)
+    assert found is not None
+    assert [type(one.action["x"]) for one in found.choices] == [int, float, bool, str]
+    assert [type(one.context["load"]) for one in found.choices] == [int, float, bool, str]
+
+
+def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = PolicyTable("agent", 1, (Choice({"x": 1}),))
+    save(tmp_path, before)
+
+    def full(path: Path, data: bytes) -> None:
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        save(tmp_path, PolicyTable("agent", 2, ()))
+    assert load(tmp_path) == before
+    assert [file.name for file in (tmp_path / "policy").iterdir()] == ["policy.json"]
+
+
+GOOD: dict[str, Any] = {"format": 1, "agent": "a", "trials": 3, "choices": [{"context": {}, "action": {}, "chance": 1}]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b'{"format": 1, "agent": "a"',
+        b"\x00" * 64,
+        b"\xff",
+        [],
+        "text",
+        3,
+        None,
+        {key: value for key, value in GOOD.items() if key != "agent"},
+        GOOD | {"trials": "3"},
+        GOOD | {"choices": {}},
+        GOOD | {"choices": [1]},
+        GOOD | {"choices": [{"context": {}, "action": {}, "chance": "much"}]},
+        GOOD | {"choices": [{"context": [], "action": {}, "chance": None}]},
+        GOOD | {"choices": [{"context": {}, "chance": None}]},
+        GOOD | {"choices": [{"context": {}, "action": {"x": [1]}, "chance": None}]},
+        GOOD | {"choices": [{"context": {}, "action": {"x": None}, "chance": None}]},
+    ],
+)
+def test_a_damaged_file_is_said_to_be_one(tmp_path: Path, document: Any) -> None:
+    (tmp_path / "policy").mkdir()
+    text = document if isinstance(document, bytes) else orjson.dumps(document)
+    (tmp_path / "policy" / "policy.json").write_bytes(text)
+    with pytest.raises(StoreError, match="is damaged") as caught:
+        load(tmp_path)
+    assert caught.value.hint
+
+
+def test_other_files_that_can_not_be_used(tmp_path: Path) -> None:
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "policy.json").write_bytes(orjson.dumps(GOOD | {"format": 2}))
+    with pytest.raises(StoreError, match="format 2"):
+        load(tmp_path)
+    (tmp_path / "policy" / "policy.json").unlink()
+    (tmp_path / "policy" / "policy.json").mkdir()
+    with pytest.raises(StoreError, match="can't be read"):
+        load(tmp_path)
+
+
+def lines(folder: Path) -> list[Any]:
+    return [orjson.loads(line) for line in (folder / "policy" / "training.jsonl").read_bytes().splitlines()]
+
+
+def test_what_training_gave_is_a_line_each(tmp_path: Path) -> None:
+    add_training(tmp_path, 100, {"train/loss": np.float32(0.5), "train/bad": float("nan")})
+    add_training(tmp_path, 200, {})
+    assert lines(tmp_path) == [
+        {"trials": 100, "values": {"train/loss": 0.5, "train/bad": None}},
+        {"trials": 200, "values": {}},
+    ]
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"trials": 100, "values": {"train/loss": 0.' + b"1" * 10_000])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_torn_line_is_cut_off(tmp_path: Path, torn: bytes, before: int) -> None:
+    for number in range(before):
+        add_training(tmp_path, number, {"a": 1.0})
+    (tmp_path / "policy").mkdir(exist_ok=True)
+    with (tmp_path / "policy" / "training.jsonl").open("ab") as file:
+        file.write(torn)
+    add_training(tmp_path, 9, {"a": 2.0})
+    assert [line["trials"] for line in lines(tmp_path)] == [*range(before), 9]
