@@ -53,6 +53,7 @@ class Progress:
         self._started = 0.0
         self._already = 0
         self._printed = 0.0
+        self._opened = False
         self._over = False
         self._level = logging.NOTSET
         self.folder: Path | None = None
@@ -90,6 +91,7 @@ class Progress:
         self._started = time.monotonic()
         self._already = engine.tally.done
         self._printed = 0.0
+        self._opened = False
         self._over = False
         if self._terminal:
             self._live = Live(
@@ -99,7 +101,11 @@ class Progress:
                 self._live.start()
 
     def trial_opened(self, trial: OpenTrial) -> None:
-        """Nothing to show yet."""
+        """The pace is that of trials, without what an agent takes to get ready."""
+        if not self._opened and self._engine is not None:
+            self._opened = True
+            self._started = time.monotonic()
+            self._already = self._engine.tally.done
 
     def trial_closed(self, trial: Trial) -> None:
         """On a terminal the line redraws itself; elsewhere a line now and then."""
