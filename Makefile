@@ -52,6 +52,7 @@ format: $(DEV)   ## let ruff format the code
 
 bench: $(DEV)    ## us and the peer side by side: CPU time, what searches find, what pruners save
 	@$(BIN)/python -m benchmarks.trial_overhead
+	@$(BIN)/python -m benchmarks.env_overhead
 	@$(BIN)/python -m benchmarks.search
 	@$(BIN)/python -m benchmarks.pruning
 

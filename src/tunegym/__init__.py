@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tunegym.core.registration import name_environments
+
 if TYPE_CHECKING:
     from tunegym.app.making import make, make_vec
     from tunegym.app.resuming import resume
@@ -46,3 +48,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_EXPORTS])
+
+
+name_environments()

@@ -6,13 +6,17 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 import tunegym
-from tunegym.core.errors import BudgetError, ConfigError, StoreError, TunegymError
+from tunegym.core import toml
+from tunegym.core.errors import BudgetError, ConfigError, ObservationError, StoreError, TunegymError
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
 
@@ -263,3 +267,182 @@ def test_a_closed_environment_leaves_what_a_run_leaves(tmp_path: Path) -> None:
     assert results.journal.ended is not None
     assert "agent_steps = 1" in results.journal.ended["reason"]
     assert (results.folder / "best.toml").is_file()
+
+
+# gymnasium --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*A Box observation space:UserWarning")  # a metric has no bounds
+def test_gymnasium_makes_it_and_checks_it(document: dict[str, Any]) -> None:
+    """By its id, through the passive checker, which looks at every reset and step."""
+    document["experiments"][0]["episode_steps"] = 2
+    env = gymnasium.make("tunegym/Tune-v0", scenario=document, output="by-id")
+    env.action_space.seed(0)
+    observation, info = env.reset(seed=4)
+    for step in range(1, 7):
+        assert env.observation_space.contains(observation)
+        observation, _, terminated, truncated, info = env.step(env.action_space.sample())
+        assert (info["step"], terminated, truncated) == (step, False, step % 2 == 0)
+    env.close()
+    (results,) = assert_sound("by-id").values()
+    assert [trial.number for trial in results.trials] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.filterwarnings("ignore:.*A Box observation space:UserWarning")
+def test_the_whole_of_gymnasiums_checker(document: dict[str, Any]) -> None:
+    """It also makes another environment from the spec, and closes it twice."""
+    env = tunegym.make(document)
+    check_env(env)
+    env.close()
+    runs = sorted((RESULTS / "face").iterdir())
+    assert len(runs) == 2
+    assert_sound(runs[0])
+    assert_sound(runs[1])
+
+
+def test_the_same_journal_as_a_run(document: dict[str, Any]) -> None:
+    """Driven from outside with the actions of a run: the same numbers, contexts, actions, metrics and rewards."""
+    assert tunegym.run(document, output="run") == 0
+    (inside,) = assert_sound("run").values()
+    env = tunegym.make(document, output="made")
+    for trial in inside.trials:
+        env.reset()
+        env.step(env.encode_action(trial.action))
+    env.close()
+    (outside,) = assert_sound("made").values()
+
+    def told(results: Any) -> list[Any]:
+        return [
+            (one.number, one.context, one.action, one.metrics["value"], one.reward, one.cached_from, one.status)
+            for one in results.trials
+        ]
+
+    assert told(outside) == told(inside)
+    assert outside.folder.joinpath("env.csv").read_text() == inside.folder.joinpath("env.csv").read_text()
+    assert {path.name for path in outside.folder.iterdir()} == {path.name for path in inside.folder.iterdir()}
+
+
+def test_make_vec(document: dict[str, Any]) -> None:
+    envs = tunegym.make_vec(document, num_envs=3, output="many")
+    _, infos = envs.reset()
+    assert infos["step"].tolist() == [1, 2, 3]
+    contexts = []
+    for turn in range(2):
+        upcoming = infos["next_env_params"]["load"].tolist()
+        _, rewards, _, _, infos = envs.step_raw([{"x": 1}, {"x": 2}, {"x": 3}])
+        assert infos["step"].tolist() == [3 * turn + 1, 3 * turn + 2, 3 * turn + 3]
+        assert infos["env_params"]["load"].tolist() == upcoming
+        assert rewards.tolist() == [1 + upcoming[0], 2 + upcoming[1], 3 + upcoming[2]]
+        contexts += upcoming
+    with pytest.raises(BudgetError, match="agent_steps = 6 are used up"):
+        envs.step_raw([{"x": 1}] * 3)
+    envs.close()
+    envs.close()
+    (results,) = assert_sound("many").values()
+    assert [trial.context["load"] for trial in results.trials] == contexts
+    assert results.journal.ended is not None
+    with pytest.raises(TunegymError, match="the environment is closed"):
+        envs.reset()
+
+
+def test_make_vec_by_id(document: dict[str, Any]) -> None:
+    envs = gymnasium.make_vec(
+        "tunegym/Tune-v0", num_envs=2, vectorization_mode="vector_entry_point", scenario=document, output="by-id"
+    )
+    envs.action_space.seed(0)
+    envs.reset(seed=1)
+    for _ in range(3):
+        observations, *_ = envs.step(envs.action_space.sample())
+        assert envs.observation_space.contains(observations)
+    envs.close()
+    (results,) = assert_sound("by-id").values()
+    assert len(results.trials) == 6
+
+
+def test_a_budget_that_cannot_be_shared_leaves_no_folder(document: dict[str, Any]) -> None:
+    for count, message in ((4, "can't be shared evenly by 4"), (0, "at least 1"), (True, "at least 1")):
+        with pytest.raises(TunegymError, match=message):
+            tunegym.make_vec(document, num_envs=count)
+    assert not RESULTS.exists()
+
+
+def test_processes_side_by_side(write: Callable[..., Path]) -> None:
+    """Two real processes that each wait for the other's file: neither could end alone."""
+    write(
+        "meet.sh",
+        """
+        touch met.$1
+        while [ ! -e met.$2 ]; do sleep 0.01; done
+        echo value=$1
+        """,
+    )
+    scenario = {
+        "name": "meeting",
+        "system": {"slots": 2},
+        "experiments": [
+            {
+                "name": "e",
+                "workload": "command",
+                "agent": "random_search",
+                "agent_steps": 2,
+                "agent_metrics": ["value"],
+                "timeout_s": 60,
+                "cmd_args": {
+                    "command": f"cd {Path.cwd()} && sh meet.sh {{me}} {{other}}",
+                    "me": [1, 2],
+                    "other": [1, 2],
+                },
+                "metrics": {"value": {"regex": "value=([0-9]+)"}},
+            }
+        ],
+    }
+    envs = tunegym.make_vec(scenario, num_envs=2)
+    _, rewards, _, _, infos = envs.step_raw([{"me": 1, "other": 2}, {"me": 2, "other": 1}])
+    envs.close()
+    assert infos["status"].tolist() == ["measured", "measured"], infos["reason"]
+    assert rewards.tolist() == [1.0, 2.0]
+    assert_sound(RESULTS)
+
+
+def test_an_environment_that_cannot_be_shown_lets_go_of_its_journal(
+    document: dict[str, Any], write: Callable[..., Path]
+) -> None:
+    write(
+        "odd_encoding.py",
+        """
+        class Odd:
+            def __init__(self, domain):
+                pass
+            def descriptor(self):
+                return "a box"
+            def encode(self, value):
+                return 0
+        """,
+    )
+    document["experiments"][0]["env_params"]["load"]["encoding"] = "odd_encoding:Odd"
+    for number, call in enumerate((tunegym.make, partial(tunegym.make_vec, num_envs=2))):
+        with pytest.raises(ObservationError, match="leaf load: 'a box' is no ObsLeafDescriptor"):
+            call(document, output=f"odd-{number}")
+        assert list(Path(f"odd-{number}").rglob("journal.jsonl")) != []
+        assert list(Path(f"odd-{number}").rglob("writer.lock")) == []
+
+
+FORGETFUL = """
+import sys, tunegym
+envs = tunegym.make_vec("face.toml", 2) if sys.argv[1] == "vec" else tunegym.make("face.toml")
+envs.reset()
+envs.step(envs.action_space.sample())
+"""
+
+
+@pytest.mark.parametrize("kind", ["one", "vec"])
+def test_a_script_that_forgets_to_close(document: dict[str, Any], write: Callable[..., Path], kind: str) -> None:
+    """Its end is quiet, what was measured is on record, and a resume goes on from there."""
+    write("face.toml", toml.dumps(document))
+    done = subprocess.run(
+        [sys.executable, write("forgetful.py", FORGETFUL), kind], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert tunegym.resume(RESULTS) == 0
+    (results,) = assert_sound(RESULTS).values()
+    assert [trial.number for trial in results.trials] == [1, 2, 3, 4, 5, 6]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from tunegym.app.building import Bench, build_bench
@@ -16,18 +16,14 @@ from tunegym.app.reporting import report_run
 from tunegym.app.running import as_scenario, report
 from tunegym.app.tracking import Trackers
 from tunegym.core.errors import TunegymError
+from tunegym.core.registration import ENV_ID
 from tunegym.tuning.envs.engine import TrialEngine
-from tunegym.tuning.envs.tune import ENV_ID, TuneEnv
+from tunegym.tuning.envs.tune import TuneEnv
 from tunegym.tuning.envs.vector import TuneVectorEnv, check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
 
-if ENV_ID not in gymnasium.registry:
-    gymnasium.register(
-        id=ENV_ID, entry_point="tunegym:make", vector_entry_point="tunegym:make_vec", nondeterministic=True
-    )
-
-
 Source = str | Path | Mapping[str, Any] | Scenario
+_Env = TypeVar("_Env", TuneEnv, TuneVectorEnv)
 
 
 def make(
@@ -43,8 +39,7 @@ def make(
         output: the folder for results instead of ``results``.
     """
     checked = as_scenario(scenario)
-    engine, finish = _opened(checked, _chosen(checked, experiment), output)
-    env = TuneEnv(engine, finish)
+    env = _opened(checked, _chosen(checked, experiment), output, TuneEnv)
     # What Gymnasium needs to make another one like it.
     kwargs = {"scenario": scenario, "experiment": experiment, "output": output}
     env.spec = EnvSpec(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True, kwargs=kwargs)
@@ -71,18 +66,25 @@ def make_vec(
     checked = as_scenario(scenario)
     chosen = _chosen(checked, experiment)
     check_share(chosen.budget.agent_steps, num_envs)  # before there is a folder
-    engine, finish = _opened(checked, chosen, output)
-    return TuneVectorEnv(engine, num_envs, finish)
+    return _opened(checked, chosen, output, lambda engine, finish: TuneVectorEnv(engine, num_envs, finish))
 
 
 def _opened(
-    scenario: Scenario, experiment: Experiment, output: str | Path | None
-) -> tuple[TrialEngine, Callable[[], None]]:
-    """An engine on a new results folder, and what is to be done once it was closed."""
+    scenario: Scenario,
+    experiment: Experiment,
+    output: str | Path | None,
+    face: Callable[[TrialEngine, Callable[[], None]], _Env],
+) -> _Env:
+    """A face of an engine on a new results folder; its second argument is what is to be done once it was closed."""
     folder = new_run_folder(scenario, output)
-    bench = build_bench(scenario, experiment, folder / experiment.name)
-    trackers = Trackers(scenario, experiment, folder / experiment.name)
-    return bench.engine, partial(_finish, bench, trackers, scenario, folder)
+    with ExitStack() as undo:
+        bench = build_bench(scenario, experiment, folder / experiment.name)
+        undo.callback(bench.close)
+        trackers = Trackers(scenario, experiment, folder / experiment.name)
+        undo.callback(trackers.finish)
+        env = face(bench.engine, partial(_finish, bench, trackers, scenario, folder))
+        undo.pop_all()
+    return env
 
 
 def _finish(bench: Bench, trackers: Trackers, scenario: Scenario, folder: Path) -> None:

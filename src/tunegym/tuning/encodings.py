@@ -22,7 +22,7 @@ class Encoding(Protocol):
         ...
 
     def encode(self, value: Scalar) -> Any:
-        """The leaf for ``value``: an integer below ``n``, or a float32 array of length ``dim``."""
+        """The leaf for ``value``, the same each time: an integer below ``n``, or a float32 array of length ``dim``."""
         ...
 
 
@@ -85,8 +85,9 @@ class MinMax:
 
     def encode(self, value: Scalar) -> Any:
         """Smallest 0, largest 1."""
-        width = self._high - self._low or 1.0
-        return np.array([(float(value) - self._low) / width], dtype=np.float32)
+        # Halved, because the width itself may be too large for a float.
+        width = self._high / 2 - self._low / 2 or 1.0
+        return np.array([(float(value) / 2 - self._low / 2) / width], dtype=np.float32)
 
 
 class Log:

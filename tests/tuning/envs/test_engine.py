@@ -453,3 +453,21 @@ def test_learning_the_past_again_costs_no_budget(bench: Callable[..., Any], cloc
     assert one.engine.exhausted() is None
     clock.now += 11.0
     assert one.engine.exhausted() is not None
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_measurement_that_raises_leaves_nothing_behind(bench: Any, slots: int) -> None:
+    """Broken infrastructure is raised; the same settings can be tried again, and the first trial stays open."""
+    broken = iter([True, False])
+
+    def function(x: int) -> dict[str, float]:
+        if next(broken):
+            raise OSError("gone")
+        return {"m": float(x)}
+
+    one = bench(function, slots=slots)
+    with pytest.raises(OSError, match="gone"):
+        one.engine.step({"x": 1})
+    assert one.engine.in_flight == 0
+    assert one.step(x=1).number == 2
+    assert [trial.number for trial in one.store.open_trials()] == [1]

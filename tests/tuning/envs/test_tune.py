@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from tunegym.core.errors import ActionError, BudgetError
+from tunegym.core.errors import ActionError, BudgetError, TunegymError
 from tunegym.tuning.encodings import ENCODINGS
 from tunegym.tuning.envs.tune import TuneEnv
 from tunegym.tuning.model.context import EnvParam
@@ -233,9 +235,20 @@ def test_past_the_budget(tune: Any) -> None:
     env, one = tune(budget=Budget(agent_steps=2))
     env.step(encoded(env))
     env.step(encoded(env))
-    with pytest.raises(BudgetError, match="agent_steps = 2"):
-        env.step(encoded(env))
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="trial 3 may not start: agent_steps = 2 are used up"):
+            env.step(encoded(env))
+        env.reset()
     assert len(one.trials()) == 2
+
+
+def test_past_the_time(tune: Any, clock: Any) -> None:
+    env, one = tune(budget=Budget(agent_steps=None, max_time_s=10.0), clock=clock)
+    env.step(encoded(env))
+    clock.now += 10.0
+    with pytest.raises(BudgetError, match="max_time = 10 s is over"):
+        env.step(encoded(env))
+    assert len(one.trials()) == 1
 
 
 def test_stopped_while_it_ran(tune: Any) -> None:
@@ -248,12 +261,217 @@ def test_stopped_while_it_ran(tune: Any) -> None:
     assert len(one.store.open_trials()) == 1
 
 
-def test_close_leaves_the_journal_complete(tune: Any) -> None:
-    """Twice is fine."""
-    env, one = tune(store="journal")
-    env.step(encoded(env))
+# episodes ---------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_of_one_terminates(tune: Any) -> None:
+    """A contextual bandit: nothing follows from a trial."""
+    env, _ = tune()
     env.reset()
+    assert [env.step(encoded(env))[2:4] for _ in range(3)] == [(True, False)] * 3
+
+
+def test_longer_episodes_are_truncated(tune: Any) -> None:
+    """At their last step, also when nobody resets after it."""
+    env, one = tune(episode_steps=10)
+    env.reset()
+    ends = [env.step(encoded(env, n=1 + step % 8))[2:4] for step in range(25)]
+    assert not any(terminated for terminated, _ in ends)
+    assert [step for step, (_, truncated) in enumerate(ends, start=1) if truncated] == [10, 20]
+    assert [trial.number for trial in one.trials()] == list(range(1, 26))
+
+
+def test_a_reset_within_an_episode_begins_another_and_moves_no_number(tune: Any) -> None:
+    env, one = tune(episode_steps=10, env_params={"load": EnvParam(NUMBERS)})
+    numbers, ends = [], []
+    for step in range(1, 31):
+        if step in (1, 4, 5):
+            _, info = env.reset()
+            assert info == {"step": step, "next_env_params": one.engine.context(step)}
+        *_, truncated, info = env.step(encoded(env))
+        numbers.append(info["step"])
+        ends.append(truncated)
+    assert numbers == list(range(1, 31))
+    assert [step for step, truncated in enumerate(ends, start=1) if truncated] == [14, 24]
+
+
+def test_metrics_are_shown_within_an_episode_and_gone_after_a_reset(tune: Any) -> None:
+    env, _ = tune(episode_steps=3)
+    assert env.reset()[0].tolist() == [0.0, 0.0, 0.0]
+    assert env.step(encoded(env, n=4))[0].tolist() == [4.0, 2.5, 1.0]
+    assert env.step(encoded(env, n=5))[0].tolist() == [5.0, 2.5, 1.0]
+    assert env.reset()[0].tolist() == [0.0, 0.0, 0.0]
+    assert env.step(encoded(env, n=4))[0].tolist() == [4.0, 2.5, 1.0]
+
+
+def test_what_a_step_tells(tune: Any) -> None:
+    env, one = tune(env_params={"load": EnvParam(NUMBERS)})
+    env.step(encoded(env, n=3))
+    _, _, _, _, info = env.step(encoded(env, n=4))
+    assert info == {
+        "step": 2,
+        "status": "measured",
+        "cached": False,
+        "env_params": one.engine.context(2),
+        "next_env_params": one.engine.context(3),
+        "metrics": {"m": 4.0, "second": 2.5},
+        "action": {"mode": "a", "n": 4, "f": 0.5},
+        "reason": "",
+    }
+    info["metrics"]["m"] = info["action"]["n"] = info["env_params"]["load"] = None  # it is the caller's own
+    info["next_env_params"]["load"] = None
+    assert one.trials()[1].metrics == {"m": 4.0, "second": 2.5}
+    assert env.reset()[1]["next_env_params"] == one.engine.context(3)
+    assert env.step(encoded(env, n=4))[4]["env_params"] == one.engine.context(3)
+
+
+# the checker, with everything there is ----------------------------------------------------------------------
+
+EVERY_KNOB = {
+    "list": Choice(("a", 1, 1.0, True)),
+    "one": Choice(("only",)),
+    "n": Range(-5, 5, "int"),
+    "log": Range(1, 2**20, "int", log=True),
+    "stepped": Range(0, 100, "int", step=25),
+    "float": Range(-1.5, 1e9),
+    "float_log": Range(1e-9, 1e9, log=True),
+    "float_stepped": Range(0.0, 0.3, step=0.1),
+    "huge": Range(2**53, 2**62, "int"),
+}
+
+
+def sometimes(**parameters: Any) -> dict[str, float]:
+    if parameters["n"] < -2:
+        raise ValueError("no")
+    if parameters["n"] > 3:
+        raise TimeoutError
+    return {"m": float(parameters["n"]), "second": 1e300 if parameters["stepped"] == 50 else 1.0}
+
+
+@pytest.mark.parametrize("knob", EVERY_KNOB)
+def test_check_env_with_each_kind_of_knob(tune: Any, knob: str) -> None:
+    env, _ = tune(lambda **_: {"m": 1.0, "second": 2.0}, knobs={knob: EVERY_KNOB[knob]})
+    assert said_by_check(env) <= UNBOUNDED | NATIVE
+
+
+@pytest.mark.parametrize("params", [{}, {"load": EnvParam(NUMBERS, encoding="log")}], ids=["plain", "contexts"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_check_env_after_failures_and_cache_hits(tune: Any, steps: int, params: dict[str, EnvParam]) -> None:
+    constraints = [lambda p: p["n"] != 0]
+    env, one = tune(sometimes, knobs=EVERY_KNOB, episode_steps=steps, env_params=params, constraints=constraints)
+    env.action_space.seed(3)
+    env.reset()
+    for n in (-5, 4, 0, *[1] * 8):  # failed, timed out, infeasible, measured, and hits
+        env.step({**env.encode_action(one.engine.space.accept(FIRST)), "n": np.array([float(n)])})
+        assert said_by_check(env) <= UNBOUNDED | NATIVE
+    statuses = {trial.status for trial in one.trials()}
+    assert statuses == {"failed", "timed_out", "infeasible", "measured"}
+    assert any(trial.cached_from is not None for trial in one.trials())
+
+
+FIRST = {
+    "list": "a", "one": "only", "n": 1, "log": 1, "stepped": 0, "float": 0.0, "float_log": 1.0, "float_stepped": 0.0,
+    "huge": 2**53,
+}  # fmt: skip
+UNBOUNDED = {"A Box observation space minimum value is -infinity", "A Box observation space maximum value is infinity"}
+NATIVE = {"For Box action spaces, we recommend using a symmetric and normalized space"}
+
+
+def said_by_check(env: TuneEnv) -> set[str]:
+    """What Gymnasium's checker warns of, up to where its advice begins."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_env(env, skip_render_check=True, skip_close_check=True)
+    plain = (re.sub(r"\x1b\[\d+m|WARN: ", "", str(warning.message)) for warning in caught)
+    return {re.split(r"\. | \(range", text)[0] for text in plain}
+
+
+# there and back ---------------------------------------------------------------------------------------------
+
+
+def test_encoded_and_native_actions_are_the_same_trial(tune: Any) -> None:
+    """T10 on the environment: for every kind of knob, through ``step`` and through ``step_raw``."""
+    env, one = tune(sometimes, knobs=EVERY_KNOB, cache=False)
+    env.action_space.seed(11)
+    for _ in range(50):
+        element = env.action_space.sample()
+        action = env.decode_action(element)
+        again = env.decode_action(env.encode_action(action))
+        assert repr(again) == repr(action)  # 1, 1.0 and True are equal to Python
+        assert env.action_space.contains(env.encode_action(action))
+        assert env.step(element)[4]["action"] == env.step_raw(action)[4]["action"] == action
+    assert len(one.trials()) == 100
+
+
+# the end ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3], ids=["without a step", "within an episode", "at its end"])
+def test_close_leaves_the_journal_complete(tune: Any, steps: int) -> None:
+    """Twice is fine, and afterwards it says what is the matter."""
+    env, one = tune(store="journal", episode_steps=3)
+    env.reset()
+    for _ in range(steps):
+        env.step(encoded(env))
     env.close()
     env.close()
-    assert (one.folder / "trajectory.csv").read_text().count("\n") == 2
+    assert (one.folder / "trajectory.csv").read_text().count("\n") == steps + 1
     assert not (one.folder / "writer.lock").exists()
+    for call in (env.reset, lambda: env.step(encoded(env)), lambda: env.step_raw({"mode": "a", "n": 1, "f": 0.5})):
+        with pytest.raises(TunegymError, match="the environment is closed") as caught:
+            call()
+        assert caught.value.hint is not None
+    assert env.decode_action(encoded(env)) == {"mode": "a", "n": 1, "f": 0.5}
+
+
+def test_close_does_the_rest_whatever_the_engine_raises(tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    env, one = tune(store="journal")
+
+    def broken(**_: Any) -> None:
+        raise OSError("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(one.engine, "close", broken)
+        with pytest.raises(OSError, match="no"):
+            env.close()
+    assert not (one.folder / "writer.lock").exists()
+    env.close()
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_an_exception_in_a_step_is_not_the_end(tune: Any, slots: int) -> None:
+    """Somebody interrupts a step: the next one is a trial of its own, and close() closes what was left."""
+    interrupted = iter([False, True, False])
+
+    def function(**parameters: Any) -> dict[str, float]:
+        if next(interrupted):
+            raise KeyboardInterrupt
+        return {"m": float(parameters["n"]), "second": 0.0}
+
+    env, one = tune(function, slots=slots, store="journal", cache=False)
+    assert env.step(encoded(env, n=1))[1] == 1.0
+    with pytest.raises(KeyboardInterrupt):
+        env.step(encoded(env, n=2))
+    _, reward, _, _, info = env.step(encoded(env, n=3))
+    assert (reward, info["step"]) == (3.0, 3)
+    env.close()
+    assert [trial.status for trial in one.trials()] == ["measured", "cancelled", "measured"]
+
+
+def test_a_trial_that_an_exception_left_behind_is_not_taken_for_another(
+    tune: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With threads a trial goes on after its step was interrupted, and ends during the next one."""
+    env, one = tune(slots=2, cache=False)
+    wait = one.engine.next_finished
+
+    def interrupted() -> Any:
+        monkeypatch.setattr(one.engine, "next_finished", wait)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one.engine, "next_finished", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        env.step(encoded(env, n=2))
+    _, reward, _, _, info = env.step(encoded(env, n=3))
+    assert (reward, info["step"]) == (3.0, 2)
+    assert [trial.status for trial in one.trials()] == ["measured", "measured"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -36,7 +37,7 @@ class ActionView(Protocol):
 def binned(knob: Knob, bins: int = BINS) -> tuple[Scalar, ...]:
     """The values to choose from: every candidate of a list, up to ``bins`` of a range, both ends among them.
 
-    They are evenly spread, on the log scale where the range has one; a range with fewer values has them all.
+    A range's are increasing and evenly spread, on the log scale where it has one; with fewer values it has them all.
     """
     if isinstance(knob, Choice):
         return knob.values
@@ -46,40 +47,29 @@ def binned(knob: Knob, bins: int = BINS) -> tuple[Scalar, ...]:
     if count is not None and count <= bins:
         step = knob.step or 1
         return tuple(knob.snap(knob.low + index * step) for index in range(count))
-    spread = (knob.at_position(index / (bins - 1)) for index in range(bins))
-    return tuple(dict.fromkeys(spread))
-
-
-def _nearest(values: Sequence[Scalar], knob: Range, value: Scalar) -> int:
-    """The position of the bin that ``value`` falls into."""
-    wanted = knob.position(float(value))
-    return min(range(len(values)), key=lambda index: abs(knob.position(float(values[index])) - wanted))
-
-
-def _checked_bins(bins: int) -> int:
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 2:
-        raise ActionError(f"bins must be an integer of at least 2, not {bins!r}")
-    return bins
+    return tuple(sorted({_at(knob, index / (bins - 1)) for index in range(bins)}))
 
 
 class _Grid:
     """The knobs' values to choose from."""
 
     def __init__(self, space: Space, bins: int) -> None:
-        _checked_bins(bins)
-        self._knobs = space
+        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 2:
+            raise ActionError(f"bins must be an integer of at least 2, not {bins!r}")
+        self._space = space
         self.values = {name: binned(knob, bins) for name, knob in space.knobs.items()}
+        self.sizes = [len(values) for values in self.values.values()]
 
     def at(self, indices: Sequence[int]) -> dict[str, Scalar]:
         return {name: values[index] for (name, values), index in zip(self.values.items(), indices, strict=True)}
 
     def indices(self, action: Action) -> list[int]:
-        accepted = self._knobs.accept(action)
+        accepted = self._space.accept(action)
         found: list[int] = []
         for name, values in self.values.items():
-            knob = self._knobs.knobs[name]
+            knob = self._space.knobs[name]
             if isinstance(knob, Range):
-                found.append(_nearest(values, knob, accepted[name]))
+                found.append(_nearest(values, accepted[name], knob.log))
             else:
                 found.append(knob.index(accepted[name]) or 0)
         return found
@@ -90,13 +80,13 @@ class MultiDiscreteView:
 
     def __init__(self, space: Space, bins: int = BINS) -> None:
         self._grid = _Grid(space, bins)
-        self._sizes = [len(values) for values in self._grid.values.values()]
-        self.space: spaces.Space[Any] = spaces.MultiDiscrete(self._sizes)
+        self.space: spaces.Space[Any] = spaces.MultiDiscrete(self._grid.sizes)
 
     def decode(self, chosen: Any) -> dict[str, Scalar]:
         """The values at these indices."""
-        indices = _integers(chosen, len(self._sizes))
-        for name, index, size in zip(self._grid.values, indices, self._sizes, strict=True):
+        sizes = self._grid.sizes
+        indices = _integers(chosen, len(sizes))
+        for name, index, size in zip(self._grid.values, indices, sizes, strict=True):
             if not 0 <= index < size:
                 raise ActionError(f"{name}: index {index} is out of range", hint=f"0 to {size - 1}")
         return self._grid.at(indices)
@@ -115,8 +105,7 @@ class DiscreteView:
 
     def __init__(self, space: Space, bins: int = BINS, limit: int = LIMIT) -> None:
         self._grid = _Grid(space, bins)
-        self._sizes = [len(values) for values in self._grid.values.values()]
-        self.size = math.prod(self._sizes)
+        self.size = math.prod(self._grid.sizes)
         if self.size > limit:
             raise ActionError(
                 f"{self.size} combinations are more than {limit}",
@@ -130,7 +119,7 @@ class DiscreteView:
         if not 0 <= number < self.size:
             raise ActionError(f"action {number} is out of range", hint=f"0 to {self.size - 1}")
         indices = []
-        for size in reversed(self._sizes):
+        for size in reversed(self._grid.sizes):
             number, index = divmod(number, size)
             indices.append(index)
         return self._grid.at(indices[::-1])
@@ -138,7 +127,7 @@ class DiscreteView:
     def encode(self, action: Action) -> Any:
         """The number of the nearest combination."""
         number = 0
-        for index, size in zip(self._grid.indices(action), self._sizes, strict=True):
+        for index, size in zip(self._grid.indices(action), self._grid.sizes, strict=True):
             number = number * size + index
         return np.int64(number)
 
@@ -163,25 +152,79 @@ class BoxView:
 
     def decode(self, chosen: Any) -> dict[str, Scalar]:
         """The values at these places; outside of -1 to 1 is the end of the range."""
-        numbers = np.asarray(chosen, dtype=np.float64).reshape(-1)
-        if numbers.shape != (len(self.ranges),) or not np.isfinite(numbers).all():
-            raise ActionError(f"{chosen!r} is not {len(self.ranges)} finite numbers")
-        places = (numbers + 1.0) / 2.0
-        return {name: knob.at_position(place) for (name, knob), place in zip(self.ranges.items(), places, strict=True)}
+        array = _array(chosen)
+        numbers = [float(number) for number in array.reshape(-1)] if array.dtype.kind in "iuf" else []
+        if len(numbers) != len(self.ranges) or not all(map(math.isfinite, numbers)):
+            raise ActionError(f"{chosen!r} is not {_count(len(self.ranges), 'finite number')}")
+        return {
+            name: _at(knob, (number + 1.0) / 2.0)
+            for (name, knob), number in zip(self.ranges.items(), numbers, strict=True)
+        }
 
     def encode(self, action: Action) -> Any:
         """The places of these values."""
         accepted = self._space.accept(action)
-        places = [2.0 * knob.position(float(accepted[name])) - 1.0 for name, knob in self.ranges.items()]
+        places = [2.0 * _place(knob, accepted[name]) - 1.0 for name, knob in self.ranges.items()]
         return np.array(places, dtype=np.float32)
 
 
-def _integers(chosen: Any, count: int) -> list[int]:
+# where a value lies in its range --------------------------------------------------------------------------
+
+
+def _at(knob: Range, place: float) -> Scalar:
+    """The value at ``place``, from 0 to 1: the ends exactly, and integers that no float can hold."""
+    if place <= 0.0:
+        return knob.snap(knob.low)
+    if place >= 1.0:
+        return knob.snap(knob.high)
+    if knob.dtype == "int" and not knob.log:
+        step = knob.step or 1
+        return knob.snap(knob.low + round(place * ((knob.high - knob.low) // step)) * step)
+    return knob.at_position(place)
+
+
+def _place(knob: Range, value: Any) -> float:
+    """Where ``value`` lies, from 0 to 1."""
+    if value == knob.low:
+        return 0.0
+    if value == knob.high:
+        return 1.0
+    if knob.dtype == "int" and not knob.log:
+        return (value - knob.low) / (knob.high - knob.low)
     try:
-        array = np.asarray(chosen)
+        return min(max(knob.position(value), 0.0), 1.0)
+    except ZeroDivisionError:  # the ends are so close that their logarithms are the same
+        return 0.5
+
+
+def _nearest(values: Sequence[Any], value: Any, log: bool) -> int:
+    """The position of the bin that ``value`` falls into; of two as near the lower one's."""
+    index = bisect_left(values, value)
+    if index == 0:
+        return 0
+    if index == len(values):
+        return index - 1
+    below, above = values[index - 1], values[index]
+    nearer = value / below > above / value if log else value - below > above - value
+    return index if nearer or value == above else index - 1
+
+
+# what a caller gives --------------------------------------------------------------------------------------
+
+
+def _array(chosen: Any) -> np.ndarray:
+    try:
+        return np.asarray(chosen)
     except ValueError:  # nested lists of different lengths
-        array = np.empty(0)
-    whole = array.dtype.kind in "iu" or (array.dtype.kind == "f" and bool((array == np.floor(array)).all()))
-    if array.size != count or not whole:
-        raise ActionError(f"{chosen!r} is not {count} integer{'' if count == 1 else 's'}")
+        return np.empty(0, dtype=object)
+
+
+def _integers(chosen: Any, count: int) -> list[int]:
+    array = _array(chosen)
+    if array.size != count or (array.dtype.kind not in "iu" and count):
+        raise ActionError(f"{chosen!r} is not {_count(count, 'integer')}")
     return [int(number) for number in array.reshape(-1)]
+
+
+def _count(count: int, what: str) -> str:
+    return f"one {what}" if count == 1 else f"{count} {what}s"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.leaf import ObsLeafDescriptor
-from tunegym.tuning.model.space import Knob
-from tunegym.tuning.model.values import Context
+from tunegym.tuning.model.space import Choice, Knob
+from tunegym.tuning.model.values import Context, Scalar
 
 if TYPE_CHECKING:
     from tunegym.tuning.encodings import Encoding
@@ -37,5 +37,32 @@ class ContextLeaves:
         return {name: encoding.descriptor() for name, encoding in self._encodings.items()}
 
     def encode(self, context: Context) -> dict[str, Any]:
-        """A value for each leaf."""
-        return {name: encoding.encode(context[name]) for name, encoding in self._encodings.items()}
+        """A value for each leaf. That of a candidate can't be written to, as it is given out again."""
+        return {name: encode(context[name]) for name, encode in self._encoders.items()}
+
+    @cached_property
+    def _encoders(self) -> dict[str, Callable[[Scalar], Any]]:
+        encodings = self._encodings
+        return {
+            name: _Remembered(encodings[name].encode) if isinstance(param.domain, Choice) else encodings[name].encode
+            for name, param in self._params.params.items()
+        }
+
+
+class _Remembered:
+    """The leaves of candidates, each encoded once. Equal-looking ones (1, 1.0, True) stay apart."""
+
+    def __init__(self, encode: Callable[[Scalar], Any]) -> None:
+        self._encode = encode
+        self._leaves: dict[tuple[type, Scalar], Any] = {}
+
+    def __call__(self, value: Scalar) -> Any:
+        key = (type(value), value)
+        leaf = self._leaves.get(key)
+        if leaf is None:
+            leaf = self._encode(value)
+            if getattr(leaf, "shape", ()):
+                leaf = leaf.copy()
+                leaf.setflags(write=False)
+            self._leaves[key] = leaf
+        return leaf

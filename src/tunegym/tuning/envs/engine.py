@@ -98,6 +98,7 @@ class TrialEngine:
         self._flights: dict[int, tuple[int, float, bytes]] = {}
         self._closed: deque[tuple[int, Trial]] = deque()
         self._last: dict[int, tuple[Metrics, bool]] = {}
+        self._drawn: tuple[int, Context] = (0, {})
         self._recall(parts.store.fingerprint)
 
     # the Env port -------------------------------------------------------------------------------------
@@ -127,7 +128,8 @@ class TrialEngine:
         """What the lane's next trial will run under; holds its number."""
         number = self._store.hold(lane)
         metrics, measured = self._last.get(lane, ({}, False))
-        return Observation(number, self.context(number), metrics, measured)
+        self._drawn = number, self.context(number)  # the trial that begins next is mostly the one just seen
+        return Observation(number, dict(self._drawn[1]), metrics, measured)
 
     def begin(self, action: Action, lane: int = 0) -> OpenTrial:
         """Write the decision down, then act on it."""
@@ -136,7 +138,8 @@ class TrialEngine:
         reason = self.exhausted(lane)
         if reason is not None:
             raise BudgetError(f"trial {number} may not start: {reason}")
-        trial = self._store.open(lane, self.context(number), accepted)
+        seen, context = self._drawn
+        trial = self._store.open(lane, context if seen == number else self.context(number), accepted)
         for listener in self._listeners:
             listener.trial_opened(trial)
         self._walk(trial, lane, self._clock.monotonic())
@@ -148,6 +151,9 @@ class TrialEngine:
             if not self._flights:
                 return None
             trial, outcome = self._lanes.wait()
+            if isinstance(outcome, BaseException):
+                self._abandon(trial)
+                raise outcome
             if outcome is None:
                 self._abandon(trial)
             else:
@@ -247,7 +253,11 @@ class TrialEngine:
                 return
         else:
             self._flights[trial.number] = (lane, started, key)
-        self._lanes.start(trial)
+        try:
+            self._lanes.start(trial)
+        except BaseException:
+            self._abandon(trial)
+            raise
 
     def _refusal(self, trial: OpenTrial) -> str | None:
         parameters = self.experiment.parameters(trial.action, trial.context)
@@ -291,7 +301,7 @@ class TrialEngine:
             listener.trial_closed(trial)
 
     def _abandon(self, trial: OpenTrial) -> None:
-        """The run stops: the trial stays open in the store, and so do those who waited for it."""
+        """The run stops, or is broken: the trial stays open in the store, and so do those who waited for it."""
         _, _, key = self._flights.pop(trial.number)
         self._pruning.take(trial.number)
         if self._cache is not None and key:

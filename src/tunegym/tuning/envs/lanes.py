@@ -18,11 +18,11 @@ class Lanes(Protocol):
     """Starts measurements and hands back the finished ones in the order in which they finish."""
 
     def start(self, trial: OpenTrial) -> None:
-        """Begin to measure."""
+        """Begin to measure; on the caller's own thread, also raise what that raises."""
         ...
 
-    def wait(self) -> tuple[OpenTrial, Outcome | None]:
-        """The next finished one; re-raises what its measurement raised."""
+    def wait(self) -> tuple[OpenTrial, Outcome | BaseException | None]:
+        """The next finished one, or what its measurement raised elsewhere."""
         ...
 
     def close(self) -> None:
@@ -61,12 +61,9 @@ class ThreadLanes:
         """Measure on a free thread."""
         self._pool.submit(self._run, trial)
 
-    def wait(self) -> tuple[OpenTrial, Outcome | None]:
+    def wait(self) -> tuple[OpenTrial, Outcome | BaseException | None]:
         """The next to finish."""
-        trial, outcome = self._done.get()
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return trial, outcome
+        return self._done.get()
 
     def close(self) -> None:
         """Wait for the threads; the runner must have been stopped if they are to end early."""

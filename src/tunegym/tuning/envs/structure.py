@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,19 @@ from tunegym.tuning.model.leaf import ObsLeafDescriptor
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.ports import Structured
 
+_OFFERED = ("structured_observation_descriptors", "encode_observation")
+_LARGEST = float(np.finfo(np.float32).max)
+_MOST_PASSED = 1000
+"""How many leaves are remembered that need no second look, by name."""
+
 
 def leaf_space(leaf: ObsLeafDescriptor) -> spaces.Box | spaces.Discrete:
     """The space that a descriptor describes."""
     if leaf.kind == "discrete":
         assert leaf.n is not None
         return spaces.Discrete(leaf.n)
-    return spaces.Box(leaf.low, leaf.high, shape=(leaf.dim,), dtype=np.float32)
+    low, high = _bounds(leaf)
+    return spaces.Box(low, high, shape=(leaf.dim,), dtype=np.float32)
 
 
 class Structure:
@@ -31,36 +38,93 @@ class Structure:
 
     def __init__(self, env: Structured) -> None:
         self._env = env
-        self.leaves = dict(env.structured_observation_descriptors())
-        for name, leaf in self.leaves.items():
-            if not isinstance(leaf, ObsLeafDescriptor):
-                raise ObservationError(f"leaf {name}: {leaf!r} is no ObsLeafDescriptor")
+        declared = env.structured_observation_descriptors()
+        if not isinstance(declared, Mapping):
+            raise ObservationError(f"structured_observation_descriptors() gives {declared!r}, which is no mapping")
+        for name, leaf in declared.items():
+            if not isinstance(name, str) or not isinstance(leaf, ObsLeafDescriptor):
+                raise ObservationError(f"leaf {name}: {leaf!r} is no ObsLeafDescriptor under a name")
+        self.leaves = dict(declared)
         self._names = self.leaves.keys()
+        bounds = {name: _bounds(leaf) for name, leaf in self.leaves.items()}
+        self._passed: dict[str, dict[int, Any]] = {name: {} for name in self.leaves}
+        self._bounds = {name: (max(low, -_LARGEST), min(high, _LARGEST)) for name, (low, high) in bounds.items()}
 
     @property
     def space(self) -> spaces.Dict:
-        """One entry per leaf, in the environment's order."""
+        """One entry per leaf, by name."""
         return spaces.Dict({name: leaf_space(leaf) for name, leaf in self.leaves.items()})
 
     def encode(self, observation: Observation) -> dict[str, Any]:
-        """An element of ``space``.
+        """An element of ``space``; arrays in it may be read-only, as they may be given out again.
 
         Raises:
             ObservationError: other leaves than declared, which it lists, or one of another shape.
         """
         encoded = self._env.encode_observation(observation)
+        if type(encoded) is not dict and not isinstance(encoded, Mapping):
+            raise ObservationError(f"encode_observation() gives {encoded!r}, which is no mapping")
         if encoded.keys() != self._names:
             raise ObservationError(_difference(self._names, encoded))
-        return {name: _checked(name, leaf, encoded[name]) for name, leaf in self.leaves.items()}
+        element: dict[str, Any] = {}
+        for name, passed in self._passed.items():
+            value = encoded[name]
+            element[name] = value if passed.get(id(value), passed) is value else self._checked(name, value, passed)
+        return element
+
+    def _checked(self, name: str, value: Any, passed: dict[int, Any]) -> Any:
+        """A leaf of its own, or one that nobody can write to."""
+        leaf = self.leaves[name]
+        checked = _index(name, leaf, value) if leaf.kind == "discrete" else self._vector(name, leaf, value)
+        if _constant(value) and len(passed) < _MOST_PASSED:
+            passed[id(value)] = value
+            return value
+        return checked
+
+    def _vector(self, name: str, leaf: ObsLeafDescriptor, value: Any) -> np.ndarray:
+        try:
+            array = np.array(value, dtype=np.float32)  # a copy: an environment may use its own again
+        except (TypeError, ValueError):
+            raise ObservationError(f"leaf {name}: {value!r} is no vector of numbers") from None
+        if array.shape != (leaf.dim,):
+            raise ObservationError(f"leaf {name}: the encoding gives shape {array.shape}, it declares ({leaf.dim},)")
+        low, high = self._bounds[name]
+        for number in array.tolist():  # in Python, because vectors are short; a NaN is not within anything
+            if not low <= number <= high:
+                raise ObservationError(f"leaf {name}: {array.tolist()} is not within {leaf.low:g} to {leaf.high:g}")
+        return array
 
 
 def structure_of(env: object) -> Structure | None:
-    """The structure that ``env`` offers; None if it offers none, or one without leaves."""
-    structure = Structure(env) if isinstance(env, Structured) else None
-    return structure if structure is not None and structure.leaves else None
+    """The structure that ``env`` offers; None if it offers none, or one without leaves.
+
+    Raises:
+        ObservationError: it offers half of one.
+    """
+    there = [name for name in _OFFERED if callable(getattr(env, name, None))]
+    if len(there) == 1:
+        (missing,) = set(_OFFERED) - set(there)
+        raise ObservationError(f"{type(env).__name__} offers {there[0]}() without {missing}()")
+    if not isinstance(env, Structured):
+        return None
+    structure = Structure(env)
+    return structure if structure.leaves else None
 
 
-def _difference(declared: Any, encoded: Mapping[str, Any]) -> str:
+def _constant(value: Any) -> bool:
+    """Whether it is a leaf as it stands, and stays one."""
+    if type(value) is np.ndarray:
+        return value.dtype == np.float32 and not value.flags.writeable and value.base is None
+    return type(value) is np.int64
+
+
+def _bounds(leaf: ObsLeafDescriptor) -> tuple[float, float]:
+    """As a float32 holds them, since that is what they are compared with."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(leaf.low)), float(np.float32(leaf.high))
+
+
+def _difference(declared: Iterable[str], encoded: Mapping[str, Any]) -> str:
     missing = [name for name in declared if name not in encoded]
     extra = [str(name) for name in encoded if name not in declared]
     return (
@@ -69,27 +133,12 @@ def _difference(declared: Any, encoded: Mapping[str, Any]) -> str:
     )
 
 
-def _checked(name: str, leaf: ObsLeafDescriptor, value: Any) -> Any:
-    if leaf.kind == "discrete":
-        return _index(name, leaf, value)
-    try:
-        array = np.asarray(value, dtype=np.float32)
-    except (TypeError, ValueError):
-        raise ObservationError(f"leaf {name}: {value!r} is no vector of numbers") from None
-    if array.shape != (leaf.dim,):
-        raise ObservationError(f"leaf {name}: the encoding gives shape {array.shape}, it declares ({leaf.dim},)")
-    # In Python, because vectors are short. A NaN is not within anything.
-    if not all(leaf.low <= number <= leaf.high for number in array.tolist()):
-        raise ObservationError(f"leaf {name}: {array.tolist()} is not within {leaf.low:g} to {leaf.high:g}")
-    return array
-
-
 def _index(name: str, leaf: ObsLeafDescriptor, value: Any) -> np.int64:
     assert leaf.n is not None
     try:
-        index = np.int64(value)
-    except (TypeError, ValueError, OverflowError):
+        index = operator.index(value)
+    except TypeError:
         raise ObservationError(f"leaf {name}: {value!r} is no integer") from None
-    if index != value or not 0 <= index < leaf.n:
+    if isinstance(value, bool) or not 0 <= index < leaf.n:
         raise ObservationError(f"leaf {name}: {value!r} is not one of 0 to {leaf.n - 1}")
-    return index
+    return np.int64(index)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from tunegym.core.registration import ENV_ID
 from tunegym.tuning.envs.engine import TrialEngine
-from tunegym.tuning.envs.face import Face, stopped
+from tunegym.tuning.envs.face import Face
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.values import Action, Scalar
-
-ENV_ID = "tunegym/Tune-v0"
-"""Non-deterministic: the next trial has the next context, so two equal steps don't give equal observations."""
 
 
 class TuneEnv(gymnasium.Env[Any, Any]):
@@ -32,8 +31,7 @@ class TuneEnv(gymnasium.Env[Any, Any]):
 
     def __init__(self, engine: TrialEngine, on_close: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
-        self._on_close: Callable[[], None] | None = on_close
-        self._face = Face(engine)
+        self._face = Face(engine, partial(close_engine, engine, on_close))
         self.action_space = self._face.action_space
         self.observation_space = self._face.observation_space
         self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)
@@ -44,8 +42,9 @@ class TuneEnv(gymnasium.Env[Any, Any]):
         return self._engine.space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode: shows the context of the trial that comes next."""
-        super().reset(seed=seed, options=options)
+        """Begin an episode: shows the context of the trial that comes next. Raises ``TunegymError`` once closed."""
+        if seed is not None:
+            super().reset(seed=seed, options=options)
         return self._face.reset(0)
 
     def step(self, action: Mapping[str, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -58,26 +57,26 @@ class TuneEnv(gymnasium.Env[Any, Any]):
         Raises:
             ActionError: the action doesn't fit the knobs; no number is used.
             BudgetError: the experiment's budget is used up.
+            TunegymError: the environment is closed.
         """
-        trial = self._engine.step(action)
-        if trial is None:
-            raise stopped()
-        return self._face.shown(0, trial)
+        return self._face.shown(0, self._face.run_one(action))
 
     def decode_action(self, encoded: Mapping[str, Any]) -> dict[str, Scalar]:
         """Native values for an element of ``action_space``."""
-        return self._face.codec.decode(encoded)
+        return self._face.decode_action(encoded)
 
     def encode_action(self, action: Action) -> dict[str, Any]:
         """The element of ``action_space`` for native values."""
-        return self._face.codec.encode(action)
+        return self._face.encode_action(action)
 
     def close(self) -> None:
         """Leave the journal complete. Calling it twice is fine."""
-        if self._on_close is None:
-            return
-        on_close, self._on_close = self._on_close, None
-        try:
-            self._engine.close()
-        finally:
-            on_close()
+        self._face.close()
+
+
+def close_engine(engine: TrialEngine, then: Callable[[], None]) -> None:
+    """End the experiment, and do the rest whatever that raises."""
+    try:
+        engine.close()
+    finally:
+        then()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from tunegym.core.errors import BudgetError, TunegymError
+from tunegym.core.errors import ActionError, TunegymError
 from tunegym.tuning.envs.engine import TrialEngine
-from tunegym.tuning.envs.face import Face, stopped
-from tunegym.tuning.envs.tune import ENV_ID
+from tunegym.tuning.envs.face import Face
+from tunegym.tuning.envs.tune import ENV_ID, close_engine
 from tunegym.tuning.model.space import Space
-from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Scalar
 
 _Five = tuple[Any, float, bool, bool, dict[str, Any]]
@@ -38,18 +39,19 @@ class TuneVectorEnv(VectorEnv[Any, Any, Any]):
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    closed = True  # until it is open: Gymnasium closes whatever is thrown away
 
     def __init__(self, engine: TrialEngine, num_envs: int, on_close: Callable[[], None] = lambda: None) -> None:
         check_share(engine.experiment.budget.agent_steps, num_envs)
         self._engine = engine
-        self._on_close: Callable[[], None] | None = on_close
-        self._face = Face(engine)
+        self._face = Face(engine, partial(close_engine, engine, on_close))
         self.num_envs = num_envs
         self.single_action_space = self._face.action_space
         self.single_observation_space = self._face.observation_space
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)
+        self.closed = False
 
     @property
     def space(self) -> Space:
@@ -59,19 +61,20 @@ class TuneVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in every sub-environment. Moves no counter and no context, whatever the seed."""
+        """Begin an episode in every sub-environment. Moves no counter and no context, whatever the seed.
+
+        Raises:
+            TunegymError: the environment is closed.
+        """
         del options
         if isinstance(seed, int):
             super().reset(seed=seed)
         firsts = [self._face.reset(lane) for lane in range(self.num_envs)]
-        infos: dict[str, Any] = {}
-        for lane, (_, info) in enumerate(firsts):
-            infos = self._add_info(infos, info, lane)
-        return self._batched([observation for observation, _ in firsts]), infos
+        return self._batched([observation for observation, _ in firsts]), batched_infos([info for _, info in firsts])
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Mapping[str, Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Run one trial in every sub-environment with an element of ``action_space``."""
-        return self.step_raw([self.decode_action(one) for one in iterate(self.action_space, actions)])
+        return self.step_raw([self.decode_action(one) for one in self._split(actions)])
 
     def step_raw(self, actions: Sequence[Action]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Run one trial in every sub-environment with native values.
@@ -79,72 +82,89 @@ class TuneVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             ActionError: an action doesn't fit the knobs; no number is used.
             BudgetError: the budget is used up; trials that had begun are recorded.
+            TunegymError: the environment is closed.
         """
-        accepted = [self._engine.space.accept(action) for action in actions]
-        if len(accepted) != self.num_envs:
-            raise TunegymError(f"{len(accepted)} actions for {self.num_envs} sub-environments")
-        trials = self._run(accepted)
-        fives = [self._face.shown(lane, trials[lane]) for lane in range(self.num_envs)]
-        return self._shown(fives)
+        if len(actions) != self.num_envs:
+            raise ActionError(f"{len(actions)} actions for {self.num_envs} sub-environments")
+        trials = self._face.run(actions)
+        return self._shown([self._face.shown(lane, trial) for lane, trial in enumerate(trials)])
 
     def decode_action(self, encoded: Any) -> dict[str, Scalar]:
         """Native values for an element of ``single_action_space``."""
-        return self._face.codec.decode(encoded)
+        return self._face.decode_action(encoded)
 
     def encode_action(self, action: Action) -> dict[str, Any]:
         """The element of ``single_action_space`` for native values."""
-        return self._face.codec.encode(action)
+        return self._face.encode_action(action)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Leave the journal complete."""
         del kwargs
-        if self._on_close is None:
-            return
-        on_close, self._on_close = self._on_close, None
-        try:
-            self._engine.close()
-        finally:
-            on_close()
+        # While Python itself ends nothing works any more. The journal is then left as by a killed run.
+        if not sys.is_finalizing():
+            self._face.close()
 
-    def _run(self, actions: Sequence[Action]) -> dict[int, Trial]:
-        """One trial per lane, numbered in the order of the lanes, whichever ends first."""
-        for lane in range(self.num_envs):
-            self._engine.observe(lane)
-        ended: BudgetError | None = None
-        for lane, action in enumerate(actions):
-            try:
-                self._engine.begin(action, lane)
-            except BudgetError as error:
-                ended = error
-                break
-        trials: dict[int, Trial] = {}
-        while self._engine.in_flight:
-            finished = self._engine.next_finished()
-            if finished is None:
-                raise stopped()
-            trials[finished[0]] = finished[1]
-        if ended is not None:
-            raise ended
-        return trials
+    def _split(self, actions: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The actions of each sub-environment. Their keys are checked by the codec, one by one."""
+        if not isinstance(actions, Mapping):
+            hint = "take some from action_space.sample()"
+            raise ActionError(f"actions are a mapping with a row for each sub-environment, not {actions!r}", hint=hint)
+        for name, rows in actions.items():
+            check_rows(rows, self.num_envs, f"{name}: ")
+        return [{name: rows[lane] for name, rows in actions.items()} for lane in range(self.num_envs)]
 
     def _shown(self, fives: Sequence[_Five]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        infos: dict[str, Any] = {}
+        infos: list[dict[str, Any]] = []
         observations = []
         for lane, (observation, _, terminated, truncated, info) in enumerate(fives):
             if terminated or truncated:
-                info = {**info, "final_obs": observation, "final_info": dict(info)}
+                info = {**info, "final_obs": observation, "final_info": info}
                 observation, _ = self._face.reset(lane)
             observations.append(observation)
-            infos = self._add_info(infos, info, lane)
+            infos.append(info)
         rewards, terminations, truncations = (
             np.array([five[index] for five in fives], dtype=dtype)
             for index, dtype in ((1, np.float64), (2, np.bool_), (3, np.bool_))
         )
-        return self._batched(observations), rewards, terminations, truncations, infos
+        return self._batched(observations), rewards, terminations, truncations, batched_infos(infos)
 
     def _batched(self, observations: Sequence[Any]) -> Any:
         out = create_empty_array(self.single_observation_space, self.num_envs)
         return concatenate(self.single_observation_space, observations, out)
+
+
+def batched_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One dictionary of arrays by Gymnasium's convention: ``_key`` says which sub-environments gave ``key``.
+
+    Gymnasium's own takes an array's type from the first value, which bends the others: candidates of one knob may
+    be of several types.
+    """
+    batch: dict[str, Any] = {}
+    for key in dict.fromkeys(key for info in infos for key in info):
+        given = [info[key] for info in infos if key in info]
+        if key != "final_obs" and all(isinstance(value, dict) for value in given):
+            batch[key] = batched_infos([info.get(key, {}) for info in infos])
+        else:
+            kinds = {type(value) for value in given}
+            kind = kinds.pop() if len(kinds) == 1 else object
+            plain = kind in (int, float, bool)
+            rows = np.zeros(len(infos), dtype=kind) if plain else np.full(len(infos), None, dtype=object)
+            for lane, info in enumerate(infos):
+                if key in info:
+                    rows[lane] = info[key]
+            batch[key] = rows
+        batch[f"_{key}"] = np.array([key in info for info in infos], dtype=np.bool_)
+    return batch
+
+
+def check_rows(rows: Any, count: int, what: str = "") -> None:
+    """Refuse what hasn't a row for each sub-environment."""
+    try:
+        found = len(rows)
+    except TypeError:
+        raise ActionError(f"{what}{rows!r} has no rows, one for each of {count} sub-environments") from None
+    if found != count:
+        raise ActionError(f"{what}{found} rows for {count} sub-environments")
 
 
 def check_share(agent_steps: int | None, num_envs: int) -> None:
@@ -153,8 +173,8 @@ def check_share(agent_steps: int | None, num_envs: int) -> None:
         raise TunegymError(f"num_envs must be an integer of at least 1, not {num_envs!r}")
     if agent_steps is None or agent_steps % num_envs == 0:
         return
-    fitting = [count for count in range(1, agent_steps + 1) if agent_steps % count == 0]
-    nearest = min(fitting, key=lambda count: abs(count - num_envs))
+    around = (count for away in range(num_envs) for count in (num_envs - away, num_envs + away))
+    nearest = next(count for count in around if agent_steps % count == 0)
     more = -(-agent_steps // num_envs) * num_envs
     raise TunegymError(
         f"agent_steps = {agent_steps} can't be shared evenly by {num_envs} sub-environments",

@@ -7,19 +7,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorActionWrapper, VectorEnv, VectorObservationWrapper
+from gymnasium.vector import VectorActionWrapper, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.envs.actions import BINS, LIMIT, ActionView, BoxView, DiscreteView, MultiDiscreteView
 from tunegym.tuning.envs.flattening import MetricScale, flat, flat_space
 from tunegym.tuning.envs.tune import TuneEnv
-from tunegym.tuning.envs.vector import TuneVectorEnv
+from tunegym.tuning.envs.vector import TuneVectorEnv, check_rows
 from tunegym.tuning.model.values import Action, Scalar
 
 # actions --------------------------------------------------------------------------------------------------
@@ -30,12 +31,13 @@ class _Actions(gymnasium.ActionWrapper[Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], view: ActionView) -> None:
         super().__init__(env)
+        self._encode = _tune(env).encode_action
         self._view = view
         self.action_space = view.space
 
     def action(self, action: Any) -> dict[str, Any]:
         """The action that the environment below takes."""
-        return _tune(self.env).encode_action(self._view.decode(action))
+        return self._encode(self._view.decode(action))
 
     def decode_action(self, chosen: Any) -> dict[str, Scalar]:
         """Native values for an element of ``action_space``."""
@@ -79,7 +81,8 @@ class _VectorActions(VectorActionWrapper):
     def actions(self, actions: Any) -> Any:
         """The actions that the environment below takes."""
         below = _tune_vector(self.env)
-        encoded = [below.encode_action(self._view.decode(one)) for one in iterate(self.action_space, actions)]
+        check_rows(actions, below.num_envs)
+        encoded = [below.encode_action(self._view.decode(one)) for one in actions]
         out = create_empty_array(below.single_action_space, below.num_envs)
         return concatenate(below.single_action_space, encoded, out)
 
@@ -120,12 +123,13 @@ class _Flattener:
     """Observations of ``TuneEnv`` as one vector; learns the metrics' scale from those that are measured."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        box = space["observation"] if isinstance(space, spaces.Dict) else space
-        assert isinstance(box, spaces.Box)
-        count = box.shape[0] - 1
-        self._leaves = dict(space["context"].items()) if isinstance(space, spaces.Dict) else {}  # type: ignore[union-attr]
-        self._scale = MetricScale(count)
-        self.space = flat_space(count, self._leaves)
+        nested = isinstance(space, spaces.Dict) and space.keys() == {"observation", "context"}
+        box = cast("spaces.Dict", space)["observation"] if nested else space
+        if not isinstance(box, spaces.Box) or len(box.shape) != 1:
+            raise TunegymError(f"this wraps an environment of tunegym.make(), and one with {space} is none")
+        self._leaves = dict(cast("Any", space)["context"].items()) if nested else {}
+        self._scale = MetricScale(box.shape[0] - 1)
+        self.space = flat_space(box.shape[0] - 1, self._leaves)
 
     def __call__(self, observation: Any) -> np.ndarray:
         context = observation["context"] if self._leaves else {}
@@ -149,8 +153,11 @@ class NormalizedObservations(gymnasium.ObservationWrapper[Any, Any, Any]):
         return self._flatten(observation)
 
 
-class VectorNormalizedObservations(VectorObservationWrapper):
-    """As ``NormalizedObservations``, with one scale for all sub-environments."""
+class VectorNormalizedObservations(VectorWrapper):
+    """As ``NormalizedObservations``, with one scale for all sub-environments.
+
+    Not on ``VectorObservationWrapper``, which takes no environment that begins an episode in the step which ends one.
+    """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
@@ -158,16 +165,24 @@ class VectorNormalizedObservations(VectorObservationWrapper):
         self.single_observation_space = self._flatten.space
         self.observation_space = batch_space(self._flatten.space, self.num_envs)
 
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """As below."""
+        observations, infos = self.env.reset(seed=cast("Any", seed), options=options)
+        return self._rows(observations), infos
+
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As below; an episode's last observation, in ``final_obs``, is normalised too."""
-        observations, rewards, terminations, truncations, infos = super().step(actions)
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
         if "final_obs" in infos:
-            ended = [None if one is None else self._flatten(one) for one in infos["final_obs"]]
-            infos["final_obs"] = np.fromiter(ended, dtype=object, count=len(ended))
-        return observations, rewards, terminations, truncations, infos
+            last = np.full(self.num_envs, None, dtype=object)
+            for lane, observation in enumerate(infos["final_obs"]):
+                last[lane] = None if observation is None else self._flatten(observation)
+            infos["final_obs"] = last
+        return self._rows(observations), rewards, terminations, truncations, infos
 
-    def observations(self, observations: Any) -> Any:
-        """A row for each sub-environment."""
+    def _rows(self, observations: Any) -> np.ndarray:
         return np.stack([self._flatten(one) for one in iterate(self.env.observation_space, observations)])
 
 

@@ -36,13 +36,17 @@ class ObsLeafDescriptor:
         if self.kind == "box":
             if self.n is not None:
                 raise ValueError(f"a box has a dim and no n, here n={self.n!r}")
-            if not self.low < self.high:
+            if not (_number(self.low) and _number(self.high) and self.low < self.high):
                 raise ValueError(f"low must be below high, here {self.low!r} and {self.high!r}")
             return
         if not _positive(self.n):
             raise ValueError(f"a discrete leaf needs n, an integer of at least 1, not {self.n!r}")
         if self.dim != 1 or (self.low, self.high) != (-math.inf, math.inf):
             raise ValueError("a discrete leaf has an n, and neither dim nor bounds")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _positive(value: object) -> bool:

@@ -123,14 +123,17 @@ class Range:
     def position(self, value: float) -> float:
         """Where ``value`` lies, from 0 at ``low`` to 1 at ``high``; on the log scale where the range has one."""
         if self.log:
-            low = math.log(self.low)
-            return (math.log(value) - low) / (math.log(self.high) - low)
-        # Halved, because the width itself may be too large for a float.
-        return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+            low, high, value = math.log(self.low), math.log(self.high), math.log(value)
+        else:  # halved, because the width itself may be too large for a float
+            low, high, value = self.low / 2, self.high / 2, value / 2
+        return (value - low) / (high - low) if high > low else 0.0
 
     def at_position(self, position: float) -> Scalar:
-        """The value nearest to ``position``, which is clamped to 0..1; both ends can be had."""
-        position = min(max(position, 0.0), 1.0)
+        """The value nearest to ``position``; 0 and below is ``low`` itself, 1 and above ``high``."""
+        if position <= 0.0:
+            return self.snap(self.low)
+        if position >= 1.0:
+            return self.snap(self.high)
         if self.log:
             low, high = math.log(self.low), math.log(self.high)
             return self.snap(math.exp(low + position * (high - low)))

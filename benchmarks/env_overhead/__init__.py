@@ -1,0 +1,1 @@
+"""What the Gymnasium face costs per recorded step, beside the engine alone."""

@@ -1,0 +1,352 @@
+"""Views of the knobs: what comes back is what went in, and nothing else gets in."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunegym.core.errors import ActionError
+from tunegym.tuning.codec import ActionCodec
+from tunegym.tuning.envs.actions import BINS, LIMIT, BoxView, DiscreteView, MultiDiscreteView, binned
+from tunegym.tuning.envs.elements import Elements
+from tunegym.tuning.model.space import Choice, Knob, Range, Space
+
+INT64 = 2**63
+
+MIXED = Space({"mode": Choice(("a", 1, 1.0, True)), "n": Range(1, 8, "int"), "f": Range(0.1, 10.0, log=True)})
+
+scalars = st.one_of(
+    st.text(max_size=3), st.integers(-INT64, INT64 - 1), st.booleans(), st.floats(allow_nan=False, allow_infinity=False)
+)
+choices = st.lists(scalars, min_size=1, max_size=6, unique_by=lambda value: (type(value), value)).map(
+    lambda values: Choice(tuple(values))
+)
+
+
+@st.composite
+def int_ranges(draw: st.DrawFn, largest: int = INT64 - 1) -> Range:
+    """Any size, any place, with a step, on a log scale or neither."""
+    low = draw(st.integers(-INT64 if largest == INT64 - 1 else -largest, largest - 1))
+    count = draw(st.one_of(st.integers(1, 20), st.integers(1, INT64)))
+    step = draw(st.one_of(st.none(), st.integers(1, 100)))
+    high = low + count * (step or 1)
+    if high > largest:
+        low, high, step = min(low, largest - 1), largest, None
+    return Range(low, high, "int", log=low > 0 and step is None and draw(st.booleans()), step=step)
+
+
+@st.composite
+def float_ranges(draw: st.DrawFn) -> Range:
+    bounds = st.floats(-1e300, 1e300, allow_nan=False)
+    low, high = sorted(draw(st.lists(bounds, min_size=2, max_size=2, unique=True)))
+    return Range(low, high, log=low > 0 and draw(st.booleans()))
+
+
+knobs = st.one_of(choices, int_ranges(), float_ranges())
+small_ints = st.builds(
+    lambda low, count, step: Range(low, low + count * (step or 1), "int", step=step),
+    st.integers(-INT64, INT64 - 100_000), st.integers(1, BINS - 1), st.one_of(st.none(), st.integers(1, 1000)),
+)  # fmt: skip
+exact_spaces = st.dictionaries(st.text(min_size=1, max_size=5), st.one_of(choices, small_ints), max_size=4).map(Space)
+spaces_of_anything = st.dictionaries(st.text(min_size=1, max_size=5), knobs, max_size=4).map(Space)
+
+
+def values_of(knob: Knob) -> list[Any]:
+    return list(knob.values) if isinstance(knob, Choice) else list(binned(knob, 1000))
+
+
+def typed(action: Any) -> dict[str, tuple[type, Any]]:
+    """1, 1.0 and True are equal to Python."""
+    return {name: (type(value), value) for name, value in action.items()}
+
+
+# there and back ---------------------------------------------------------------------------------------------
+
+
+@given(exact_spaces, st.data())
+def test_lists_and_small_integer_ranges_come_back(space: Space, data: st.DataObject) -> None:
+    action = {name: data.draw(st.sampled_from(values_of(knob))) for name, knob in space.knobs.items()}
+    for view in (MultiDiscreteView(space), DiscreteView(space, limit=10**9)):
+        element = view.encode(action)
+        assert view.space.contains(element) or not space.knobs
+        assert typed(view.decode(element)) == typed(action)
+
+
+@given(spaces_of_anything, st.data())
+def test_every_element_decodes_to_what_the_knobs_accept_and_comes_back(space: Space, data: st.DataObject) -> None:
+    """Whatever an algorithm chooses is an action, and that action is the same element again."""
+    view = MultiDiscreteView(space, data.draw(st.integers(2, 20)))
+    assert isinstance(view.space, spaces.MultiDiscrete)
+    indices = [data.draw(st.integers(0, int(size) - 1)) for size in view.space.nvec]
+    action = view.decode(indices)
+    assert typed(space.accept(action)) == typed(action)
+    assert list(action) == list(space.knobs)
+    assert view.encode(action).tolist() == indices
+
+
+@given(spaces_of_anything, st.data())
+def test_a_number_for_every_combination(space: Space, data: st.DataObject) -> None:
+    view = DiscreteView(space, bins=4, limit=10**9)
+    number = data.draw(st.integers(0, view.size - 1))
+    action = view.decode(number)
+    assert typed(space.accept(action)) == typed(action)
+    assert view.encode(action) == number
+    assert view.space.contains(view.encode(action))
+
+
+def test_the_last_knob_turns_fastest_and_every_combination_is_there() -> None:
+    space = Space({"a": Choice((1, 2)), "b": Choice(("x", "y", "z"))})
+    view = DiscreteView(space)
+    seen = [tuple(view.decode(number).values()) for number in range(view.size)]
+    assert seen == [(1, "x"), (1, "y"), (1, "z"), (2, "x"), (2, "y"), (2, "z")]
+
+
+@given(st.one_of(int_ranges(), float_ranges()), st.data())
+def test_a_value_between_bins_is_the_nearest_one(knob: Range, data: st.DataObject) -> None:
+    values = binned(knob)
+    value = knob.from_unit(data.draw(st.floats(0.0, 1.0, exclude_max=True)))
+    if not (math.isfinite(value) and knob.low <= value <= knob.high):
+        return  # the range is too wide for a draw of its own
+    view = MultiDiscreteView(Space({"k": knob}))
+    index = int(view.encode({"k": value})[0])
+    below = values[index - 1] if index else knob.low
+    above = values[index + 1] if index + 1 < len(values) else knob.high
+    assert below <= value <= above
+
+
+# bins -------------------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(int_ranges(), float_ranges()), st.integers(2, 50))
+def test_bins_hold_both_ends_and_increase(knob: Range, bins: int) -> None:
+    values = binned(knob, bins)
+    assert values[0] == knob.low
+    assert values[-1] == knob.high
+    assert 2 <= len(values) <= max(bins, 2)
+    assert all(one < other for one, other in itertools.pairwise(values))
+    assert all(type(value) is (int if knob.dtype == "int" else float) for value in values)
+    assert all(knob.accept(value) == value for value in values)
+
+
+@pytest.mark.parametrize(
+    ("knob", "bins", "expected"),
+    [
+        (Range(0, 9, "int"), 10, range(10)),
+        (Range(0, 10, "int"), 3, [0, 5, 10]),
+        (Range(0, 100, "int", step=25), 10, [0, 25, 50, 75, 100]),
+        (Range(0, 100, "int", step=10), 3, [0, 50, 100]),
+        (Range(1, 1000, "int", log=True), 4, [1, 10, 100, 1000]),
+        (Range(1, 4, "int", log=True), 10, [1, 2, 3, 4]),
+        (Range(0.0, 1.0), 5, [0.0, 0.25, 0.5, 0.75, 1.0]),
+        (Range(0.0, 0.3, step=0.1), 10, [0.0, 0.1, 0.2, 0.3]),
+        (Range(0.001, 10.0, log=True), 5, [0.001, 0.01, 0.1, 1.0, 10.0]),
+        (Range(2**60, 2**60 + 3, "int"), 10, [2**60, 2**60 + 1, 2**60 + 2, 2**60 + 3]),
+        (Range(-INT64, INT64 - 1, "int"), 2, [-INT64, INT64 - 1]),
+        (Choice(("x", 2, 3.0)), 2, ["x", 2, 3.0]),
+    ],
+)
+def test_bins(knob: Knob, bins: int, expected: Any) -> None:
+    values = list(binned(knob, bins))
+    assert values == (pytest.approx(list(expected)) if isinstance(knob, Range) else list(expected))
+
+
+@pytest.mark.parametrize("bins", [1, 0, -3, 2.0, True, "ten", None])
+def test_bins_that_are_none(bins: Any) -> None:
+    with pytest.raises(ActionError, match="bins must be an integer of at least 2"):
+        MultiDiscreteView(MIXED, bins)
+
+
+# what is no element -----------------------------------------------------------------------------------------
+
+NO_INDICES = [
+    [0, 0], [0, 0, 0, 0], [], 0, None, "000", ["0", "0", "0"], [0.0, 0.0, 0.0], [0.5, 0, 0], [math.nan, 0, 0],
+    [math.inf, 0, 0], [True, False, True], [[0], [0, 0]], {"mode": 0, "n": 0, "f": 0}, [None, 0, 0], [10**30, 0, 0],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chosen", NO_INDICES, ids=repr)
+def test_no_indices(chosen: Any) -> None:
+    with pytest.raises(ActionError, match="is not 3 integers"):
+        MultiDiscreteView(MIXED).decode(chosen)
+
+
+@pytest.mark.parametrize("chosen", [[0, 0], [], None, "0", 0.0, 1.5, math.nan, math.inf, True, {}, [[0], [1, 2]], 1e30])
+def test_no_number(chosen: Any) -> None:
+    with pytest.raises(ActionError, match="is not one integer"):
+        DiscreteView(MIXED).decode(chosen)
+
+
+@pytest.mark.parametrize("chosen", [[4, 0, 0], [-1, 0, 0], [0, 8, 0], [0, 0, 10], [0, 0, -1]])
+def test_an_index_out_of_range(chosen: list[int]) -> None:
+    name = ["mode", "n", "f"][next(index for index, number in enumerate(chosen) if number)]
+    with pytest.raises(ActionError, match=rf"{name}: index -?\d+ is out of range") as caught:
+        MultiDiscreteView(MIXED).decode(chosen)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("0 to ")
+
+
+@pytest.mark.parametrize("number", [320, -1, 2**62])
+def test_a_number_out_of_range(number: int) -> None:
+    with pytest.raises(ActionError, match=f"action {number} is out of range"):
+        DiscreteView(MIXED).decode(number)
+
+
+@pytest.mark.parametrize("chosen", [3, np.int64(3), np.array(3), np.array([3]), np.uint8(3), [3]])
+def test_a_number_in_any_dress(chosen: Any) -> None:
+    """Algorithms give scalars, arrays of none and of one dimension."""
+    assert DiscreteView(MIXED).decode(chosen) == DiscreteView(MIXED).decode(3)
+
+
+@pytest.mark.parametrize("view", [MultiDiscreteView(MIXED), DiscreteView(MIXED)])
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ({"mode": "a", "n": 1}, "missing: f"),
+        ({"mode": "a", "n": 1, "f": 1.0, "z": 0}, "extra: z"),
+        ({"mode": "b", "n": 1, "f": 1.0}, "mode: "),
+        ({"mode": "a", "n": 9, "f": 1.0}, "n: 9 is outside"),
+        ({"mode": "a", "n": 1, "f": math.nan}, "f: nan is not a number"),
+    ],
+)
+def test_native_values_that_do_not_fit(view: Any, action: Any, message: str) -> None:
+    with pytest.raises(ActionError, match=message):
+        view.encode(action)
+
+
+def test_too_many_combinations() -> None:
+    space = Space({f"k{index}": Choice(tuple(range(10))) for index in range(4)})
+    with pytest.raises(ActionError, match="10000 combinations are more than 4096") as caught:
+        DiscreteView(space)
+    assert caught.value.hint is not None
+    assert "fewer bins" in caught.value.hint
+    assert "MultiDiscrete" in caught.value.hint
+    assert DiscreteView(space, limit=10_000).size == 10_000
+    assert LIMIT == 4096
+    huge = Space({f"k{index}": Range(0.0, 1.0) for index in range(300)})
+    with pytest.raises(ActionError, match="combinations are more than"):
+        DiscreteView(huge)
+
+
+# numbers ----------------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(int_ranges(), float_ranges()), st.floats(allow_nan=False, allow_infinity=False, width=32))
+def test_any_number_stays_in_the_range(knob: Range, number: float) -> None:
+    view = BoxView(Space({"k": knob}))
+    value = view.decode(np.array([number], dtype=np.float32))["k"]
+    assert knob.low <= value <= knob.high  # type: ignore[operator]
+    assert type(value) is (int if knob.dtype == "int" else float)
+    if abs(number) >= 1.0:
+        assert value == (knob.high if number > 0 else knob.low)
+
+
+@given(st.one_of(int_ranges(), float_ranges()), st.floats(0.0, 1.0, exclude_max=True))
+def test_every_value_has_a_place(knob: Range, unit: float) -> None:
+    value = knob.from_unit(unit)
+    if not (math.isfinite(value) and knob.low <= value <= knob.high):
+        return
+    view = BoxView(Space({"k": knob}))
+    element = view.encode({"k": value})
+    assert view.space.contains(element)
+    assert view.decode(view.encode({"k": knob.low})) == {"k": knob.low}
+    assert view.decode(view.encode({"k": knob.high})) == {"k": knob.high}
+
+
+@given(st.integers(-INT64, INT64 - 2**20), st.integers(1, 2**20), st.integers(1, 9), st.data())
+def test_integers_come_back_where_a_float32_holds_them(low: int, count: int, step: int, data: st.DataObject) -> None:
+    high = min(low + count * step, INT64 - 1)
+    knob = Range(low, high, "int") if (high - low) % step or step == 1 else Range(low, high, "int", step=step)
+    if (high - low) // (knob.step or 1) > 2**22:
+        return
+    value = low + data.draw(st.integers(0, (high - low) // (knob.step or 1))) * int(knob.step or 1)
+    view = BoxView(Space({"k": knob}))
+    assert view.decode(view.encode({"k": value})) == {"k": value}
+
+
+@given(st.integers(1, 10**6), st.integers(1, 20_000), st.data())
+def test_integers_on_a_log_scale_come_back(low: int, width: int, data: st.DataObject) -> None:
+    """Where neighbours are further apart than a float32 can tell."""
+    knob = Range(low, low + width, "int", log=True)
+    value = data.draw(st.integers(low, low + width))
+    view = BoxView(Space({"k": knob}))
+    assert view.decode(view.encode({"k": value})) == {"k": value}
+
+
+def test_log_ranges_are_even_on_their_own_scale() -> None:
+    view = BoxView(Space({"a": Range(1, 10_000, "int", log=True), "b": Range(0.0, 100.0)}))
+    assert view.decode([0.0, 0.0]) == {"a": 100, "b": 50.0}
+    assert view.encode({"a": 100, "b": 50.0}).tolist() == [0.0, 0.0]
+    assert view.decode([5.0, -7.0]) == {"a": 10_000, "b": 0.0}
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        [0.0], [0.0] * 3, [], None, "00", ["0", "0"], [math.nan, 0.0], [math.inf, 0.0], [True, False], {},
+        [[0.0], [1, 2]], [None, 0.0], [1j, 0j],
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_no_numbers(chosen: Any) -> None:
+    view = BoxView(Space({"a": Range(0.0, 1.0), "b": Range(1, 5, "int")}))
+    with pytest.raises(ActionError, match="is not 2 finite numbers"):
+        view.decode(chosen)
+
+
+def test_lists_have_no_place_in_a_box() -> None:
+    with pytest.raises(ActionError, match="these knobs are lists: mode, other") as caught:
+        BoxView(Space({"mode": Choice((1, 2)), "n": Range(1, 2, "int"), "other": Choice((1,))}))
+    assert caught.value.hint is not None
+    assert "MultiDiscrete" in caught.value.hint
+
+
+# the usual case, quickly ------------------------------------------------------------------------------------
+
+
+@given(spaces_of_anything, st.data())
+def test_elements_are_read_as_the_codec_reads_them(space: Space, data: st.DataObject) -> None:
+    codec = ActionCodec(space)
+    action = {name: data.draw(st.sampled_from(values_of(knob))) for name, knob in space.knobs.items()}
+    element = codec.encode(action)
+    assert typed(Elements(space, codec).decode(element)) == typed(codec.decode(element)) == typed(action)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"mode": 0, "n": [1.0], "f": [1.0]},
+        {"mode": np.array([3]), "n": 2, "f": np.float32(0.5)},
+        {"f": np.array([[1.0]]), "n": np.array([3], dtype=np.int32), "mode": 1.0},
+        {"mode": np.int64(2), "n": np.array([1e9]), "f": np.array([-5.0])},
+    ],
+)
+def test_other_dresses_are_the_codecs(action: dict[str, Any]) -> None:
+    codec = ActionCodec(MIXED)
+    assert typed(Elements(MIXED, codec).decode(action)) == typed(codec.decode(action))
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"mode": np.int64(4), "n": np.array([1.0]), "f": np.array([1.0])},
+        {"mode": np.int64(-1), "n": np.array([1.0]), "f": np.array([1.0])},
+        {"mode": np.int64(0), "n": np.array([math.nan]), "f": np.array([1.0])},
+        {"mode": np.int64(0), "n": np.array([1.0]), "f": np.array([math.inf])},
+        {"mode": np.int64(0), "n": np.array([1.0, 2.0]), "f": np.array([1.0])},
+        {"mode": np.int64(0), "n": np.array([1.0])},
+        {"mode": np.bool_(True), "n": np.array([1.0]), "f": np.array([1.0])},
+        {"mode": np.int64(0), "n": np.array([1.0]), "f": np.array([1.0]), "z": 1},
+        [0, 1, 2],
+        None,
+    ],
+)
+def test_what_is_wrong_is_said_by_the_codec(action: Any) -> None:
+    with pytest.raises(ActionError):
+        Elements(MIXED, ActionCodec(MIXED)).decode(action)

@@ -1,0 +1,278 @@
+"""An environment's own leaves: declared once, and held to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from tunegym.core.errors import ObservationError
+from tunegym.tuning.envs.context_leaves import ContextLeaves
+from tunegym.tuning.envs.engine import TrialEngine
+from tunegym.tuning.envs.structure import Structure, leaf_space, structure_of
+from tunegym.tuning.envs.tune import TuneEnv
+from tunegym.tuning.model.context import EnvParam, EnvParams
+from tunegym.tuning.model.leaf import ObsLeafDescriptor
+from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.trial import Observation
+
+BOX = ObsLeafDescriptor("box", dim=2, low=0.0, high=1.0)
+INDEX = ObsLeafDescriptor("discrete", n=3)
+SEEN = Observation(1, {})
+
+
+class Own:
+    """Declares and encodes whatever a test wants."""
+
+    def __init__(self, leaves: Any, encoded: Any) -> None:
+        self._leaves = leaves
+        self._encoded = encoded
+
+    def structured_observation_descriptors(self) -> Any:
+        return self._leaves
+
+    def encode_observation(self, observation: Observation) -> Any:
+        return self._encoded(observation) if callable(self._encoded) else self._encoded
+
+
+def encoded(leaf: ObsLeafDescriptor, value: Any) -> Any:
+    return Structure(Own({"a": leaf}, {"a": value})).encode(SEEN)["a"]
+
+
+# any environment may offer leaves ---------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*A Box observation space:UserWarning")  # a metric has no bounds
+def test_an_environment_with_leaves_of_its_own(bench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The face takes them instead of the encoded env_params: here how far the run is, and which trial was measured."""
+
+    def descriptors(self: TrialEngine) -> Mapping[str, ObsLeafDescriptor]:
+        return {"progress": ObsLeafDescriptor("box", low=0.0), "measured": ObsLeafDescriptor("discrete", n=2)}
+
+    def encode(self: TrialEngine, observation: Observation) -> Mapping[str, Any]:
+        return {"progress": [observation.number / 10], "measured": int(observation.measured)}
+
+    monkeypatch.setattr(TrialEngine, "structured_observation_descriptors", descriptors)
+    monkeypatch.setattr(TrialEngine, "encode_observation", encode)
+    env = TuneEnv(bench(lambda x: {"m": float(x)}).engine)
+    assert env.observation_space["context"] == spaces.Dict(  # type: ignore[index]
+        {"measured": spaces.Discrete(2), "progress": spaces.Box(0.0, np.inf, (1,), np.float32)}
+    )
+    observation, _ = env.reset()
+    assert observation["context"] == {"progress": np.float32(0.1), "measured": 0}
+    observation, *_ = env.step_raw({"x": 3})
+    assert observation["context"] == {"progress": np.float32(0.2), "measured": 1}
+    assert env.observation_space.contains(observation)
+    check_env(env, skip_render_check=True, skip_close_check=True)
+
+
+class _Plain:
+    """An ``Env`` without leaves: everything of an engine's but the two methods."""
+
+    def __init__(self, engine: TrialEngine) -> None:
+        for name in ("experiment", "space", "observe", "begin", "next_finished", "close"):
+            setattr(self, name, getattr(engine, name))
+
+
+def test_an_environment_that_offers_none_has_a_flat_box(bench: Callable[..., Any]) -> None:
+    one = bench(lambda x, load: {"m": float(x)}, env_params={"load": EnvParam(Choice((1, 2)))})
+    env = TuneEnv(_Plain(one.engine))  # type: ignore[arg-type]
+    assert env.observation_space == spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    env.reset()
+    observation, *_, info = env.step_raw({"x": 3})
+    assert observation.tolist() == [3.0, 1.0]
+    assert info["next_env_params"]["load"] in (1, 2)
+
+
+def test_leaves_that_are_none() -> None:
+    assert structure_of(object()) is None
+    assert structure_of(Own({}, {})) is None
+    structure = structure_of(Own({"a": INDEX}, {"a": 1}))
+    assert structure is not None
+    assert structure.encode(SEEN) == {"a": 1}
+
+
+def test_half_an_offer_is_refused() -> None:
+    class Declares:
+        def structured_observation_descriptors(self) -> dict[str, ObsLeafDescriptor]:
+            return {"a": INDEX}
+
+    class Encodes:
+        def encode_observation(self, observation: Observation) -> dict[str, Any]:
+            return {}
+
+    with pytest.raises(ObservationError, match=r"Declares offers .*descriptors\(\) without encode_observation\(\)"):
+        structure_of(Declares())
+    with pytest.raises(ObservationError, match=r"Encodes offers encode_observation\(\) without .*descriptors\(\)"):
+        structure_of(Encodes())
+
+
+# what is declared is held to --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "missing", "extra"),
+    [
+        ({"a": 0}, "b, c", "none"),
+        ({"a": 0, "b": 0, "c": 0, "d": 0, "e": 0}, "none", "d, e"),
+        ({"a": 0, "B": 0, "c": 0}, "b", "B"),
+        ({}, "a, b, c", "none"),
+        ({"a": 0, "b": 0, "c": 0, 7: 0}, "none", "7"),
+    ],
+)
+def test_keys_that_differ_are_listed(given: dict[Any, int], missing: str, extra: str) -> None:
+    structure = Structure(Own(dict.fromkeys("abc", INDEX), given))
+    with pytest.raises(ObservationError) as caught:
+        structure.encode(SEEN)
+    assert f"(missing: {missing}; extra: {extra})" in str(caught.value)
+    assert "structured_observation_descriptors()" in str(caught.value)
+
+
+@pytest.mark.parametrize("leaves", [None, [BOX], {"a": "box"}, {"a": None}, {1: BOX}])
+def test_descriptors_that_are_none(leaves: Any) -> None:
+    with pytest.raises(ObservationError, match="is no"):
+        Structure(Own(leaves, {}))
+
+
+@pytest.mark.parametrize("given", [None, [0.5, 0.5], 3])
+def test_an_encoding_that_is_no_mapping(given: Any) -> None:
+    with pytest.raises(ObservationError, match="which is no mapping"):
+        Structure(Own({"a": BOX}, given)).encode(SEEN)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([0.5], r"leaf a: the encoding gives shape \(1,\), it declares \(2,\)"),
+        ([0.5] * 3, r"gives shape \(3,\)"),
+        ([[0.5, 0.5]], r"gives shape \(1, 2\)"),
+        (0.5, r"gives shape \(\)"),
+        ([0.5, 1.1], "is not within 0 to 1"),
+        ([-0.1, 0.5], "is not within 0 to 1"),
+        ([math.nan, 0.5], "is not within 0 to 1"),
+        ([math.inf, 0.5], "is not within 0 to 1"),
+        (["a", "b"], "is no vector of numbers"),
+        ([[0.5], [0.5, 0.5]], "is no vector of numbers"),
+        ({"x": 1}, "is no vector of numbers"),
+        (None, r"gives shape \(\)"),
+    ],
+)
+def test_a_vector_that_is_none(value: Any, message: str) -> None:
+    with pytest.raises(ObservationError, match=message):
+        encoded(BOX, value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])
+def test_an_unbounded_leaf_is_finite_still(value: float) -> None:
+    with pytest.raises(ObservationError, match="is not within -inf to inf"), np.errstate(over="ignore"):
+        encoded(ObsLeafDescriptor("box"), np.array([value]))
+
+
+@pytest.mark.parametrize(
+    "value", [3, -1, 1.0, math.nan, "1", None, True, [1], np.array([1]), np.array([0, 1]), np.array(["a"]), 2**80]
+)
+def test_an_index_that_is_none(value: Any) -> None:
+    with pytest.raises(ObservationError, match="leaf a: "):
+        encoded(INDEX, value)
+
+
+@pytest.mark.parametrize("value", [2, np.int64(2), np.uint8(2), np.array(2)])
+def test_an_index(value: Any) -> None:
+    index = encoded(INDEX, value)
+    assert index == 2
+    assert isinstance(index, np.int64)
+    assert leaf_space(INDEX).contains(index)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.7), (-0.7, -0.1), (0.3, 0.6), (1e-9, 1e9), (16777217.0, 16777219.0)])
+def test_bounds_as_a_float32_holds_them(low: float, high: float) -> None:
+    """0.1 as a float32 is above 0.1: it is still within."""
+    leaf = ObsLeafDescriptor("box", dim=2, low=low, high=high)
+    array = encoded(leaf, [low, high])
+    assert leaf_space(leaf).contains(array)
+
+
+def test_bounds_that_no_float32_holds_are_none() -> None:
+    leaf = ObsLeafDescriptor("box", low=-1e300, high=1e300)
+    assert leaf_space(leaf) == spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    assert encoded(leaf, [5.0]) == [5.0]
+
+
+# an array belongs to whoever is shown it --------------------------------------------------------------------
+
+
+def test_a_buffer_that_is_used_again_changes_nothing_shown() -> None:
+    buffer = np.zeros(2, dtype=np.float32)
+    structure = Structure(Own({"a": BOX}, {"a": buffer}))
+    first = structure.encode(SEEN)["a"]
+    buffer[:] = 0.5
+    assert first.tolist() == [0.0, 0.0]
+    assert structure.encode(SEEN)["a"].tolist() == [0.5, 0.5]
+    buffer[:] = 2.0
+    with pytest.raises(ObservationError, match="not within"):
+        structure.encode(SEEN)
+
+
+def test_a_leaf_that_can_change_is_looked_at_again() -> None:
+    """A read-only view of something that isn't is no constant."""
+    buffer = np.zeros(2, dtype=np.float32)
+    view = buffer.view()
+    view.flags.writeable = False
+    structure = Structure(Own({"a": BOX}, {"a": view}))
+    first = structure.encode(SEEN)["a"]
+    buffer[:] = 7.0
+    assert first.tolist() == [0.0, 0.0]
+    with pytest.raises(ObservationError, match="not within"):
+        structure.encode(SEEN)
+
+
+def test_a_constant_of_another_type_is_converted() -> None:
+    constant = np.array([0.25, 0.5])
+    constant.flags.writeable = False
+    for _ in range(2):
+        array = encoded(BOX, constant)
+        assert array.dtype == np.float32
+
+
+def test_candidates_are_encoded_once_and_stay_apart() -> None:
+    asked: list[Any] = []
+
+    class Spy:
+        def __init__(self, domain: Any) -> None:
+            self._domain = domain
+
+        def descriptor(self) -> ObsLeafDescriptor:
+            return ObsLeafDescriptor("box", dim=1)
+
+        def encode(self, value: Any) -> np.ndarray:
+            asked.append(value)
+            return np.array([self._domain.index(value)], dtype=np.float32)
+
+    values = (1, 1.0, True)
+    leaves = ContextLeaves(EnvParams({"a": EnvParam(Choice(values), encoding="spy")}), {"spy": Spy}.__getitem__)
+    for _ in range(3):
+        assert [leaves.encode({"a": value})["a"].tolist() for value in values] == [[0.0], [1.0], [2.0]]
+    assert [(type(value), value) for value in asked] == [(int, 1), (float, 1.0), (bool, True)]
+
+
+def test_what_is_shown_can_be_written_to(bench: Callable[..., Any]) -> None:
+    """And changes nothing that is shown later, to the same lane or another."""
+    params = {"load": EnvParam(Choice((1, 2)), encoding="onehot"), "rate": EnvParam(Range(0.0, 1.0))}
+    one = bench(lambda x, load, rate: {"m": 1.0}, env_params=params)
+    env = TuneEnv(one.engine)
+    observation, _ = env.reset()
+    expected = {name: leaf.copy() for name, leaf in observation["context"].items()}
+    for _ in range(3):
+        for leaf in observation["context"].values():
+            leaf[:] = 99.0
+        observation["observation"][:] = 99.0
+        observation, _ = env.reset()
+        assert {name: leaf.tolist() for name, leaf in observation["context"].items()} == {
+            name: leaf.tolist() for name, leaf in expected.items()
+        }
+        assert observation["observation"].tolist() == [0.0, 0.0]

@@ -1,0 +1,422 @@
+"""Sub-environments: one journal, one counter, trials side by side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+from tunegym.core.errors import ActionError, BudgetError, TunegymError
+from tunegym.tuning.envs.vector import TuneVectorEnv, batched_infos, check_share
+from tunegym.tuning.envs.wrappers import (
+    MultiDiscreteActions,
+    VectorBoxActions,
+    VectorDiscreteActions,
+    VectorMultiDiscreteActions,
+    VectorNormalizedObservations,
+)
+from tunegym.tuning.model.context import EnvParam
+from tunegym.tuning.model.scenario import Budget
+from tunegym.tuning.model.space import Choice, Range
+
+KNOBS = {"mode": Choice(("a", 1, 2.5)), "n": Range(1, 8, "int"), "f": Range(0.0, 1.0)}
+LOADS = {"load": EnvParam(Choice((0, 1, 10)), encoding="categorical")}
+
+Make = Callable[..., tuple[TuneVectorEnv, Any]]
+
+
+def measure(**parameters: Any) -> dict[str, float]:
+    return {"m": float(parameters["n"])}
+
+
+@pytest.fixture
+def vector(bench: Callable[..., Any]) -> Make:
+    def make(num_envs: int, function: Callable[..., Any] = measure, **settings: Any) -> tuple[TuneVectorEnv, Any]:
+        one = bench(function, **{"knobs": KNOBS, **settings})
+        return TuneVectorEnv(one.engine, num_envs, on_close=one.store.close), one
+
+    return make
+
+
+def raw(*ns: int) -> list[dict[str, Any]]:
+    return [{"mode": "a", "n": n, "f": 0.5} for n in ns]
+
+
+# numbers and contexts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 8])
+@pytest.mark.parametrize("episode_steps", [1, 3])
+def test_one_counter_over_all_lanes(vector: Make, slots: int, episode_steps: int) -> None:
+    """Numbers 1..n in the lanes' order, each with its own context, whatever is reset and whoever ends first."""
+    envs, one = vector(4, env_params=LOADS, slots=slots, episode_steps=episode_steps, budget=Budget(agent_steps=40))
+    observations, infos = envs.reset(seed=5)
+    assert infos["step"].tolist() == [1, 2, 3, 4]
+    envs.action_space.seed(1)
+    for turn in range(10):
+        numbers = list(range(4 * turn + 1, 4 * turn + 5))
+        shown = [LOADS["load"].domain.values[index] for index in observations["context"]["load"]]  # type: ignore[union-attr]
+        assert shown == [one.engine.context(number)["load"] for number in numbers]  # context before action
+        observations, rewards, _, _, infos = envs.step(envs.action_space.sample())
+        assert infos["step"].tolist() == numbers
+        assert infos["env_params"]["load"].tolist() == shown
+        upcoming = [one.engine.context(number + 4)["load"] for number in numbers]
+        assert infos["next_env_params"]["load"].tolist() == upcoming
+        assert rewards.tolist() == infos["action"]["n"].tolist() == infos["metrics"]["m"].tolist()
+        if turn % 4 == 2:
+            observations, infos = envs.reset()
+            assert infos["step"].tolist() == [number + 4 for number in numbers]
+    assert [trial.number for trial in one.trials()] == list(range(1, 41))
+    assert [trial.context for trial in one.trials()] == [one.engine.context(number) for number in range(1, 41)]
+    with pytest.raises(BudgetError, match="agent_steps = 40 are used up"):
+        envs.step(envs.action_space.sample())
+    assert len(one.trials()) == 40
+
+
+def test_trials_run_side_by_side(vector: Make) -> None:
+    """Nobody passes the barrier unless two are there at once."""
+    barrier = threading.Barrier(2, timeout=30)
+    threads: set[int] = set()
+
+    def function(**parameters: Any) -> dict[str, float]:
+        barrier.wait()
+        threads.add(threading.get_ident())
+        return {"m": float(parameters["n"])}
+
+    envs, _ = vector(2, function, slots=2, cache=False)
+    for _ in range(5):
+        assert envs.step_raw(raw(3, 7))[1].tolist() == [3.0, 7.0]
+    assert len(threads) == 2
+
+
+def test_the_last_to_start_may_be_the_first_to_end(vector: Make) -> None:
+    """Rows are in the lanes' order still."""
+    second_is_done = threading.Event()
+
+    def function(n: int, **_: Any) -> dict[str, float]:
+        if n == 1:
+            assert second_is_done.wait(30)
+        return {"m": float(n)}
+
+    class Listener:
+        def trial_opened(self, trial: Any) -> None:
+            pass
+
+        def trial_closed(self, trial: Any) -> None:
+            closed.append(trial.number)
+            second_is_done.set()
+
+    closed: list[int] = []
+    envs, _ = vector(2, function, slots=2, listeners=[Listener()])
+    # The event is set on the driver's thread, which waits for whichever trial ends first: the second one.
+    _, rewards, _, _, infos = envs.step_raw(raw(1, 2))
+    assert closed == [2, 1]
+    assert rewards.tolist() == [1.0, 2.0]
+    assert infos["step"].tolist() == [1, 2]
+
+
+def test_more_sub_environments_than_slots(vector: Make) -> None:
+    running, most = [0], [0]
+    lock = threading.Lock()
+
+    def function(n: int, **_: Any) -> dict[str, float]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        with lock:
+            running[0] -= 1
+        return {"m": float(n)}
+
+    envs, one = vector(8, function, slots=2, cache=False)
+    assert envs.step_raw(raw(*range(1, 9)))[1].tolist() == list(range(1, 9))
+    assert most[0] <= 2
+    assert len(one.lab.runs) == 8
+
+
+def test_equal_trials_of_one_step_run_once(vector: Make) -> None:
+    envs, one = vector(4, slots=2)
+    *_, infos = envs.step_raw(raw(3, 3, 3, 3))
+    assert infos["cached"].tolist() == [False, True, True, True]
+    assert len(one.lab.runs) == 1
+
+
+# episodes ---------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_of_one_begins_anew_in_the_same_step(vector: Make) -> None:
+    envs, _ = vector(2, env_params=LOADS)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    envs.reset()
+    observations, _, terminations, truncations, infos = envs.step_raw(raw(3, 4))
+    assert (terminations.tolist(), truncations.tolist()) == ([True, True], [False, False])
+    assert observations["observation"].tolist() == [[0.0, 0.0], [0.0, 0.0]]  # the new episode has measured nothing
+    assert [one["observation"].tolist() for one in infos["final_obs"]] == [[3.0, 1.0], [4.0, 1.0]]
+    assert [one["context"]["load"] for one in infos["final_obs"]] == observations["context"]["load"].tolist()
+    assert all(envs.single_observation_space.contains(one) for one in infos["final_obs"])
+    assert infos["final_info"]["step"].tolist() == infos["step"].tolist() == [1, 2]
+    assert infos["_final_obs"].tolist() == infos["_final_info"].tolist() == [True, True]
+
+
+def test_longer_episodes_are_truncated(vector: Make) -> None:
+    envs, _ = vector(2, episode_steps=3)
+    envs.reset()
+    ends = []
+    for turn in range(1, 8):
+        observations, _, terminations, truncations, infos = envs.step_raw(raw(turn, turn + 1))
+        assert not terminations.any()
+        assert truncations[0] == truncations[1]
+        ends.append(bool(truncations[0]))
+        assert ("final_obs" in infos) == truncations[0]
+        assert observations.tolist() == ([[0, 0], [0, 0]] if truncations[0] else [[turn, 1], [turn + 1, 1]])
+    assert ends == [False, False, True, False, False, True, False]
+
+
+def test_failures_keep_the_shape(vector: Make) -> None:
+    def function(n: int, **_: Any) -> dict[str, float]:
+        if n == 2:
+            raise ValueError("two")
+        return {"m": float(n), "extra": 1.0}
+
+    envs, _ = vector(3, function, episode_steps=2)
+    observations, rewards, _, _, infos = envs.step_raw(raw(1, 2, 3))
+    assert envs.observation_space.contains(observations)
+    assert observations.tolist() == [[1, 1], [0, 0], [3, 1]]
+    assert infos["status"].tolist() == ["measured", "failed", "measured"]
+    assert infos["reason"].tolist() == ["", "two", ""]
+    assert infos["metrics"]["extra"].tolist() == [1.0, 0.0, 1.0]
+    assert infos["metrics"]["_extra"].tolist() == [True, False, True]  # who gave one
+    assert rewards.dtype == np.float64
+    assert rewards[1] < min(rewards[0], rewards[2])
+
+
+# infos ------------------------------------------------------------------------------------------------------
+
+
+def test_native_values_keep_their_types(vector: Make) -> None:
+    """Gymnasium's own batching makes 2 of 2.5, and fails at "a", where the first value is an integer."""
+    envs, _ = vector(3)
+    *_, infos = envs.step_raw([{"mode": mode, "n": 1, "f": 0.5} for mode in (1, "a", 2.5)])
+    assert [(type(mode), mode) for mode in infos["action"]["mode"]] == [(int, 1), (str, "a"), (float, 2.5)]
+    assert infos["action"]["n"].dtype == np.int64
+    assert infos["action"]["f"].dtype == np.float64
+
+
+def test_batched_infos() -> None:
+    batch = batched_infos([{"a": 1, "d": {"x": 1.0}}, {"b": "t", "d": {"y": True}}, {"a": 3}])
+    assert batch["a"].tolist() == [1, 0, 3]
+    assert batch["_a"].tolist() == [True, False, True]
+    assert batch["b"].tolist() == [None, "t", None]
+    assert batch["_b"].tolist() == [False, True, False]
+    assert batch["d"]["x"].tolist() == [1.0, 0.0, 0.0]
+    assert batch["d"]["_x"].tolist() == [True, False, False]
+    assert batch["d"]["y"].dtype == np.bool_
+    assert batch["_d"].tolist() == [True, True, False]
+    assert batched_infos([{}, {}]) == {}
+
+
+# what is refused --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ({"mode": [0, 0], "n": [[1.0], [2.0]]}, "missing: f"),
+        ({"mode": [0, 0], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]], "z": [1, 1]}, "extra: z"),
+        ({"mode": [0, 3], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: index 3 is out of range"),
+        ({"mode": [0, 0], "n": [[1.0], [np.nan]], "f": [[0.5], [0.5]]}, "n: nan is not finite"),
+        ({"mode": [0], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: 1 rows for 2 sub-environments"),
+        ({"mode": [0, 0, 0], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: 3 rows for 2"),
+        ({"mode": 0, "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: 0 has no rows"),
+        ([{"mode": 0}, {"mode": 0}], "actions are a mapping"),
+        (None, "actions are a mapping"),
+    ],
+)
+def test_actions_that_do_not_fit_use_no_number(vector: Make, actions: Any, message: str) -> None:
+    envs, one = vector(2)
+    with pytest.raises(ActionError, match=message):
+        envs.step(actions)
+    assert one.store.highest == 0
+    assert envs.step_raw(raw(1, 2))[4]["step"].tolist() == [1, 2]
+
+
+def test_native_actions_that_do_not_fit_use_no_number(vector: Make) -> None:
+    """Also when the first of them would."""
+    envs, one = vector(2)
+    for actions in ([raw(1)[0], {"mode": "a"}], raw(1, 9), raw(1), raw(1, 2, 3), []):
+        with pytest.raises(ActionError):
+            envs.step_raw(actions)
+    assert one.store.highest == 0
+    assert one.lab.runs == []
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.0, True, "2", None])
+def test_a_number_of_sub_environments_that_is_none(vector: Make, count: Any) -> None:
+    with pytest.raises(TunegymError, match="num_envs must be an integer of at least 1"):
+        vector(count)
+
+
+@pytest.mark.parametrize(
+    ("steps", "count", "hint"),
+    [
+        (10, 4, "num_envs = 5, or agent_steps = 12"),
+        (10, 3, "num_envs = 2, or agent_steps = 12"),
+        (7, 3, "num_envs = 1, or agent_steps = 9"),
+        (2, 8, "num_envs = 2, or agent_steps = 8"),
+        (10**12 + 39, 6, "num_envs = 1, or agent_steps = 1000000000044"),
+    ],
+)
+def test_a_budget_that_cannot_be_shared(steps: int, count: int, hint: str) -> None:
+    with pytest.raises(TunegymError, match=f"agent_steps = {steps} can't be shared evenly by {count}") as caught:
+        check_share(steps, count)
+    assert caught.value.hint == hint
+    check_share(None, count)
+    check_share(count * 7, count)
+
+
+# the end ----------------------------------------------------------------------------------------------------
+
+
+def test_time_that_runs_out_in_the_middle_of_a_step(vector: Make, clock: Any) -> None:
+    """What had begun is recorded, what had not uses no number, and it says so each time."""
+
+    def function(n: int, **_: Any) -> dict[str, float]:
+        clock.now += 4.0
+        return {"m": float(n)}
+
+    envs, one = vector(4, function, clock=clock, budget=Budget(agent_steps=None, max_time_s=10.0), store="journal")
+    envs.reset()
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="max_time = 10 s is over"):
+            envs.step_raw(raw(1, 2, 3, 4))
+        assert [trial.number for trial in one.trials()] == [1, 2, 3]
+    envs.close()
+    assert [trial.status for trial in one.trials()] == ["measured"] * 3
+    assert not (one.folder / "writer.lock").exists()
+
+
+def test_close(vector: Make) -> None:
+    """Twice, then nothing works any more, and it says why."""
+    envs, one = vector(2, store="journal", episode_steps=5)
+    envs.reset()
+    envs.step_raw(raw(1, 2))
+    envs.close()
+    envs.close()
+    assert (one.folder / "trajectory.csv").read_text().count("\n") == 3
+    assert not (one.folder / "writer.lock").exists()
+    for call in (envs.reset, lambda: envs.step_raw(raw(1, 2)), lambda: envs.step(envs.action_space.sample())):
+        with pytest.raises(TunegymError, match="the environment is closed"):
+            call()
+
+
+def test_close_without_a_step(vector: Make) -> None:
+    envs, one = vector(2, store="journal")
+    envs.close()
+    assert one.trials() == []
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_an_exception_in_the_middle_does_not_shift_rows(vector: Make, slots: int) -> None:
+    """Broken infrastructure raises; what was left in flight is not taken for a later step's trial."""
+    broken = threading.Event()
+    broken.set()
+
+    def function(n: int, **_: Any) -> dict[str, float]:
+        if n == 1 and broken.is_set():
+            raise OSError("the disk is gone")
+        return {"m": float(n)}
+
+    envs, one = vector(2, function, slots=slots, cache=False)
+    with pytest.raises(OSError, match="the disk is gone"):
+        envs.step_raw(raw(1, 2))
+    broken.clear()
+    _, rewards, _, _, infos = envs.step_raw(raw(5, 6))
+    assert rewards.tolist() == [5.0, 6.0]
+    assert len(set(infos["step"])) == 2
+    envs.close()
+    assert [trial.number for trial in one.trials()] == list(range(1, int(max(infos["step"])) + 1))
+    assert one.trials()[0].status == "cancelled"
+
+
+# wrappers ---------------------------------------------------------------------------------------------------
+
+
+def test_vector_wrappers(vector: Make) -> None:
+    tuned, one = vector(4, env_params=LOADS, slots=2, budget=Budget(agent_steps=80))
+    envs = VectorMultiDiscreteActions(VectorNormalizedObservations(tuned))
+    assert envs.single_action_space == spaces.MultiDiscrete([3, 8, 10])
+    assert envs.action_space.shape == (4, 3)
+    observations, _ = envs.reset(seed=1)
+    assert observations.shape == (4, 1 + 1 + 3)
+    envs.action_space.seed(0)
+    last = []
+    for _ in range(20):
+        chosen = envs.action_space.sample()
+        observations, rewards, terminations, _, infos = envs.step(chosen)
+        assert envs.observation_space.contains(observations)
+        assert terminations.all()
+        assert rewards.tolist() == [float(row[1] + 1) for row in chosen]
+        for lane, row in enumerate(chosen):
+            action = {name: infos["action"][name][lane] for name in KNOBS}
+            assert action == envs.decode_action(row)
+            assert envs.encode_action(action).tolist() == row.tolist()
+        assert all(envs.single_observation_space.contains(one) for one in infos["final_obs"])
+        last.extend(one[0] for one in infos["final_obs"])
+    assert 0.5 < np.std(last[20:]) < 2.0  # on one scale, learned from all lanes
+    assert [trial.number for trial in one.trials()] == list(range(1, 81))
+
+
+def test_normalised_within_an_episode(vector: Make) -> None:
+    tuned, _ = vector(2, episode_steps=3)
+    envs = VectorNormalizedObservations(tuned)
+    envs.reset()
+    for turn, ended in ((1, False), (2, False), (3, True)):
+        observations, *_, infos = envs.step(
+            {"mode": np.array([0, 0]), "n": np.array([[turn], [turn + 3]]), "f": np.array([[0.5], [0.5]])}
+        )
+        assert observations[:, -1].tolist() == ([0.0, 0.0] if ended else [1.0, 1.0])
+        assert ("final_obs" in infos) == ended
+
+
+def test_the_other_action_wrappers(vector: Make) -> None:
+    ranges = {"n": Range(1, 8, "int"), "f": Range(0.0, 1.0)}
+    tuned, _ = vector(2, knobs=ranges)
+    envs = VectorBoxActions(tuned)
+    assert envs.action_space == spaces.Box(-1.0, 1.0, (2, 2), np.float32)
+    assert envs.step(np.array([[-1.0, 0.0], [1.0, 0.0]], dtype=np.float32))[1].tolist() == [1.0, 8.0]
+    tuned, _ = vector(2, knobs=ranges)
+    numbered = VectorDiscreteActions(tuned, bins=2)
+    assert numbered.single_action_space == spaces.Discrete(4)
+    assert numbered.step(np.array([0, 3]))[1].tolist() == [1.0, 8.0]
+    with pytest.raises(ActionError, match="more than 5"):
+        VectorDiscreteActions(vector(2)[0], limit=5)
+
+
+def test_strangers_are_refused(vector: Make) -> None:
+    stranger = gymnasium.make_vec("CartPole-v1", num_envs=1, vectorization_mode="sync")
+    with pytest.raises(TunegymError, match=r"an environment of tunegym.make_vec\(\), not SyncVectorEnv"):
+        VectorMultiDiscreteActions(stranger)
+    with pytest.raises(TunegymError, match=r"an environment of tunegym.make\(\), not TuneVectorEnv"):
+        MultiDiscreteActions(vector(2)[0])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("actions", [[[0, 0, 0]], [[0, 0, 0]] * 3, 0, [[0, 0], [0, 0]], [[0, 0, 0], [9, 0, 0]], None])
+def test_wrapped_actions_that_do_not_fit_use_no_number(vector: Make, actions: Any) -> None:
+    tuned, one = vector(2)
+    with pytest.raises(ActionError):
+        VectorMultiDiscreteActions(tuned).step(actions)
+    assert one.store.highest == 0
+
+
+def test_gymnasiums_own_vector_wrappers(vector: Make) -> None:
+    tuned, _ = vector(2)
+    envs = RecordEpisodeStatistics(tuned)
+    envs.reset()
+    *_, infos = envs.step({"mode": np.array([0, 0]), "n": np.array([[3.0], [4.0]]), "f": np.array([[0.5], [0.5]])})
+    assert infos["episode"]["r"].tolist() == [3.0, 4.0]
