@@ -13,6 +13,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "grid_search": "tunegym.tuning.agents.grid:GridSearch",
         "random_search": "tunegym.tuning.agents.random:RandomSearch",
         "optuna": "tunegym.tuning.agents.optuna:OptunaAgent",
+        "contextual_bandit": "tunegym.tuning.agents.bandit.agent:ContextualBandit",
         "ppo": "tunegym.tuning.agents.sb3.agents:Ppo",
         "a2c": "tunegym.tuning.agents.sb3.agents:A2c",
         "dqn": "tunegym.tuning.agents.sb3.agents:Dqn",

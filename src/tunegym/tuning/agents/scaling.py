@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,11 +24,17 @@ class _Pool:
     """The measured rewards that share a scale."""
 
     rewards: list[float] = field(default_factory=list)
+    worst: float = math.inf
     scale: tuple[float, float] | None = None
 
     def add(self, reward: float) -> None:
         self.rewards.append(reward)
+        self.worst = min(self.worst, reward)
         self.scale = None
+
+    @property
+    def enough(self) -> bool:
+        return len(self.rewards) >= LEAST_IN_CONTEXT
 
     def centre_and_spread(self) -> tuple[float, float]:
         if self.scale is None:
@@ -48,21 +55,24 @@ class RewardScale:
 
     def __init__(self) -> None:
         self._everything = _Pool()
-        self._contexts: dict[bytes, _Pool] = {}
-        self._keys: list[bytes] = []
+        self._contexts: dict[bytes, int] = {}
+        self._pools: list[_Pool] = []
+        self._places: list[int] = []
         self._rewards: list[float] = []
 
     def __len__(self) -> int:
         return len(self._rewards)
 
-    def add(self, context: Context, reward: float, *, measured: bool) -> None:
-        """Take in a closed trial."""
-        key = exact_key(context)
-        self._keys.append(key)
+    def add(self, context: Context, reward: float, *, measured: bool, weighs: bool = True) -> None:
+        """Take in a closed trial; one that doesn't weigh is scaled like the others, and moves no scale."""
+        place = self._contexts.setdefault(exact_key(context), len(self._pools))
+        if place == len(self._pools):
+            self._pools.append(_Pool())
+        self._places.append(place)
         self._rewards.append(reward if measured else np.nan)
-        if measured:
+        if measured and weighs:
             self._everything.add(reward)
-            self._contexts.setdefault(key, _Pool()).add(reward)
+            self._pools[place].add(reward)
 
     def scaled(self, last: int | None = None) -> np.ndarray:
         """The trials that were added, or the ``last`` of them, on the scale that all of them give."""
@@ -70,8 +80,9 @@ class RewardScale:
         rewards = np.array(self._rewards[first:], dtype=np.float64)
         if not self._everything.rewards:
             return np.where(np.isnan(rewards), -1.0, 0.0)
-        scales = [self._scale_of(key) for key in self._keys[first:]]
-        centres, spreads = np.array(scales, dtype=np.float64).reshape(-1, 2).T
+        everywhere = self._everything.centre_and_spread()
+        scales = np.array([pool.centre_and_spread() if pool.enough else everywhere for pool in self._pools])
+        centres, spreads = scales[np.array(self._places[first:], dtype=np.int64)].T
         away = (rewards - centres) / spreads / LINEAR
         seen = np.maximum(LINEAR * np.arcsinh(away), LOWEST)
         return np.where(np.isnan(rewards), self._failure(), seen)
@@ -79,14 +90,7 @@ class RewardScale:
     def _failure(self) -> float:
         """One below the worst of all contexts."""
         worst = 0.0
-        for pool in [self._everything, *self._contexts.values()]:
-            if pool is self._everything or len(pool.rewards) >= LEAST_IN_CONTEXT:
-                centre, spread = pool.centre_and_spread()
-                worst = min(worst, LINEAR * float(np.arcsinh((min(pool.rewards) - centre) / spread / LINEAR)))
+        for pool in [self._everything, *(pool for pool in self._pools if pool.enough)]:
+            centre, spread = pool.centre_and_spread()
+            worst = min(worst, LINEAR * math.asinh((pool.worst - centre) / spread / LINEAR))
         return max(worst, LOWEST) - 1.0
-
-    def _scale_of(self, key: bytes) -> tuple[float, float]:
-        pool = self._contexts.get(key)
-        if pool is None or len(pool.rewards) < LEAST_IN_CONTEXT:
-            pool = self._everything
-        return pool.centre_and_spread()

@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import importlib
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from tunegym.app.catalog import Catalog
+from tunegym.core.randomness import unit
+from tunegym.tuning.agents import bandit
+from tunegym.tuning.agents.bandit.agent import PATIENCE, BanditConfig, ContextualBandit
+from tunegym.tuning.agents.bandit.threads import _openblas, one_thread
+from tunegym.tuning.model.context import EnvParam, EnvParams
+from tunegym.tuning.model.outcome import Cancelled, Failed, Measured
+from tunegym.tuning.model.scenario import Budget, Experiment
+from tunegym.tuning.model.space import Choice, Knob, Range, Space
+from tunegym.tuning.model.trial import Feedback, Observation, Trial
+from tunegym.tuning.model.values import Action
+from tunegym.tuning.rewards import negative
+
+Benches = Callable[..., Any]
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def flip(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The flip task of the benchmarks."""
+    monkeypatch.syspath_prepend(ROOT)
+    return importlib.import_module("benchmarks.flip.task")
+
+
+def measure_x(x: int) -> dict[str, float]:
+    return {"m": float(x)}
+
+
+def chosen(agent: ContextualBandit, context: Mapping[str, Any]) -> dict[str, Any]:
+    choice = agent.choose(context)
+    assert choice is not None
+    assert choice.context == context
+    return dict(choice.action)
+
+
+def told(number: int, action: Action, value: float = 1.0, status: str = "measured", **more: Any) -> Feedback:
+    shown = Observation(number, {})
+    return Feedback(number, value, shown, shown, action, done=False, status=status, **more)
+
+
+# what it learns ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [300, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_learns_what_wins_in_which_context(bench: Benches, flip: Any, seed: int, steps: int) -> None:
+    flip.seed(seed)
+    budget = Budget(agent_steps=steps)
+    params = {"context": EnvParam(flip.DOMAIN)}
+    metrics = ("throughput",)
+    one = bench(
+        flip.measure, knobs=flip.KNOBS, env_params=params, seed=seed, budget=budget, cache=False, agent_metrics=metrics
+    )
+    agent = ContextualBandit(one.engine, None, seed)
+    assert agent.run() == 0
+    assert flip.best_single_share() <= 0.7
+    assert flip.score(lambda context: chosen(agent, context)) >= 0.9
+    last = one.trials()[-60:]
+    exploring = fmean(flip.true_value(trial.context, trial.action) / flip.optimum(trial.context) for trial in last)
+    assert exploring >= 0.85, "what it tries is nearly as good as what it would choose"
+
+
+CANDIDATES: dict[str, Knob] = {"a": Choice(("x", "y", "z")), "b": Choice((1, 2, 4, 8)), "c": Choice((16, 32, 64, 128))}
+
+
+def crashes(**action: Any) -> bool:
+    return crc32(repr(sorted(action.items())).encode()) % 10 < 3
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_chooses_what_works(bench: Benches, seed: int, cache: bool) -> None:
+    """A third of the space crashes, less is better, and a penalty of any size does no harm."""
+
+    def latency(load: str, **action: Any) -> dict[str, float]:
+        if crashes(**action):
+            raise ValueError("crashed")
+        return {"m": 1.0 + sum(9 * unit(seed, load, name, repr(value)) for name, value in action.items())}
+
+    one = bench(
+        latency,
+        knobs=CANDIDATES,
+        env_params={"load": EnvParam(Choice(("low", "high")))},
+        seed=seed,
+        budget=Budget(agent_steps=120),
+        cache=cache,
+        reward=negative,
+    )
+    agent = ContextualBandit(one.engine, None, seed)
+    agent.run()
+    grid = [dict(zip(CANDIDATES, values, strict=True)) for values in itertools.product(*_values(CANDIDATES))]
+    working = [action for action in grid if not crashes(**action)]
+    assert 0.2 < 1 - len(working) / len(grid) < 0.4
+    for load in ("low", "high"):
+        choice = chosen(agent, {"load": load})
+        assert choice in working
+        best = min(latency(load, **action)["m"] for action in working)
+        assert latency(load, **choice)["m"] <= 1.2 * best
+
+
+def _values(knobs: Mapping[str, Knob]) -> list[tuple[Any, ...]]:
+    return [knob.values for knob in knobs.values() if isinstance(knob, Choice)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_finds_its_way_through_a_large_space(bench: Benches, seed: int) -> None:
+    """10**7 combinations and a range: what 400 trials find, random search would need far more for."""
+    knobs: dict[str, Knob] = {f"k{index}": Choice(("a", "b", "c", "d", "e", "f")) for index in range(8)}
+    knobs["rate"] = Range(1e-5, 1.0, log=True)
+    rate = knobs["rate"]
+    assert isinstance(rate, Range)
+    draw = np.random.default_rng(seed)
+    alone = draw.normal(size=(8, 6))
+    together = 0.7 * draw.normal(size=(8, 6, 6))
+
+    def truth(action: Action) -> float:
+        at = ["abcdef".index(str(action[f"k{index}"])) for index in range(8)]
+        knobwise = sum(alone[index, at[index]] for index in range(8))
+        pairs = sum(together[index, at[index], at[index + 1]] for index in range(7))
+        return float(knobwise + pairs) - 10 * (rate.position(float(action["rate"])) - 0.4) ** 2
+
+    def measure(**action: Any) -> dict[str, float]:
+        return {"m": truth(action) + 0.2 * draw.standard_normal()}
+
+    def at_random() -> dict[str, Any]:
+        return {name: knob.from_unit(draw.random()) for name, knob in knobs.items()}
+
+    one = bench(measure, knobs=knobs, budget=Budget(agent_steps=400))
+    agent = ContextualBandit(one.engine, None, seed)
+    agent.run()
+    values = np.array([truth(at_random()) for _ in range(20_000)])
+    usual, spread = values.mean(), values.std()
+    random_search = float(np.mean(values.reshape(50, 400).max(axis=1)))
+    assert truth(chosen(agent, {})) > random_search + 0.3 * (random_search - usual)
+    assert truth(chosen(agent, {})) > usual + 3.5 * spread
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_follows_a_continuous_context(bench: Benches, seed: int) -> None:
+    """The best buffer grows with the load; no two trials have the same context."""
+    load, buffer = Range(1.0, 1000.0, log=True), Range(16, 4096, "int", log=True)
+
+    def measure(load_: float, buffer_: int) -> float:
+        return 100 * float(np.exp(-(((buffer.position(buffer_) - 0.1 - 0.8 * load.position(load_)) / 0.25) ** 2)))
+
+    one = bench(
+        lambda load, buffer: {"m": measure(load, buffer)},
+        knobs={"buffer": buffer},
+        env_params={"load": EnvParam(load)},
+        seed=seed,
+        budget=Budget(agent_steps=120),
+    )
+    agent = ContextualBandit(one.engine, None, seed)
+    agent.run()
+    loads = [float(load.at_position(place)) for place in np.linspace(0, 1, 15)]
+    reached = [measure(one, int(chosen(agent, {"load": one})["buffer"])) for one in loads]
+    fixed = max(fmean(measure(one, int(buffer.at_position(place))) for one in loads) for place in np.linspace(0, 1, 50))
+    assert fixed < 75
+    assert fmean(reached) > 95
+    assert min(reached) > 80
+
+
+def test_a_plain_bandit_without_env_params(bench: Benches) -> None:
+    one = bench(lambda x: {"m": -((x - 6) ** 2)}, budget=Budget(agent_steps=15))
+    agent = ContextualBandit(one.engine)
+    agent.run()
+    assert chosen(agent, {}) == {"x": 6}
+
+
+# corners ----------------------------------------------------------------------------------------------
+
+
+def test_starts_where_it_is_told_to(bench: Benches) -> None:
+    knobs = {"x": Choice((3, 1, 2)), "r": Range(2.0, 4.0), "only": Choice(("one",))}
+    config = BanditConfig(start_action="first")
+    one = bench(lambda x, r, only: {"m": x}, knobs=knobs, budget=Budget(agent_steps=1))
+    agent = ContextualBandit(one.engine, config)
+    agent.run()
+    assert [trial.action for trial in one.trials()] == [{"x": 3, "r": 2.0, "only": "one"}]
+    assert chosen(agent, {}) == {"x": 3, "r": 2.0, "only": "one"}
+
+
+def test_seeds_differ(bench: Benches) -> None:
+    first = {
+        repr(ContextualBandit(bench(measure_x).engine, None, seed).select_action(Observation(1, {})))
+        for seed in range(20)
+    }
+    assert len(first) > 5
+
+
+def test_one_candidate_is_no_choice(bench: Benches) -> None:
+    one = bench(lambda x: {"m": x}, knobs={"x": Choice((1,))}, budget=Budget(agent_steps=5), cache=False)
+    ContextualBandit(one.engine).run()
+    assert [trial.action for trial in one.trials()] == [{"x": 1}] * 5
+
+
+def test_nothing_to_choose_before_anything_worked(bench: Benches) -> None:
+    def fail(x: int) -> dict[str, float]:
+        raise ValueError(f"not {x}")
+
+    one = bench(fail, budget=Budget(agent_steps=30))
+    agent = ContextualBandit(one.engine)
+    assert agent.choose({}) is None
+    agent.run()
+    assert agent.choose({}) is None
+    assert len({trial.action["x"] for trial in one.trials()}) == 10, "it has looked everywhere"
+
+
+def test_all_rewards_equal(bench: Benches) -> None:
+    one = bench(lambda x, r: {"m": 7.0}, knobs={"x": Choice((1, 2)), "r": Range(0.0, 1.0)}, cache=False)
+    agent = ContextualBandit(one.engine)
+    for number in range(1, 60):
+        action = agent.select_action(Observation(number, {}))
+        assert action is not None
+        agent.update_policy(told(number, action, 7.0))
+    assert agent.choose({}) is not None
+
+
+def test_a_context_that_never_came_up(bench: Benches) -> None:
+    """What holds in all others is the best guess."""
+    params = {"load": EnvParam(Choice(("a", "b", "c")), (0.5, 0.5, 0.0)), "size": EnvParam(Range(1.0, 8.0))}
+    one = bench(
+        lambda x, load, size: {"m": -((x - 3) ** 2) + (load == "b")}, env_params=params, budget=Budget(agent_steps=40)
+    )
+    agent = ContextualBandit(one.engine)
+    agent.run()
+    for context in ({"load": "c", "size": 8.0}, {"load": "elsewhere", "size": 100.0}, {}):
+        assert chosen(agent, context) == {"x": 3}
+
+
+def test_a_cancelled_trial_says_nothing(bench: Benches) -> None:
+    agent = ContextualBandit(bench(measure_x).engine)
+    agent.update_policy(told(1, {"x": 1}, 5.0))
+    agent.update_policy(told(2, {"x": 2}, -1e15, "cancelled"))
+    assert len(agent._evidence) == 1
+
+
+# the cache --------------------------------------------------------------------------------------------
+
+
+def test_an_answer_of_the_cache_is_no_evidence(bench: Benches) -> None:
+    agent = ContextualBandit(bench(measure_x).engine)
+    for number in range(1, 9):
+        agent.update_policy(told(number, {"x": number % 2}, float(number % 2), cached=number > 2))
+    assert agent._evidence.of([0, 1]).counts.tolist() == [1, 1]
+
+
+def test_does_not_repeat_what_the_cache_knows_while_it_has_doubts(bench: Benches) -> None:
+    """And where it has none, it repeats the best: that is free, and no reason to measure what looks poor."""
+    knobs = {"x": Range(0, 99, "int", step=1)}
+    one = bench(lambda x: {"m": -((x - 6) ** 2)}, knobs=knobs, budget=Budget(agent_steps=60))
+    ContextualBandit(one.engine, BanditConfig(bins=100)).run()
+    trials = one.trials()
+    found = next(trial.number for trial in trials if trial.action["x"] == 6)
+    assert not any(trial.cached_from for trial in trials[:found])
+    assert {trial.action["x"] for trial in trials if trial.cached_from} <= {5, 6, 7}
+    assert len(one.lab.runs) < 50
+
+
+def test_never_stuck_and_ends_when_everything_was_measured(bench: Benches) -> None:
+    params = {"load": EnvParam(Choice((1, 2, 3)), (0.5, 0.5, 0.0))}
+    one = bench(lambda x, load: {"m": 1000.0 * (x == 4) + load}, env_params=params, budget=Budget(agent_steps=2000))
+    assert ContextualBandit(one.engine).run() == 0
+    trials = one.trials()
+    assert len(one.lab.runs) == 20
+    assert len(trials) <= 20 * (PATIENCE + 2)
+
+
+def test_what_is_refused_is_not_asked_for_again(bench: Benches) -> None:
+    budget = Budget(agent_steps=60)
+    one = bench(lambda x: {"m": x}, constraints=[lambda p: p["x"] < 3], budget=budget)
+    ContextualBandit(one.engine).run()
+    refused = [trial.action["x"] for trial in one.trials() if trial.status == "infeasible"]
+    assert len(refused) == len(set(refused))
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_lanes_do_not_all_try_the_same(bench: Benches, cache: bool) -> None:
+    one = bench(lambda x: {"m": x}, cache=cache, slots=8)
+    agent = ContextualBandit(one.engine)
+    agent.update_policy(told(1, {"x": 9}, 9.0))
+    different = {repr(agent.select_action(Observation(number, {}))) for number in range(2, 10)}
+    assert len(different) >= (8 if cache else 4)
+
+
+# bounds -----------------------------------------------------------------------------------------------
+
+
+def test_the_belief_stays_small_and_keeps_the_best(bench: Benches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bandit, "MOST_CELLS", 40)
+    monkeypatch.setattr(bandit, "KEPT_CELLS", 30)
+    one = bench(lambda x: {"m": -abs(x - 0.4)}, knobs={"x": Range(0.0, 1.0)})
+    agent = ContextualBandit(one.engine)
+    for number in range(1, 301):
+        x = unit(3, number)
+        agent.update_policy(told(number, {"x": x}, -abs(x - 0.4)))
+        assert len(agent._belief) == len(agent._cells) <= 40
+    assert len(agent._evidence) == 300
+    assert abs(float(chosen(agent, {})["x"]) - 0.4) < 0.02
+
+
+def test_thinks_with_one_thread_and_leaves_the_others_alone() -> None:
+    found = _openblas()
+    if found is None:
+        pytest.skip("numpy has another library here")
+    threads, set_threads = found
+    before = threads()
+    set_threads(2)
+    try:
+        with one_thread():
+            assert threads() == 1
+        assert threads() == 2
+    finally:
+        set_threads(before)
+
+
+def test_no_heavy_packages() -> None:
+    code = (
+        "import sys, tunegym.tuning.agents.bandit.agent; print([m for m in ('torch', 'scipy', 'optuna') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+# warm starts and settings -----------------------------------------------------------------------------
+
+
+def test_warm_start_with_contexts(bench: Benches) -> None:
+    params = {"load": EnvParam(Choice(("low", "high")))}
+    one = bench(lambda x, load: {"m": x}, env_params=params)
+    agent = ContextualBandit(one.engine)
+    wanted = {"low": 2, "high": 7}
+    cells = itertools.product(wanted, range(10))
+    trials = [
+        Trial(number, {"load": load}, {"x": x}, Measured(({"m": 1.0},)), -abs(x - wanted[load]), 1.0)
+        for number, (load, x) in enumerate(cells, start=1)
+    ]
+    lost = Trial(21, {"load": "low"}, {"x": 0}, Cancelled("ended"), 1e9, 1.0)
+    failed = Trial(22, {}, {"x": 1}, Failed("crashed"), -1e15, 1.0)
+    copied = Trial(23, {"load": "low"}, {"x": 0}, Measured(({"m": 1.0},)), 1e9, 1.0, cached_from=1)
+    agent.warm_up([*trials, lost, failed, copied])
+    assert {load: chosen(agent, {"load": load})["x"] for load in wanted} == wanted
+    assert not agent._answered, "the cache here knows nothing of them"
+
+
+def experiment(**config: Any) -> Experiment:
+    space = Space({"x": Choice((1, 2))})
+    return Experiment("e", "python", {}, space, EnvParams({}), "bandit", BanditConfig(**config), ("m",))
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    assert ContextualBandit.check(experiment(), tmp_path) == []
+    (bins,) = ContextualBandit.check(experiment(bins=1), tmp_path)
+    assert (bins.where, bins.found, bins.allowed) == ("agent_config.bins", "1", "an integer of at least 2")
+    (cold,) = ContextualBandit.check(experiment(warm_start="nowhere"), tmp_path)
+    assert cold.where == "agent_config.warm_start"
+    assert "is not a folder" in cold.what
+
+
+def test_it_is_in_the_catalog() -> None:
+    assert Catalog().get("agents", "contextual_bandit") is ContextualBandit

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tunegym.tuning.agents.bandit.axes import Axis, Shape
+from tunegym.tuning.agents.bandit.belief import JITTER, Belief, Told
+from tunegym.tuning.agents.bandit.candidates import DRAWN, CandidateSource
+from tunegym.tuning.agents.bandit.evidence import Evidence
+from tunegym.tuning.agents.scaling import RewardScale
+from tunegym.tuning.model.space import Choice, Knob, Range, Space
+
+# axes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("knob", "ordered"),
+    [
+        (Range(1, 64, "int", log=True), True),
+        (Choice((1, 2, 4)), True),
+        (Choice((4.0, 2, 1)), True),
+        (Choice((1, 4, 2)), False),
+        (Choice((1, 2)), False),
+        (Choice((1, 1.0, True)), False),
+        (Choice((1, 2, "4")), False),
+        (Choice((False, 2, 4)), False),
+        (Choice(("a", "b", "c")), False),
+    ],
+)
+def test_neighbours_are_alike_where_there_is_an_order(knob: Knob, ordered: bool) -> None:
+    reaches = Axis(knob).reaches
+    assert any(reach is not None for reach in reaches) == ordered
+    assert (None in reaches) == isinstance(knob, Choice)
+
+
+def test_places() -> None:
+    assert [Axis(Choice((1, 1.0, True))).place(value) for value in (1, 1.0, True)] == [0.0, 0.5, 1.0]
+    assert Axis(Choice(("only",))).place("only") == 0.0
+    assert Axis(Range(1, 100, log=True)).place(10) == pytest.approx(0.5)
+    strangers = [(Choice((1, 2)), 3), (Choice((1, 2)), None), (Range(1, 100, log=True), 0), (Range(0.0, 1.0), "x")]
+    assert all(math.isnan(Axis(knob).place(value)) for knob, value in strangers)
+
+
+@pytest.mark.parametrize("shape", [Shape(0.3, None), Shape(0.3, 0.2)])
+def test_what_is_nowhere_is_unlike_anything(shape: Shape) -> None:
+    places = np.array([0.5, math.nan])
+    assert shape.likeness(places, places).tolist() == [[1.0, 0.3], [0.3, 0.3]]
+
+
+# belief -----------------------------------------------------------------------------------------------
+
+KNOBS: list[Knob] = [Choice(("a", "b", "c")), Range(0.0, 1.0)]
+
+
+def believing(cells: np.ndarray) -> Belief:
+    belief = Belief([Axis(Choice(("idle", "busy")))], [Axis(knob) for knob in KNOBS])
+    for cell in cells:
+        belief.add(cell)
+    return belief
+
+
+def cells_of(count: int) -> np.ndarray:
+    draw = np.random.default_rng(1)
+    return np.stack([draw.integers(2, size=count), draw.integers(3, size=count) / 2, draw.random(count)], axis=1)
+
+
+def told_of(cells: np.ndarray) -> Told:
+    draw = np.random.default_rng(2)
+    means = 2.0 * cells[:, 0] * cells[:, 2] - cells[:, 1] + 0.1 * draw.standard_normal(len(cells))
+    return Told(means, draw.integers(1, 5, size=len(cells)).astype(float), 0.3)
+
+
+def by_the_book(belief: Belief, told: Told, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of a Gaussian process, as textbooks have them; the covariance without its scale."""
+
+    def alike(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
+        factors = [shape.likeness(ones[:, i], others[:, i]) for i, shape in enumerate(belief.shapes)]
+        return np.prod(factors, axis=0)
+
+    seen = np.linalg.inv(alike(belief.places, belief.places) + np.diag(belief.noise / told.counts + JITTER))
+    across = alike(asked, belief.places)
+    centre = told.means.mean()
+    return centre + across @ seen @ (told.means - centre), alike(asked, asked) - across @ seen @ across.T
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_it_is_a_gaussian_process(fitted: bool) -> None:
+    cells = cells_of(40)
+    told = told_of(cells)
+    belief = believing(cells)
+    if fitted:
+        belief.fit(told)
+    settings = np.array([[0.0, 0.1], [0.5, 0.7], [1.0, 0.7]])
+    mean, covariance = by_the_book(belief, told, np.hstack([np.ones((3, 1)), settings]))
+    context = np.array([1.0])
+    expected = belief.drawn(context, settings, told, np.zeros((3, 1)))[:, 0]
+    assert expected == pytest.approx(mean, abs=1e-5)
+    root = belief.drawn(context, settings, told, np.eye(3)) - expected[:, None]
+    scale = (root @ root.T)[0, 0] / (covariance[0, 0] + JITTER)
+    assert root @ root.T == pytest.approx(scale * (covariance + JITTER * np.eye(3)), abs=1e-6)
+    everywhere, _ = by_the_book(belief, told, np.hstack([np.ones((40, 1)), cells[:, 1:]]))
+    assert belief.expected(context, told, belief.weights(told)) == pytest.approx(everywhere, abs=1e-5)
+
+
+def test_forgetting_is_as_if_it_had_never_known() -> None:
+    cells = cells_of(30)
+    belief = believing(cells)
+    belief.fit(told_of(cells))
+    few = believing(cells[::3])
+    few.shapes, few.noise = list(belief.shapes), belief.noise
+    kept = np.arange(0, 30, 3)
+    belief.keep(kept)
+    few.fit(told_of(cells[::3]))
+    belief.fit(told_of(cells[::3]))
+    told = told_of(cells[::3])
+    assert np.array_equal(belief.weights(told), few.weights(told))
+
+
+def test_a_fit_finds_what_matters() -> None:
+    """The list is of no consequence, the range matters and is smooth, and there is little noise."""
+    draw = np.random.default_rng(3)
+    cells = cells_of(60)
+    belief = believing(cells)
+    told = Told(np.sin(6.0 * cells[:, 2]) + 0.05 * draw.standard_normal(60), np.ones(60), 0.0)
+    for _ in range(3):
+        belief.fit(told)
+    assert [belief.shapes[0].floor, belief.shapes[1].floor] == [0.98, 0.98]
+    assert belief.shapes[2].floor < 0.9
+    assert belief.noise < 0.1
+
+
+def test_repeats_say_how_much_is_noise() -> None:
+    cells = cells_of(60)
+    quiet, loud = believing(cells), believing(cells)
+    counts = np.full(60, 4.0)
+    means = told_of(cells).means
+    for _ in range(3):
+        quiet.fit(Told(means, counts, 180 * 0.01**2))
+        loud.fit(Told(means, counts, 180 * 1.0**2))
+    assert quiet.noise < 0.01 < loud.noise
+
+
+# candidates -------------------------------------------------------------------------------------------
+
+
+def test_few_combinations_are_all_candidates() -> None:
+    source = CandidateSource(Space({"a": Choice((1, 1.0)), "b": Range(0, 4, "int", step=2)}), 10)
+    found = source.make(np.random.default_rng(0), [{"a": 1, "b": 0}])
+    assert source.complete
+    assert [repr(found.action(row)["a"]) for row in range(len(found))] == ["1"] * 3 + ["1.0"] * 3
+    assert [found.action(row)["b"] for row in range(len(found))] == [0, 2, 4] * 2
+
+
+def test_of_many_some_are_drawn_and_good_ones_are_looked_around() -> None:
+    space = Space({**{f"k{i}": Choice(tuple(range(12))) for i in range(6)}, "r": Range(0.0, 1.0)})
+    source = CandidateSource(space, 10)
+    good = {**{f"k{i}": i for i in range(6)}, "r": 0.123}
+    found = source.make(np.random.default_rng(0), [good])
+    near = [found.action(row) for row in range(DRAWN, len(found))]
+    assert near[0] == good
+    assert all(sum(one[name] != good[name] for name in good) <= 1 for one in near)
+    assert all(space.accept(one) == one for one in near)
+    assert len({one["r"] for one in near}) == 7
+    assert found.places[DRAWN].tolist() == source.place(good)
+
+
+def test_between_the_bins_only_around_good_ones() -> None:
+    source = CandidateSource(Space({"r": Range(0.0, 1.0)}), 3)
+    found = source.make(np.random.default_rng(0), [])
+    assert [found.action(row)["r"] for row in range(len(found))] == [0.0, 0.5, 1.0]
+    assert not source.complete
+    assert len(source.make(np.random.default_rng(0), [{"r": 0.5}])) == 3 + 1 + 6
+
+
+# evidence ---------------------------------------------------------------------------------------------
+
+
+def test_cells_are_summed_up_on_the_common_scale() -> None:
+    evidence = Evidence()
+    assert evidence.of([]).means.size == 0
+    scale = RewardScale()
+    trials = [(1, 5.0), (2, 3.0), (1, 6.0), (3, 9.0)]
+    for x, reward in trials:
+        evidence.add({}, {"x": x}, reward, "measured")
+    for (_, reward), weighs in zip(trials, (True, True, False, True), strict=True):
+        scale.add({}, reward, measured=True, weighs=weighs)
+    first, second, third, fourth = scale.scaled()
+    told = evidence.of([0, 1, 2])
+    assert told.means == pytest.approx([(first + third) / 2, second, fourth])
+    assert told.counts.tolist() == [2, 1, 1]
+    assert told.within == pytest.approx((first - third) ** 2 / 2)
+
+
+def test_what_does_not_weigh_moves_no_scale() -> None:
+    one, other = RewardScale(), RewardScale()
+    for reward in (1.0, 2.0, 3.0):
+        one.add({}, reward, measured=True)
+        other.add({}, reward, measured=True)
+    other.add({}, 1000.0, measured=True, weighs=False)
+    assert other.scaled()[:3].tolist() == one.scaled().tolist()
+    assert other.scaled()[3] > other.scaled()[2]
+
+
+def test_a_failure_is_below_the_worst_and_a_pruned_trial_is_not() -> None:
+    evidence = Evidence()
+    for x, (reward, status) in enumerate([(5.0, "measured"), (4.0, "measured"), (-1e15, "failed"), (-1e15, "pruned")]):
+        evidence.add({}, {"x": x}, reward, status)
+    _, worst, failed, pruned = evidence.of([0, 1, 2, 3]).means
+    assert failed == pytest.approx(worst - 1)
+    assert pruned == pytest.approx(worst)
+    assert evidence.worked == [True, True, False, False]

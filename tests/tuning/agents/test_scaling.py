@@ -1,0 +1,132 @@
+"""Rewards as a policy sees them: the same whatever the unit, and no outlier hides what matters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tunegym.tuning.agents import scaling
+from tunegym.tuning.agents.scaling import LOWEST, RewardScale
+
+
+def scaled(rewards: list[float | None], contexts: list[int] | None = None) -> np.ndarray:
+    """What a policy sees of rewards; None failed, with the worst penalty that there is."""
+    scale = RewardScale()
+    for index, reward in enumerate(rewards):
+        context = {} if contexts is None else {"load": contexts[index]}
+        scale.add(context, -1e15 if reward is None else reward, measured=reward is not None)
+    return scale.scaled()
+
+
+USUAL = [float(one) for one in np.random.default_rng(1).normal(10.0, 2.0, 40)]
+
+
+def test_nothing_is_nothing() -> None:
+    assert scaled([]).shape == (0,)
+
+
+@pytest.mark.parametrize(("offset", "factor"), [(1e9, 1.0), (-1e9, 1e3), (0.0, 1e-9), (1e9, 1e-3), (0.0, 1e200)])
+def test_neither_offset_nor_unit_matters(offset: float, factor: float) -> None:
+    moved = scaled([offset + factor * reward for reward in USUAL])
+    np.testing.assert_allclose(moved, scaled(USUAL), atol=2e-3)
+
+
+def test_the_order_and_the_scale_are_those_of_a_network() -> None:
+    seen = scaled(USUAL)
+    assert np.array_equal(np.argsort(seen), np.argsort(USUAL))
+    assert abs(float(np.median(seen))) < 0.1
+    assert 0.5 < float(np.std(seen)) < 2.0
+
+
+def test_an_outlier_hides_nothing() -> None:
+    """A setting that is a million times worse, or better, leaves the others as far apart as they were."""
+    alone = scaled(USUAL)
+    for outlier in (-1e7, 1e7):
+        seen = scaled([*USUAL, outlier])
+        assert np.isfinite(seen).all()
+        assert np.ptp(seen[:-1]) == pytest.approx(np.ptp(alone), rel=0.25)
+        assert (seen[-1] < seen[:-1].min()) if outlier < 0 else (seen[-1] > seen[:-1].max())
+        assert abs(seen[-1]) < 60
+
+
+def test_a_failure_is_below_everything_whatever_its_penalty() -> None:
+    seen = scaled([*USUAL, None, None])
+    assert seen[-1] == seen[-2] < seen[:-2].min()
+    assert seen[-1] >= LOWEST - 1.0
+    np.testing.assert_allclose(seen[:-2], scaled(USUAL))
+
+
+def test_a_failure_is_below_everything_in_all_contexts() -> None:
+    contexts = [index % 2 for index in range(40)]
+    rewards: list[float | None] = [
+        reward * (1000.0 if context else 1.0) for reward, context in zip(USUAL, contexts, strict=True)
+    ]
+    seen = scaled([*rewards, None], [*contexts, 0])
+    assert seen[-1] < seen[:-1].min()
+
+
+def test_when_everything_fails_nothing_is_better() -> None:
+    assert set(scaled([None] * 5)) == {-1.0}
+
+
+def test_when_everything_is_equal_nothing_is_better() -> None:
+    assert set(scaled([7.0] * 20)) == {0.0}
+    seen = scaled([*[7.0] * 20, None])
+    assert seen[-1] < seen[0] == 0.0
+
+
+def test_one_of_two_values_that_is_rare_is_told_from_the_other() -> None:
+    """Nine in ten are equal, so quantiles alone would see no spread."""
+    seen = scaled([*[7.0] * 30, 8.0])
+    assert np.isfinite(seen).all()
+    assert seen[-1] > 0.5
+
+
+def test_contexts_have_their_own_scales() -> None:
+    """Best in a poor context counts as much as best in a rich one."""
+    contexts = [index % 2 for index in range(80)]
+    rewards: list[float | None] = [
+        1e6 + 1e3 * USUAL[index // 2] if context else USUAL[index // 2] for index, context in enumerate(contexts)
+    ]
+    seen = scaled(rewards, contexts)
+    np.testing.assert_allclose(seen[0::2], seen[1::2], atol=1e-6)
+
+
+def test_a_context_with_few_measurements_uses_everybodys_scale() -> None:
+    seen = scaled([*USUAL, 12.0, 8.0], [*[0] * 40, 1, 1])
+    assert seen[-2] > 0.5 > -0.5 > seen[-1]
+
+
+def test_the_last_ones_are_those_of_all() -> None:
+    scale = RewardScale()
+    for number, reward in enumerate(USUAL):
+        scale.add({"load": number % 3}, reward, measured=number % 5 != 0)
+    everything = scale.scaled()
+    np.testing.assert_array_equal(scale.scaled(last=7), everything[-7:])
+    np.testing.assert_array_equal(scale.scaled(last=1000), everything)
+    assert len(scale) == 40
+
+
+def test_values_that_look_equal_are_different_contexts() -> None:
+    scale = RewardScale()
+    for index in range(20):
+        scale.add({"load": 1}, float(index), measured=True)
+        scale.add({"load": True}, 1000.0 + index, measured=True)
+    seen = scale.scaled()
+    np.testing.assert_allclose(seen[0::2], seen[1::2])
+
+
+def test_asking_again_computes_no_scale_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many trials are cheap: a context's quantiles are those of its own rewards, computed once per new reward."""
+    scale = RewardScale()
+    for number in range(2000):
+        scale.add({"load": number % 10}, float(number), measured=True)
+    scale.scaled()
+    calls: list[int] = []
+    quantile = np.quantile
+    monkeypatch.setattr(scaling.np, "quantile", lambda *args, **kwargs: calls.append(1) or quantile(*args, **kwargs))
+    scale.scaled()
+    assert not calls
+    scale.add({"load": 3}, 1.0, measured=True)
+    scale.scaled()
+    assert len(calls) == 2, "its context's, and everybody's"
