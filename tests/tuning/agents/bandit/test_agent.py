@@ -15,7 +15,7 @@ import pytest
 
 from tunegym.app.catalog import Catalog
 from tunegym.core.randomness import unit
-from tunegym.tuning.agents import bandit
+from tunegym.tuning.agents.bandit import agent as bandit
 from tunegym.tuning.agents.bandit.agent import PATIENCE, BanditConfig, ContextualBandit
 from tunegym.tuning.agents.bandit.threads import _openblas, one_thread
 from tunegym.tuning.model.context import EnvParam, EnvParams
