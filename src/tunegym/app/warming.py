@@ -13,7 +13,7 @@ from typing import Any
 from tunegym.app.catalog import Catalog
 from tunegym.config.loading import load as load_scenario
 from tunegym.core.errors import ConfigError, StoreError
-from tunegym.tuning.model.outcome import Measured
+from tunegym.tuning.model.outcome import Cancelled, Measured
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Trial
@@ -127,8 +127,8 @@ def _mapped(
 ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
     """The trial's parameters as an action and a context here."""
     space, drawn = experiment.space, experiment.env_params.params
-    if not trial.action or trial.cached_from is not None:
-        raise UnfitError("nothing was run for it")
+    if not trial.action or trial.cached_from is not None or isinstance(trial.outcome, Cancelled):
+        raise UnfitError("nothing was run for it, or not to its end")
     for name in (*trial.action, *trial.context):
         if name in space.knobs or name in drawn:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.slow  # torch takes seconds to import
 
 class TestPpo(AgentSuite):
     agent = Ppo
-    config: dict[str, Any] = {"n_steps": 6, "checkpoint_every": 6, "joint": True}
+    config: ClassVar[dict[str, Any]] = {"n_steps": 6, "checkpoint_every": 6, "joint": True}
 
 
 class TestPpoOneKnobAtATime(AgentSuite):
     agent = Ppo
-    config: dict[str, Any] = {"n_steps": 6, "joint": False, "bins": 3, "start_action": "first"}
-    knobs: dict[str, Knob] = {
+    config: ClassVar[dict[str, Any]] = {"n_steps": 6, "joint": False, "bins": 3, "start_action": "first"}
+    knobs: ClassVar[dict[str, Knob]] = {
         "algorithm": Choice(("cubic", "reno", "bbr")),
         "depth": Range(0, 30, "int", step=10),
         "wide": Range(1.0, 1e9, log=True),
@@ -32,18 +32,18 @@ class TestPpoOneKnobAtATime(AgentSuite):
 
 class TestA2c(AgentSuite):
     agent = A2c
-    config: dict[str, Any] = {"n_steps": 5, "checkpoint_every": 5}
+    config: ClassVar[dict[str, Any]] = {"n_steps": 5, "checkpoint_every": 5}
 
 
 class TestDqn(AgentSuite):
     agent = Dqn
-    config: dict[str, Any] = {"learning_starts": 6, "train_freq": 2, "checkpoint_every": 4}
+    config: ClassVar[dict[str, Any]] = {"learning_starts": 6, "train_freq": 2, "checkpoint_every": 4}
 
 
 class TestSac(AgentSuite):
     agent = Sac
-    config: dict[str, Any] = {"learning_starts": 6, "train_freq": 2, "checkpoint_every": 4}
-    knobs: dict[str, Knob] = {
+    config: ClassVar[dict[str, Any]] = {"learning_starts": 6, "train_freq": 2, "checkpoint_every": 4}
+    knobs: ClassVar[dict[str, Knob]] = {
         "depth": Range(0, 30, "int", step=10),
         "share": Range(0.0, 0.3, step=0.1),
         "wide": Range(1e-3, 1e3, log=True),

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import orjson
-
-from tunegym.core.errors import BudgetError, Problem
+from tunegym.core.errors import BudgetError, Problem, StoreError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.base import BaseAgent
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.agents.policies import Choice
 from tunegym.tuning.agents.sb3.config import PolicyConfig, out_of_bounds
+from tunegym.tuning.agents.sb3.keeping import PolicyFiles, restore
 from tunegym.tuning.agents.scaling import RewardScale
 from tunegym.tuning.agents.warm import cold
+from tunegym.tuning.model.outcome import Cancelled
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation, Trial
@@ -31,15 +31,12 @@ from tunegym.tuning.ports import Env
 if TYPE_CHECKING:
     import numpy as np
 
-    from tunegym.tuning.agents.sb3.checkpoints import Checkpoint
     from tunegym.tuning.agents.sb3.learner import Decision, Learner, Step
+    from tunegym.tuning.agents.sb3.tried import Tried
     from tunegym.tuning.envs.actions import ActionView
     from tunegym.tuning.envs.flattening import FlatObservations
 
 logger = logging.getLogger(__name__)
-
-TRAINING = "training.jsonl"
-"""What every update said about itself, beside the policy."""
 
 
 class TrainingError(Exception):
@@ -62,6 +59,7 @@ class _Parts:
     view: ActionView
     flat: FlatObservations
     learner: Learner
+    tried: Tried
 
 
 class PolicyAgent(BaseAgent, ABC):
@@ -69,7 +67,7 @@ class PolicyAgent(BaseAgent, ABC):
 
     The journal stays the truth: what a resumed agent knows comes from its last checkpoint and from recorded trials.
     Rewards are scaled for the policy, never in the record. An error of the algorithm ends the run with code 1 and its
-    reason in ``failure``; every trial up to then is recorded.
+    reason in ``failure``; every trial up to then is recorded, and the policy is that of the last checkpoint.
     """
 
     Config: ClassVar[type[AgentConfig]] = PolicyConfig
@@ -78,6 +76,7 @@ class PolicyAgent(BaseAgent, ABC):
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
+        self._files = PolicyFiles(env.folder, self.name)
         self._scale = RewardScale()
         self._warm: Sequence[Trial] = ()
         self._built: _Parts | None = None
@@ -108,25 +107,42 @@ class PolicyAgent(BaseAgent, ABC):
     def run(self) -> int:
         """Train on trials until the budget is used up; 1 if the algorithm fails."""
         try:
-            with self._training():
+            with _training():
                 self._prepare()
             self._drive()
         except TrainingError as error:
             self.failure = f"training failed after {self._closed} trials: {error}"
+            self._built = None  # nobody should follow what is left of it
             while self.env.next_finished() is not None:  # they were paid for: record them
                 pass
             return 1
         return 0
 
     def choose(self, context: Context) -> Choice | None:
-        """What the policy prefers; None before there is one."""
-        if self._built is None:
+        """What the policy prefers, of what works as far as anybody knows; None before it has learned anything."""
+        if self._built is None or not self._built.learner.trained:
             return None
-        # In a longer episode most trials follow a measured one, and that is where the policy has learned most.
-        steps = self.env.experiment.episode_steps
-        seen = self._built.flat.usual(context) if steps > 1 else self._built.flat.encode(Observation(0, context))
-        chosen, chance = self._built.learner.greedy(seen)
-        return Choice(self._built.view.decode(chosen), chance)
+        parts, seen = self._built, self._usual(context)
+        element, chance = parts.learner.greedy(seen)
+        action = parts.view.decode(element)
+        if not parts.tried.works(context, action, element):
+            others = parts.tried.working(context)
+            if others:
+                import numpy as np
+
+                liked = parts.learner.preference(seen, np.stack([element for _, element in others]))
+                best = int(liked.argmax())
+                action, chance = others[best][0], None if chance is None else float(liked[best])
+        return Choice(action, chance)
+
+    def _usual(self, context: Context) -> np.ndarray:
+        """What a lane sees when nothing is known but the context.
+
+        In a longer episode most trials follow a measured one, and that is where the policy has learned most.
+        """
+        flat = self._parts.flat
+        single = self.env.experiment.episode_steps == 1
+        return flat.encode(Observation(0, context)) if single else flat.usual(context)
 
     def _drive(self) -> None:
         env, parts = self.env, self._parts
@@ -137,7 +153,7 @@ class PolicyAgent(BaseAgent, ABC):
                 lane = free[0]
                 taken = self._episodes.get(lane, 0)
                 shown = env.observe(lane)
-                with self._training():
+                with _training():
                     seen = parts.flat.encode(shown if taken else Observation(shown.number, shown.context))
                     flights[lane] = _Flight(seen, self._decide(seen, shown.number), taken)
                     action = parts.view.decode(flights[lane].decision.chosen)
@@ -150,10 +166,11 @@ class PolicyAgent(BaseAgent, ABC):
             if finished is None:
                 break
             lane, trial = finished
-            with self._training():
-                self._learn(lane, trial, flights.pop(lane))
+            following = env.observe(lane)
+            with _training():
+                self._learn(lane, trial, flights.pop(lane), following)
             free.append(lane)
-        with self._training():
+        with _training():
             self._finish()
 
     def _decide(self, seen: np.ndarray, number: int) -> Decision:
@@ -163,50 +180,54 @@ class PolicyAgent(BaseAgent, ABC):
             return parts.learner.judge(seen, parts.view.encode(first))
         return parts.learner.act(seen, number)
 
-    def _learn(self, lane: int, trial: Trial, flight: _Flight) -> None:
+    def _learn(self, lane: int, trial: Trial, flight: _Flight, following: Observation) -> None:
         from tunegym.tuning.agents.sb3.learner import Step
 
         parts = self._parts
         self._note(trial)
+        self._closed += 1
         taken, steps = flight.taken + 1, self.env.experiment.episode_steps
-        ended = taken >= steps
+        ended, single = taken >= steps, steps == 1
         self._episodes[lane] = 0 if ended else taken
-        after = parts.flat.encode(self.env.observe(lane))
-        single = steps == 1
+        after = parts.flat.encode(following)
         index = len(self._scale) - 1
-        step = Step(index, lane, flight.seen, flight.decision, after, ended and single, ended and not single)
-        parts.learner.take(step)
+        parts.learner.take(
+            Step(index, lane, flight.seen, flight.decision, after, ended and single, ended and not single)
+        )
         if parts.learner.due():
             self._train()
 
     def _train(self, last: bool = False) -> None:
         told = self._parts.learner.train(self._closed, last=last)
         if told:
-            self._tell(told)
+            self._files.tell(self._closed, told)
             if self._closed - self._saved >= self.config.checkpoint_every:
                 self._save()
 
     def _finish(self) -> None:
-        """Learn from what is left, if the budget is used up; a run that was stopped goes on later."""
-        self._train(last=True)
+        """Learn from what is left, also of a run that was stopped: an on-policy agent couldn't do so later."""
         if self._closed > self._saved:
+            self._train(last=True)
+        if self._closed > self._saved and self._parts.learner.trained:
             self._save()
-        with self._kept("the model"):
-            from tunegym.tuning.agents.sb3.checkpoints import MODEL
+        if self._parts.learner.trained:
+            self._files.save_model(self._parts.learner.model)
 
-            self._parts.learner.model.save(self.env.folder / policies.FOLDER / MODEL)
+    def _save(self) -> None:
+        from tunegym.tuning.agents.sb3.checkpoints import Checkpoint
+
+        self._saved = self._closed
+        kind = type(self._parts.view.space).__name__
+        table = policies.table_of(self.name, self._closed, self.env.experiment.env_params, self.choose)
+        self._files.save(Checkpoint(self.name, self._closed, kind, self._parts.learner.parameters()), table)
 
     def _note(self, trial: Trial) -> None:
-        """What every closed trial tells, whoever chose it."""
-        self._closed += 1
-        self._scaled(trial)
-
-    def _scaled(self, trial: Trial) -> bool:
-        """Let the scales of rewards and metrics know the trial; always True."""
+        """What every trial tells, whoever chose it: the scales of rewards and metrics, and whether it worked."""
+        parts = self._parts
         self._scale.add(trial.context, trial.reward, measured=trial.measured)
-        if trial.measured:
-            self._parts.flat.learn(trial.metrics)
-        return True
+        if trial.measured and all(name in trial.metrics for name in self.env.experiment.agent_metrics):
+            parts.flat.learn(trial.metrics)  # another run may not have measured all of them
+        parts.tried.add(trial, parts.view.encode(trial.action))
 
     # before the first trial ---------------------------------------------------------------------------
 
@@ -222,108 +243,56 @@ class PolicyAgent(BaseAgent, ABC):
     def _prepare(self) -> None:
         """Build the policy, and bring it to where it was."""
         from tunegym.tuning.agents.sb3.building import build_learner
+        from tunegym.tuning.agents.sb3.tried import Tried
         from tunegym.tuning.envs.flattening import FlatObservations
 
-        checkpoint = self._last_checkpoint()
+        checkpoint = self._files.last()
         view = self._view(checkpoint.actions if checkpoint is not None else None)
         flat = FlatObservations(self.env)
-        trials = self.env.experiment.most_trials
-        learner = build_learner(self.config, flat.space, view.space, self._scale, self.seed, trials)
-        self._built = _Parts(view, flat, learner)
-        old = [self._as_step(trial) for trial in self._warm if self._scaled(trial)]
-        if learner.learns_from_the_past:
-            for step in old:
-                learner.take(step)
-        restored = checkpoint is not None and self._restored(checkpoint)
+        most = self.env.experiment.most_trials
+        learner = build_learner(self.config, flat.space, view.space, self._scale, self.seed, most)
+        restored = checkpoint is not None and restore(learner, checkpoint)
+        if checkpoint is not None and not restored:  # it may have become half of it
+            learner = build_learner(self.config, flat.space, view.space, self._scale, self.seed, most)
+        self._built = _Parts(view, flat, learner, Tried(between=learner.continuous))
+        old: list[Step] = []
+        for trial in self._warm:
+            self._note(trial)
+            old.append(self._past(trial))
+        learner.warm(old)
         if not restored:
             learner.pretrain(old)
-        self._saved = checkpoint.closed if checkpoint is not None and restored else 0
         for trial in self.env.history():
-            if trial.action:  # a number that nobody used has nothing to learn from
-                self._note(trial)
-                if learner.learns_from_the_past:
-                    learner.take(self._as_step(trial))
-        self._say_where(self._saved)
+            if isinstance(trial.outcome, Cancelled):  # what never ran has nothing to learn from
+                continue
+            self._closed += 1
+            self._note(trial)
+            if learner.learns_from_the_past:
+                learner.take(self._past(trial))
+        self._saved = min(checkpoint.closed, self._closed) if checkpoint is not None and restored else 0
+        if self._closed:
+            remembered = min(self._closed, self.config.buffer_size) if learner.learns_from_the_past else None
+            self._files.say_where(self._closed, self._saved, remembered)
 
-    def _as_step(self, trial: Trial) -> Step:
-        """A trial that this policy did not choose just now, the last one that the scale knows.
-
-        What its lane saw before and after isn't on record, so it is an episode of its own.
-        """
+    def _past(self, trial: Trial) -> Step:
+        """The last noted trial, if not chosen just now: what its lane saw before it isn't on record."""
         from tunegym.tuning.agents.sb3.learner import Step
 
-        parts = self._parts
-        seen = parts.flat.encode(Observation(trial.number, trial.context))
+        parts, single = self._parts, self.env.experiment.episode_steps == 1
+        seen = self._usual(trial.context)
+        after = seen if single else parts.flat.usual(self.env.context(trial.number + 1))
         decision = parts.learner.judge(seen, parts.view.encode(trial.action))
-        return Step(len(self._scale) - 1, 0, seen, decision, seen, terminated=True, truncated=False)
+        return Step(len(self._scale) - 1, 0, seen, decision, after, terminated=single, truncated=not single)
 
-    # what is kept -------------------------------------------------------------------------------------
 
-    def _last_checkpoint(self) -> Checkpoint | None:
-        from tunegym.tuning.agents.sb3.checkpoints import CheckpointError, load
-
-        try:
-            checkpoint = load(self.env.folder)
-        except CheckpointError as error:
-            logger.warning("the policy starts anew: %s", error)
-            return None
-        return checkpoint if checkpoint is not None and checkpoint.agent == self.name else None
-
-    def _restored(self, checkpoint: Checkpoint) -> bool:
-        """Be what the checkpoint says; False, with a warning, if it is of another network."""
-        try:
-            self._parts.learner.restore(checkpoint.state)
-        except (ValueError, KeyError, RuntimeError, AttributeError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            logger.warning("the policy starts anew: its checkpoint doesn't fit: %s", reason)
-            return False
-        return True
-
-    def _say_where(self, checkpoint: int) -> None:
-        """Tell a resumed run's user what the policy knows."""
-        if not self._closed:
-            return
-        where = f"from its checkpoint after {checkpoint} trials" if checkpoint else "from nothing"
-        later = self._closed - checkpoint
-        if self._parts.learner.learns_from_the_past:
-            rest = f"; the {self._closed} recorded trials are in its replay buffer"
-        else:
-            rest = f"; {later} later trials are on record, and {self.name} can't learn from them" if later else ""
-        logger.info("%s goes on %s%s", self.name, where, rest)
-
-    def _save(self) -> None:
-        from tunegym.tuning.agents.sb3.checkpoints import Checkpoint, save
-
-        folder = self.env.folder
-        self._saved = self._closed
-        with self._kept("a checkpoint"):
-            kind = type(self._parts.view.space).__name__
-            save(folder, Checkpoint(self.name, self._closed, kind, self._parts.learner.parameters()))
-            table = policies.table_of(self.name, self._closed, self.env.experiment.env_params, self.choose)
-            policies.save(folder, table)
-
-    def _tell(self, told: dict[str, float]) -> None:
-        place = self.env.folder / policies.FOLDER / TRAINING
-        with self._kept("the training's curves"):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with place.open("ab") as file:
-                line = {"trials": self._closed, "values": told}
-                file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-
-    @contextlib.contextmanager
-    def _kept(self, what: str) -> Iterator[None]:
-        """What can't be kept is no reason to lose trials."""
-        try:
-            yield
-        except OSError as error:
-            logger.warning("%s could not be written: %s", what, error.strerror or error)
-
-    @contextlib.contextmanager
-    def _training(self) -> Iterator[None]:
-        """What the algorithm raises is a ``TrainingError``."""
-        try:
-            yield
-        except Exception as error:
-            logger.debug("training failed", exc_info=True)
-            text = " ".join(str(error).split())
-            raise TrainingError(f"{type(error).__name__}: {text[:300]}") from error
+@contextlib.contextmanager
+def _training() -> Iterator[None]:
+    """What the algorithm raises is a ``TrainingError``; what the store raises is none of its business."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        logger.debug("training failed", exc_info=True)
+        text = " ".join(str(error).split())
+        raise TrainingError(f"{type(error).__name__}: {text[:300]}") from error

@@ -55,9 +55,9 @@ def build_learner(
             n_steps = config.n_steps or steps_of(config, horizon)
             return OnPolicyLearner(_on_policy(config, env, n_steps), borrowed, scale, n_steps)
         if isinstance(config, DqnConfig):
-            return DqnLearner(_dqn(config, env), borrowed, scale, config, starts_of(config, horizon), seed, horizon)
+            return DqnLearner(_dqn(config, env), borrowed, scale, config, starts_of(config, horizon), horizon)
         assert isinstance(config, SacConfig)
-        return SacLearner(_sac(config, env), borrowed, scale, config, starts_of(config, horizon), seed)
+        return SacLearner(_sac(config, env), borrowed, scale, config, starts_of(config, horizon))
 
 
 def steps_of(config: OnPolicyConfig, horizon: int) -> int:

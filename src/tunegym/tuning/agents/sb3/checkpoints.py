@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +41,6 @@ class Checkpoint:
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """In place of the last one; whole or not at all. Raises ``OSError``."""
-    place = folder / FOLDER / FILE
-    place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_suffix(".new")
     document = {
         "format": FORMAT,
         "agent": checkpoint.agent,
@@ -49,14 +48,32 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "actions": checkpoint.actions,
         "state": checkpoint.state,
     }
+    content = io.BytesIO()
+    torch.save(document, content)
+    _write(folder / FOLDER / FILE, content)
+
+
+def save_model(folder: Path, model: Any) -> None:
+    """The library's own file, which its ``load`` takes; whole or not at all. Raises ``OSError``."""
+    content = io.BytesIO()
+    model.save(content)
+    _write(folder / FOLDER / MODEL, content)
+
+
+def _write(place: Path, content: io.BytesIO) -> None:
+    """In place of what is there; what fails leaves nothing. From memory, since torch tells no full disk from a bug."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = place.with_name(f"{place.name}.new")
     try:
         with fresh.open("wb") as file:
-            torch.save(document, file)
+            file.write(content.getbuffer())
             file.flush()
             os.fsync(file.fileno())
-    except RuntimeError as error:  # how torch says that the disk is full
-        raise OSError(0, str(error).splitlines()[0]) from error
-    fresh.replace(place)
+        fresh.replace(place)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def load(folder: Path) -> Checkpoint | None:
@@ -72,10 +89,9 @@ def load(folder: Path) -> Checkpoint | None:
         document = torch.load(place, map_location="cpu", weights_only=True)
         if document["format"] != FORMAT:
             raise CheckpointError(f"{place} has format {document['format']!r}, and only {FORMAT} is known here")
-        return Checkpoint(document["agent"], document["closed"], document["actions"], document["state"])
+        return Checkpoint(document["agent"], int(document["closed"]), document["actions"], document["state"])
     except CheckpointError:
         raise
     except Exception as error:  # a damaged file makes torch raise almost anything
-        raise CheckpointError(
-            f"{place} can't be read: {str(error).splitlines()[0] if str(error) else error!r}"
-        ) from error
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"{place} can't be read: {reason}") from error

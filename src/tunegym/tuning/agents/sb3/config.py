@@ -103,7 +103,8 @@ class DqnConfig(OffPolicyConfig):
     """What ``dqn`` takes.
 
     Attributes:
-        exploration_fraction: over this share of the budget, drawing at random fades out.
+        exploration_fraction: over this share of the budget, drawing at random fades out. Where only time bounds it,
+            the budget is taken for 1,000 trials.
         exploration_final: the share of trials that are drawn at random after that.
         target_update: the trials between two copies of the network into the one that targets come from.
         bins: how many values of a range there are to choose from.
@@ -134,13 +135,13 @@ _BOUNDS: Mapping[str, tuple[float, float, bool]] = {
     "learning_rate": (0.0, 1.0, True),
     "gamma": (0.0, 1.0, False),
     "checkpoint_every": (1, float("inf"), False),
-    "n_steps": (2, float("inf"), False),
+    "n_steps": (2, 1_000_000, False),
     "gae_lambda": (0.0, 1.0, False),
     "ent_coef": (0.0, float("inf"), False),
     "vf_coef": (0.0, float("inf"), False),
     "max_grad_norm": (0.0, float("inf"), True),
     "bins": (2, 1000, False),
-    "batch_size": (2, float("inf"), False),
+    "batch_size": (2, 1_000_000, False),
     "n_epochs": (1, float("inf"), False),
     "clip_range": (0.0, float("inf"), True),
     "buffer_size": (1, 10_000_000, False),

@@ -9,7 +9,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium import spaces
+from stable_baselines3.common.logger import Logger
 
 from tunegym.tuning.agents.sb3.borrowing import Borrowed
 from tunegym.tuning.agents.scaling import RewardScale
@@ -58,10 +60,11 @@ class Learner(ABC):
 
     learns_from_the_past: bool
     """Whether trials that another policy chose, or an earlier state of this one, can be learned from."""
+    continuous: bool = False
+    """Whether it chooses anything between two settings, rather than one of many."""
 
     def __init__(self, model: Any, borrowed: Borrowed, scale: RewardScale) -> None:
-        from stable_baselines3.common.logger import Logger
-
+        self.trained = False
         self.model = model
         self.borrowed = borrowed
         self.scale = scale
@@ -80,6 +83,10 @@ class Learner(ABC):
         """The best choice as far as it knows, and how likely it is to be chosen."""
 
     @abstractmethod
+    def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
+        """How much it would rather choose each of ``elements`` than the others: more is better."""
+
+    @abstractmethod
     def take(self, step: Step) -> None:
         """Take in a closed trial."""
 
@@ -94,11 +101,18 @@ class Learner(ABC):
         Args:
             closed: how many trials there have been.
             last: no trial follows.
+
+        Raises:
+            FloatingPointError: the network is no longer of numbers.
         """
+
+    def warm(self, steps: Sequence[Step]) -> None:
+        """Take in another run's trials, before anything of this one. By default nothing is kept of them."""
+        del steps
 
     @abstractmethod
     def pretrain(self, steps: Sequence[Step]) -> None:
-        """Learn from another run's trials, before the first one of this."""
+        """Learn from another run's trials, which were taken in, before the first one of this."""
 
     def parameters(self) -> dict[str, Any]:
         """The networks and their optimisers, as plain tensors."""
@@ -113,6 +127,15 @@ class Learner(ABC):
         self.model.set_parameters(state["model"], device="cpu")
         if "log_ent_coef" in state:
             self.model.log_ent_coef.data.copy_(state["log_ent_coef"])
+        self.trained = True
+
+    def has_trained(self) -> None:
+        """It knows something from now on, if it is still made of numbers. Raises ``FloatingPointError``."""
+        if not all(bool(torch.isfinite(one).all()) for one in self.model.policy.parameters()):
+            raise FloatingPointError(
+                "the network is no longer of finite numbers; a smaller learning_rate may keep it from that"
+            )
+        self.trained = True
 
     def logged(self) -> dict[str, float]:
         """What the library noted in its last training."""

@@ -1,0 +1,173 @@
+"""PPO and A2C without their loop: what an update is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3")
+pytestmark = pytest.mark.slow  # torch takes seconds to import
+
+Make = Callable[..., Any]
+
+
+def advantages(learner: Any, steps: Sequence[Any], rewards: np.ndarray) -> np.ndarray:
+    return learner._rollout(steps, rewards, np.random.default_rng(0)).advantages[:, 0]
+
+
+def by_the_library(learner: Any, steps: Sequence[Any], rewards: np.ndarray, gae_lambda: float) -> np.ndarray:
+    """Stable-Baselines3's own estimate for one lane, whose loop adds what follows a cut-off to its reward."""
+    import torch
+    from stable_baselines3.common.buffers import RolloutBuffer
+
+    model = learner.model
+    buffer = RolloutBuffer(
+        len(steps), model.observation_space, model.action_space, gamma=model.gamma, gae_lambda=gae_lambda
+    )
+    start = True
+    for one, reward in zip(steps, rewards, strict=True):
+        with torch.no_grad():
+            after = float(model.policy.predict_values(torch.as_tensor(one.after[None])))
+        told = reward + (model.gamma * after if one.truncated else 0.0)
+        decision = one.decision
+        value, log_prob = torch.tensor([[decision.value]]), torch.tensor([decision.log_prob])
+        buffer.add(one.seen[None], np.asarray(decision.chosen), np.array([told]), np.array([start]), value, log_prob)
+        start = one.truncated or one.terminated
+    with torch.no_grad():
+        last = model.policy.predict_values(torch.as_tensor(steps[-1].after[None]))
+    buffer.compute_returns_and_advantage(last, np.array([start]))
+    return buffer.advantages[:, 0]
+
+
+def episode(learner: Any, step: Make, ends: Sequence[str], lane: int = 0, first: int = 1) -> list[Any]:
+    """Trials that follow from each other, of which some end an episode: "cut" or "over"."""
+    steps = [
+        step(learner, first + at, float(at), lane=lane, truncated=end == "cut", terminated=end == "over")
+        for at, end in enumerate(ends)
+    ]
+    # What a trial is acted on is what its lane saw after the one before, unless that ended an episode.
+    for at in range(1, len(steps)):
+        if not ends[at - 1]:
+            steps[at] = replace(steps[at], seen=steps[at - 1].after)
+            steps[at] = replace(steps[at], decision=learner.judge(steps[at].seen, steps[at].decision.chosen))
+    return steps
+
+
+@pytest.mark.parametrize("agent", ["ppo", "a2c"])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        ["", "", "cut", "", ""],
+        ["", "cut", "", "", "cut"],
+        ["over", "over", "over"],
+        ["", "over", "", "cut", "", ""],
+    ],
+    ids=["cut in the middle", "cut at the end", "single", "mixed"],
+)
+def test_advantages_are_the_librarys(agent: str, ends: list[str], learner: Make, step: Make) -> None:
+    ours = learner(agent, gamma=0.9, gae_lambda=0.8)
+    steps = episode(ours, step, ends)
+    rewards = np.random.default_rng(7).normal(size=len(steps))
+    expected = by_the_library(ours, steps, rewards, 0.8)
+    np.testing.assert_allclose(advantages(ours, steps, rewards), expected, rtol=1e-4, atol=1e-5)
+    assert np.ptp(expected) > 0.1
+
+
+def test_lanes_are_apart(learner: Make, step: Make) -> None:
+    """However the trials of lanes come in between each other, each lane's are what they would be alone."""
+    ours = learner("ppo", gamma=0.9, gae_lambda=0.8)
+    first = episode(ours, step, ["", "", "cut", ""], lane=0)
+    second = episode(ours, step, ["cut", "", ""], lane=1, first=50)
+    rewards = np.random.default_rng(3).normal(size=7)
+    order = [0, 4, 1, 2, 5, 6, 3]
+    mixed = advantages(ours, [[*first, *second][at] for at in order], rewards[order])
+    alone = [*by_the_library(ours, first, rewards[:4], 0.8), *by_the_library(ours, second, rewards[4:], 0.8)]
+    np.testing.assert_allclose(mixed, np.array(alone)[order], rtol=1e-4, atol=1e-5)
+
+
+def test_without_gamma_nothing_follows(learner: Make, step: Make) -> None:
+    ours = learner("ppo")
+    steps = episode(ours, step, ["", "cut", "over", ""])
+    rewards = np.arange(4.0)
+    values = np.array([one.decision.value for one in steps])
+    np.testing.assert_allclose(advantages(ours, steps, rewards), rewards - values, rtol=1e-5)
+
+
+@pytest.mark.parametrize("agent", ["ppo", "a2c"])
+def test_an_update_is_due_after_n_steps_and_forgets_them(agent: str, learner: Make, step: Make) -> None:
+    ours = learner(agent, n_steps=6)
+    for number in range(1, 7):
+        assert not ours.due()
+        ours.take(step(ours, number, float(number), terminated=True))
+    assert ours.due()
+    told = ours.train(6)
+    assert "train/value_loss" in told
+    assert "rollout/reward" in told
+    assert not ours.due()
+    assert ours.train(6, last=True) == {}
+
+
+def test_what_is_left_at_the_end_is_learned_from_if_it_is_more_than_noise(learner: Make, step: Make) -> None:
+    for count, trains in ((3, False), (4, True)):
+        ours = learner("ppo", n_steps=50)
+        for number in range(1, count + 1):
+            ours.take(step(ours, number, float(number), terminated=True))
+        assert bool(ours.train(count, last=True)) is trains
+        assert ours.trained is trains
+
+
+@pytest.mark.parametrize("agent", ["ppo", "a2c"])
+def test_a_draw_belongs_to_its_number_and_follows_the_chances(agent: str, learner: Make) -> None:
+    ours = learner(agent, seed=4)
+    seen = np.array([0.5, -0.5, 1.0], dtype=np.float32)
+    first = [ours.act(seen, number) for number in range(1, 801)]
+    again = learner(agent, seed=4)
+    assert [one.chosen.tolist() for one in first[:20]] == [again.act(seen, n).chosen.tolist() for n in range(1, 21)]
+    other = learner(agent, seed=5)
+    assert [one.chosen.tolist() for one in first[:20]] != [other.act(seen, n).chosen.tolist() for n in range(1, 21)]
+    for chosen in {tuple(np.atleast_1d(one.chosen)) for one in first}:
+        element = np.array(chosen) if len(chosen) > 1 else np.int64(chosen[0])
+        (chance,) = ours.preference(seen, np.array([element]))
+        share = np.mean([tuple(np.atleast_1d(one.chosen)) == chosen for one in first])
+        assert share == pytest.approx(chance, abs=0.05)
+        assert np.log(chance) == pytest.approx(ours.judge(seen, element).log_prob, abs=1e-5)
+
+
+def test_the_greedy_choice_is_the_most_likely_one(learner: Make) -> None:
+    ours = learner("ppo")
+    seen = np.array([2.0, -1.0, 0.0], dtype=np.float32)
+    every = np.array([[a, b] for a in range(3) for b in range(4)])
+    chances = ours.preference(seen, every)
+    chosen, chance = ours.greedy(seen)
+    assert float(chances.sum()) == pytest.approx(1.0, abs=1e-5)
+    assert chosen.tolist() == every[int(chances.argmax())].tolist()
+    assert chance == pytest.approx(float(chances.max()), rel=1e-5)
+
+
+@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
+def test_a_network_that_is_no_longer_of_numbers_is_an_error(agent: str, learner: Make, step: Make) -> None:
+    ours = learner(agent, **({"learning_starts": 0} if agent in ("dqn", "sac") else {}))
+    for number in range(1, 9):
+        ours.take(step(ours, number, float(number), terminated=True))
+    next(ours.model.policy.parameters()).data.fill_(float("nan"))
+    with pytest.raises((FloatingPointError, ValueError)):
+        ours.train(8)
+    assert not ours.trained
+
+
+def test_pre_training_prefers_what_was_better(learner: Make, step: Make) -> None:
+    from tunegym.tuning.agents.sb3.learner import Decision
+
+    ours = learner("a2c")
+    rewards = [0.0, 1.0, 5.0, 2.0, 3.0]
+    chosen = [number % 5 for number in range(60)]
+    decided = [Decision(np.int64(one)) for one in chosen]
+    steps = [step(ours, number, rewards[one], decision=decided[number]) for number, one in enumerate(chosen)]
+    seen = np.zeros(3, dtype=np.float32)
+    ours.pretrain([replace(one, seen=seen) for one in steps])
+    assert ours.trained
+    assert ours.preference(seen, np.arange(5)).argmax() == 2

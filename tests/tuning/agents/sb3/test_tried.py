@@ -1,0 +1,65 @@
+"""Which settings a policy may recommend: such as worked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tunegym.tuning.agents.sb3.tried import Tried
+from tunegym.tuning.model.outcome import Failed, Measured
+from tunegym.tuning.model.trial import Trial
+
+HERE, THERE = {"load": 1}, {"load": 2}
+
+
+def tried(*trials: tuple[dict[str, Any], Any, bool], between: bool = False) -> Tried:
+    """Of (context, value of x, whether it worked)."""
+    known = Tried(between=between)
+    for number, (context, x, worked) in enumerate(trials, 1):
+        outcome = Measured(({"v": 1.0},)) if worked else Failed("it crashed")
+        known.add(Trial(number, context, {"x": x}, outcome, 0.0, 0.0), np.array([x], dtype=np.float64))
+    return known
+
+
+def works(known: Tried, context: dict[str, Any], x: Any) -> bool:
+    return known.works(context, {"x": x}, np.array([x], dtype=np.float64))
+
+
+def test_what_was_never_tried_is_not_known_to_work() -> None:
+    assert not works(tried(), HERE, 1)
+    assert not works(tried((HERE, 1, True)), HERE, 2)
+
+
+def test_what_worked_anywhere_works_unless_it_failed_here() -> None:
+    known = tried((HERE, 1, True), (THERE, 1, False), (HERE, 2, False))
+    assert works(known, HERE, 1)
+    assert not works(known, THERE, 1)
+    assert works(known, {"load": 3}, 1)
+    assert not works(known, HERE, 2)
+
+
+def test_what_mostly_works_here_works() -> None:
+    assert works(tried((HERE, 1, False), (HERE, 1, True)), HERE, 1)
+    assert not works(tried((HERE, 1, False), (HERE, 1, True), (HERE, 1, False)), HERE, 1)
+
+
+def test_values_that_look_equal_are_different_settings() -> None:
+    assert not works(tried((HERE, 1, True)), HERE, True)
+    assert not works(tried((HERE, 1, True)), HERE, 1.0)
+
+
+def test_the_others_are_those_that_work_here() -> None:
+    known = tried((HERE, 1, True), (THERE, 1, False), (THERE, 2, True), (HERE, 3, False), (HERE, 1, True))
+    assert [action["x"] for action, _ in known.working(HERE)] == [1, 2]
+    assert [action["x"] for action, _ in known.working(THERE)] == [2]
+    assert [element.tolist() for _, element in known.working(THERE)] == [[2.0]]
+
+
+def test_in_between_the_nearest_one_tells() -> None:
+    known = tried((HERE, 0.0, True), (HERE, 1.0, False), between=True)
+    assert works(known, HERE, 0.4)
+    assert not works(known, HERE, 0.6)
+    known.add(Trial(9, HERE, {"x": 0.7}, Measured(({"v": 1.0},)), 0.0, 0.0), np.array([0.7]))
+    assert works(known, HERE, 0.6)
+    assert not works(tried(between=True), HERE, 0.5)
