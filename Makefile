@@ -50,11 +50,12 @@ format: $(DEV)   ## let ruff format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(DEV)    ## us and the peer side by side: CPU time, what searches find, what pruners save
+bench: $(DEV)    ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns
 	@$(BIN)/python -m benchmarks.trial_overhead
 	@$(BIN)/python -m benchmarks.env_overhead
 	@$(BIN)/python -m benchmarks.search
 	@$(BIN)/python -m benchmarks.pruning
+	@$(BIN)/python -m benchmarks.flip
 
 chaos: $(DEV)    ## long fault storms
 	@$(BIN)/python -m pytest -m chaos -n 1
