@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+PROBED = "import importlib.util, tunegym; importlib.util.find_spec('gymnasium'); import gymnasium"
 
-@pytest.mark.parametrize("imports", ["import tunegym, gymnasium", "import gymnasium, tunegym"])
+
+@pytest.mark.parametrize("imports", ["import tunegym, gymnasium", "import gymnasium, tunegym", PROBED])
 def test_known_in_whatever_order_both_are_imported(imports: str) -> None:
     script = f"{imports}; print('tunegym/Tune-v0' in gymnasium.registry)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -34,19 +34,19 @@ class _Waiting(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Only of Gymnasium, and only once."""
+        """Only of Gymnasium. Asking whether it is there is not loading it, so this may be called again."""
         if fullname != "gymnasium":
             return None
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec.loader)
+            spec.loader = _Telling(spec.loader, self)
         return spec
 
 
 class _Telling(Loader):
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, finder: _Waiting) -> None:
         self._loader = loader
+        self._finder = finder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """As ever."""
@@ -57,4 +57,6 @@ class _Telling(Loader):
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         _register(module)

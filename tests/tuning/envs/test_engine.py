@@ -445,13 +445,18 @@ def test_weighted_contexts_reach_the_workload(bench: Benches) -> None:
 
 
 def test_learning_the_past_again_costs_no_budget(bench: Callable[..., Any], clock: Any) -> None:
-    """An agent that takes long over its history still has all of its time for trials."""
-    one = bench(lambda x: {"m": float(x)}, clock=clock, budget=Budget(max_time_s=10.0))
-    one.step(x=1)
+    """An agent that takes long over its history still has all of its time for trials; later, time is time."""
+    first = bench(lambda x: {"m": float(x)}, clock=clock, store="journal")
+    first.step(x=1)
+    first.store.close()
+    one = bench(lambda x: {"m": float(x)}, clock=clock, budget=Budget(max_time_s=10.0), store="journal")
+    one.engine.take_over()
     for _ in one.engine.history():
         clock.now += 1000.0
     assert one.engine.exhausted() is None
-    clock.now += 11.0
+    one.step(x=2)
+    for _ in one.engine.history():
+        clock.now += 6.0
     assert one.engine.exhausted() is not None
 
 

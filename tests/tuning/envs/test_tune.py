@@ -474,4 +474,6 @@ def test_a_trial_that_an_exception_left_behind_is_not_taken_for_another(
         env.step(encoded(env, n=2))
     _, reward, _, _, info = env.step(encoded(env, n=3))
     assert (reward, info["step"]) == (3.0, 2)
+    while one.engine.in_flight:  # it may still be running
+        one.engine.next_finished()
     assert [trial.status for trial in one.trials()] == ["measured", "measured"]

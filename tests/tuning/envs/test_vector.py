@@ -420,3 +420,18 @@ def test_gymnasiums_own_vector_wrappers(vector: Make) -> None:
     envs.reset()
     *_, infos = envs.step({"mode": np.array([0, 0]), "n": np.array([[3.0], [4.0]]), "f": np.array([[0.5], [0.5]])})
     assert infos["episode"]["r"].tolist() == [3.0, 4.0]
+
+
+def test_waiting_for_a_slot_is_no_trials_duration(vector: Make, clock: Any) -> None:
+    """Each trial is on record with its own time, and is recorded before the next one runs."""
+    closed: list[int] = []
+
+    def slow(**_: Any) -> dict[str, float]:
+        clock.now += 0.5
+        closed.append(len(one.trials()))
+        return {"m": 1.0}
+
+    envs, one = vector(4, slow, clock=clock, cache=False)
+    envs.step_raw(raw(1, 2, 3, 4))
+    assert [trial.duration_s for trial in one.trials()] == [0.5] * 4
+    assert closed == [0, 1, 2, 3]

@@ -138,6 +138,7 @@ class TrialEngine:
         reason = self.exhausted(lane)
         if reason is not None:
             raise BudgetError(f"trial {number} may not start: {reason}")
+        self._start_clock()
         seen, context = self._drawn
         trial = self._store.open(lane, context if seen == number else self.context(number), accepted)
         for listener in self._listeners:
@@ -161,15 +162,9 @@ class TrialEngine:
         return self._closed.popleft()
 
     def history(self) -> Iterator[Trial]:
-        """Every closed trial so far, in the order of closing. What is done with them meanwhile costs no budget."""
-        begun = self._clock.monotonic()
-        try:
-            for _, trial in self._store.recorded():
-                yield trial
-        finally:
-            spent = self._clock.monotonic() - begun
-            self.budget.forgive(spent)
-            self._store.forgive(spent)
+        """Every closed trial so far, in the order of closing. Before a session's first trial it costs no budget."""
+        for _, trial in self._store.recorded():
+            yield trial
 
     # what a Gymnasium face shows of a context ---------------------------------------------------------
 
@@ -193,6 +188,8 @@ class TrialEngine:
         if ended:
             logger.warning("ended %d processes that a killed run had left behind", ended)
         waiting = self._store.open_trials()
+        if waiting:
+            self._start_clock()
         for lane, trial in enumerate(waiting):
             if self._stopping():
                 break
@@ -203,6 +200,7 @@ class TrialEngine:
         while self.next_finished() is not None:
             pass
         self._last.clear()
+        self.budget.pause()  # the agent comes next, and may take its time to get ready
 
     def step(self, action: Action, lane: int = 0) -> Trial | None:
         """One whole trial, for a caller with nothing else in flight; None if the run stops meanwhile."""
@@ -233,6 +231,12 @@ class TrialEngine:
             self._tell(trial)
 
     # the walk -----------------------------------------------------------------------------------------
+
+    def _start_clock(self) -> None:
+        """Trials run from here on: what went before was no trial's time."""
+        idle = self.budget.start()
+        if idle:
+            self._store.forgive(idle)
 
     def _walk(self, trial: OpenTrial, lane: int, started: float) -> None:
         """Step 5: constraint, cache, or a measurement."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,18 +68,24 @@ class Face:
         accepted = [self.env.space.accept(action) for action in actions]
         for lane in range(len(accepted)):  # so that the numbers are in the lanes' order
             self.env.observe(lane)
+        waiting = deque(enumerate(accepted))
         begun: list[int] = []
-        ended: BudgetError | None = None
-        for lane, action in enumerate(accepted):
-            try:
-                begun.append(self._begin(action, lane))
-            except BudgetError as error:
-                ended = error
-                break
         trials: dict[int, Trial] = {}
-        while not trials.keys() >= set(begun):
+        ended: BudgetError | None = None
+        while True:
+            # No more than can run: a trial that waits for a slot would have its waiting on record as its duration.
+            while waiting and ended is None and len(begun) - len(trials) < self.env.slots:
+                lane, action = waiting[0]
+                try:
+                    begun.append(self._begin(action, lane))
+                    waiting.popleft()
+                except BudgetError as error:
+                    ended = error
+            if len(trials) == len(begun):
+                break
             trial = self._next_finished()
-            trials[trial.number] = trial
+            if trial.number in begun:
+                trials[trial.number] = trial
         if ended is not None:
             raise ended
         return [trials[number] for number in begun]

@@ -40,22 +40,37 @@ class Tally:
 
 
 class BudgetClock:
-    """Says why no further trial may start."""
+    """Says why no further trial may start.
+
+    It stands still until the first trial begins, and whenever it is paused: what an agent takes to get ready, or to
+    learn the past again, is no trial's time.
+    """
 
     def __init__(self, budget: Budget, tally: Tally, clock: Clock, spent_s: float = 0.0) -> None:
         self.budget = budget
         self._tally = tally
         self._clock = clock
-        self._started = clock.monotonic() - spent_s
+        self._spent = spent_s
+        self._since: float | None = None
+        self._paused = clock.monotonic()
 
-    def forgive(self, seconds: float) -> None:
-        """Time that went by and doesn't count."""
-        self._started += seconds
+    def start(self) -> float:
+        """Let it run from here; for how long it stood still, or 0 if it ran already."""
+        if self._since is not None:
+            return 0.0
+        self._since = self._clock.monotonic()
+        return self._since - self._paused
+
+    def pause(self) -> None:
+        """Let it stand still."""
+        self._spent = self.elapsed_s
+        self._since = None
+        self._paused = self._clock.monotonic()
 
     @property
     def elapsed_s(self) -> float:
         """Time spent, earlier sessions included."""
-        return self._clock.monotonic() - self._started
+        return self._spent + (self._clock.monotonic() - self._since if self._since is not None else 0.0)
 
     def exhausted(self, number: int) -> str | None:
         """Why trial ``number`` may not start, or None if it may."""
