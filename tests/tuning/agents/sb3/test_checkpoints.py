@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunegym.tuning.agents.policies import Choice, PolicyTable
 from tunegym.tuning.agents.sb3.keeping import PolicyFiles, restore
 
 pytest.importorskip("stable_baselines3")
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.slow  # torch takes seconds to import
 
 Make = Callable[..., Any]
 SEEN = np.ones(3, dtype=np.float32)
-TABLE = PolicyTable("ppo", 7, (Choice({"x": 1}),))
 
 
 def checkpoint_of(learner: Any, agent: str = "ppo", closed: int = 7) -> Any:
@@ -36,7 +34,7 @@ def test_what_is_loaded_is_what_was_saved(agent: str, learner: Make, step: Make,
         ours.take(step(ours, number, float(number % 5), terminated=True))
     ours.train(19)
     files = PolicyFiles(tmp_path, agent)
-    files.save(checkpoint_of(ours, agent), TABLE)
+    files.save(checkpoint_of(ours, agent))
     loaded = files.last()
     assert loaded is not None
     assert (loaded.closed, loaded.actions) == (7, "MultiDiscrete")
@@ -65,7 +63,7 @@ def test_without_one_there_is_none(tmp_path: Path) -> None:
 
 
 def test_another_agents_is_none(learner: Make, tmp_path: Path) -> None:
-    PolicyFiles(tmp_path, "ppo").save(checkpoint_of(learner("ppo")), TABLE)
+    PolicyFiles(tmp_path, "ppo").save(checkpoint_of(learner("ppo")))
     assert PolicyFiles(tmp_path, "a2c").last() is None
 
 
@@ -84,7 +82,7 @@ def test_a_damaged_one_is_warned_of(
     damage: Callable[[bytes], bytes], learner: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = PolicyFiles(tmp_path, "ppo")
-    files.save(checkpoint_of(learner("ppo")), TABLE)
+    files.save(checkpoint_of(learner("ppo")))
     place = tmp_path / "policy" / "checkpoint.pt"
     place.write_bytes(damage(place.read_bytes()))
     loaded = files.last()
@@ -127,13 +125,13 @@ def test_one_of_another_network_does_not_fit(learner: Make, caplog: pytest.LogCa
 
 def test_what_a_killed_writer_left_is_no_checkpoint(learner: Make, tmp_path: Path) -> None:
     files = PolicyFiles(tmp_path, "ppo")
-    files.save(checkpoint_of(learner("ppo"), closed=7), TABLE)
+    files.save(checkpoint_of(learner("ppo"), closed=7))
     torn = tmp_path / "policy" / "checkpoint.pt.new"
     torn.write_bytes(b"half of")
     loaded = files.last()
     assert loaded is not None
     assert loaded.closed == 7
-    files.save(checkpoint_of(learner("ppo"), closed=9), TABLE)
+    files.save(checkpoint_of(learner("ppo"), closed=9))
     loaded = files.last()
     assert loaded is not None
     assert loaded.closed == 9
@@ -145,10 +143,10 @@ def test_a_full_disk_is_warned_of_and_leaves_the_last_one(
 ) -> None:
     files = PolicyFiles(tmp_path, "ppo")
     ours = learner("ppo")
-    files.save(checkpoint_of(ours, closed=7), TABLE)
+    files.save(checkpoint_of(ours, closed=7))
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", _no_space)
-        files.save(checkpoint_of(ours, closed=9), TABLE)
+        files.save(checkpoint_of(ours, closed=9))
         files.save_model(ours.model)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "a checkpoint could not be written: No space left on device" in caplog.text

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tunegym.tuning.agents.sb3.tried import Tried
-from tunegym.tuning.model.outcome import Failed, Measured
+from tunegym.tuning.model.outcome import Failed, Measured, Pruned
 from tunegym.tuning.model.trial import Trial
 
 HERE, THERE = {"load": 1}, {"load": 2}
@@ -51,7 +51,7 @@ def test_values_that_look_equal_are_different_settings() -> None:
 
 def test_the_others_are_those_that_work_here() -> None:
     known = tried((HERE, 1, True), (THERE, 1, False), (THERE, 2, True), (HERE, 3, False), (HERE, 1, True))
-    assert [action["x"] for action, _ in known.working(HERE)] == [1, 2]
+    assert [action["x"] for action, _ in known.working(HERE)] == [2, 1]
     assert [action["x"] for action, _ in known.working(THERE)] == [2]
     assert [element.tolist() for _, element in known.working(THERE)] == [[2.0]]
 
@@ -63,3 +63,11 @@ def test_in_between_the_nearest_one_tells() -> None:
     known.add(Trial(9, HERE, {"x": 0.7}, Measured(({"v": 1.0},)), 0.0, 0.0), np.array([0.7]))
     assert works(known, HERE, 0.6)
     assert not works(tried(between=True), HERE, 0.5)
+
+
+def test_a_pruned_trial_is_no_failure() -> None:
+    """It ran, and was ended because it was slow."""
+    known = tried((HERE, 1, True))
+    for number in (2, 3):
+        known.add(Trial(number, HERE, {"x": 1}, Pruned("slow"), 0.0, 0.0), np.array([1.0]))
+    assert works(known, HERE, 1)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tunegym.core.errors import BudgetError, Problem, StoreError
+from tunegym.core.errors import BudgetError, Problem
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.base import BaseAgent
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.agents.policies import Choice
-from tunegym.tuning.agents.sb3.config import PolicyConfig, out_of_bounds
+from tunegym.tuning.agents.sb3.config import PolicyConfig, out_of_bounds, starts_too_late
 from tunegym.tuning.agents.sb3.keeping import PolicyFiles, restore
 from tunegym.tuning.agents.scaling import RewardScale
 from tunegym.tuning.agents.warm import cold
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from tunegym.tuning.envs.flattening import FlatObservations
 
 logger = logging.getLogger(__name__)
+
+ASKED_PER_TRIAL = 2
+"""In how many contexts the policy is asked for its table, on average for each trial."""
+DIVERGED = "the network is no longer of finite numbers; a smaller learning_rate, ent_coef or vf_coef keeps it from that"
 
 
 class TrainingError(Exception):
@@ -82,6 +86,8 @@ class PolicyAgent(BaseAgent, ABC):
         self._built: _Parts | None = None
         self._closed = 0
         self._saved = 0
+        self._tabled = 0
+        self._contexts = len(policies.contexts_to_ask(env.experiment.env_params))
         self._episodes: dict[int, int] = {}
 
     @classmethod
@@ -96,7 +102,12 @@ class PolicyAgent(BaseAgent, ABC):
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
         """Refuse settings that no algorithm can work with."""
-        return [*out_of_bounds(experiment.agent_config), *cold(experiment.agent_config.warm_start, scenario_dir)]
+        config: PolicyConfig = experiment.agent_config
+        return [
+            *out_of_bounds(config),
+            *starts_too_late(config, experiment.most_trials),
+            *cold(config.warm_start, scenario_dir),
+        ]
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Keep another run's trials; a policy that has learned nothing yet is pre-trained on them."""
@@ -107,8 +118,7 @@ class PolicyAgent(BaseAgent, ABC):
     def run(self) -> int:
         """Train on trials until the budget is used up; 1 if the algorithm fails."""
         try:
-            with _training():
-                self._prepare()
+            self._prepare()
             self._drive()
         except TrainingError as error:
             self.failure = f"training failed after {self._closed} trials: {error}"
@@ -153,12 +163,11 @@ class PolicyAgent(BaseAgent, ABC):
                 lane = free[0]
                 taken = self._episodes.get(lane, 0)
                 shown = env.observe(lane)
+                seen = parts.flat.encode(shown if taken else Observation(shown.number, shown.context))
                 with _training():
-                    seen = parts.flat.encode(shown if taken else Observation(shown.number, shown.context))
                     flights[lane] = _Flight(seen, self._decide(seen, shown.number), taken)
-                    action = parts.view.decode(flights[lane].decision.chosen)
                 try:
-                    env.begin(action, lane)
+                    env.begin(parts.view.decode(flights[lane].decision.chosen), lane)
                 except BudgetError:  # it ran out, or the run was stopped, while the agent was thinking
                     break
                 free.popleft()
@@ -166,12 +175,9 @@ class PolicyAgent(BaseAgent, ABC):
             if finished is None:
                 break
             lane, trial = finished
-            following = env.observe(lane)
-            with _training():
-                self._learn(lane, trial, flights.pop(lane), following)
+            self._learn(lane, trial, flights.pop(lane))
             free.append(lane)
-        with _training():
-            self._finish()
+        self._finish()
 
     def _decide(self, seen: np.ndarray, number: int) -> Decision:
         parts = self._parts
@@ -180,7 +186,7 @@ class PolicyAgent(BaseAgent, ABC):
             return parts.learner.judge(seen, parts.view.encode(first))
         return parts.learner.act(seen, number)
 
-    def _learn(self, lane: int, trial: Trial, flight: _Flight, following: Observation) -> None:
+    def _learn(self, lane: int, trial: Trial, flight: _Flight) -> None:
         from tunegym.tuning.agents.sb3.learner import Step
 
         parts = self._parts
@@ -189,16 +195,18 @@ class PolicyAgent(BaseAgent, ABC):
         taken, steps = flight.taken + 1, self.env.experiment.episode_steps
         ended, single = taken >= steps, steps == 1
         self._episodes[lane] = 0 if ended else taken
-        after = parts.flat.encode(following)
+        after = parts.flat.encode(self.env.observe(lane))
         index = len(self._scale) - 1
-        parts.learner.take(
-            Step(index, lane, flight.seen, flight.decision, after, ended and single, ended and not single)
-        )
-        if parts.learner.due():
+        step = Step(index, lane, flight.seen, flight.decision, after, ended and single, ended and not single)
+        with _training():
+            parts.learner.take(step)
+            due = parts.learner.due()
+        if due:
             self._train()
 
     def _train(self, last: bool = False) -> None:
-        told = self._parts.learner.train(self._closed, last=last)
+        with _training():
+            told = self._parts.learner.train(self._closed, last=last)
         if told:
             self._files.tell(self._closed, told)
             if self._closed - self._saved >= self.config.checkpoint_every:
@@ -208,18 +216,25 @@ class PolicyAgent(BaseAgent, ABC):
         """Learn from what is left, also of a run that was stopped: an on-policy agent couldn't do so later."""
         if self._closed > self._saved:
             self._train(last=True)
-        if self._closed > self._saved and self._parts.learner.trained:
-            self._save()
-        if self._parts.learner.trained:
-            self._files.save_model(self._parts.learner.model)
+        if not self._parts.learner.trained:
+            logger.warning("%s has learned nothing: %d trials are too few for an update", self.name, self._closed)
+            return
+        if self._closed > self._saved:
+            self._save(last=True)
+        self._files.save_model(self._parts.learner.model)
 
-    def _save(self) -> None:
+    def _save(self, last: bool = False) -> None:
         from tunegym.tuning.agents.sb3.checkpoints import Checkpoint
 
         self._saved = self._closed
         kind = type(self._parts.view.space).__name__
-        table = policies.table_of(self.name, self._closed, self.env.experiment.env_params, self.choose)
-        self._files.save(Checkpoint(self.name, self._closed, kind, self._parts.learner.parameters()), table)
+        self._files.save(Checkpoint(self.name, self._closed, kind, self._parts.learner.parameters()))
+        # To ask in many contexts takes as long as to choose in many trials.
+        if last or self._closed - self._tabled >= self._contexts / ASKED_PER_TRIAL:
+            self._tabled = self._closed
+            with _training():
+                table = policies.table_of(self.name, self._closed, self.env.experiment.env_params, self.choose)
+            self._files.save_table(table)
 
     def _note(self, trial: Trial) -> None:
         """What every trial tells, whoever chose it: the scales of rewards and metrics, and whether it worked."""
@@ -246,22 +261,25 @@ class PolicyAgent(BaseAgent, ABC):
         from tunegym.tuning.agents.sb3.tried import Tried
         from tunegym.tuning.envs.flattening import FlatObservations
 
-        checkpoint = self._files.last()
+        with _training():
+            checkpoint = self._files.last()
         view = self._view(checkpoint.actions if checkpoint is not None else None)
         flat = FlatObservations(self.env)
         most = self.env.experiment.most_trials
-        learner = build_learner(self.config, flat.space, view.space, self._scale, self.seed, most)
-        restored = checkpoint is not None and restore(learner, checkpoint)
-        if checkpoint is not None and not restored:  # it may have become half of it
+        with _training():
             learner = build_learner(self.config, flat.space, view.space, self._scale, self.seed, most)
+            restored = checkpoint is not None and restore(learner, checkpoint)
+            if checkpoint is not None and not restored:  # it may have become half of it
+                learner = build_learner(self.config, flat.space, view.space, self._scale, self.seed, most)
         self._built = _Parts(view, flat, learner, Tried(between=learner.continuous))
         old: list[Step] = []
         for trial in self._warm:
             self._note(trial)
             old.append(self._past(trial))
-        learner.warm(old)
-        if not restored:
-            learner.pretrain(old)
+        with _training():
+            learner.warm(old)
+            if not restored:
+                learner.pretrain(old)
         for trial in self.env.history():
             if isinstance(trial.outcome, Cancelled):  # what never ran has nothing to learn from
                 continue
@@ -281,18 +299,19 @@ class PolicyAgent(BaseAgent, ABC):
         parts, single = self._parts, self.env.experiment.episode_steps == 1
         seen = self._usual(trial.context)
         after = seen if single else parts.flat.usual(self.env.context(trial.number + 1))
-        decision = parts.learner.judge(seen, parts.view.encode(trial.action))
+        with _training():
+            decision = parts.learner.judge(seen, parts.view.encode(trial.action))
         return Step(len(self._scale) - 1, 0, seen, decision, after, terminated=single, truncated=not single)
 
 
 @contextlib.contextmanager
 def _training() -> Iterator[None]:
-    """What the algorithm raises is a ``TrainingError``; what the store raises is none of its business."""
+    """What the algorithm raises is a ``TrainingError``. Only its own calls belong in here: a bug of ours is none."""
     try:
         yield
-    except StoreError:
-        raise
     except Exception as error:
-        logger.debug("training failed", exc_info=True)
         text = " ".join(str(error).split())
+        if isinstance(error, ValueError) and "nan" in text:  # how torch says it, with all the numbers
+            raise TrainingError(DIVERGED) from error
+        logger.warning("what the algorithm raised:", exc_info=True)
         raise TrainingError(f"{type(error).__name__}: {text[:300]}") from error

@@ -92,6 +92,7 @@ def load(folder: Path) -> Checkpoint | None:
         return Checkpoint(document["agent"], int(document["closed"]), document["actions"], document["state"])
     except CheckpointError:
         raise
-    except Exception as error:  # a damaged file makes torch raise almost anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{place} can't be read: {reason}") from error
+    except OSError as error:
+        raise CheckpointError(f"{place} can't be read: {error.strerror}") from error
+    except Exception as error:  # torch raises almost anything, and says a lot about it
+        raise CheckpointError(f"{place} is damaged") from error

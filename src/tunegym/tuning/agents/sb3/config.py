@@ -131,26 +131,29 @@ class SacConfig(OffPolicyConfig):
     tau: float = 0.02
 
 
+FEWEST = 4
+"""An update on fewer trials would only be noise."""
+
 _BOUNDS: Mapping[str, tuple[float, float, bool]] = {
     "learning_rate": (0.0, 1.0, True),
     "gamma": (0.0, 1.0, False),
     "checkpoint_every": (1, float("inf"), False),
-    "n_steps": (2, 1_000_000, False),
+    "n_steps": (FEWEST, 1_000_000, False),
     "gae_lambda": (0.0, 1.0, False),
-    "ent_coef": (0.0, float("inf"), False),
-    "vf_coef": (0.0, float("inf"), False),
-    "max_grad_norm": (0.0, float("inf"), True),
+    "ent_coef": (0.0, 1000.0, False),
+    "vf_coef": (0.0, 1000.0, False),
+    "max_grad_norm": (0.0, 1_000_000.0, True),
     "bins": (2, 1000, False),
     "batch_size": (2, 1_000_000, False),
-    "n_epochs": (1, float("inf"), False),
-    "clip_range": (0.0, float("inf"), True),
+    "n_epochs": (1, 1000, False),
+    "clip_range": (0.0, 1000.0, True),
     "buffer_size": (1, 10_000_000, False),
     "learning_starts": (0, float("inf"), False),
-    "train_freq": (1, float("inf"), False),
-    "gradient_steps": (1, float("inf"), False),
+    "train_freq": (1, 1_000_000, False),
+    "gradient_steps": (1, 1000, False),
     "exploration_fraction": (0.0, 1.0, True),
     "exploration_final": (0.0, 1.0, False),
-    "target_update": (1, float("inf"), False),
+    "target_update": (1, 1_000_000, False),
     "max_actions": (1, 1_000_000, False),
     "tau": (0.0, 1.0, True),
 }
@@ -163,8 +166,8 @@ def out_of_bounds(config: PolicyConfig) -> list[Problem]:
     for setting, (least, most, beyond) in _BOUNDS.items():
         value: Any = getattr(config, setting, None)
         if isinstance(value, int | float) and not (least <= value <= most and not (beyond and value == least)):
-            allowed = f"above {least:g}" if beyond else f"at least {least:g}"
-            allowed += f" and at most {most:g}" if most != float("inf") else ""
+            allowed = f"above {least:.15g}" if beyond else f"at least {least:.15g}"
+            allowed += f" and at most {most:.15g}" if most != float("inf") else ""
             hint = f"leave {setting} out, or write a number that is {allowed}"
             where = f"agent_config.{setting}"
             problems.append(Problem(where, "the value is out of bounds", spelled(value), allowed, hint))
@@ -174,3 +177,13 @@ def out_of_bounds(config: PolicyConfig) -> list[Problem]:
         where, hint = "agent_config.net_arch", "write for example net_arch = [64, 64]"
         problems.append(Problem(where, "no network has such layers", spelled(list(layers)), allowed, hint))
     return problems
+
+
+def starts_too_late(config: PolicyConfig, most_trials: int | None) -> list[Problem]:
+    """Refuse a start of learning that the budget never reaches."""
+    starts = getattr(config, "learning_starts", None)
+    if starts is None or most_trials is None or starts < most_trials:
+        return []
+    what = f"it would never learn: the budget is {most_trials} trials"
+    hint = "leave learning_starts out: it then follows from the budget"
+    return [Problem("agent_config.learning_starts", what, spelled(starts), f"less than {most_trials}", hint)]

@@ -35,13 +35,17 @@ class PolicyFiles:
             return None
         return checkpoint if checkpoint is not None and checkpoint.agent == self._agent else None
 
-    def save(self, checkpoint: Checkpoint, table: policies.PolicyTable) -> None:
-        """A checkpoint, and what the policy chooses at it."""
+    def save(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint, in place of the last one."""
         from tunegym.tuning.agents.sb3.checkpoints import save
 
         with _kept("a checkpoint"):
             save(self._folder, checkpoint)
-            if table.choices:
+
+    def save_table(self, table: policies.PolicyTable) -> None:
+        """What the policy chooses."""
+        if table.choices:
+            with _kept("the policy"):
                 policies.save(self._folder, table)
 
     def save_model(self, model: Any) -> None:

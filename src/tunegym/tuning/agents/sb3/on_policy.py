@@ -11,11 +11,10 @@ import torch
 
 from tunegym.tuning.agents.sb3.borrowing import Borrowed
 from tunegym.tuning.agents.sb3.buffers import OwnRollout
+from tunegym.tuning.agents.sb3.config import FEWEST
 from tunegym.tuning.agents.sb3.learner import Decision, Learner, Step
 from tunegym.tuning.agents.scaling import RewardScale
 
-FEWEST = 4
-"""An update on fewer trials would only be noise."""
 PRETRAIN_EPOCHS = 100
 TEMPERATURE = 0.5
 """Pre-training imitates old trials, the better ones more: e times more for each such step on the rewards' scale."""

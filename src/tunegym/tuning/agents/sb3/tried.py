@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tunegym.tuning.model.outcome import Pruned
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, exact_key
+
+MOST_COMPARED = 1000
+"""So many settings are compared where the policy's own choice is known to fail."""
 
 
 @dataclass(slots=True)
@@ -41,6 +46,8 @@ class Tried:
         if setting is None:
             setting = self._settings[key] = _Setting(trial.action, np.asarray(element))
             self._places = None
+        if isinstance(trial.outcome, Pruned):  # it ran, and was ended because it was slow
+            return
         setting.worked += trial.measured
         place = exact_key(trial.context), key
         self._balance[place] = self._balance.get(place, 0) + (1 if trial.measured else -1)
@@ -54,9 +61,12 @@ class Tried:
         return setting is not None and self._usable(exact_key(context), key, setting)
 
     def working(self, context: Context) -> list[tuple[Action, np.ndarray]]:
-        """The settings that worked, with their elements, without those that failed in this context."""
+        """The newest settings that worked, with their elements, without those that failed in this context."""
         here = exact_key(context)
-        return [(one.action, one.element) for key, one in self._settings.items() if self._usable(here, key, one)]
+        usable = (
+            (one.action, one.element) for key, one in reversed(self._settings.items()) if self._usable(here, key, one)
+        )
+        return list(itertools.islice(usable, MOST_COMPARED))
 
     def _usable(self, here: bytes, key: bytes, setting: _Setting) -> bool:
         return setting.worked > 0 and self._balance.get((here, key), 0) >= 0
