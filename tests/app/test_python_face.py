@@ -410,11 +410,14 @@ def test_an_environment_that_cannot_be_shown_lets_go_of_its_journal(
     write(
         "odd_encoding.py",
         """
+        from tunegym.tuning.model.leaf import ObsLeafDescriptor
         class Odd:
+            made = 0
             def __init__(self, domain):
-                pass
-            def descriptor(self):
-                return "a box"
+                Odd.made += 1
+                self.sound = Odd.made % 2 == 1
+            def descriptor(self):  # sound when the scenario is checked, and not afterwards
+                return ObsLeafDescriptor("discrete", n=1) if self.sound else "a box"
             def encode(self, value):
                 return 0
         """,

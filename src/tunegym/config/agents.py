@@ -69,7 +69,8 @@ def _note(config: type[Any], table: Mapping[str, Any], error: ValidationError, f
                 place, value = place.at(part), value.get(part)
                 annotation = _annotation_of(annotation, str(part))
             elif isinstance(value, list) and isinstance(part, int):
-                place, value, annotation = place.at(part), value[part], Any
+                place, value = place.at(part), value[part]
+                annotation = next(iter(typing.get_args(annotation)), Any)
         if place.where not in done:
             done.add(place.where)
             _note_value(place, value, annotation, item)

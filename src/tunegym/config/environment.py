@@ -13,8 +13,11 @@ from tunegym.config.parameters import Parameters
 from tunegym.config.schema import EnvParamTable
 from tunegym.config.spelling import did_you_mean, listed, shown
 from tunegym.config.tables import checked
+from tunegym.core.errors import ObservationError
 from tunegym.tuning.model.context import EnvParam
+from tunegym.tuning.model.leaf import ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Knob
+from tunegym.tuning.model.trial import Observation
 
 SUM_TOLERANCE = 1e-6
 _CANDIDATES = "a parameter that is a list of two or more candidates, or a range"
@@ -111,8 +114,12 @@ def _check_weights(weights: list[float] | None, domain: Knob, findings: Findings
 
 
 def _check_encoding(name: str, domain: Knob, catalog: Catalog, findings: Findings) -> None:
-    """Refuse an encoding that can't show the domain; one of somebody else's checks that itself."""
-    if known(catalog, "encodings", name, findings) is None:
+    """Refuse an encoding that can't show the domain; one of somebody else's is tried out."""
+    encoding = known(catalog, "encodings", name, findings)
+    if encoding is None:
+        return
+    if name not in ("categorical", "onehot", "ordinal", "minmax", "log"):
+        _try_out(encoding, name, domain, findings)
         return
     numbers = domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
     numeric = all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
@@ -126,3 +133,41 @@ def _check_encoding(name: str, domain: Knob, catalog: Catalog, findings: Finding
     elif name == "log" and (min(map(float, numbers)) < 0 or max(map(float, numbers)) <= 0):
         hint = 'use encoding = "minmax"'
         findings.add("log needs candidates of at least 0, and one above", found=name, hint=hint)
+
+
+def _try_out(encoding: Any, name: str, domain: Knob, findings: Findings) -> None:
+    """Let an encoding show what will be drawn, and say what goes wrong."""
+    from tunegym.tuning.envs.structure import Structure
+
+    try:
+        structure = Structure(_Alone(encoding(domain)))
+        values = domain.values if isinstance(domain, Choice) else (domain.low, domain.at_position(0.5), domain.high)
+        for value in values:
+            structure.encode(Observation(0, {"value": value}))
+    except ObservationError as error:
+        reason = error.message.replace("leaf value: ", "")
+    except Exception as error:  # anybody's class may raise whatever it likes
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        return
+    findings.add(
+        f"the encoding fails: {reason}",
+        found=name,
+        allowed="a class over a domain, with descriptor() and encode(value)",
+        hint="mend it: descriptor() is an ObsLeafDescriptor, and encode(value) gives what it describes",
+    )
+
+
+class _Alone:
+    """One encoding as an environment's only leaf."""
+
+    def __init__(self, encoding: Any) -> None:
+        self._encoding = encoding
+
+    def structured_observation_descriptors(self) -> dict[str, ObsLeafDescriptor]:
+        """Its own."""
+        return {"value": self._encoding.descriptor()}
+
+    def encode_observation(self, observation: Observation) -> dict[str, Any]:
+        """What it makes of the value."""
+        return {"value": self._encoding.encode(observation.context["value"])}

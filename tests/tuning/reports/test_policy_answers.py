@@ -95,6 +95,7 @@ def test_it_answers_for_whole_contexts_only(answer: Callable[..., Recommendation
     assert (found.source, found.measured) == ("trials", 4 if found.action["x"] == 1 else 5)
     assert found.note is not None
     assert f"the policy answers for a whole context, so give {missing} too" in found.note
+    assert "in 1 of 1 such contexts it chooses x=1" in found.note
 
 
 @pytest.mark.parametrize("value", [1, 1.0, True])

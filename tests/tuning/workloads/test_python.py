@@ -131,8 +131,14 @@ class TestRead:
         assert str(caught.value) == reason
 
     def test_one_number_for_two_metrics(self, folder: Path) -> None:
-        with pytest.raises(MetricError, match=r"returned 3 instead of a mapping with the agent_metrics \(a, b\)"):
+        with pytest.raises(
+            MetricError, match=r"returned a number instead of a mapping with the agent_metrics \(a, b\)"
+        ):
             self.read(folder, 3, metrics=("a", "b"))
+
+    def test_one_number_beside_built_in_metrics(self, folder: Path) -> None:
+        """What every call has is not the callable's to give."""
+        assert self.read(folder, 3, metrics=("a", "duration_s")) == {"a": 3.0, "duration_s": 1.5}
 
     def test_a_job_that_failed(self, folder: Path) -> None:
         with pytest.raises(MetricError, match="ValueError: x"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tunegym.core.errors import ActionError, StoreError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.space import Knob, Range, Space
-from tunegym.tuning.model.values import Action, Context, Scalar
+from tunegym.tuning.model.values import Action, Context, Scalar, exact_key
 from tunegym.tuning.reports.asking import domain, matches, pairs
 from tunegym.tuning.reports.nearby import distance, domains_of
 from tunegym.tuning.reports.results import ExperimentResults
@@ -48,6 +49,15 @@ class SavedPolicy:
         away = distance(ranges, wanted)
         there = (one for one in self.choices if matches(one.context, exact))
         return min(there, key=lambda one: away(one.context), default=None)
+
+    def mostly(self, wanted: Context) -> tuple[Action, int, int] | None:
+        """What it chooses most often where ``wanted`` holds, how often, and of how many; None if nowhere."""
+        there = [one for one in self.choices if matches(one.context, wanted)]
+        counts = Counter(exact_key(one.action) for one in there)
+        if not counts:
+            return None
+        ((key, count),) = counts.most_common(1)
+        return next(one.action for one in there if exact_key(one.action) == key), count, len(there)
 
 
 def saved_policy(results: ExperimentResults) -> SavedPolicy | None:

@@ -14,7 +14,7 @@ from tunegym.tuning.reports.asking import asked, pairs
 from tunegym.tuning.reports.best import BEST, Setting
 from tunegym.tuning.reports.caveats import Field, about_limits, about_pareto, exceeded
 from tunegym.tuning.reports.certainty import reward_metric
-from tunegym.tuning.reports.choices import Chosen, saved_policy
+from tunegym.tuning.reports.choices import Chosen, SavedPolicy, saved_policy
 from tunegym.tuning.reports.evidence import Evidence, better_measured, evidence_of, told
 from tunegym.tuning.reports.nearby import Within, domains_of, trials_at
 from tunegym.tuning.reports.results import ExperimentResults, Results, load
@@ -143,6 +143,16 @@ def _recommendation(
     )
 
 
+def _partly(policy: SavedPolicy, wanted: Context, missing: list[str]) -> str:
+    """Why a policy doesn't answer where a part of the context is left open, and what it would say most often."""
+    why = f"this is from the trials: the policy answers for a whole context, so give {' and '.join(missing)} too"
+    mostly = policy.mostly(wanted)
+    if mostly is None:
+        return why
+    action, count, total = mostly
+    return f"{why}; in {count} of {total} such contexts it chooses {pairs(action)}"
+
+
 def rewarded(results: ExperimentResults, declared: Mapping[str, Any]) -> list[str]:
     """The metrics that the reward is made of; all that the agent sees where only the reward itself knows."""
     if results.objectives:
@@ -189,7 +199,7 @@ def _from_policy(
     domains = domains_of(results)
     missing = [name for name in domains if name not in wanted]
     if missing:
-        return f"this is from the trials: the policy answers for a whole context, so give {' and '.join(missing)} too"
+        return _partly(policy, wanted, missing)
     chosen = policy.at(wanted, domains)
     if chosen is None:
         return f"this is from the trials: the policy was never asked at {pairs(wanted)}"

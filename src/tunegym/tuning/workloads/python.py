@@ -67,7 +67,8 @@ class PythonWorkload:
             self._dropped += (addresses.NUM_NODES,)
         self._nested = any("." in name for name in names if name not in self._dropped)
         metrics = experiment.agent_metrics
-        self._single = metrics[0] if len(metrics) == 1 else None
+        asked = [name for name in metrics if name not in BUILTIN_METRICS] or metrics
+        self._single = asked[0] if len(asked) == 1 else None
         self._repeated = experiment.repeats > 1
 
     def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> CallJob:
@@ -122,7 +123,7 @@ class PythonWorkload:
             raise MetricError(f"{self._target} returned {_short(value)} instead of {wanted}")
         if self._single is None:
             names = ", ".join(self._experiment.agent_metrics) or "none"
-            what = f"{self._target} returned {_short(value)} instead of a mapping with the agent_metrics"
+            what = f"{self._target} returned a number instead of a mapping with the agent_metrics"
             raise MetricError(f"{what} ({names})")
         return {self._single: value}
 

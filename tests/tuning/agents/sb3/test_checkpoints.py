@@ -151,7 +151,7 @@ def test_a_full_disk_is_warned_of_and_leaves_the_last_one(
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "a checkpoint could not be written: No space left on device" in caplog.text
     assert "the model could not be written: No space left on device" in caplog.text
-    assert sorted(file.name for file in (tmp_path / "policy").iterdir()) == ["checkpoint.pt", "policy.json"]
+    assert sorted(file.name for file in (tmp_path / "policy").iterdir()) == ["checkpoint.pt"]
     loaded = files.last()
     assert loaded is not None
     assert loaded.closed == 7
