@@ -1,0 +1,350 @@
+"""Agents that learn a policy, when things go wrong: kills, damaged files, failing algorithms, full disks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tunegym as library
+from tunegym.app.building import build_agent, build_bench
+from tunegym.app.watching import Silent
+from tunegym.core import toml
+from tunegym.core.stopping import Stop
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.agents import policies
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.reports.results import ExperimentResults, find_run
+from tunegym.tuning.stores import reader
+
+pytest.importorskip("stable_baselines3")
+pytestmark = pytest.mark.slow  # torch takes seconds to import
+
+Start = Callable[..., subprocess.Popen[str]]
+Document = dict[str, Any]
+MISSING = "missing component: "
+
+WORK = """
+import time
+def value(a, b, load, pause=0.0):
+    time.sleep(pause)
+    return {"value": 10.0 - 3.0 * abs(a - load) - abs(b - 2)}
+"""
+
+
+@pytest.fixture
+def scenario(write: Callable[..., Path]) -> Callable[..., Document]:
+    """Three contexts, twelve settings, and settings of the agents that make them learn early."""
+    write("work.py", WORK)
+
+    def make(agent: str, steps: int | None = 60, slots: int = 1, pause: float = 0.0, **more: Any) -> Document:
+        config: Document = {"checkpoint_every": 20}
+        config |= {"n_steps": 20} if agent in ("ppo", "a2c") else {"learning_starts": 10, "batch_size": 32}
+        ranges = {"a": {"low": 1.0, "high": 3.0}, "b": {"low": 0.0, "high": 3.0}}
+        knobs: Document = ranges if agent == "sac" else {"a": [1, 2, 3], "b": [0, 1, 2, 3]}
+        budget = {} if steps is None else {"agent_steps": steps}
+        experiment = {
+            "name": "e",
+            "workload": "python",
+            "agent": agent,
+            "agent_metrics": ["value"],
+            "isolate": False,
+            "cache": "off",
+            "keep": "none",
+            "cmd_args": {"callable": "work:value", "load": [1, 2, 3], "pause": pause, **knobs},
+            "env_params": {"load": {}},
+            "agent_config": {**config, **more.pop("agent_config", {})},
+            **budget,
+            **more,
+        }
+        return {"name": "faults", "seed": 4, "system": {"slots": slots}, "experiments": [experiment]}
+
+    return make
+
+
+def results_of(folder: str | Path, **more: Any) -> ExperimentResults:
+    return assert_sound(folder, **more)["e"]
+
+
+def score(table: policies.PolicyTable) -> float:
+    """What the choices give, on average; 10 is the best."""
+    lost = [3.0 * abs(one.action["a"] - one.context["load"]) + abs(one.action["b"] - 2) for one in table.choices]  # type: ignore[operator]
+    return 10.0 - sum(lost) / len(lost)
+
+
+def policy_of(folder: str | Path) -> policies.PolicyTable:
+    table = policies.load(find_run(Path(folder)) / "e")
+    assert table is not None
+    return table
+
+
+def load_checkpoint(folder: Path) -> Any:
+    from tunegym.tuning.agents.sb3.checkpoints import load
+
+    return load(folder)
+
+
+def chosen(table: policies.PolicyTable) -> list[tuple[Any, Any]]:
+    return [(dict(one.context), dict(one.action)) for one in table.choices]
+
+
+def closed_trials(folder: Path) -> int:
+    journals = list(folder.glob(f"*/*/e/{reader.JOURNAL}"))
+    return (
+        sum(line.startswith(b'{"record":"close"') for line in journals[0].read_bytes().splitlines()) if journals else 0
+    )
+
+
+# kill -9 --------------------------------------------------------------------------------------------------
+
+
+def as_resumed(run: Path, copy: Path) -> policies.PolicyTable:
+    """What an agent on a copy of a run chooses before its first trial."""
+    shutil.copytree(run, copy)
+    scenario = library.scenario(copy / "scenario.toml")
+    (experiment,) = scenario.experiments
+    bench = build_bench(scenario, experiment, copy / "e")
+    try:
+        agent: Any = build_agent(scenario, experiment, bench.engine)
+        agent._prepare()
+        return policies.table_of(agent.name, agent._saved, experiment.env_params, agent.choose)
+    finally:
+        bench.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("agent", "slots", "moments"), [("ppo", 1, (8, 75, 200)), ("dqn", 1, (75, 200)), ("ppo", 3, (130,))]
+)
+def test_killed_and_resumed_the_policy_is_that_of_the_checkpoint(
+    agent: str,
+    slots: int,
+    moments: tuple[int, ...],
+    scenario: Callable[..., Document],
+    start_tunegym: Start,
+    wait_until: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    steps, output, log = 360, tmp_path / "killed", tmp_path / "log.txt"
+    (tmp_path / "s.toml").write_text(toml.dumps(scenario(agent, steps, slots=slots, pause=0.004)))
+    process = start_tunegym("run", "s.toml", "--output", output, log=log)
+    kept: list[float] = []
+    for moment in moments:
+        wait_until(lambda moment=moment: closed_trials(output) >= moment, f"trial {moment}: {log.read_text()}")
+        process.kill()
+        process.wait()
+        assert closed_trials(output) < steps
+        run = find_run(output)
+        checkpoint = load_checkpoint(run / "e")
+        before, resumed = policies.load(run / "e"), as_resumed(run, tmp_path / f"copy-{moment}")
+        if checkpoint is None:
+            assert resumed.choices == ()
+            expected = f"{agent} goes on without a checkpoint"
+        else:
+            assert resumed.trials == checkpoint.closed
+            expected = f"{agent} goes on from its checkpoint after {checkpoint.closed} trials"
+            if before is not None and before.trials == checkpoint.closed:  # else it was killed in between
+                assert chosen(resumed) == chosen(before)
+                kept.append(score(before))
+        log.write_text("")
+        process = start_tunegym("resume", output, log=log)
+        wait_until(lambda expected=expected: expected in log.read_text(), f"{expected}: {log.read_text()}")
+        later = "in its replay buffer" if agent == "dqn" else "as it learns from fresh choices only"
+        assert later in log.read_text() or (agent == "ppo" and checkpoint is not None)
+    assert process.wait(120) == 0, log.read_text()
+    results = results_of(output)
+    assert [trial.number for trial in results.trials] == list(range(1, steps + 1))
+    assert {trial.status for trial in results.trials} == {"measured"}
+    assert kept
+    assert score(policy_of(output)) >= max(kept)
+    assert library.resume(output, agent_steps=steps + 30) == 0
+    assert len(results_of(output).trials) == steps + 30
+    curve = [json.loads(line)["trials"] for line in (results.folder / "policy" / "training.jsonl").open()]
+    assert curve == sorted(curve)
+    assert curve[-1] == steps + 30
+
+
+# a run that ends and goes on ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
+def test_resuming_a_finished_run_changes_nothing_and_extending_it_goes_on(
+    agent: str, scenario: Callable[..., Document], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tunegym")
+    assert library.run(scenario(agent, 50), output="run") == 0
+    folder = find_run(Path("run")) / "e" / "policy"
+    names = {"checkpoint.pt", "policy.json", "training.jsonl", "model.zip"}
+    assert {file.name for file in folder.iterdir()} == names
+    before = {name: (folder / name).read_bytes() for name in names - {"model.zip"}}
+    assert library.resume("run") == 0
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    assert f"{agent} goes on from its checkpoint after 50 trials" in caplog.text
+    assert "on record can't teach it anything" not in caplog.text
+    assert library.resume("run", agent_steps=80, slots=2) == 0
+    assert len(results_of("run").trials) == 80
+    assert policy_of("run").trials == 80
+
+
+@pytest.mark.parametrize("agent", ["ppo", "dqn"])
+def test_a_stopped_run_has_learned_from_all_that_it_measured(agent: str, scenario: Callable[..., Document]) -> None:
+    stop = Stop()
+    assert library.run(scenario(agent, 100), output="run", stop=stop, watch=StopsAfter(stop, 55)) == 130
+    run = find_run(Path("run"))
+    assert len(results_of(run, complete=False).trials) == 55
+    checkpoint = load_checkpoint(run / "e")
+    assert checkpoint is not None
+    assert checkpoint.closed == policy_of(run).trials == 55
+    assert chosen(as_resumed(run, Path("copy").absolute())) == chosen(policy_of(run))
+    assert library.resume("run") == 0
+    assert len(results_of("run").trials) == 100
+
+
+class StopsAfter(Silent):
+    """Stops a run when so many trials have been closed."""
+
+    def __init__(self, stop: Stop, trials: int) -> None:
+        self._stop, self._left = stop, trials
+
+    def trial_closed(self, trial: Trial) -> None:
+        self._left -= 1
+        if not self._left:
+            self._stop.request()
+
+
+@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
+def test_a_budget_of_time_alone(agent: str, scenario: Callable[..., Document]) -> None:
+    more = {"max_time": "1.5s"} if agent != "sac" else {"stop_after_no_improvement": 40}
+    document = scenario(agent, None, **more)
+    assert library.run(document, output="run") == 0
+    results = results_of("run")
+    assert policy_of("run").trials == len(results.trials) > 10
+
+
+def test_before_it_has_learned_anything_it_recommends_nothing_of_its_own(scenario: Callable[..., Document]) -> None:
+    assert library.run(scenario("ppo", 3), output="run") == 0
+    folder = find_run(Path("run")) / "e"
+    assert policies.load(folder) is None
+    assert library.recommend("run").source == "trials"
+
+
+# checkpoints that are of no use ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent", ["ppo", "dqn"])
+@pytest.mark.parametrize("damage", ["empty", "torn", "another network"])
+def test_with_a_damaged_checkpoint_it_starts_anew(
+    agent: str, damage: str, scenario: Callable[..., Document], caplog: pytest.LogCaptureFixture
+) -> None:
+    import torch
+
+    assert library.run(scenario(agent, 40), output="run") == 0
+    place = find_run(Path("run")) / "e" / "policy" / "checkpoint.pt"
+    content = place.read_bytes()
+    if damage == "another network":
+        document = torch.load(place, weights_only=True)
+        weights = document["state"]["model"]["policy"]
+        weights[next(reversed(weights))] = torch.zeros(3)
+        torch.save(document, place)
+    else:
+        place.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
+    place.with_name("checkpoint.pt.new").write_bytes(b"left by a kill")
+    assert library.resume("run", agent_steps=80) == 0
+    assert "the policy starts anew: " in caplog.text
+    assert len(results_of("run").trials) == 80
+    checkpoint = load_checkpoint(find_run(Path("run")) / "e")
+    assert checkpoint is not None
+    assert checkpoint.closed == 80
+    assert {file.suffix for file in place.parent.iterdir()} == {".pt", ".json", ".jsonl", ".zip"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that a large network doesn't fit on."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    try:
+        command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+        mounted = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip(f"{MISSING}mount")
+    if mounted.returncode:
+        pytest.skip(f"{MISSING}the right to mount a tmpfs ({mounted.stderr.strip()})")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_checkpoint_that_does_not_fit_on_the_disk_costs_no_trial(
+    scenario: Callable[..., Document], small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    document = scenario("ppo", 60, agent_config={"net_arch": [600, 600]})
+    assert library.run(document, output=small_disk) == 0
+    assert "a checkpoint could not be written: No space left on device" in caplog.text
+    assert "the model could not be written: No space left on device" in caplog.text
+    results = results_of(small_disk)
+    assert len(results.trials) == 60
+    assert policy_of(small_disk).trials == 60
+    assert sorted(file.name for file in (results.folder / "policy").iterdir()) == ["policy.json", "training.jsonl"]
+
+
+# an algorithm that fails ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("agent", ["ppo", "dqn"])
+def test_a_training_error_loses_nothing(
+    agent: str,
+    slots: int,
+    scenario: Callable[..., Document],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Rewards that become NaN from the 45th trial on are as good as any other reason."""
+    from tunegym.tuning.agents.scaling import RewardScale
+
+    scaled = RewardScale.scaled
+    document = scenario(agent, 100, slots=slots, pause=0.002)
+    other = {**document["experiments"][0], "name": "next", "agent": "random_search", "agent_steps": 5}
+    document["experiments"].append({**other, "agent_config": {}})
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            RewardScale, "scaled", lambda self, last=None: scaled(self, last) * (1.0 if len(self) < 45 else np.nan)
+        )
+        assert library.run(document, output="run") == 1
+    checked = assert_sound("run")
+    trials = checked["e"].trials
+    assert 45 <= len(trials) < 70
+    assert {trial.status for trial in trials} == {"measured"}, "those in flight were waited for"
+    assert len(checked["next"].trials) == 5
+    ended = [record for record in reader.records(checked["e"].path) if record["record"] == "end"]
+    assert [record["code"] for record in ended] == [1]
+    assert "training failed after" in str(ended)
+    assert "the agent of e returned 1: training failed after" in caplog.text
+    assert "smaller learning_rate" in caplog.text or "NaN" in caplog.text or "nan" in caplog.text
+    table = policy_of("run")
+    assert table.trials <= 45, "the policy is that of the last checkpoint"
+    assert library.recommend("run", {"load": 2}, "e").source == "policy"
+    assert library.resume("run") == 0
+    assert len(assert_sound("run")["e"].trials) == 100
+
+
+def test_what_the_store_raises_is_no_training_error(
+    scenario: Callable[..., Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken infrastructure ends the run, and no later experiment is started."""
+    from tunegym.core.errors import StoreError
+    from tunegym.tuning.envs.engine import TrialEngine
+
+    def broken(self: TrialEngine) -> Iterator[Trial]:
+        raise StoreError("the disk is gone", hint="bring it back")
+
+    monkeypatch.setattr(TrialEngine, "history", broken)
+    with pytest.raises(StoreError, match="the disk is gone"):
+        library.run(scenario("ppo", 20), output="run")
