@@ -116,17 +116,58 @@ def test_values_that_look_equal_are_different_contexts() -> None:
     np.testing.assert_allclose(seen[0::2], seen[1::2])
 
 
-def test_asking_again_computes_no_scale_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many trials are cheap: a context's quantiles are those of its own rewards, computed once per new reward."""
+def test_what_was_pruned_is_as_bad_as_the_worst() -> None:
     scale = RewardScale()
-    for number in range(2000):
-        scale.add({"load": number % 10}, float(number), measured=True)
-    scale.scaled()
+    for reward in USUAL:
+        scale.add({}, reward, measured=True)
+    scale.add({}, -1e15, measured=False, pruned=True)
+    scale.add({}, -1e15, measured=False)
+    *seen, pruned, failed = scale.scaled()
+    assert pruned == pytest.approx(min(seen))
+    assert failed == pytest.approx(pruned - 1.0)
+
+
+def test_before_anything_was_measured_pruned_is_better_than_failed() -> None:
+    scale = RewardScale()
+    scale.add({}, -1.0, measured=False, pruned=True)
+    scale.add({}, -1.0, measured=False)
+    assert scale.scaled().tolist() == [0.0, -1.0]
+
+
+@pytest.mark.parametrize("contexts", [1, 10, 100_000])
+def test_many_trials_are_cheap(monkeypatch: pytest.MonkeyPatch, contexts: int) -> None:
+    """Quantiles are computed when there is a fiftieth more to them, and not for a context that never comes again."""
     calls: list[int] = []
     quantile = np.quantile
-    monkeypatch.setattr(scaling.np, "quantile", lambda *args, **kwargs: calls.append(1) or quantile(*args, **kwargs))
-    scale.scaled()
-    assert not calls
-    scale.add({"load": 3}, 1.0, measured=True)
-    scale.scaled()
-    assert len(calls) == 2, "its context's, and everybody's"
+    monkeypatch.setattr(scaling.np, "quantile", lambda rewards, at: calls.append(len(rewards)) or quantile(rewards, at))
+    scale = RewardScale()
+    for number in range(4000):
+        if number == 3000:
+            calls.clear()
+        scale.add({"load": number % contexts}, float(number % 7), measured=True)
+        scale.scaled(last=10)
+    assert len(calls) <= 200, "not 2,000"
+    assert len(scale._scales._centres) == (1 + contexts if contexts <= 10 else 1)
+
+
+def test_it_does_not_matter_when_somebody_asks() -> None:
+    asked, alone = RewardScale(), RewardScale()
+    draw = np.random.default_rng(4)
+    for number, reward in enumerate(draw.normal(size=500).tolist()):
+        for scale in (asked, alone):
+            scale.add({"load": number % 4}, reward, measured=number % 9 != 0, weighs=number % 3 != 0)
+        asked.scaled()
+    np.testing.assert_array_equal(asked.scaled(), alone.scaled())
+
+
+def test_the_version_tells_when_earlier_trials_are_seen_otherwise() -> None:
+    scale = RewardScale()
+    draw = np.random.default_rng(5)
+    same = 0
+    for number in range(600):
+        version, before = scale.version, scale.scaled()
+        scale.add({"load": int(draw.integers(3))}, float(draw.normal()), measured=number % 10 != 0)
+        if scale.version == version:
+            same += 1
+            np.testing.assert_array_equal(scale.scaled()[:-1], before)
+    assert same > 100

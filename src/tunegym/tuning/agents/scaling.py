@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,34 +16,68 @@ LINEAR = 3.0
 """Up to about so many spreads from the median a reward counts in full; beyond, its logarithm does."""
 LOWEST = -5.0
 """No measured reward is seen below this, and none that failed below this minus one."""
+FRESH = 50
+"""A scale is computed anew when its rewards have become more by one in so many, at least by one."""
 _REACH = 2.5631
 """How many standard deviations of a normal distribution lie between its 10 % and its 90 % quantile."""
+_MEASURED, _PRUNED, _FAILED = range(3)
+_EVERYTHING = 0
 
 
-@dataclass
-class _Pool:
-    """The measured rewards that share a scale."""
+@dataclass(slots=True)
+class _Few:
+    """The measured trials of a context that has no scale of its own yet, and those of their rewards that weigh."""
 
-    rewards: list[float] = field(default_factory=list)
-    worst: float = math.inf
-    scale: tuple[float, float] | None = None
+    trials: array[int] = field(default_factory=lambda: array("q"))
+    rewards: array[float] = field(default_factory=lambda: array("d"))
 
-    def add(self, reward: float) -> None:
-        self.rewards.append(reward)
-        self.worst = min(self.worst, reward)
-        self.scale = None
 
-    @property
-    def enough(self) -> bool:
-        return len(self.rewards) >= LEAST_IN_CONTEXT
+class _Scales:
+    """The scales that there are, by number, each of the rewards that share it.
 
-    def centre_and_spread(self) -> tuple[float, float]:
-        if self.scale is None:
-            # Quantiles, because one setting that is a thousand times slower must not make all others equal.
-            low, centre, high = np.quantile(self.rewards, [0.1, 0.5, 0.9])
-            spread = (high - low) / _REACH or float(np.std(self.rewards))
-            self.scale = float(centre), float(spread) if spread > 0 else 1.0
-        return self.scale
+    What a scale is depends on the rewards that it was given, and on nothing that was asked in between.
+    """
+
+    def __init__(self) -> None:
+        self._rewards: list[array[float]] = []
+        self._due: list[int] = []
+        self._centres, self._spreads, self._worst = array("d"), array("d"), array("d")
+
+    def new(self) -> int:
+        """The number of another one."""
+        self._rewards.append(array("d"))
+        self._due.append(1)
+        self._centres.append(0.0)
+        self._spreads.append(1.0)
+        self._worst.append(math.inf)
+        return len(self._rewards) - 1
+
+    def add(self, number: int, reward: float) -> tuple[bool, bool]:
+        """Take in a reward; returns whether the scale has moved, and whether its worst reward has."""
+        rewards = self._rewards[number]
+        rewards.append(reward)
+        worse = reward < self._worst[number]
+        if worse:
+            self._worst[number] = reward
+        count = len(rewards)
+        if count < self._due[number]:
+            return False, worse
+        self._due[number] = count + max(count // FRESH, 1)
+        # Quantiles, because one setting that is a thousand times slower must not make all others equal.
+        low, centre, high = np.quantile(rewards, [0.1, 0.5, 0.9])
+        spread = (high - low) / _REACH or float(np.std(rewards))
+        before = self._centres[number], self._spreads[number]
+        self._centres[number], self._spreads[number] = float(centre), float(spread) if spread > 0 else 1.0
+        return before != (self._centres[number], self._spreads[number]), worse
+
+    def of(self, numbers: array[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The centres and the spreads of some scales."""
+        chosen = np.array(numbers)
+        return np.array(self._centres)[chosen], np.array(self._spreads)[chosen]
+
+    def worst(self) -> float:
+        """How many spreads the worst of all rewards is from its centre."""
+        return float(((np.array(self._worst) - np.array(self._centres)) / np.array(self._spreads)).min())
 
 
 class RewardScale:
@@ -51,46 +86,82 @@ class RewardScale:
     Within its own context, because what is best there doesn't depend on how good things can be elsewhere: a reward is
     its distance from the context's median in units of the context's spread. Whatever has no measurement is one unit
     below the worst that was measured, whatever penalty is on record: bad enough, and no reason to unlearn the rest.
+    What was pruned didn't fail, and is as bad as the worst.
+
+    A trial costs about the same however many there were, and however many contexts: a scale is computed anew when its
+    rewards have become more by a fiftieth, and a context that hardly ever comes up has none of its own.
     """
 
     def __init__(self) -> None:
-        self._everything = _Pool()
-        self._contexts: dict[bytes, int] = {}
-        self._pools: list[_Pool] = []
-        self._places: list[int] = []
-        self._rewards: list[float] = []
+        self._scales = _Scales()
+        self._scales.new()
+        self._few: dict[bytes, _Few] = {}
+        self._own: dict[bytes, int] = {}
+        # By trial: its scale, its reward, and how it ended.
+        self._numbers, self._rewards, self._ends = array("q"), array("d"), array("b")
+        self._unmeasured = False
+        self._weighed = False
+        self.version = 0
+        """Another number whenever trials that were added before are seen otherwise."""
 
     def __len__(self) -> int:
         return len(self._rewards)
 
-    def add(self, context: Context, reward: float, *, measured: bool, weighs: bool = True) -> None:
+    def add(
+        self, context: Context, reward: float, *, measured: bool, pruned: bool = False, weighs: bool = True
+    ) -> None:
         """Take in a closed trial; one that doesn't weigh is scaled like the others, and moves no scale."""
-        place = self._contexts.setdefault(exact_key(context), len(self._pools))
-        if place == len(self._pools):
-            self._pools.append(_Pool())
-        self._places.append(place)
-        self._rewards.append(reward if measured else np.nan)
-        if measured and weighs:
-            self._everything.add(reward)
-            self._pools[place].add(reward)
+        if not measured:
+            self._unmeasured = True
+            self._append(_EVERYTHING, math.nan, _PRUNED if pruned else _FAILED)
+            return
+        key = exact_key(context)
+        number = self._own.get(key)
+        self._append(_EVERYTHING if number is None else number, reward, _MEASURED)
+        if weighs:
+            self._weigh(_EVERYTHING, reward)
+        if number is None:
+            few = self._few.setdefault(key, _Few())
+            few.trials.append(len(self) - 1)
+            if weighs:
+                few.rewards.append(reward)
+            if len(few.rewards) >= LEAST_IN_CONTEXT:
+                self._settle(key)
+        elif weighs:
+            self._weigh(number, reward)
 
     def scaled(self, last: int | None = None) -> np.ndarray:
         """The trials that were added, or the ``last`` of them, on the scale that all of them give."""
         first = 0 if last is None else max(len(self) - last, 0)
-        rewards = np.array(self._rewards[first:], dtype=np.float64)
-        if not self._everything.rewards:
-            return np.where(np.isnan(rewards), -1.0, 0.0)
-        everywhere = self._everything.centre_and_spread()
-        scales = np.array([pool.centre_and_spread() if pool.enough else everywhere for pool in self._pools])
-        centres, spreads = scales[np.array(self._places[first:], dtype=np.int64)].T
-        away = (rewards - centres) / spreads / LINEAR
-        seen = np.maximum(LINEAR * np.arcsinh(away), LOWEST)
-        return np.where(np.isnan(rewards), self._failure(), seen)
+        rewards, ends = np.array(self._rewards[first:]), np.array(self._ends[first:])
+        if not self._weighed:
+            return np.where(ends == _FAILED, -1.0, 0.0)
+        centres, spreads = self._scales.of(self._numbers[first:])
+        seen = _seen((rewards - centres) / spreads)
+        worst = min(float(_seen(self._scales.worst())), 0.0)
+        return np.where(ends == _MEASURED, seen, worst - (ends == _FAILED))
 
-    def _failure(self) -> float:
-        """One below the worst of all contexts."""
-        worst = 0.0
-        for pool in [self._everything, *(pool for pool in self._pools if pool.enough)]:
-            centre, spread = pool.centre_and_spread()
-            worst = min(worst, LINEAR * math.asinh((pool.worst - centre) / spread / LINEAR))
-        return max(worst, LOWEST) - 1.0
+    def _append(self, number: int, reward: float, end: int) -> None:
+        self._numbers.append(number)
+        self._rewards.append(reward)
+        self._ends.append(end)
+
+    def _weigh(self, number: int, reward: float) -> None:
+        moved, worse = self._scales.add(number, reward)
+        self._weighed = True
+        self.version += moved or (worse and self._unmeasured)
+
+    def _settle(self, key: bytes) -> None:
+        """Give a context a scale of its own."""
+        few = self._few.pop(key)
+        number = self._own[key] = self._scales.new()
+        for trial in few.trials:
+            self._numbers[trial] = number
+        for reward in few.rewards:
+            self._scales.add(number, reward)
+        self.version += 1
+
+
+def _seen(away: np.ndarray | float) -> np.ndarray:
+    """A reward by its distance from the centre in spreads."""
+    return np.maximum(LINEAR * np.arcsinh(np.asarray(away) / LINEAR), LOWEST)

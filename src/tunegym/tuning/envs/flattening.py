@@ -18,6 +18,10 @@ CLIP = 10.0
 _LARGEST = float(np.finfo(np.float32).max)
 """A larger metric counts as this one, as in any observation: its square is still a number."""
 
+HINT = 0.1
+"""How much of that a policy sees of the last trial's metrics. They say little about the next one, which has another
+context: in full they would be mere noise beside the context."""
+
 
 class MetricScale:
     """The mean and spread of each metric over what was measured so far, so that seconds and bytes weigh the same."""
@@ -66,7 +70,7 @@ class FlatObservations:
         """The vector for what a lane sees."""
         slots = np.zeros(len(self._metrics) + 1)
         if shown.measured:
-            slots[:-1] = self._scale.scaled(self._slots(shown.metrics))
+            slots[:-1] = HINT * self._scale.scaled(self._slots(shown.metrics))
             slots[-1] = 1.0
         context = {} if self._structure is None else self._structure.encode(shown)
         return flat(slots, self._leaves, context)

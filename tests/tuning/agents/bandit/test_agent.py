@@ -85,10 +85,10 @@ def crashes(**action: Any) -> bool:
 @pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_chooses_what_works(bench: Benches, seed: int, cache: bool) -> None:
-    """A third of the space crashes, less is better, and a penalty of any size does no harm."""
+    """A third of the space crashes, another one in each context; less is better, and a huge penalty does no harm."""
 
     def latency(load: str, **action: Any) -> dict[str, float]:
-        if crashes(**action):
+        if crashes(load=load, **action):
             raise ValueError("crashed")
         return {"m": 1.0 + sum(9 * unit(seed, load, name, repr(value)) for name, value in action.items())}
 
@@ -104,13 +104,60 @@ def test_chooses_what_works(bench: Benches, seed: int, cache: bool) -> None:
     agent = ContextualBandit(one.engine, None, seed)
     agent.run()
     grid = [dict(zip(CANDIDATES, values, strict=True)) for values in itertools.product(*_values(CANDIDATES))]
-    working = [action for action in grid if not crashes(**action)]
-    assert 0.2 < 1 - len(working) / len(grid) < 0.4
     for load in ("low", "high"):
+        working = [action for action in grid if not crashes(load=load, **action)]
+        assert 0.2 < 1 - len(working) / len(grid) < 0.4
         choice = chosen(agent, {"load": load})
         assert choice in working
         best = min(latency(load, **action)["m"] for action in working)
         assert latency(load, **choice)["m"] <= 1.2 * best
+
+
+@pytest.fixture
+def experienced(bench: Benches) -> tuple[ContextualBandit, Callable[..., None]]:
+    """A bandit that has measured in two contexts, with noise, that a larger x is better; and how to tell it more."""
+    params = {"load": EnvParam(Choice(("low", "mid", "high")))}
+    agent = ContextualBandit(bench(lambda x, load: {"m": x}, env_params=params).engine)
+    numbers = itertools.count(1)
+
+    def tell(load: str, x: int, status: str = "measured") -> None:
+        number = next(numbers)
+        value = x + 4.0 * (unit(1, number) - 0.5) if status == "measured" else -1e15
+        agent.update_policy(told(number, {"x": x}, value, status, context={"load": load}))
+
+    for _, load, x in itertools.product(range(6), ("mid", "high"), range(10)):
+        tell(load, x)
+    return agent, tell
+
+
+def test_what_failed_in_this_context_is_not_chosen_there(experienced: Any) -> None:
+    """However well it does elsewhere."""
+    agent, tell = experienced
+    for x in range(5):
+        tell("low", x)
+    assert chosen(agent, {"load": "low"}) == {"x": 9}
+    tell("low", 9, "failed")
+    assert chosen(agent, {"load": "low"}) == {"x": 8}
+    assert chosen(agent, {"load": "high"}) == {"x": 9}
+    tell("low", 9)
+    assert chosen(agent, {"load": "low"}) == {"x": 9}, "it works as often as not"
+
+
+def test_a_pruned_trial_is_no_failure(experienced: Any) -> None:
+    agent, tell = experienced
+    tell("low", 9, "pruned")
+    assert agent._evidence.standing({"load": "low"}, {"x": 9}) == 0
+    tell("low", 9, "timed_out")
+    assert agent._evidence.standing({"load": "low"}, {"x": 9}) == -1
+
+
+def test_when_all_failed_in_this_context_the_least_bad_is_chosen(experienced: Any) -> None:
+    agent, tell = experienced
+    for x in range(10):
+        tell("low", x, "failed")
+        tell("low", x, "infeasible")
+    tell("low", 3)
+    assert chosen(agent, {"load": "low"}) == {"x": 3}
 
 
 def _values(knobs: Mapping[str, Knob]) -> list[tuple[Any, ...]]:
@@ -365,8 +412,10 @@ def experiment(**config: Any) -> Experiment:
 
 def test_settings_are_checked(tmp_path: Path) -> None:
     assert ContextualBandit.check(experiment(), tmp_path) == []
-    (bins,) = ContextualBandit.check(experiment(bins=1), tmp_path)
-    assert (bins.where, bins.found, bins.allowed) == ("agent_config.bins", "1", "an integer of at least 2")
+    for count in (1, 1001):
+        (bins,) = ContextualBandit.check(experiment(bins=count), tmp_path)
+        expected = ("agent_config.bins", str(count), "at least 2 and at most 1000")
+        assert (bins.where, bins.found, bins.allowed) == expected
     (cold,) = ContextualBandit.check(experiment(warm_start="nowhere"), tmp_path)
     assert cold.where == "agent_config.warm_start"
     assert "is not a folder" in cold.what

@@ -193,6 +193,43 @@ def test_cells_are_summed_up_on_the_common_scale() -> None:
     assert told.within == pytest.approx((first - third) ** 2 / 2)
 
 
+def test_sums_follow_the_scale_whenever_they_are_asked_for() -> None:
+    """And are the same to the last bit, so that a resumed run chooses as the uninterrupted one would have."""
+    asked, alone = Evidence(), Evidence()
+    draw = np.random.default_rng(6)
+    for number in range(400):
+        context, action = {"load": int(draw.integers(3))}, {"x": int(draw.integers(90))}
+        reward, status = float(draw.normal()), "failed" if number % 8 == 7 else "measured"
+        for evidence in (asked, alone):
+            evidence.add(context, action, reward, status)
+        asked.of(range(len(asked.actions)))
+    cells = range(len(alone.actions))
+    assert len(cells) > 128
+    one, other = asked.of(cells), alone.of(cells)
+    assert one.means.tolist() == other.means.tolist()
+    assert (one.counts.tolist(), one.within) == (other.counts.tolist(), other.within)
+    assert one.counts.sum() == 400
+
+
+def test_all_is_rescaled_only_when_a_scale_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence = Evidence()
+    for number in range(1000):
+        evidence.add({"load": number % 3}, {"x": number % 60}, float(number % 7), "measured")
+    evidence.of([0])
+    asked: list[int | None] = []
+    scaled = RewardScale.scaled
+
+    def spied(scale: RewardScale, last: int | None = None) -> np.ndarray:
+        asked.append(last)
+        return scaled(scale, last)
+
+    monkeypatch.setattr(RewardScale, "scaled", spied)
+    for number in range(20):
+        evidence.add({"load": number % 3}, {"x": number % 60}, 3.0, "measured")
+        evidence.of([0])
+    assert asked == [1] * 20
+
+
 def test_what_does_not_weigh_moves_no_scale() -> None:
     one, other = RewardScale(), RewardScale()
     for reward in (1.0, 2.0, 3.0):

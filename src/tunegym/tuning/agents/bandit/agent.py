@@ -40,8 +40,9 @@ GOOD = 3
 FIRST_FIT = 6
 FIT_GROWTH = 1.25
 """The shapes are fitted after so many trials, and whenever there are so many times more."""
-MOST_CELLS = 1000
-KEPT_CELLS = 750
+MOST_BINS = 1000
+MOST_CELLS = 500
+KEPT_CELLS = 400
 """So many cells the belief may hold; then it is cut down to as many, half of them the best ones."""
 
 
@@ -95,12 +96,13 @@ class ContextualBandit(BaseAgent):
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Refuse fewer than two bins, and a warm start from nowhere."""
+        """Refuse fewer than two bins or more than a thousand, and a warm start from nowhere."""
         config: BanditConfig = experiment.agent_config
         problems = warm.cold(config.warm_start, scenario_dir)
-        if config.bins < 2:
-            what, allowed = "the value is out of bounds", "an integer of at least 2"
-            problems.append(Problem("agent_config.bins", what, str(config.bins), allowed, "write bins = 2 or more"))
+        if not 2 <= config.bins <= MOST_BINS:
+            what, allowed = "the value is out of bounds", f"at least 2 and at most {MOST_BINS}"
+            hint = f"leave bins out, or write a number that is {allowed}"
+            problems.append(Problem("agent_config.bins", what, str(config.bins), allowed, hint))
         return problems
 
     # choosing -----------------------------------------------------------------------------------------
@@ -120,9 +122,12 @@ class ContextualBandit(BaseAgent):
         return action
 
     def choose(self, context: Context) -> policies.Choice | None:
-        """The setting with the highest mean reward to expect, of those that ever worked; None if there is none."""
+        """The setting with the highest mean reward to expect, of those that worked; None if there is none.
+
+        None that failed in this context more often than not, unless all that ever worked elsewhere did.
+        """
         with one_thread():
-            best = next(self._best(self._place(context)), None)
+            best = next(self._best(context), None)
         return None if best is None else policies.Choice(dict(best), None, context)
 
     def _thompson(self, number: int, context: Context) -> dict[str, Scalar]:
@@ -130,10 +135,10 @@ class ContextualBandit(BaseAgent):
         there = self._place(context)
         good: list[Action] = []
         if not self._source.complete:
-            good = [action for action, _ in zip(self._best(there), range(GOOD), strict=False)]
+            good = [action for action, _ in zip(self._best(context), range(GOOD), strict=False)]
         candidates = self._source.make(generator, good)
         normal = generator.standard_normal((len(candidates), DRAWS))
-        drawn = self._belief.drawn(there, candidates.places, self._evidence.of([*self._cells]), normal)
+        drawn = self._belief.drawn(there, candidates.places, self._evidence.of(self._cells), normal)
         winner, *others = dict.fromkeys(drawn.argmax(axis=0).tolist())
         second = others and unit(self.seed, NAME, "second", number) < SECOND
         rows = [*others, winner] if second else [winner, *others]
@@ -153,21 +158,32 @@ class ContextualBandit(BaseAgent):
                 return action
         return None
 
-    def _best(self, there: np.ndarray) -> Iterator[Action]:
-        """Different settings that worked, in this context or another, the one to expect most of first."""
+    def _best(self, context: Context) -> Iterator[Action]:
+        """Different settings that worked, in this context or another, the one to expect most of first.
+
+        Those that failed here more often than not come last, the one with the fewest failures first.
+        """
         if not self._cells:
             return
         cells = [*self._cells]
         told = self._evidence.of(cells)
         if self._weights is None:
             self._weights = self._belief.weights(told)
-        expected = self._belief.expected(there, told, self._weights)
+        expected = self._belief.expected(self._place(context), told, self._weights)
         given: set[bytes] = set()
+        doubtful: list[tuple[int, Action]] = []
         for row in np.argsort(-expected, kind="stable").tolist():
             action = self._evidence.actions[cells[row]]
-            if self._evidence.worked[cells[row]] and (key := exact_key(action)) not in given:
-                given.add(key)
+            key = exact_key(action)
+            if key in given:
+                continue
+            given.add(key)
+            standing = self._evidence.standing(context, action)
+            if standing is not None and standing >= 0:
                 yield action
+            elif standing is not None:
+                doubtful.append((standing, action))
+        yield from (action for _, action in sorted(doubtful, key=lambda one: -one[0]))
 
     def _place(self, context: Context) -> np.ndarray:
         return np.array([axis.place(context.get(name)) for name, axis in self._conditions.items()], dtype=np.float64)
@@ -202,11 +218,11 @@ class ContextualBandit(BaseAgent):
         if len(self._evidence) >= self._next_fit:
             self._next_fit = math.ceil(len(self._evidence) * FIT_GROWTH)
             with one_thread():
-                self._belief.fit(self._evidence.of([*self._cells]))
+                self._belief.fit(self._evidence.of(self._cells))
 
     def _forget(self) -> None:
         """Keep the best cells, and of the others an even share, old and new: what is bad there should stay known."""
-        order = np.argsort(-self._evidence.of([*self._cells]).means, kind="stable")
+        order = np.argsort(-self._evidence.of(self._cells).means, kind="stable")
         best, others = np.split(order, [KEPT_CELLS // 2])
         some = np.linspace(0, len(others) - 1, KEPT_CELLS - len(best)).astype(int)
         kept = np.sort(np.concatenate([best, np.sort(others)[some]]))

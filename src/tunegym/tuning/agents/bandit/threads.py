@@ -17,6 +17,9 @@ def one_thread() -> Iterator[None]:
 
     An agent often shares its machine with what it measures. Two threads that wait for each other on busy cores take
     fifty times longer for a matrix of 200 rows than one does, and take that time from the measurement.
+
+    The number is the whole process's: with ``slots`` above 1 and ``isolate = false``, a workload that runs in this
+    process at the same time has one thread as well for as long.
     """
     found = _openblas()
     if found is None:

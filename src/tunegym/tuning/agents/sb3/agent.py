@@ -21,7 +21,7 @@ from tunegym.tuning.agents.sb3.config import PolicyConfig, out_of_bounds, starts
 from tunegym.tuning.agents.sb3.keeping import PolicyFiles, restore
 from tunegym.tuning.agents.scaling import RewardScale
 from tunegym.tuning.agents.warm import cold
-from tunegym.tuning.model.outcome import Cancelled
+from tunegym.tuning.model.outcome import Cancelled, Pruned
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation, Trial
@@ -239,7 +239,8 @@ class PolicyAgent(BaseAgent, ABC):
     def _note(self, trial: Trial) -> None:
         """What every trial tells, whoever chose it: the scales of rewards and metrics, and whether it worked."""
         parts = self._parts
-        self._scale.add(trial.context, trial.reward, measured=trial.measured)
+        pruned = isinstance(trial.outcome, Pruned)
+        self._scale.add(trial.context, trial.reward, measured=trial.measured, pruned=pruned)
         if trial.measured and all(name in trial.metrics for name in self.env.experiment.agent_metrics):
             parts.flat.learn(trial.metrics)  # another run may not have measured all of them
         parts.tried.add(trial, parts.view.encode(trial.action))

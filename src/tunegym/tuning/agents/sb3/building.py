@@ -23,6 +23,8 @@ from tunegym.tuning.agents.sb3.off_policy import DqnLearner, SacLearner
 from tunegym.tuning.agents.sb3.on_policy import OnPolicyLearner
 from tunegym.tuning.agents.scaling import RewardScale
 
+MANY = 1500
+"""From so many trials on, updates can be large."""
 HORIZON = 1000
 """What is taken for the budget where only time bounds it."""
 
@@ -62,8 +64,9 @@ def build_learner(
 
 def steps_of(config: OnPolicyConfig, horizon: int) -> int:
     """The trials of an update: enough to tell good from bad, and enough updates in the budget."""
-    fewest, most, updates = (8, 30, 40) if isinstance(config, A2cConfig) else (16, 100, 15)
-    return max(fewest, min(most, horizon // updates))
+    if isinstance(config, A2cConfig):
+        return max(8, min(30, horizon // 40))
+    return max(16, horizon // 15) if horizon < MANY else 150
 
 
 def starts_of(config: DqnConfig | SacConfig, horizon: int) -> int:
