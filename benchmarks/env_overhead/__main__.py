@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import sys
 import time
 from dataclasses import asdict
-from importlib.metadata import version
-from pathlib import Path
 
 from benchmarks.env_overhead.steps import steps
-from benchmarks.trial_overhead.measure import ROOT, Line, Numbers, alternating, crowded_s, fresh, middle
+from benchmarks.trial_overhead.measure import Line, Numbers, alternating, crowded_s, fresh, middle
 from benchmarks.trial_overhead.scenarios import rooms
+from benchmarks.writing import row, write
 
 BOUND = 1.5
 KINDS = {"step": "step", "reset": "step and reset", "wrappers": "... through wrappers"}
@@ -26,7 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.env_overhead", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer steps and rounds: ten seconds, rough numbers")
     quick = parser.parse_args().quick
-    print(_row("measurement", "ours", "engine alone", "ratio", "least to most", "bound"))
+    print(row(WIDTHS, "measurement", "ours", "engine alone", "ratio", "least to most", "bound"))
     begun, before = time.monotonic(), crowded_s()
     with rooms():
         lines = _measured(quick)
@@ -35,7 +31,9 @@ def main() -> int:
     after = crowded_s()
     crowded = None if before is None or after is None else (after - before) / (time.monotonic() - begun)
     print("" if crowded is None else f"\nsome process waited for a core {crowded:.0%} of the time")
-    print(f"written to {_write(lines, quick, crowded)}")
+    written = [{**asdict(line), "ratio": line.ratio, "ok": line.ok} for line in lines]
+    path = write("env_overhead", written, ("tunegym", "gymnasium", "numpy"), quick=quick, crowded=crowded)
+    print(f"written to {path}")
     missed = [line.name for line in lines if line.ok is False]
     if missed:
         print(f"MISSED: {', '.join(missed)}", file=sys.stderr)
@@ -66,31 +64,7 @@ def _shown(line: Line) -> str:
     verdict = {None: "", True: "OK", False: "MISSED"}[line.ok]
     rounds = f"{min(line.ratios):.3f} to {max(line.ratios):.3f}"
     ratio = f"{line.ratio:.3f}"
-    return _row(line.name, f"{line.ours:.1f} us", f"{line.peer:.1f} us", ratio, rounds, bound, verdict)
-
-
-def _row(*cells: str) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=False)]
-    return " ".join([*padded, *cells[len(WIDTHS) :]]).rstrip()
-
-
-def _write(lines: list[Line], quick: bool, crowded: float | None) -> Path:
-    place = ROOT / "benchmarks" / "results"
-    place.mkdir(parents=True, exist_ok=True)
-    path = place / f"env_overhead-{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
-    document = {
-        "benchmark": "env_overhead",
-        "at": time.time(),
-        "quick": quick,
-        "machine": {"platform": platform.platform(), "cpus": os.cpu_count(), "crowded": crowded},
-        "versions": {
-            "python": platform.python_version(),
-            **{package: version(package) for package in ("tunegym", "gymnasium", "numpy")},
-        },
-        "lines": [{**asdict(line), "ratio": line.ratio, "ok": line.ok} for line in lines],
-    }
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return path
+    return row(WIDTHS, line.name, f"{line.ours:.1f} us", f"{line.peer:.1f} us", ratio, rounds, bound, verdict)
 
 
 if __name__ == "__main__":

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 from benchmarks.flip import learners, task
 from benchmarks.flip.learners import Learned
-from benchmarks.trial_overhead.measure import ROOT
 from benchmarks.trial_overhead.scenarios import rooms
+from benchmarks.writing import row, write
 
 TRIALS = 1500
 GOOD = 0.9
@@ -68,7 +65,7 @@ def main() -> int:
     asked = parser.parse_args()
     single = task.best_single_share()
     print(f"best single setting: {single:.2f} of the optimum (bound <= {MOST_SINGLE:g})")
-    print(_row("learner", "seeds", ">= 0.9 of it", "greedy", "worst", "last 100", "CPU s", "bound"))
+    print(row(WIDTHS, "learner", "seeds", ">= 0.9 of it", "greedy", "worst", "last 100", "CPU s", "bound"))
     lines: list[Line] = []
     for name in asked.only or RUNS:
         run, bounded = RUNS[name]
@@ -80,7 +77,9 @@ def main() -> int:
     missed = [line.name for line in lines if line.ok is False]
     if single > MOST_SINGLE:
         missed.append("the best single setting is too good")
-    print(f"written to {_write(lines)}")
+    written = [{**asdict(line), "good": line.good, "ok": line.ok} for line in lines]
+    path = write("flip", written, ("tunegym", "stable-baselines3", "torch"))
+    print(f"written to {path}")
     if missed:
         print(f"MISSED: {', '.join(missed)}", file=sys.stderr)
     return 1 if missed else 0
@@ -88,7 +87,8 @@ def main() -> int:
 
 def _shown(line: Line) -> str:
     verdict = {None: "", True: "OK", False: "MISSED"}[line.ok]
-    return _row(
+    return row(
+        WIDTHS,
         line.name,
         str(len(line.runs)),
         f"{line.good} of {len(line.runs)}",
@@ -98,18 +98,6 @@ def _shown(line: Line) -> str:
         f"{line.cpu_s:.1f}",
         f">= {SHARE:g} of them {verdict}" if line.bounded else "",
     )
-
-
-def _row(*cells: str) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, (*WIDTHS, 0), strict=True)).rstrip()
-
-
-def _write(lines: list[Line]) -> Path:
-    place = ROOT / "benchmarks" / "results" / f"flip-{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
-    place.parent.mkdir(exist_ok=True)
-    document = {"python": platform.python_version(), "lines": [asdict(line) for line in lines]}
-    place.write_text(json.dumps(document, indent=1))
-    return place.relative_to(ROOT)
 
 
 if __name__ == "__main__":

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
-import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import tunegym
 from benchmarks.pruning import staged
-from benchmarks.trial_overhead.measure import ROOT
 from benchmarks.trial_overhead.scenarios import folder, rooms
+from benchmarks.writing import row, write
 from tunegym.app.watching import Silent
 from tunegym.tuning.model.trial import Trial
 
@@ -110,7 +106,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=10)
     seeds = range(parser.parse_args().seeds)
     lines: list[Line] = []
-    print(_row("starts", "pruner", "stages", "without", "ratio", "least to most", "bound", "", "same best setting"))
+    heads = ("starts", "pruner", "stages", "without", "ratio", "least to most", "bound", "", "same best setting")
+    print(row(WIDTHS, *heads))
     with rooms():
         for uneven in (False, True):
             plain = [ran(seed, uneven, None) for seed in seeds]
@@ -118,14 +115,17 @@ def main() -> int:
                 lines.append(Line(uneven, name, tuple(ran(seed, uneven, pruner) for seed in seeds), tuple(plain)))
                 print(_shown(lines[-1]), flush=True)
     missed = [line.pruner for line in lines if line.ok is False]
-    print(f"written to {_write(lines)}")
+    written = [{**asdict(line), "ratios": line.ratios, "same": line.same, "ok": line.ok} for line in lines]
+    path = write("pruning", written, ("tunegym",))
+    print(f"written to {path}")
     if missed:
         print(f"MISSED: {', '.join(missed)}", file=sys.stderr)
     return 1 if missed else 0
 
 
 def _shown(line: Line) -> str:
-    return _row(
+    return row(
+        WIDTHS,
         "uneven" if line.uneven else "even",
         line.pruner,
         f"{median(one.stages for one in line.pruned):,.0f}",
@@ -136,21 +136,6 @@ def _shown(line: Line) -> str:
         {None: "", True: "OK", False: "MISSED"}[line.ok],
         f"{line.same} of {len(line.plain)} seeds",
     )
-
-
-def _row(*cells: str) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=False)]
-    return " ".join([*padded, *cells[len(WIDTHS) :]]).rstrip()
-
-
-def _write(lines: list[Line]) -> Path:
-    results = ROOT / "benchmarks" / "results"
-    results.mkdir(parents=True, exist_ok=True)
-    path = results / f"pruning-{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
-    shown = [{**asdict(line), "ratios": line.ratios, "same": line.same, "ok": line.ok} for line in lines]
-    document = {"benchmark": "pruning", "at": time.time(), "platform": platform.platform(), "lines": shown}
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return path
 
 
 if __name__ == "__main__":

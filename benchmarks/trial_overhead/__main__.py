@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.metadata import version
-from pathlib import Path
 
 from benchmarks.trial_overhead import cache, commands, slots, start_up, trials
-from benchmarks.trial_overhead.measure import ROOT, Line, crowded_s
+from benchmarks.trial_overhead.measure import Line, crowded_s
 from benchmarks.trial_overhead.scenarios import rooms
+from benchmarks.writing import row, write
 
 MEASUREMENTS: dict[str, Callable[[bool], list[Line]]] = {
     "trials": trials.measured,
@@ -33,7 +29,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer trials and rounds: half a minute, rough numbers")
     parser.add_argument("--only", action="append", choices=list(MEASUREMENTS), help="measure just this; repeatable")
     options = parser.parse_args()
-    print(_row("measurement", "ours", "beside", "ratio", "least to most", "bound", ""))
+    print(row(WIDTHS, "measurement", "ours", "beside", "ratio", "least to most", "bound", ""))
     lines: list[Line] = []
     begun, before = time.monotonic(), crowded_s()
     with rooms():
@@ -44,7 +40,9 @@ def main() -> int:
     after = crowded_s()
     crowded = None if before is None or after is None else (after - before) / (time.monotonic() - begun)
     print("" if crowded is None else f"\nsome process waited for a core {crowded:.0%} of the time")
-    print(f"written to {_write(lines, options.quick, crowded)}")
+    written = [{**asdict(line), "ratio": line.ratio, "ok": line.ok} for line in lines]
+    path = write("trial_overhead", written, ("tunegym", "optuna", "typer"), quick=options.quick, crowded=crowded)
+    print(f"written to {path}")
     missed = [line.name for line in lines if line.ok is False]
     if missed:
         print(f"MISSED: {', '.join(missed)}", file=sys.stderr)
@@ -57,36 +55,12 @@ def _shown(line: Line) -> str:
     rounds = f"{min(line.ratios):.3f} to {max(line.ratios):.3f}" if len(line.ratios) > 1 else ""
     bound = "" if line.bound is None else f"{'>=' if line.at_least else '<='} {line.bound:g}"
     verdict = {None: "", True: "OK", False: "MISSED"}[line.ok]
-    return _row(line.name, f"{_number(line.ours)} {line.unit}", beside, ratio, rounds, bound, verdict)
+    return row(WIDTHS, line.name, f"{_number(line.ours)} {line.unit}", beside, ratio, rounds, bound, verdict)
 
 
 def _number(value: float) -> str:
     """Three digits are more than a shared machine can promise."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _row(*cells: str) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=False)]
-    return " ".join([*padded, *cells[len(WIDTHS) :]]).rstrip()
-
-
-def _write(lines: list[Line], quick: bool, crowded: float | None) -> Path:
-    folder = ROOT / "benchmarks" / "results"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"trial_overhead-{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
-    document = {
-        "benchmark": "trial_overhead",
-        "at": time.time(),
-        "quick": quick,
-        "machine": {"platform": platform.platform(), "cpus": os.cpu_count(), "crowded": crowded},
-        "versions": {
-            "python": platform.python_version(),
-            **{package: version(package) for package in ("tunegym", "optuna", "typer")},
-        },
-        "lines": [{**asdict(line), "ratio": line.ratio, "ok": line.ok} for line in lines],
-    }
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return path
 
 
 if __name__ == "__main__":
