@@ -106,6 +106,7 @@ def test_a_finished_run_stays_as_it_is(finished: Path, tunegym: Cli) -> None:
     assert "best settings" in done.stdout
 
 
+@pytest.mark.slow
 def test_more_steps_extend_every_experiment(finished: Path, tunegym: Cli) -> None:
     before = {name: trials(finished, name) for name in ("shell", "call")}
     done = tunegym("resume", finished, "--agent-steps", 7)

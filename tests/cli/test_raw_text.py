@@ -97,6 +97,7 @@ def _strings(document: object) -> list[str]:
     return [document] if isinstance(document, str) else []
 
 
+@pytest.mark.slow
 def test_log_lines_and_errors(write: Callable[..., Path], tunegym: Cli) -> None:
     write("mine.py", f"def reward(metrics):\n    raise ValueError({EVIL!a})\n")
     text = SCENARIO.replace("WORDS", '["a"]').replace("n = [1, 2]", "n = [1]")

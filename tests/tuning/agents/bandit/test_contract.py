@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import pytest
+
 from tunegym.testing.agents import AgentSuite
 from tunegym.tuning.agents.bandit.agent import ContextualBandit
 from tunegym.tuning.model.context import EnvParam
@@ -22,10 +24,12 @@ class TestLists(BanditSuite):
     """All combinations are candidates."""
 
 
+@pytest.mark.slow
 class TestFromTheFirst(BanditSuite):
     config: ClassVar[Mapping[str, Any]] = {"start_action": "first", "rewards": {"metric_failure": -5.0}}
 
 
+@pytest.mark.slow
 class TestRanges(BanditSuite):
     """More than can be enumerated, and values between the bins."""
 
@@ -39,6 +43,7 @@ class TestRanges(BanditSuite):
     }
 
 
+@pytest.mark.slow
 class TestContinuousContexts(BanditSuite):
     @property
     def env_params(self) -> Mapping[str, EnvParam]:
