@@ -84,6 +84,10 @@ class BudgetError(TunegymError):
     """A step past the experiment's budget."""
 
 
+class ServerLostError(TunegymError):
+    """A live experiment's server failed too often in a row, or came back as another one. What was recorded is safe."""
+
+
 class RunnerError(TunegymError):
     """The infrastructure that runs jobs is broken (not a job that failed: that is an outcome)."""
 

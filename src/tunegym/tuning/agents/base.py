@@ -29,12 +29,15 @@ class BaseAgent:
         Config: the frozen dataclass that ``agent_config`` is checked against.
         supports_variable_environment: whether the agent copes with env_params.
         finite: whether it ends by itself, so that it needs no budget.
+        live: the reference of the class that drives a live experiment under this agent's name, with a ``Config`` of its
+            own and a ``LiveEnv`` for an environment; None if the agent can't.
         failure: why ``run`` returned non-zero, in a sentence; None if it has nothing to say.
     """
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
     supports_variable_environment: ClassVar[bool] = False
     finite: ClassVar[bool] = False
+    live: ClassVar[str | None] = None
     failure: str | None = None
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:

@@ -15,11 +15,19 @@ from tunegym.tuning.model.values import Scalar
 
 @dataclass(frozen=True)
 class EnvParam:
-    """One parameter of the environment: candidates with optional weights, or a range, and its encoding."""
+    """One parameter of the environment.
+
+    Attributes:
+        domain: its candidates, or a range.
+        weights: how often each candidate is drawn; None for equally often.
+        encoding: how it is shown to the agent.
+        every_step: in a live experiment, drawn for each step rather than once for an episode.
+    """
 
     domain: Knob
     weights: tuple[float, ...] | None = None
     encoding: str | None = None
+    every_step: bool = False
 
     @cached_property
     def _edges(self) -> list[float]:
@@ -50,3 +58,15 @@ class EnvParams:
         """The context of trial ``number``, the same in any process and at any width."""
         seed = self.seed
         return {name: param.draw(seed, name, number) for name, param in self.params.items()}
+
+    @cached_property
+    def vary_in_episodes(self) -> bool:
+        """Whether a parameter is drawn for each step of an episode."""
+        return any(param.every_step for param in self.params.values())
+
+    def step_context(self, first: int, number: int) -> dict[str, Scalar]:
+        """The context of step ``number`` in an episode whose first number is ``first``."""
+        seed = self.seed
+        return {
+            name: param.draw(seed, name, number if param.every_step else first) for name, param in self.params.items()
+        }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.live import LiveSpec
 from tunegym.tuning.model.objective import Objective, aims
 from tunegym.tuning.model.space import Space
 
@@ -107,6 +108,7 @@ class Experiment:
         objectives: what is better, by metric; empty where the reward alone says so.
         pruner: what ends hopeless trials early; None for nothing.
         episode_steps: how many trials are an episode of the Gymnasium face.
+        live: the server that answers instead of jobs; None for an experiment that runs jobs.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Experiment:
     objectives: tuple[Objective, ...] = ()
     pruner: PrunerSpec | None = None
     episode_steps: int = 1
+    live: LiveSpec | None = None
 
     @property
     def most_trials(self) -> int | None:

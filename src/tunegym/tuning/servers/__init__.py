@@ -1,0 +1,1 @@
+"""Live systems: where a ``GymServer`` lives, and how one talks to it."""

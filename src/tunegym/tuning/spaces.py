@@ -1,0 +1,254 @@
+"""Gymnasium's spaces as plain data, compared, and as what their elements are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them"
+_DEEPEST = 20
+
+
+class SpaceError(Exception):
+    """A space that can't be passed on, or an element that is none of its space; the message says why."""
+
+
+def describe(space: Any, depth: int = 0) -> dict[str, Any]:
+    """``space`` as JSON; ``build`` makes an equal one of it. Raises ``SpaceError``."""
+    if depth > _DEEPEST:
+        raise SpaceError(f"it is nested deeper than {_DEEPEST} levels")
+    if isinstance(space, spaces.Box):
+        bounds = {"low": _numbers(space.low), "high": _numbers(space.high)}
+        return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
+    if isinstance(space, spaces.MultiDiscrete):
+        counts = {"n": space.nvec.tolist(), "start": space.start.tolist()}
+        return {"kind": "MultiDiscrete", **counts, "dtype": str(space.dtype)}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        return {"kind": "Dict", "spaces": {str(key): describe(one, depth + 1) for key, one in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "Tuple", "spaces": [describe(one, depth + 1) for one in space.spaces]}
+    name = f"a {type(space).__name__}" if isinstance(space, spaces.Space) else repr(space)
+    raise SpaceError(f"{name} is no space that can be passed on; those are {KINDS}")
+
+
+def build(description: Any, depth: int = 0) -> spaces.Space[Any]:
+    """The space of a description, which may come from anywhere. Raises ``SpaceError``."""
+    if depth > _DEEPEST:
+        raise SpaceError(f"it is nested deeper than {_DEEPEST} levels")
+    try:
+        kind = description["kind"]
+        if kind == "Dict":
+            return spaces.Dict({key: build(one, depth + 1) for key, one in description["spaces"].items()})
+        if kind == "Tuple":
+            return spaces.Tuple([build(one, depth + 1) for one in description["spaces"]])
+        return _built_leaf(kind, description)
+    except SpaceError:
+        raise
+    except Exception as error:  # whatever a foreign description makes the library raise
+        raise SpaceError(f"this describes no space: {type(error).__name__}: {error}") from error
+
+
+def _built_leaf(kind: Any, description: Any) -> spaces.Space[Any]:
+    if kind == "Box":
+        dtype, shape = np.dtype(description["dtype"]), tuple(description["shape"])
+        low, high = (_bounds(description[side], shape, dtype) for side in ("low", "high"))
+        return spaces.Box(low, high, shape=shape, dtype=dtype.type)
+    if kind == "Discrete":
+        dtype = np.dtype(description.get("dtype", "int64")).type
+        return spaces.Discrete(int(description["n"]), start=int(description["start"]), dtype=dtype)
+    if kind == "MultiDiscrete":
+        counts = np.array(description["n"])
+        return spaces.MultiDiscrete(counts, dtype=np.dtype(description["dtype"]).type, start=description["start"])
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(description["shape"])
+    raise SpaceError(f"{kind!r} is no kind of space; those are {KINDS}")
+
+
+def _numbers(bounds: np.ndarray) -> Any:
+    """A bound as JSON, in which there is no infinity: one number if all are the same."""
+    flat = bounds.reshape(-1)
+    if flat.size and (flat == flat[0]).all():
+        return _spelled(flat[0].item())
+    return [_spelled(one) for one in flat.tolist()]
+
+
+def _spelled(number: Any) -> Any:
+    return number if not isinstance(number, float) or math.isfinite(number) else str(number)
+
+
+def _bounds(found: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    numbers = [float(one) if isinstance(one, str) else one for one in (found if isinstance(found, list) else [found])]
+    if not isinstance(found, list):
+        return np.full(shape, numbers[0], dtype=dtype)
+    return np.array(numbers, dtype=dtype).reshape(shape)
+
+
+def differences(expected: spaces.Space[Any], found: spaces.Space[Any], where: str) -> list[str]:
+    """What is different, a line each, such as ``action_space: Discrete(2) before, Discrete(3) now``."""
+    if isinstance(expected, spaces.Dict) and isinstance(found, spaces.Dict):
+        lines = [f"{where}: {key} is missing now" for key in expected.spaces if key not in found.spaces]
+        lines += [f"{where}: {key} is new" for key in found.spaces if key not in expected.spaces]
+        both = [key for key in expected.spaces if key in found.spaces]
+        return lines + [
+            line for key in both for line in differences(expected.spaces[key], found.spaces[key], f"{where}.{key}")
+        ]
+    if isinstance(expected, spaces.Tuple) and isinstance(found, spaces.Tuple) and len(expected) == len(found):
+        return [
+            line
+            for place, (one, other) in enumerate(zip(expected.spaces, found.spaces, strict=True))
+            for line in differences(one, other, f"{where}.{place}")
+        ]
+    if type(expected) is type(found) and describe(expected) == describe(found):
+        return []
+    return [f"{where}: {_short(expected)} before, {_short(found)} now"]
+
+
+def _short(space: spaces.Space[Any]) -> str:
+    text = " ".join(repr(space).split())
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+# elements ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array that every element of a space holds.
+
+    Attributes:
+        path: the keys that lead to it; empty for a space that is one array itself.
+        shape: of the array; empty for a single number.
+        dtype: of the array.
+    """
+
+    path: tuple[str | int, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        """The path as one word."""
+        return ".".join(str(part) for part in self.path)
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+    def names(self) -> list[str]:
+        """A name for each of its numbers."""
+        if self.shape == () or self.size == 1:
+            return [self.name]
+        prefix = f"{self.name}." if self.path else ""
+        return [prefix + ".".join(str(at) for at in index) for index in np.ndindex(*self.shape)]
+
+    def of(self, element: Any) -> Any:
+        """The leaf in an element."""
+        for part in self.path:
+            element = element[part]
+        return element
+
+
+def leaves(space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> list[Leaf]:
+    """What every element of ``space`` is made of, in its order. Raises ``SpaceError``."""
+    return list(_leaves(space, path))
+
+
+def _leaves(space: spaces.Space[Any], path: tuple[str | int, ...]) -> Iterator[Leaf]:
+    if isinstance(space, spaces.Dict):
+        for key, one in space.spaces.items():
+            yield from _leaves(one, (*path, str(key)))
+    elif isinstance(space, spaces.Tuple):
+        for place, one in enumerate(space.spaces):
+            yield from _leaves(one, (*path, place))
+    elif isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Discrete):
+        yield Leaf(path, tuple(space.shape or ()), np.dtype(space.dtype))
+    else:
+        describe(space)  # raises, and says what is wrong
+
+
+def element_of(space: spaces.Space[Any]) -> Callable[[Any], Any]:
+    """What makes an element of ``space`` the caller's own: with the declared shapes and dtypes, and copied.
+
+    It raises ``SpaceError`` for what has other shapes, or isn't numbers. Bounds of a ``Box`` are not looked at: that
+    would cost as much as a step of a small environment, and the checker for servers does it.
+    """
+    if isinstance(space, spaces.Dict):
+        return _dict_of({key: element_of(one) for key, one in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return _tuple_of([element_of(one) for one in space.spaces])
+    if isinstance(space, spaces.Discrete):
+        return _index_of(int(space.start), int(space.n), np.dtype(space.dtype).type)
+    return _array_of(tuple(space.shape or ()), np.dtype(space.dtype))
+
+
+def _array_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+    ndarray = np.ndarray
+
+    def own(found: Any) -> Any:
+        if type(found) is ndarray and found.dtype == dtype and found.shape == shape:
+            return found.copy()
+        array = np.asarray(found)
+        if array.shape != shape:
+            raise SpaceError(f"its shape is {array.shape}, not {shape}")
+        if array.dtype.kind not in "biuf":
+            raise SpaceError(f"it is of {array.dtype}, not of {dtype}")
+        return array.astype(dtype)
+
+    return own
+
+
+def _index_of(start: int, count: int, kind: Any) -> Callable[[Any], Any]:
+    end = start + count
+
+    def own(found: Any) -> Any:
+        try:
+            index = int(found)
+            exact = index == found
+        except (TypeError, ValueError):
+            raise SpaceError(f"{_brief(found)} is no integer") from None
+        if not exact or not start <= index < end:
+            raise SpaceError(f"{_brief(found)} is not one of the integers from {start} to {end - 1}")
+        return kind(index)
+
+    return own
+
+
+def _dict_of(parts: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def own(found: Any) -> Any:
+        if not isinstance(found, dict) or found.keys() != parts.keys():
+            keys = list(found) if isinstance(found, dict) else _brief(found)
+            raise SpaceError(f"its keys are {keys}, not {list(parts)}")
+        return {key: _below(key, part, found[key]) for key, part in parts.items()}
+
+    return own
+
+
+def _tuple_of(parts: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def own(found: Any) -> Any:
+        if not isinstance(found, tuple | list) or len(found) != len(parts):
+            raise SpaceError(f"{_brief(found)} is no tuple of {len(parts)}")
+        return tuple(_below(at, part, found[at]) for at, part in enumerate(parts))
+
+    return own
+
+
+def _below(key: str | int, part: Callable[[Any], Any], found: Any) -> Any:
+    try:
+        return part(found)
+    except SpaceError as error:
+        raise SpaceError(f"{key}: {error}") from None
+
+
+def _brief(found: Any) -> str:
+    text = repr(found)
+    return text if len(text) <= 60 else f"{text[:57]}..."
