@@ -18,6 +18,7 @@ from tunegym.core.errors import ConfigError
 GOOD = Path(__file__).parent / "good"
 DOCUMENTS = [tomllib.loads((GOOD / f"{name}.toml").read_text()) for name in ("design", "ranges", "nested")]
 DOCUMENTS += [tomllib.loads((GOOD / f"{name}.toml").read_text()) for name in ("metrics_forms", "agent_config")]
+DOCUMENTS += [tomllib.loads((GOOD / f"{name}.toml").read_text()) for name in ("live_env_params", "live_arguments")]
 
 KEYS = st.sampled_from(
     [
@@ -45,6 +46,11 @@ KEYS = st.sampled_from(
         "extra_env_vars",
         "isolate",
         "timeout_s",
+        "env_class",
+        "live_rl_mode",
+        "server",
+        "record",
+        "draw",
         "a",
         "b.c",
     ]

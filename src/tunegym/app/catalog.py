@@ -22,6 +22,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "workloads": {
         "command": "tunegym.tuning.workloads.command:CommandWorkload",
         "python": "tunegym.tuning.workloads.python:PythonWorkload",
+        "live": "tunegym.tuning.workloads.live:LiveWorkload",
     },
     "runners": {
         "local": "tunegym.tuning.runners.local:LocalRunner",

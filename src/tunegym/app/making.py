@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,12 +13,15 @@ from gymnasium.envs.registration import EnvSpec
 
 from tunegym.app.building import Bench, build_bench
 from tunegym.app.folders import new_run_folder
+from tunegym.app.live_building import LiveBench, build_live_bench
 from tunegym.app.reporting import report_run
 from tunegym.app.running import as_scenario, report
 from tunegym.app.tracking import Trackers
 from tunegym.core.errors import TunegymError
 from tunegym.core.registration import ENV_ID
+from tunegym.core.stopping import Stop
 from tunegym.tuning.envs.engine import TrialEngine
+from tunegym.tuning.envs.live.face import LiveTuneEnv
 from tunegym.tuning.envs.tune import TuneEnv
 from tunegym.tuning.envs.vector import TuneVectorEnv, check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
@@ -30,18 +34,26 @@ def make(
     scenario: Source,
     experiment: str | None = None,
     output: str | Path | None = None,
-) -> TuneEnv:
+    server: Any = None,
+) -> TuneEnv | LiveTuneEnv:
     """A ``gymnasium.Env`` over the same engine and journal as ``tunegym run``, in a new results folder.
+
+    A live experiment's has the spaces of its server, which is started.
 
     Args:
         scenario: a file, the same as plain data, or a checked one.
         experiment: which one; may be left out when there is only one.
         output: the folder for results instead of ``results``.
+        server: the server of a live experiment, or a class or function that makes one, instead of its ``env_class``.
     """
-    checked = as_scenario(scenario)
-    env = _opened(checked, _chosen(checked, experiment), output, TuneEnv)
+    checked = as_scenario(scenario, injected=server is not None)
+    chosen = _chosen(checked, experiment)
+    if chosen.live is not None:
+        env: TuneEnv | LiveTuneEnv = _opened_live(checked, chosen, output, server)
+    else:
+        env = _opened(checked, chosen, output, TuneEnv)
     # What Gymnasium needs to make another one like it.
-    kwargs = {"scenario": scenario, "experiment": experiment, "output": output}
+    kwargs = {"scenario": scenario, "experiment": experiment, "output": output, "server": server}
     env.spec = EnvSpec(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True, kwargs=kwargs)
     return env
 
@@ -65,6 +77,11 @@ def make_vec(
     """
     checked = as_scenario(scenario)
     chosen = _chosen(checked, experiment)
+    if chosen.live is not None:
+        raise TunegymError(
+            f"{chosen.name} is live, and make_vec is for experiments that run jobs",
+            hint="let an agent of ours drive it with [system] slots, or make one environment",
+        )
     check_share(chosen.budget.agent_steps, num_envs)  # before there is a folder
     return _opened(checked, chosen, output, lambda engine, finish: TuneVectorEnv(engine, num_envs, finish))
 
@@ -87,7 +104,21 @@ def _opened(
     return env
 
 
-def _finish(bench: Bench, trackers: Trackers, scenario: Scenario, folder: Path) -> None:
+def _opened_live(scenario: Scenario, experiment: Experiment, output: str | Path | None, server: Any) -> LiveTuneEnv:
+    folder = new_run_folder(scenario, output)
+    one_lane = replace(scenario, slots=1)
+    with ExitStack() as undo:
+        bench = build_live_bench(one_lane, experiment, folder / experiment.name, stop=Stop(), server=server)
+        undo.callback(bench.close)
+        bench.engine.take_over()
+        trackers = Trackers(scenario, experiment, folder / experiment.name)
+        undo.callback(trackers.finish)
+        env = LiveTuneEnv(bench.engine, partial(_finish, bench, trackers, scenario, folder))
+        undo.pop_all()
+    return env
+
+
+def _finish(bench: Bench | LiveBench, trackers: Trackers, scenario: Scenario, folder: Path) -> None:
     """What ``tunegym run`` does at an experiment's end."""
     try:
         bench.store.end(0, bench.engine.exhausted() or "the environment was closed")

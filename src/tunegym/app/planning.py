@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunegym.app.building import build_agent, build_constraints, build_workload
+from tunegym.app.parts import build_agent, build_constraints, build_workload
 from tunegym.tuning.model.job import CommandJob, Job
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.scenario import Experiment, Scenario
@@ -39,8 +39,13 @@ class ExperimentPlan:
 
 
 def plan(scenario: Scenario, experiment: Experiment, count: int) -> ExperimentPlan:
-    """The experiment's size and its first ``count`` trials, as an agent without feedback would choose them."""
+    """The experiment's size and its first ``count`` trials, as an agent without feedback would choose them.
+
+    What a live server would be asked nobody knows without it, and it is not started: no trials are planned.
+    """
     total = experiment.most_trials
+    if experiment.live is not None:
+        return ExperimentPlan(experiment, total, None, ())
     workload = build_workload(scenario, experiment)
     constraints = build_constraints(scenario, experiment)
     agent = build_agent(scenario, experiment, _Unmeasured(experiment))

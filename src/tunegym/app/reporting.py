@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tunegym.app.building import build_workload
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import FAILURE
+from tunegym.app.parts import build_workload
 from tunegym.app.planning import what_runs
 from tunegym.config.loading import load as load_scenario
 from tunegym.core.errors import TunegymError
@@ -79,6 +79,8 @@ def _known(results: Results, scenario: Scenario | None) -> dict[str, Known]:
 
 def _known_of(scenario: Scenario, experiment: Experiment, folder: Path) -> Known:
     total, fixed = experiment.most_trials, experiment.space.fixed
+    if experiment.live is not None:  # a server answers, and nothing is run for a step
+        return Known(total, fixed)
     try:
         return Known(total, fixed, _command(scenario, experiment, folder))
     except Exception as error:  # as above

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
-from tunegym.app.building import build_workload
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import write_scenario
+from tunegym.app.parts import build_workload
 from tunegym.app.running import drive_locked, locked
 from tunegym.app.warming import WARM_START
 from tunegym.app.watching import Silent, Watch
@@ -17,7 +18,7 @@ from tunegym.core.stopping import Stop
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.results import SCENARIO, find_run
-from tunegym.tuning.stores import reader
+from tunegym.tuning.stores import live_reader, reader
 from tunegym.tuning.stores.lock import living_writer
 from tunegym.tuning.workloads.fingerprint import FILE_PART
 
@@ -32,8 +33,11 @@ def resume(
     force: bool = False,
     watch: Watch | None = None,
     stop: Stop | None = None,
+    server: Any = None,
 ) -> int:
     """Go on with a run where it was left, or extend a finished one to ``agent_steps`` trials.
+
+    ``server`` is the server of its live experiments, where it was an object before.
 
     Raises:
         StoreError: somebody else writes it, or what is measured has changed and ``force`` is not set.
@@ -50,7 +54,7 @@ def resume(
             if agent_steps is not None:
                 _check_extends(experiment, place, agent_steps)
         write_scenario(run_folder, scenario)
-        return drive_locked(scenario, run_folder, watch or Silent(), stop or Stop())
+        return drive_locked(scenario, run_folder, watch or Silent(), stop or Stop(), server)
 
 
 def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scenario:
@@ -94,7 +98,10 @@ def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *
 
 def _check_extends(experiment: Experiment, folder: Path, agent_steps: int) -> None:
     path = folder / reader.JOURNAL
-    used = max(reader.scan(path).used, default=0) if path.exists() else 0
+    if experiment.live is not None:
+        used = live_reader.scan(path).reserved
+    else:
+        used = max(reader.scan(path).used, default=0) if path.exists() else 0
     if agent_steps < used:
         raise StoreError(
             f"{experiment.name} has used {used} trials already, --agent-steps {agent_steps} is less",

@@ -12,15 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tunegym.app.building import Bench, build_agent, build_bench
+from tunegym.app.building import Bench, build_bench
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import FAILURE, new_run_folder, unwritable, write_scenario
+from tunegym.app.injecting import with_injected
+from tunegym.app.live_building import LiveBench, build_live_bench
+from tunegym.app.parts import build_agent
 from tunegym.app.reporting import report_run
 from tunegym.app.tracking import Trackers
 from tunegym.app.warming import with_sources
 from tunegym.app.watching import Silent, Watch
 from tunegym.config.loading import load, parse
-from tunegym.core.errors import BudgetError, StoreError, TunegymError
+from tunegym.core.errors import BudgetError, ServerLostError, StoreError, TunegymError
 from tunegym.core.stopping import Stop
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.outcome import Cancelled
@@ -36,12 +39,19 @@ logger = logging.getLogger(__name__)
 INTERRUPTED = 130
 
 
-def as_scenario(source: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = ()) -> Scenario:
-    """A scenario from a file, from plain data, or as it is."""
+def as_scenario(
+    source: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), *, injected: bool = False
+) -> Scenario:
+    """A scenario from a file, from plain data, or as it is.
+
+    ``injected`` says that the server of its live experiments is an object, whatever their ``env_class`` is.
+    """
     if isinstance(source, Scenario):
-        if not overrides:
+        if not overrides and not injected:
             return source
         source = dict(source.document)
+    if injected:
+        source = with_injected(source)
     if isinstance(source, Mapping):
         return parse(source, Catalog(), scenario_dir=Path.cwd(), overrides=overrides)
     return load(Path(source), Catalog(), overrides)
@@ -55,8 +65,12 @@ def run(
     slots: int | None = None,
     watch: Watch | None = None,
     stop: Stop | None = None,
+    server: Any = None,
 ) -> int:
     """Run every experiment of a scenario into a new results folder.
+
+    ``server`` is the ``GymServer`` of its live experiments, or a class or function that makes one, instead of their
+    ``env_class``.
 
     Returns:
         0; 1 if an experiment failed or none of its trials was measured; 130 if ``stop`` was requested.
@@ -65,22 +79,22 @@ def run(
         ConfigError: the scenario can't be run as it is written; nothing was started.
     """
     settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
-    checked = as_scenario(scenario, settings)
+    checked = as_scenario(scenario, settings, injected=server is not None)
     folder = new_run_folder(checked, output)
     if any(getattr(one.agent_config, "warm_start", None) for one in checked.experiments):
         checked = with_sources(checked, folder)
         write_scenario(folder, checked)
-    return drive(checked, folder, watch or Silent(), stop or Stop())
+    return drive(checked, folder, watch or Silent(), stop or Stop(), server)
 
 
-def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
+def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, server: Any = None) -> int:
     """Drive every experiment in ``folder``. An exception ends the run; reports are written all the same.
 
     Raises:
         StoreLockedError: another process drives this run.
     """
     with locked(folder):
-        return drive_locked(scenario, folder, watch, stop)
+        return drive_locked(scenario, folder, watch, stop, server)
 
 
 @contextlib.contextmanager
@@ -109,7 +123,7 @@ def _keep(lock: WriterLock, ended: threading.Event) -> None:
             lock.beat()
 
 
-def drive_locked(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> int:
+def drive_locked(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, server: Any = None) -> int:
     """As ``drive``, for somebody who holds the run's lock already."""
     failed = False
     for warning in scenario.warnings:
@@ -123,7 +137,7 @@ def drive_locked(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> 
             if stop.requested:
                 break
             started.append(experiment)
-            failed |= _drive_one(scenario, experiment, folder / experiment.name, watch, stop) != 0
+            failed |= _drive_one(scenario, experiment, folder / experiment.name, watch, stop, server) != 0
     except (Exception, SystemExit) as error:
         _write_failure(folder, started[-1].name if started else "", error)
         raise
@@ -136,14 +150,21 @@ def drive_locked(scenario: Scenario, folder: Path, watch: Watch, stop: Stop) -> 
     return 1 if failed else 0
 
 
-def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: Watch, stop: Stop) -> int:
+def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: Watch, stop: Stop, server: Any) -> int:
     """One experiment from its journal to its end; 0, or 1 for a recoverable failure."""
-    bench = build_bench(scenario, experiment, folder, listeners=[watch], stop=stop)
+    if experiment.live is not None:
+        bench = build_live_bench(scenario, experiment, folder, stop=stop, server=server)
+    else:
+        bench = build_bench(scenario, experiment, folder, listeners=[watch], stop=stop)
     with Trackers(scenario, experiment, folder, stop), _let_go_of(bench, experiment, watch):
         watch.experiment_started(experiment, bench.engine)
-        bench.engine.take_over()
-        agent = build_agent(scenario, experiment, bench.engine)
-        code, reason = _run_agent(agent, bench)
+        try:
+            bench.engine.take_over()
+        except ServerLostError as error:  # this experiment can't go on, and the next one may
+            logger.error("%s", error)  # noqa: TRY400 - it has said all there is to say
+            code, reason = 1, error.message
+        else:
+            code, reason = _run_agent(build_agent(scenario, experiment, bench.engine), bench)
         bench.engine.close(interrupted=stop.requested)
         if not stop.requested:
             if not bench.engine.tally.statuses["measured"]:
@@ -154,7 +175,7 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
 
 
 @contextlib.contextmanager
-def _let_go_of(bench: Bench, experiment: Experiment, watch: Watch) -> Iterator[None]:
+def _let_go_of(bench: Bench | LiveBench, experiment: Experiment, watch: Watch) -> Iterator[None]:
     """However it ends, nothing is held on to afterwards. What that raises never masks what ended it."""
     try:
         yield
@@ -173,7 +194,7 @@ def _let_go_of(bench: Bench, experiment: Experiment, watch: Watch) -> Iterator[N
         bench.close()
 
 
-def _run_agent(agent: Agent, bench: Bench) -> tuple[int, str | None]:
+def _run_agent(agent: Agent, bench: Bench | LiveBench) -> tuple[int, str | None]:
     """The agent's own code, and why it is not 0; non-zero too when its ``close`` raises, which masks nothing."""
     close_failed = False
     try:
@@ -198,7 +219,7 @@ def _run_agent(agent: Agent, bench: Bench) -> tuple[int, str | None]:
     return code, reason
 
 
-def _save_policy(agent: Agent, bench: Bench) -> None:
+def _save_policy(agent: Agent, bench: Bench | LiveBench) -> None:
     """Write down what the agent would choose, if it has a policy. What keeps it from that masks nothing."""
     choose = getattr(agent, "choose", None)  # somebody else's agent need not be a BaseAgent
     if choose is None:
@@ -222,6 +243,8 @@ def _save_policy(agent: Agent, bench: Bench) -> None:
 
 def report(folder: Path, experiment: Experiment) -> None:
     """Everything that is derived from the journal. A reporter that fails never masks what happened."""
+    if experiment.live is not None:  # it has a policy, and no settings
+        return
     try:
         results = ExperimentResults(experiment.name, folder)
         if results.path.exists():

@@ -102,10 +102,16 @@ def _with_source(experiment: Experiment, scenario_dir: Path, folder: Path) -> Ex
 def _chosen(folder: Path, experiment: Experiment) -> ExperimentResults:
     """The experiment of the same name, or the only one."""
     results = load(folder)
-    if experiment.name in results.experiments:
-        return results.experiments[experiment.name]
-    if len(results.experiments) == 1:
-        return next(iter(results.experiments.values()))
+    found = results.experiments.get(experiment.name)
+    if found is None and len(results.experiments) == 1:
+        found = next(iter(results.experiments.values()))
+    if found is not None and found.live:
+        raise StoreError(
+            f"warm_start: {found.name} in {results.folder} is a live experiment, which has no trials to start from",
+            hint="give a run whose experiment ran jobs, or leave warm_start out",
+        )
+    if found is not None:
+        return found
     raise StoreError(
         f"warm_start: {results.folder} has no experiment {experiment.name!r}",
         hint=f"name this one as one of those: {', '.join(results.experiments)}",

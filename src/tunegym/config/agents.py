@@ -6,6 +6,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import orjson
@@ -16,6 +17,8 @@ from tunegym.config.findings import Findings
 from tunegym.config.naming import known
 from tunegym.config.schema import ExperimentTable
 from tunegym.config.spelling import did_you_mean, kind, listed, shown
+from tunegym.core.errors import UnresolvedReferenceError
+from tunegym.core.references import resolve
 from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Space
 
@@ -135,6 +138,32 @@ def check_abilities(agent: Any, name: str, table: ExperimentTable, catalog: Cata
             allowed=f"env_params with one of {listed(able)}",
             hint=f'write agent = "{able[0]}", or remove env_params' if able else "remove env_params",
         )
+
+
+def live_driver(agent: Any, name: str, catalog: Catalog, folder: Path, findings: Findings) -> Any:
+    """The class that drives a live experiment under an agent's name, or None and a problem."""
+    reference = getattr(agent, "live", None)
+    if reference is None:
+        names = catalog.names("agents")
+        able = [other for other in names if getattr(known(catalog, "agents", other, Findings()), "live", None)]
+        findings.add(
+            f"{shown(name)} searches knobs, and a live system has none: it can't drive one",
+            found=name,
+            allowed=f'{listed(able)}, or "package.module:Name"',
+            hint=f'write for example agent = "{able[0]}"' if able else "name an agent that can",
+        )
+        return None
+    try:
+        driver = resolve(reference, (str(folder),))
+    except UnresolvedReferenceError as error:
+        hint = error.hint or "mend what its class calls live"
+        findings.add(f"{shown(name)} can't drive a live system here: {error.message}", found=name, hint=hint)
+        return None
+    if not (callable(driver) and hasattr(driver, "Config")):
+        hint = "name a class over BaseAgent there"
+        findings.add(f"what {shown(name)} calls live is no agent: {reference}", found=name, hint=hint)
+        return None
+    return driver
 
 
 def _varies(catalog: Catalog, name: str) -> bool:

@@ -10,10 +10,11 @@ class Catalog(Protocol):
     """The agents, workloads, runners, rewards, encodings and pruners that a scenario may name.
 
     Configuration assumes of an agent class: ``Config`` (a frozen dataclass over ``AgentConfig``),
-    ``supports_variable_environment``, ``finite`` and the classmethod ``refuse(space) -> Problem | None``;
+    ``supports_variable_environment``, ``finite`` and the classmethod ``refuse(space) -> Problem | None``; it may
+    have ``live``, the reference of a class with a ``Config`` that drives live experiments;
     of a workload class: ``reserved``, ``required`` and the classmethod
-    ``check(experiment, scenario_dir) -> list[Problem]``; of their problems: ``where`` is relative to the
-    experiment; of a pruner class: ``Config`` (a frozen dataclass).
+    ``check(experiment, scenario_dir) -> list[Problem]``; ``live`` if a server answers instead of jobs; of their
+    problems: ``where`` is relative to the experiment; of a pruner class: ``Config`` (a frozen dataclass).
     """
 
     def at(self, folder: Path) -> Catalog:

@@ -36,6 +36,8 @@ def environment(
     catalog: Catalog,
     findings: Findings,
     complete: bool = True,
+    *,
+    live: bool = False,
 ) -> dict[str, EnvParam]:
     """The env_params by address; they are taken out of the parameters' knobs.
 
@@ -46,6 +48,9 @@ def environment(
         # An address has dots of its own, and a user writes it quoted: it is one key all the same.
         below = findings.under(address)
         spec = checked(EnvParamTable, table, below)
+        if "draw" in table and not live and "draw" not in below.broken():
+            what, hint = "draw is for live experiments: here every trial has a draw of its own", "remove draw"
+            below.at("draw").add(what, found=table["draw"], hint=hint)
         kind = parameters.kinds.get(address)
         if not complete and kind in (None, "single"):
             continue
@@ -61,7 +66,7 @@ def environment(
             if spec.encoding is not None:
                 _check_encoding(spec.encoding, domain, catalog, below.at("encoding"))
             weights = None if spec.weights is None else tuple(spec.weights)
-            params[address] = EnvParam(domain, weights, spec.encoding)
+            params[address] = EnvParam(domain, weights, spec.encoding, spec.draw == "step")
     return params
 
 

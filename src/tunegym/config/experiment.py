@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tunegym.config import agents
 from tunegym.config.catalog import Catalog
 from tunegym.config.environment import environment, flattened
 from tunegym.config.findings import Findings
-from tunegym.config.functions import check_constraints, check_reward
+from tunegym.config.functions import check_constraints, check_reward, metric_names
+from tunegym.config.live import is_live, read_live
+from tunegym.config.live_keys import LIVE_RL_MODE, refuse_live_keys
 from tunegym.config.metrics import metrics
 from tunegym.config.naming import known
 from tunegym.config.objectives import objectives
 from tunegym.config.parameters import Parameters, gather
 from tunegym.config.pruners import check_pruned, pruner
+from tunegym.config.reading import Reading, Surroundings
 from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable
 from tunegym.config.spelling import listed
 from tunegym.config.tables import checked
@@ -34,37 +35,34 @@ _BUDGETS = ("agent_steps", "max_time", "stop_after_no_improvement")
 _UNUSED_BY_PLAIN = ("agent", *_BUDGETS, "episode_steps", "objectives", "pruner", "agent_config")
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What an experiment takes from its scenario."""
-
-    catalog: Catalog
-    scenario_dir: Path
-    seed: int
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What came of one experiment.
-
-    Attributes:
-        driven: whether an agent drives it; None when its problems leave that open.
-        experiment: None if it has a problem.
-    """
-
-    name: str
-    driven: bool | None
-    experiment: Experiment | None
-    warnings: tuple[str, ...] = ()
-
-
 def read(name: str, raw: Mapping[str, Any], around: Surroundings, findings: Findings) -> Reading:
     """Check one experiment's table, which is plain data, and build what it describes."""
     # Names come first: most of what follows depends on the agent and the workload.
     agent_name = raw.get("agent", DEFAULT_AGENT)
     agent = _class(around.catalog, "agents", agent_name, findings.at("agent"))
     workload = _class(around.catalog, "workloads", raw.get("workload"), findings.at("workload"))
-    table = checked(ExperimentTable, _with_addresses(raw), findings, lambda key: _stray(key, around.catalog))
+    live = is_live(raw, workload, findings)
+    table = checked(ExperimentTable, _prepared(raw), findings, lambda key: _stray(key, around.catalog))
+    if live is None:  # it says both, and what else is wrong depends on which is meant
+        return Reading(name, None, None)
+    if live:
+        return read_live(name, raw, table, (table.agent or DEFAULT_AGENT, agent), around, findings)
+    if workload is not None:
+        refuse_live_keys(raw, findings)
+    return _read_jobs(name, raw, table, (agent_name, agent), workload, around, findings)
+
+
+def _read_jobs(
+    name: str,
+    raw: Mapping[str, Any],
+    table: ExperimentTable,
+    named_agent: tuple[str, Any],
+    workload: Any,
+    around: Surroundings,
+    findings: Findings,
+) -> Reading:
+    """Check an experiment that runs jobs: tuned if it has a knob, else plain."""
+    agent_name, agent = named_agent
     _check_required(table, workload, findings)
     parameters = gather(table, getattr(workload, "reserved", ()), findings)
     complete = not findings.broken() & _PARAMETER_KEYS
@@ -82,7 +80,8 @@ def read(name: str, raw: Mapping[str, Any], around: Surroundings, findings: Find
     if complete and "env_params" not in findings.broken():
         names = [*parameters.fixed, *parameters.knobs, *drawn]
         check_constraints(table.constraints, names, around.scenario_dir, findings.at("constraints"))
-    check_reward(table, around.catalog, around.scenario_dir, findings.at("agent_reward_function"))
+    reward, below = table.agent_reward_function, findings.at("agent_reward_function")
+    check_reward(reward, metric_names(table), around.catalog, around.scenario_dir, below)
     env_params = EnvParams(drawn, around.seed)
     built = _build(name, table, parameters, env_params, specs, goals, config, bool(driven))
     if driven and agent is not None:
@@ -109,8 +108,11 @@ def _class(catalog: Catalog, kind: str, name: object, findings: Findings) -> Any
     return known(catalog, kind, name, findings) if isinstance(name, str) else None
 
 
-def _with_addresses(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _prepared(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with env_params by address, and without what only says whether the experiment is live."""
     table = dict(raw)
+    if isinstance(table.get("cmd_args"), dict):
+        table["cmd_args"] = {key: value for key, value in table["cmd_args"].items() if key != LIVE_RL_MODE}
     if isinstance(table.get("env_params"), dict):
         table["env_params"] = flattened(table["env_params"])
     return table

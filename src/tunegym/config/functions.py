@@ -32,16 +32,19 @@ def check_constraints(texts: Sequence[str], names: Sequence[str], folder: Path, 
             below.add(f"this constraint {_clause(error.message)}", found=text, allowed=_CONSTRAINT, hint=hint)
 
 
-def check_reward(table: ExperimentTable, catalog: Catalog, folder: Path, findings: Findings) -> None:
+def metric_names(table: ExperimentTable) -> list[str]:
+    """Every metric that jobs of the experiment are known to give."""
+    judged = [objective.get("metric") for objective in table.objectives or ()]
+    named = [*(table.agent_metrics or ()), *filter(None, judged), *table.metrics, *BUILTIN_METRICS]
+    return list(dict.fromkeys(named))
+
+
+def check_reward(name: str | None, metrics: Sequence[str], catalog: Catalog, folder: Path, findings: Findings) -> None:
     """Refuse a reward that is neither known nor a function of the experiment's metrics."""
-    name = table.agent_reward_function
     if name is None:
         return
     if is_reference(name):
-        judged = [objective.get("metric") for objective in table.objectives or ()]
-        named = [*(table.agent_metrics or ()), *filter(None, judged), *table.metrics, *BUILTIN_METRICS]
-        metrics = dict.fromkeys(named)
-        _check_function(name, list(metrics), folder, findings, 'a reward\'s name, or "module:function"')
+        _check_function(name, metrics, folder, findings, 'a reward\'s name, or "module:function"')
     elif name not in catalog.names("rewards"):
         unknown(catalog, "rewards", name, findings)
 

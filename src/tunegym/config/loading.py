@@ -10,12 +10,13 @@ from typing import Any
 
 from tunegym.config import overrides as changes
 from tunegym.config.catalog import Catalog
-from tunegym.config.experiment import Reading, Surroundings, read
+from tunegym.config.experiment import read
 from tunegym.config.files import content
 from tunegym.config.findings import Findings
 from tunegym.config.lines import with_lines
 from tunegym.config.naming import folder_name, known
 from tunegym.config.plain import copied, plain
+from tunegym.config.reading import Reading, Surroundings
 from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable, TrackingTable
 from tunegym.config.spelling import kind, listed
 from tunegym.config.tables import checked
@@ -184,8 +185,11 @@ def _refuse_mixture(readings: Sequence[Reading], findings: Findings) -> None:
     driven = [reading.name for reading in readings if reading.driven]
     plain_jobs = [reading.name for reading in readings if reading.driven is False]
     if driven and plain_jobs:
+        has, knob = ("has knobs", "have a knob")
+        if any(reading.live for reading in readings):
+            has, knob = ("has knobs or is live", "have a knob or are live")
         findings.add(
-            f"a scenario is either tuned or plain: {listed(driven)} has knobs, {listed(plain_jobs)} has none",
-            allowed="experiments that all have a knob, or that all have none",
+            f"a scenario is either tuned or plain: {listed(driven)} {has}, {listed(plain_jobs)} has none",
+            allowed=f"experiments that all {knob}, or that all have none",
             hint=f"give {plain_jobs[0]} a knob, or put it into a scenario of its own",
         )

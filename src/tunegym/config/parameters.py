@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.config.findings import Findings
 from tunegym.config.knobs import is_range, knob
-from tunegym.config.schema import ExperimentTable
+from tunegym.config.schema import LIVE_KEYS, ExperimentTable
 from tunegym.config.spelling import did_you_mean, listed, shown
 from tunegym.tuning.model.space import Choice, Knob
 
-EXPERIMENT_KEYS = frozenset(ExperimentTable.model_fields) - {"name", "workload", "metrics"}
+EXPERIMENT_KEYS = frozenset(ExperimentTable.model_fields) - {"name", "workload", "metrics", *LIVE_KEYS}
 """Keys that are no parameters: in ``cmd_args`` they would silently do nothing. A program may well have a
-parameter called name, workload or metrics."""
+parameter called name, workload or metrics, or server where there is none."""
 
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -52,8 +52,10 @@ class Parameters:
             self.kinds[address] = "list" if isinstance(found, Choice) else "range"
 
 
-def gather(table: ExperimentTable, reserved: Iterable[str], findings: Findings) -> Parameters:
-    """All parameters of an experiment. What has a problem is noted and left out."""
+def gather(
+    table: ExperimentTable, reserved: Iterable[str], findings: Findings, keys: Collection[str] = EXPERIMENT_KEYS
+) -> Parameters:
+    """All parameters of an experiment. What has a problem is noted and left out, and so is any of ``keys``."""
     parameters = Parameters()
     arguments = dict(table.cmd_args or {})
     for key in reserved:
@@ -61,7 +63,7 @@ def gather(table: ExperimentTable, reserved: Iterable[str], findings: Findings) 
             parameters.own[key] = arguments.pop(key)
     excluded = _excluded(table.dse_excluded_args, arguments, findings.at("dse_excluded_args"))
     below = findings.at("cmd_args")
-    for key in EXPERIMENT_KEYS & arguments.keys():
+    for key in [key for key in arguments if key in keys]:
         hint = f"move {key} out of cmd_args, below [[experiments]]"
         below.at(key).add(f"{key} is a key of the experiment, not a parameter", found=arguments.pop(key), hint=hint)
     _walk(arguments, "", excluded, parameters, below)

@@ -12,10 +12,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from tunegym.tuning.model.live import IN_PROCESS, PROCESS, TCP, Recording
 from tunegym.tuning.model.scenario import Keep
 
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)\Z")
 _KEEP = re.compile(r"(all|failed|none)\Z|best:([1-9][0-9]{0,8})\Z")
+_RECORD = re.compile(r"(all|episodes)\Z|every:([1-9][0-9]{0,8})\Z")
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})\Z", re.ASCII)
+_HIGHEST_PORT = 65535
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -47,6 +51,28 @@ def _keep(value: str) -> Keep:
     return Keep("best", int(match[2])) if match[2] else Keep(match[1])  # type: ignore[arg-type]
 
 
+def recording(value: str) -> Recording:
+    """What ``record`` asks for; raises ValueError for anything else."""
+    match = _RECORD.match(value)
+    if match is None:
+        raise ValueError("not one of the possible values")
+    return Recording("every", int(match[2])) if match[2] else Recording(match[1])  # type: ignore[arg-type]
+
+
+def server_place(value: str) -> str:
+    """Where a server lives, as it is written; raises ValueError for what is no such place."""
+    if value in (IN_PROCESS, PROCESS):
+        return value
+    if not value.startswith(TCP):
+        raise ValueError("not one of the possible values")
+    match = _HOST_PORT.match(value.removeprefix(TCP))
+    if match is None:
+        raise ValueError("a server elsewhere needs a host and a port")
+    if not 1 <= int(match[1]) <= _HIGHEST_PORT:
+        raise ValueError(f"there is no port {int(match[1])}")
+    return value
+
+
 def _distinct(values: list[str]) -> list[str]:
     if not values:
         raise ValueError("the list is empty")
@@ -61,6 +87,8 @@ def _distinct(values: list[str]) -> list[str]:
 T = TypeVar("T")
 _Positive = Annotated[int, Field(ge=1)]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+LIVE_KEYS = ("server", "step_timeout_s", "server_restarts", "record", "server_token_file")
+"""The keys that only a live experiment has."""
 _TableOfTables = dict[str, dict[str, Any]]
 
 
@@ -149,6 +177,24 @@ class ExperimentTable(Table):
         Says('"all", "failed", "best:n" (n of at least 1) or "none"', 'write for example keep = "best:3"'),
     ] = None
     isolate: Annotated[bool | None, Says("true or false", "write isolate = true or isolate = false")] = None
+    server: Annotated[
+        Annotated[str, AfterValidator(server_place)],
+        Says(
+            '"in_process", "process" or "tcp://HOST:PORT"',
+            'write for example server = "process", or server = "tcp://127.0.0.1:7000"',
+        ),
+    ] = IN_PROCESS
+    step_timeout_s: Annotated[_Seconds | None, Says("seconds above 0", "write for example step_timeout_s = 5")] = None
+    server_restarts: Annotated[
+        Annotated[int, Field(ge=0)], Says("an integer of at least 0", "write for example server_restarts = 5")
+    ] = 5
+    record: Annotated[
+        Annotated[str, AfterValidator(recording)] | None,
+        Says('"all", "every:n" (n of at least 1) or "episodes"', 'write for example record = "every:100"'),
+    ] = None
+    server_token_file: Annotated[
+        str | None, Says("a file's path", 'write for example server_token_file = "token.txt"')
+    ] = None
     constraints: Annotated[
         list[str],
         Says("a list of strings", 'write for example constraints = ["threads <= 4"]'),
@@ -221,6 +267,7 @@ class EnvParamTable(Table):
         Says("numbers, one for each candidate, that sum to 1", "write for example weights = [0.5, 0.3, 0.2]"),
     ] = None
     encoding: Annotated[str | None, Says("an encoding's name", 'write for example encoding = "minmax"')] = None
+    draw: Annotated[Literal["episode", "step"], Says('"episode" or "step"', 'write draw = "step"')] = "episode"
 
 
 class RangeTable(Table):

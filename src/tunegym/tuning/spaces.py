@@ -31,7 +31,7 @@ def describe(space: Any, depth: int = 0) -> dict[str, Any]:
         counts = {"n": space.nvec.tolist(), "start": space.start.tolist()}
         return {"kind": "MultiDiscrete", **counts, "dtype": str(space.dtype)}
     if isinstance(space, spaces.MultiBinary):
-        return {"kind": "MultiBinary", "shape": list(space.shape)}
+        return {"kind": "MultiBinary", "n": int(space.n) if isinstance(space.n, int | np.integer) else list(space.n)}
     if isinstance(space, spaces.Dict):
         return {"kind": "Dict", "spaces": {str(key): describe(one, depth + 1) for key, one in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
@@ -69,7 +69,7 @@ def _built_leaf(kind: Any, description: Any) -> spaces.Space[Any]:
         counts = np.array(description["n"])
         return spaces.MultiDiscrete(counts, dtype=np.dtype(description["dtype"]).type, start=description["start"])
     if kind == "MultiBinary":
-        return spaces.MultiBinary(description["shape"])
+        return spaces.MultiBinary(description["n"])
     raise SpaceError(f"{kind!r} is no kind of space; those are {KINDS}")
 
 
@@ -211,6 +211,8 @@ def _index_of(start: int, count: int, kind: Any) -> Callable[[Any], Any]:
     end = start + count
 
     def own(found: Any) -> Any:
+        if type(found) is int and start <= found < end:  # as it is: an environment checks it quicker than numpy's
+            return found
         try:
             index = int(found)
             exact = index == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Protocol
 
 from tunegym.core.clock import Clock
 from tunegym.tuning.model.scenario import Budget
@@ -39,6 +40,15 @@ class Tally:
             self.idle += 1
 
 
+class Idling(Protocol):
+    """What a budget needs to know of a tally."""
+
+    @property
+    def idle(self) -> int:
+        """Closed trials since the best one."""
+        ...
+
+
 class BudgetClock:
     """Says why no further trial may start.
 
@@ -46,7 +56,7 @@ class BudgetClock:
     learn the past again, is no trial's time.
     """
 
-    def __init__(self, budget: Budget, tally: Tally, clock: Clock, spent_s: float = 0.0) -> None:
+    def __init__(self, budget: Budget, tally: Idling, clock: Clock, spent_s: float = 0.0) -> None:
         self.budget = budget
         self._tally = tally
         self._clock = clock

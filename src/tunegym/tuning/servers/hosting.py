@@ -52,8 +52,8 @@ class Host(Protocol):
         """Begin an episode."""
         ...
 
-    def step(self, action: Any) -> Five:
-        """``send`` and ``receive`` at once."""
+    def step(self, action: Any, /) -> Five:
+        """``send`` and ``receive`` at once. May also raise whatever the server itself raised."""
         ...
 
     def send(self, action: Any) -> None:
@@ -84,6 +84,7 @@ class InProcess:
         self._build = build
         self._server: GymServer | None = None
         self._answer: Five | None = None
+        self.step = _not_started
 
     def start(self) -> None:
         """Build it."""
@@ -95,8 +96,8 @@ class InProcess:
         except Exception as error:
             raise ServerFailure(f"it could not be built: {told(error)}", lost=True) from error
         self._server = server
-        self.applies_env_params = callable(getattr(server, "apply_env_params", None))
-        self._step = server.step
+        self.applies_env_params = bool(callable(getattr(server, "apply_env_params", None)))
+        self.step = server.step  # without anything in between: a step may take microseconds
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
         """See ``GymServer``."""
@@ -115,16 +116,12 @@ class InProcess:
             raise ServerFailure(f"reset: {told(error)}") from error
         return observation, info
 
-    def step(self, action: Any) -> Five:
-        """One step."""
-        try:
-            return self._step(action)
-        except Exception as error:
-            raise ServerFailure(f"step: {told(error)}") from error
-
     def send(self, action: Any) -> None:
         """There is nobody else to do it: the step is made."""
-        self._answer = self.step(action)
+        try:
+            self._answer = self.step(action)
+        except Exception as error:
+            raise failure_of(error) from error
 
     def receive(self) -> Five:
         """What it gave."""
@@ -138,11 +135,22 @@ class InProcess:
     def close(self) -> None:
         """Let go of the server."""
         server, self._server = self._server, None
+        self.step = _not_started
         if server is not None:
             try:
                 server.close()
             except Exception as error:
                 logger.warning("the server's close() failed: %s", told(error))
+
+
+def failure_of(error: Exception) -> ServerFailure:
+    """What a step raised, as a failure."""
+    return error if isinstance(error, ServerFailure) else ServerFailure(f"step: {told(error)}")
+
+
+def _not_started(action: Any) -> Five:
+    del action
+    raise ServerFailure("it was not started", lost=True)
 
 
 def told(error: BaseException) -> str:

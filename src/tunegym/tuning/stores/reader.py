@@ -62,6 +62,10 @@ _NEEDS = {
     "job": frozenset({"number", "pid", "start_time"}),
     "close": frozenset({"number", "status", "reward", "duration_s"}),
     "end": frozenset({"code", "reason"}),
+    "spaces": frozenset({"action", "observation"}),
+    "reserve": frozenset({"upto"}),
+    "steps": frozenset({"upto", "count", "begun", "statuses", "worst", "largest"}),
+    "lost": frozenset({"first", "last"}),
 }
 """What a record must have to be one."""
 

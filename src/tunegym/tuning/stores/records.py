@@ -9,6 +9,13 @@ One JSON object per line. ``record`` names its kind:
 - ``close``: the outcome; a number that was held and never used has only this one, with its context;
 - ``end``: the session came to its end by itself.
 
+A live experiment has these instead of ``open`` and ``close``:
+
+- ``spaces``: what the server's actions and observations are; once;
+- ``reserve``: numbers up to this one may be used from now on, or, at an end, were used;
+- ``steps``: up to 256 steps by column, and the episodes that are over;
+- ``lost``: numbers that a session which was cut off had reserved, and of which nothing is on record.
+
 ``at`` is the time of day; ``since`` counts the seconds since the session began by a clock that nobody can set.
 """
 
@@ -35,6 +42,7 @@ class Head:
         knobs, env_params: their specs by address.
         metrics: the names that have a column in the CSV view.
         objectives: what is better, as plain data; empty where the reward alone says so.
+        live: which steps of a live experiment are recorded; empty for one that runs jobs.
     """
 
     experiment: str
@@ -46,6 +54,7 @@ class Head:
     metrics: list[str]
     repeats: int = 1
     objectives: list[dict[str, Any]] = field(default_factory=list)
+    live: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,11 @@ def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
     if not opened:
         record["context"] = trial.context
     return record
+
+
+def end_record(code: int, reason: str, at: float, since: float) -> Record:
+    """The line that says that a session came to its end by itself."""
+    return {"record": "end", "at": at, "since": since, "code": code, "reason": reason}
 
 
 def closed_trial(record: Record, opened: OpenTrial) -> Trial:

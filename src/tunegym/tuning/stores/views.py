@@ -31,7 +31,7 @@ class CsvViews:
         self._waiting: dict[int, tuple[str, str]] = {}
         self._lock = threading.Lock()
         self._rows: list[tuple[str, str]] = []
-        self._files = [_fresh(folder / name) for name in (TRAJECTORY, ENV)]
+        self._files = [fresh(folder / name) for name in (TRAJECTORY, ENV)]
         columns = [
             "step",
             "status",
@@ -42,7 +42,7 @@ class CsvViews:
             *(f"observation.{name}" for name in metrics),
             "duration_s",
         ]
-        self._rows.append((_line(columns), _line(["step", *env_params])))
+        self._rows.append((line(columns), line(["step", *env_params])))
         self.flush()
 
     def add(self, trial: Trial) -> None:
@@ -66,7 +66,7 @@ class CsvViews:
             if not rows or not self._files:
                 return
             for column, descriptor in enumerate(self._files):
-                _write(descriptor, "".join(pair[column] for pair in rows).encode())
+                write(descriptor, "".join(pair[column] for pair in rows).encode())
 
     def close(self) -> None:
         """Write everything, also rows behind a number that never ended. Calling it twice is fine."""
@@ -93,17 +93,19 @@ class CsvViews:
             *[metrics.get(name, "") for name in self._metrics],
             round(trial.duration_s, 6),
         ]
-        return _line(row), _line([trial.number, *drawn])
+        return line(row), line([trial.number, *drawn])
 
 
-def _fresh(path: Path) -> int:
+def fresh(path: Path) -> int:
+    """An empty file to append to. Raises ``StoreError``."""
     try:
         return os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise StoreError(f"{path} can't be written: {error.strerror}") from error
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def write(descriptor: int, data: bytes) -> None:
+    """Append to a view. Raises ``StoreError``."""
     try:
         while data:
             data = data[os.write(descriptor, data) :]
@@ -114,7 +116,8 @@ def _write(descriptor: int, data: bytes) -> None:
         ) from error
 
 
-def _line(cells: Sequence[Any]) -> str:
+def line(cells: Sequence[Any]) -> str:
+    """A row of a CSV, with its end."""
     return ",".join([_cell(cell) for cell in cells]) + "\n"
 
 

@@ -1,0 +1,243 @@
+"""A live ``[[experiments]]``: a server answers, and what it takes for actions is what the agent chooses from."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from tunegym.config import agents
+from tunegym.config.environment import environment
+from tunegym.config.findings import Findings
+from tunegym.config.functions import check_reward
+from tunegym.config.knobs import is_range
+from tunegym.config.live_keys import LIVE_RL_MODE, MEANINGLESS, WORKLOAD, refuse_meaningless, refuse_misplaced
+from tunegym.config.naming import known
+from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, gather
+from tunegym.config.reading import Reading, Surroundings
+from tunegym.config.schema import ExperimentTable
+from tunegym.config.spelling import kind, shown
+from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.live import IN_PROCESS, INJECTED, TCP, LiveSpec, Recording
+from tunegym.tuning.model.scenario import Budget, Experiment, Penalties
+from tunegym.tuning.model.space import Space, nested
+from tunegym.tuning.workloads.live import declared_arguments
+
+ENV_CLASS = "env_class"
+_SERVER_KEYS = {"cmd_args", "dse_excluded_args", "env_params", "server"}
+
+
+def is_live(raw: Mapping[str, Any], workload: Any, findings: Findings) -> bool | None:
+    """Whether a server answers; None, with a problem, if the experiment says both."""
+    arguments = raw.get("cmd_args")
+    arguments = arguments if isinstance(arguments, dict) else {}
+    mode = arguments.get(LIVE_RL_MODE)
+    below = findings.at("cmd_args").at(LIVE_RL_MODE)
+    if mode is not None and not isinstance(mode, bool):
+        hint = f"write {LIVE_RL_MODE} = true, or leave it out"
+        below.add(f"{kind(mode)} can't stand here", found=mode, allowed="true or false", hint=hint)
+        mode = None
+    if workload is None:  # left out, or not known: then a server's class tells what was meant
+        return mode is True or (mode is None and ENV_CLASS in arguments)
+    live = bool(getattr(workload, "live", False))
+    if mode is None or mode == live:
+        return live
+    named = f'workload = "{raw["workload"]}"'
+    if mode:
+        what = f'{LIVE_RL_MODE} = true means workload = "{WORKLOAD}", and this experiment has {named}'
+        hint = f'write workload = "{WORKLOAD}", or remove {LIVE_RL_MODE}'
+    else:
+        what, hint = f"{LIVE_RL_MODE} = false contradicts {named}, which is live", f"remove {LIVE_RL_MODE}"
+    below.add(what, found=mode, allowed=f'{LIVE_RL_MODE} = true with workload = "{WORKLOAD}" or without any', hint=hint)
+    return None
+
+
+def read_live(
+    name: str,
+    raw: Mapping[str, Any],
+    table: ExperimentTable,
+    agent: tuple[str, Any],
+    around: Surroundings,
+    findings: Findings,
+) -> Reading:
+    """Check a live experiment, whose table is ``table`` and whose agent's name and class are ``agent``."""
+    workload = known(around.catalog, "workloads", table.workload or WORKLOAD, Findings())
+    _check_given(raw, table, findings)
+    refuse_meaningless(raw, findings)
+    parameters = _parameters(table, around.scenario_dir, findings)
+    complete = not findings.broken() & {"cmd_args", "dse_excluded_args"}
+    below = findings.at("env_params")
+    drawn = environment(table.env_params, parameters, around.catalog, below, complete, live=True)
+    spec = _server(table, parameters, around.scenario_dir, findings)
+    driver, config = _driver(agent, table, around, findings)
+    _check_budget(table, findings)
+    _check_reward(table, around, findings)
+    built = Experiment(
+        name=name,
+        workload=table.workload or WORKLOAD,
+        workload_args={ENV_CLASS: spec.env_class},
+        space=Space({}, parameters.fixed),
+        env_params=EnvParams(drawn, around.seed),
+        agent=agent[0],
+        agent_config=config,
+        agent_metrics=tuple(table.agent_metrics or ()),
+        reward=table.agent_reward_function,
+        penalties=getattr(config, "rewards", Penalties()),
+        budget=Budget(table.agent_steps, typing.cast("float | None", table.max_time)),
+        cache=False,
+        live=spec,
+    )
+    if workload is not None and not findings.broken() & _SERVER_KEYS:
+        for problem in workload.check(built, around.scenario_dir):
+            findings.adopt(problem)
+    if driver is not None and hasattr(driver, "check") and not findings.broken():
+        for problem in driver.check(built, around.scenario_dir):
+            findings.adopt(problem)
+    return Reading(name, True, None if findings.broken() else built, live=True)
+
+
+def _check_given(raw: Mapping[str, Any], table: ExperimentTable, findings: Findings) -> None:
+    """Whoever leaves the workload out must say what is meant; that a server's class is there only suggests it."""
+    if "workload" not in raw and LIVE_RL_MODE not in raw["cmd_args"]:
+        hint = f'{ENV_CLASS} is there: write workload = "{WORKLOAD}"'
+        findings.at("workload").add("workload is required", allowed=ExperimentTable.says("workload").allowed, hint=hint)
+    if "cmd_args" not in raw and not table.server.startswith(TCP):  # what is elsewhere may need nothing from here
+        says = ExperimentTable.says("cmd_args")
+        findings.at("cmd_args").add("cmd_args is required", allowed=says.allowed, hint=says.hint)
+
+
+def _parameters(table: ExperimentTable, folder: Path, findings: Findings) -> Parameters:
+    """The constructor's arguments and the candidates of env_params; every other list is refused."""
+    arguments = dict(table.cmd_args or {})
+    below = findings.at("cmd_args")
+    if table.server.startswith(TCP):  # nobody here knows what the class takes
+        taken = frozenset(MEANINGLESS)
+    else:
+        taken = declared_arguments(arguments.get(ENV_CLASS), folder)
+    refuse_misplaced(arguments, taken, below)
+    kept = {*table.env_params, *table.dse_excluded_args}
+    own = {key: arguments.pop(key) for key in (ENV_CLASS, LIVE_RL_MODE) if key in arguments}
+    rest = {**own, **_without_lists(arguments, "", kept, below)}
+    alone = table.model_copy(update={"cmd_args": rest, "extra_env_vars": {}, "num_nodes": None})
+    # What an experiment has a key for may well be an argument, if the class takes one of the name.
+    return gather(alone, own, findings, EXPERIMENT_KEYS - taken)
+
+
+def _without_lists(table: Mapping[str, Any], prefix: str, kept: Set[str], findings: Findings) -> dict[str, Any]:
+    """``table`` without the lists and ranges that are neither drawn nor meant as values."""
+    rest: dict[str, Any] = {}
+    for key, value in table.items():
+        address, below = f"{prefix}{key}", findings.at(key)
+        if address in kept:
+            rest[key] = value
+        elif isinstance(value, list) or is_range(value):
+            below.add(
+                "a live experiment has no knobs: the agent chooses from the server's own action space",
+                found=value,
+                allowed="a single value, the candidates of an env_param, or a list in dse_excluded_args",
+                hint=f"name {address} in env_params to have it drawn, or in dse_excluded_args to pass it as it is",
+            )
+        elif isinstance(value, dict) and value:
+            rest[key] = _without_lists(value, f"{address}.", kept, below)
+            if not rest[key]:
+                del rest[key]
+        else:
+            rest[key] = value
+    return rest
+
+
+def _server(table: ExperimentTable, parameters: Parameters, folder: Path, findings: Findings) -> LiveSpec:
+    """Which server it is and where it lives."""
+    elsewhere = table.server.startswith(TCP)
+    env_class = parameters.own.get(ENV_CLASS, "")
+    place = findings.at("cmd_args").at(ENV_CLASS)
+    broken = findings.broken()
+    hint = f'write for example {ENV_CLASS} = "my_module:MyServer"'
+    if ENV_CLASS in parameters.own and not isinstance(env_class, str):
+        place.add(f"{kind(env_class)} can't stand here", found=env_class, allowed="a class's reference", hint=hint)
+        env_class = ""
+    elif not env_class and not elsewhere and not broken & {"cmd_args", "server"}:
+        place.add(f"the workload {WORKLOAD} needs {ENV_CLASS}", allowed="a class's reference", hint=hint)
+    if "server" not in broken:
+        _check_place(table, env_class, findings)
+    return LiveSpec(
+        env_class=env_class,
+        arguments=nested(parameters.fixed),
+        server=table.server,
+        step_timeout_s=table.step_timeout_s,
+        restarts=table.server_restarts,
+        recording=table.record if isinstance(table.record, Recording) else Recording(),
+        token_file=_token_file(table, folder, findings.at("server_token_file")),
+    )
+
+
+def _check_place(table: ExperimentTable, env_class: str, findings: Findings) -> None:
+    """Refuse what can't be had from a server where it lives."""
+    if env_class == INJECTED and table.server != IN_PROCESS:
+        what = "a server that is given in Python lives in this process"
+        hint = "remove server, or name its class instead of giving an object"
+        findings.at("server").add(what, found=table.server, allowed=f'"{IN_PROCESS}"', hint=hint)
+    elif table.step_timeout_s is not None and table.server == IN_PROCESS:
+        findings.at("step_timeout_s").add(
+            "a server in this process can't be ended, however long it takes",
+            found=table.step_timeout_s,
+            allowed='step_timeout_s with server = "process" or server = "tcp://HOST:PORT"',
+            hint='write server = "process", or remove step_timeout_s',
+        )
+
+
+def _token_file(table: ExperimentTable, folder: Path, findings: Findings) -> str | None:
+    if table.server_token_file is None or "server" in findings.broken():
+        return None
+    file = folder / Path(table.server_token_file).expanduser()
+    if not table.server.startswith(TCP):
+        what, hint = "only a server elsewhere asks for a token", "remove server_token_file"
+        allowed = 'server_token_file with server = "tcp://HOST:PORT"'
+        findings.add(what, found=table.server_token_file, allowed=allowed, hint=hint)
+    elif not file.is_file():
+        hint = "write the token that tunegym serve wants into it, or remove server_token_file"
+        findings.add("there is no such file", found=table.server_token_file, allowed="an existing file", hint=hint)
+    return str(file)
+
+
+def _driver(agent: tuple[str, Any], table: ExperimentTable, around: Surroundings, findings: Findings) -> Any:
+    """The class that drives the experiment, with its settings; None for what has a problem."""
+    name, found = agent
+    if found is None:
+        return None, None
+    driver = agents.live_driver(found, name, around.catalog, around.scenario_dir, findings.at("agent"))
+    if driver is None:
+        return None, None
+    if table.env_params and not any(getattr(one, "supports_variable_environment", False) for one in (driver, found)):
+        what, hint = f"{shown(name)} can't handle an environment that varies", "remove env_params, or use another agent"
+        findings.at("env_params").add(what, found=list(table.env_params), hint=hint)
+    below = findings.at("agent_config")
+    config = agents.agent_config(driver.Config, table.agent_config, below)
+    rewards = table.agent_config.get("rewards")
+    if isinstance(rewards, dict) and "constraint_failure" in rewards and config is not None:
+        what, hint = "a live experiment has no constraints that could refuse anything", "remove constraint_failure"
+        below.at("rewards").at("constraint_failure").add(what, found=rewards["constraint_failure"], hint=hint)
+    return driver, config
+
+
+def _check_budget(table: ExperimentTable, findings: Findings) -> None:
+    if table.agent_steps is None and table.max_time is None and not findings.broken() & {"agent_steps", "max_time"}:
+        findings.at("agent_steps").add(
+            "a live system never ends by itself, and no budget is given",
+            allowed="at least one of agent_steps, max_time",
+            hint="write for example agent_steps = 100000",
+        )
+
+
+def _check_reward(table: ExperimentTable, around: Surroundings, findings: Findings) -> None:
+    reward, below = table.agent_reward_function, findings.at("agent_reward_function")
+    if reward is not None and table.agent_metrics is None and "agent_metrics" not in findings.broken():
+        below.add(
+            "a reward function is over metrics, and agent_metrics names none",
+            found=reward,
+            allowed="a reward function beside agent_metrics, which are numbers in the server's info",
+            hint="add agent_metrics, or remove it: then the server's own reward counts",
+        )
+        return
+    check_reward(reward, table.agent_metrics or (), around.catalog, around.scenario_dir, below)

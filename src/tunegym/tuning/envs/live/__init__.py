@@ -1,0 +1,1 @@
+"""Live experiments: a server answers, the same journal records."""

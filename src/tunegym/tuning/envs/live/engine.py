@@ -1,0 +1,321 @@
+"""The engine of a live experiment: a server answers each step, one counter numbers them, the journal records them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from gymnasium import spaces
+
+from tunegym.core.clock import Clock, SystemClock
+from tunegym.core.errors import ActionError, BudgetError, ServerLostError, TunegymError
+from tunegym.core.randomness import integer
+from tunegym.tuning.envs.context_leaves import FindEncoding
+from tunegym.tuning.envs.live.lane import Lane, Running
+from tunegym.tuning.envs.live.recorder import Recorder
+from tunegym.tuning.envs.live.reserving import Reserving
+from tunegym.tuning.envs.live.scoring import LiveScoring
+from tunegym.tuning.envs.live.showing import Showing
+from tunegym.tuning.envs.live.tally import LiveTally
+from tunegym.tuning.envs.tally import BudgetClock
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.values import Context
+from tunegym.tuning.ports import Reward, Transition
+from tunegym.tuning.servers.hosting import Five, Host, ServerFailure, failure_of
+from tunegym.tuning.spaces import SpaceError, describe, differences, element_of
+from tunegym.tuning.stores.live import LiveStore
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LiveParts:
+    """What a live engine is made of.
+
+    Attributes:
+        hosts: a server for each lane; not started yet.
+        reward: of a step's metrics; None if the server's own reward counts.
+        encodings: finds a class of encodings by its name; None for the built-in ones.
+        end_leftovers: ends servers that a killed driver left running; how many there were.
+    """
+
+    experiment: Experiment
+    hosts: Sequence[Host]
+    store: LiveStore
+    folder: Path
+    seed: int
+    reward: Reward | None = None
+    encodings: FindEncoding | None = None
+    end_leftovers: Callable[[Sequence[tuple[int, str]]], int] = lambda _: 0
+
+
+class LiveEngine:
+    """Implements ``LiveEnv``. One thread drives it. ``take_over`` comes before everything else.
+
+    Args:
+        parts: the seams.
+        stopping: asked before every step; True means that none may be taken.
+        spent_s: time that earlier sessions used of ``max_time``.
+        clock: for the budget.
+    """
+
+    def __init__(
+        self,
+        parts: LiveParts,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
+        spent_s: float = 0.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self._parts = parts
+        self.experiment = parts.experiment
+        self.folder = parts.folder
+        self.slots = len(parts.hosts)
+        self._store = store = parts.store
+        self._stopping = stopping
+        self.tally = LiveTally(store.past)
+        self._clock = clock or SystemClock()
+        self.budget = BudgetClock(self.experiment.budget, self.tally, self._clock, spent_s)
+        self._env_params = self.experiment.env_params
+        self._varies = self._env_params.vary_in_episodes
+        self._reserving = Reserving(store, self.experiment.budget.agent_steps)
+        self._timed = self.experiment.budget.max_time_s is not None
+        self._next = store.upto + 1
+        self._bound = 0
+        self._closed = False
+        self._lowest, self._highest = 0, -1
+        self._lanes: list[Lane] = []
+
+    # before the first step ----------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """End what a killed driver left, start the servers, and say what is lost.
+
+        Raises:
+            ServerLostError: a server can't be started, or can't do what the experiment asks of it.
+            StoreError: its spaces are not those on record.
+        """
+        parts, store = self._parts, self._store
+        ended = parts.end_leftovers(store.leftovers())
+        if ended:
+            logger.warning("ended %d processes that a killed run had left behind", ended)
+        self._start_all()
+        first = parts.hosts[0]
+        store.declare(first.action_space, first.observation_space)
+        self._showing = Showing(self.experiment, first.observation_space, parts.encodings)
+        self.action_space: spaces.Space[Any] = first.action_space
+        self.observation_space = self._showing.space
+        self._own_action = element_of(first.action_space)
+        if isinstance(first.action_space, spaces.Discrete):  # the most common ones need no second look
+            self._lowest = int(first.action_space.start)
+            self._highest = self._lowest + int(first.action_space.n) - 1
+        own = element_of(first.observation_space)
+        following = self._following if self._env_params else None
+        scoring = LiveScoring(self.experiment, parts.reward, store)
+        self._recorder = Recorder(store, scoring, self._showing, self.tally, first.observation_space, following)
+        self._took = self._recorder.took
+        restarts = self.experiment.live.restarts if self.experiment.live is not None else 0
+        self._lanes = [Lane(place, host, restarts, own, self._stopping) for place, host in enumerate(parts.hosts)]
+        if store.lost > 0:
+            a, b = store.upto - store.lost + 1, store.upto
+            self.tally.others["cancelled"] += store.lost
+            self.tally.done = store.upto
+            logger.warning(
+                "the last session was cut off: at most %d steps were lost (numbers %d to %d), which are not used again",
+                *(store.lost, a, b),
+            )
+        self._next = store.upto + 1
+        self.budget.pause()
+
+    def _start_all(self) -> None:
+        for host in self._parts.hosts:
+            try:
+                host.start()
+                lines = self._unfit(host)
+            except (ServerFailure, SpaceError) as failure:
+                raise ServerLostError(
+                    f"{self.experiment.name}: the server can't be started: {failure}", hint="mend it, then resume"
+                ) from failure
+            if lines:
+                raise ServerLostError(f"{self.experiment.name}: {'; '.join(lines)}", hint="mend the server")
+
+    def _unfit(self, host: Host) -> list[str]:
+        first = self._parts.hosts[0]
+        if self._env_params and not host.applies_env_params:
+            return ["there are env_params, and the server has no apply_env_params()"]
+        describe(host.action_space)
+        describe(host.observation_space)
+        return [
+            *differences(first.action_space, host.action_space, "action_space"),
+            *differences(first.observation_space, host.observation_space, "observation_space"),
+        ]
+
+    # the port -----------------------------------------------------------------------------------------
+
+    @property
+    def taken(self) -> int:
+        """How many numbers are used up."""
+        return self._next - 1
+
+    def exhausted(self) -> str | None:
+        """Why no further step may be taken, or None."""
+        if self._stopping():
+            return "the run is stopping"
+        return self.budget.exhausted(self._next)
+
+    def reset(
+        self, lane: int = 0, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin the lane's next episode."""
+        self._check_open()
+        one = self._lanes[lane]
+        self._recorder.finish(one, "reset")
+        number = self._upcoming(lane)
+        context = self._env_params.context(number)
+        derived = seed if seed is not None else self._seed_of(lane, number)
+        observation, info = one.begin(context, derived, options)
+        self._note_restarts()
+        self._store.begun += 1
+        one.episode = Running(self._store.begun, number, 0, 0, 0.0, context)
+        told = {**info, "step": number, "episode": one.episode.number, "next_env_params": dict(context)}
+        return self._showing.shown(observation, context), told
+
+    def step(self, action: Any, lane: int = 0) -> Five:
+        """One step, recorded."""
+        one = self._lanes[lane]
+        chosen = action
+        if one.episode is None or type(action) is not int or not self._lowest <= action <= self._highest:
+            chosen = self._accepted(action, one)
+        number = self._next
+        if number > self._bound or self._timed or self._stopping():
+            self._go_on(number)
+        self._next = number + 1
+        context = self._step_context(one, number) if self._varies else one.context
+        began = perf_counter()
+        try:
+            if context is not one.context:
+                one.apply(context)
+            answer = one.host.step(chosen)
+        except Exception as error:
+            return self._failed(one, number, chosen, context, failure_of(error), began)
+        try:
+            return self._took(one, number, chosen, context, answer, began)
+        except ServerFailure as failure:
+            return self._failed(one, number, chosen, context, failure, began)
+
+    def step_all(self, actions: Sequence[Any]) -> list[Five]:
+        """A step in each lane from 0."""
+        lanes = self._lanes[: len(actions)]
+        chosen = [self._accepted(action, one) for one, action in zip(lanes, actions, strict=True)]
+        first = self._next
+        last = first + len(lanes) - 1
+        if last > self._bound or self._timed or self._stopping():
+            self._go_on(last)
+        self._next = last + 1
+        begun = [self._send(one, first + at, chosen[at]) for at, one in enumerate(lanes)]
+        answers: list[Five] = []
+        for at, (one, (context, failure, began)) in enumerate(zip(lanes, begun, strict=True)):
+            number = first + at
+            try:
+                if failure is not None:
+                    raise failure
+                answers.append(self._took(one, number, chosen[at], context, one.host.receive(), began))
+            except ServerFailure as found:
+                answers.append(self._failed(one, number, chosen[at], context, found, began))
+        return answers
+
+    def _send(self, one: Lane, number: int, action: Any) -> tuple[Context, ServerFailure | None, float]:
+        context = self._step_context(one, number)
+        began = perf_counter()
+        try:
+            if context is not one.context:
+                one.apply(context)
+            one.host.send(action)
+        except ServerFailure as failure:
+            return context, failure, began
+        return context, None, began
+
+    def transitions(self, last: int) -> Iterable[Transition]:
+        """The newest recorded steps."""
+        from tunegym.tuning.envs.live.recalling import transitions
+
+        self._store.flush()
+        return transitions(self.folder, self.action_space, self._parts.hosts[0].observation_space, last, self._showing)
+
+    def close(self, *, interrupted: bool = False) -> None:
+        """Let go of the servers; what is open is cut. Calling it twice is fine."""
+        del interrupted  # a live step is never taken again
+        if self._closed:
+            return
+        self._closed = True
+        for one in self._lanes:
+            self._recorder.finish(one, "cut")
+        for host in self._parts.hosts:
+            host.close()
+
+    # a step -------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TunegymError("the environment is closed", hint="make another one: its steps go into a new folder")
+
+    def _accepted(self, action: Any, one: Lane) -> Any:
+        if one.episode is None:
+            self._check_open()
+            raise TunegymError("the episode is over, or none has begun", hint="call reset() first")
+        try:
+            return self._own_action(action)
+        except SpaceError as error:
+            raise ActionError(f"the action is not of action_space: {error}", hint=str(self.action_space)) from error
+
+    def _go_on(self, last: int) -> None:
+        """Raise if numbers up to ``last`` may not be used; else have them reserved."""
+        reason = "the run is stopping" if self._stopping() else self.budget.exhausted(last)
+        if reason is not None:
+            raise BudgetError(f"step {last} may not be taken: {reason}")
+        if last > self._bound:
+            idle = self.budget.start()
+            if idle:
+                self._store.forgive(idle)
+            self._bound = self._reserving.upto(last)
+
+    def _upcoming(self, lane: int) -> int:
+        return self._next + lane
+
+    def _step_context(self, one: Lane, number: int) -> Context:
+        episode = one.episode
+        assert episode is not None
+        if not self._varies or not episode.length:
+            return one.context
+        return self._env_params.step_context(episode.first, number)
+
+    def _following(self, one: Lane, episode: Running, over: bool) -> Context:
+        """The context that the lane's next step will have."""
+        number = self._upcoming(one.place)
+        if over:
+            return self._env_params.context(number)
+        return self._env_params.step_context(episode.first, number) if self._varies else dict(one.context)
+
+    def _failed(
+        self, one: Lane, number: int, chosen: Any, context: Context, failure: ServerFailure, began: float
+    ) -> Five:
+        """The step has no measurement: it is recorded so, and the episode goes on from a new beginning."""
+        stopped = self._stopping()
+        status, reason = ("cancelled", "the run was stopped while it ran") if stopped else ("failed", str(failure))
+        penalty, told = self._recorder.failed(one, number, chosen, context, status, reason, began)
+        if stopped:
+            raise BudgetError("the run was stopped while the step ran")
+        one.start_again(failure, lost=failure.lost)
+        observation, info = one.begin(context, self._seed_of(one.place, number), None)
+        self._note_restarts()
+        return self._showing.shown(observation, context), penalty, False, False, {**info, **told}
+
+    def _seed_of(self, lane: int, number: int) -> Callable[[], int]:
+        return lambda: integer(self._parts.seed, 2**31 - 1, "server", lane, number)
+
+    def _note_restarts(self) -> None:
+        self.tally.restarts = sum(one.restarted for one in self._lanes)

@@ -1,0 +1,143 @@
+"""One server of a live experiment, and the episode that it is in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tunegym.core.errors import BudgetError, ServerLostError
+from tunegym.tuning.model.step import Episode, EpisodeEnd
+from tunegym.tuning.model.values import Context
+from tunegym.tuning.servers.hosting import Host, ServerFailure
+from tunegym.tuning.spaces import SpaceError
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+_NAP_S = 0.05
+
+
+@dataclass
+class Running:
+    """The episode that a lane is in; ``context`` is the one that it began under."""
+
+    number: int
+    first: int
+    last: int
+    length: int
+    total: float
+    context: Context
+
+
+class Lane:
+    """Holds a server up: whatever happens to it, ``begin`` gives the first observation of an episode, or raises.
+
+    Args:
+        place: which lane.
+        host: where its server lives.
+        restarts: how often in a row it may be started again.
+        own: makes an observation the caller's own, or raises ``SpaceError``.
+        stopping: whether the run is to stop.
+    """
+
+    def __init__(
+        self,
+        place: int,
+        host: Host,
+        restarts: int,
+        own: Callable[[Any], Any],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self.place = place
+        self.host = host
+        self._restarts = restarts
+        self._own = own
+        self._stopping = stopping
+        self.failures = 0
+        self.restarted = 0
+        self.fresh = True
+        self.sound = False
+        self.episode: Running | None = None
+        self.observation: Any = None
+        self.context: Context = {}
+
+    def begin(
+        self, context: Context, seed: Callable[[], int] | int | None, options: dict[str, Any] | None
+    ) -> tuple[Any, Mapping[str, Any]]:
+        """Have the server begin an episode under ``context``; it is started again as often as it may be.
+
+        Args:
+            context: what it is to apply.
+            seed: for the server; a function is asked only for one that has had no seed yet.
+            options: for the server.
+
+        Raises:
+            ServerLostError: it failed too often in a row.
+            BudgetError: the run is to stop.
+        """
+        while True:
+            try:
+                self.context = context
+                if context:
+                    self.host.apply_env_params(context)
+                given = (seed() if self.fresh else None) if callable(seed) else seed
+                observation, info = self.host.reset(given, options)
+                self.observation = self._observed(observation, info)
+                self.fresh = False
+            except ServerFailure as failure:
+                if not self.sound and not failure.lost:  # it has never worked: to build it again won't help
+                    raise ServerLostError(
+                        f"the server can't begin: {failure}", hint="mend it, then resume"
+                    ) from failure
+                self.start_again(failure, lost=True)
+            else:
+                self.sound = True
+                return self.observation, info
+
+    def apply(self, context: Context) -> None:
+        """Have the server's next step under another context. Raises ``ServerFailure``."""
+        self.host.apply_env_params(context)
+        self.context = context
+
+    def start_again(self, failure: ServerFailure, *, lost: bool) -> None:
+        """After a failure: start the server again, if it is lost, with a pause that grows."""
+        while lost:
+            self.failures += 1
+            if self.failures > self._restarts:
+                often = f"{self.failures} times in a row" if self.failures > 1 else "and may not be started again"
+                raise ServerLostError(
+                    f"the server failed {often}, at last with: {failure}",
+                    hint="mend it, then `tunegym resume`; what was recorded is safe",
+                ) from failure
+            self._pause(min(FIRST_PAUSE_S * 2 ** (self.failures - 1), LONGEST_PAUSE_S))
+            try:
+                self.host.start()
+            except ServerFailure as again:
+                failure = again
+            else:
+                self.restarted += 1
+                self.fresh = True
+                lost = False
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._stopping():
+                raise BudgetError("the run was stopped while a server was to be started again")
+            time.sleep(min(left, _NAP_S))
+
+    def _observed(self, observation: Any, info: Any) -> Any:
+        if not isinstance(info, Mapping):
+            raise ServerFailure(f"reset: its info is {type(info).__name__}, not a dict")
+        try:
+            return self._own(observation)
+        except SpaceError as error:
+            raise ServerFailure(f"reset: the observation is not of observation_space: {error}") from error
+
+    def finished(self, end: EpisodeEnd) -> Episode | None:
+        """The episode as it is on record, once it is over; None if it had no step."""
+        one, self.episode = self.episode, None
+        if one is None or not one.length:
+            return None
+        return Episode(one.number, self.place, one.first, one.last, one.length, one.total, end, one.context)

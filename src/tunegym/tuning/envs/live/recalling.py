@@ -1,0 +1,98 @@
+"""Steps on record as an agent learns from them: with what was seen before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from tunegym.tuning.envs.live.showing import Showing
+from tunegym.tuning.ports import Transition
+from tunegym.tuning.spaces import Leaf, leaves
+from tunegym.tuning.stores.columns import row_type
+from tunegym.tuning.stores.live import SIDES
+from tunegym.tuning.stores.live_reader import Lost, Steps, steps
+from tunegym.tuning.stores.reader import JOURNAL
+
+
+def transitions(
+    folder: Path, actions: spaces.Space[Any], observations: spaces.Space[Any], last: int, showing: Showing
+) -> Iterable[Transition]:
+    """The newest steps of a journal in which all are recorded, at most ``last``; see ``LiveEnv``."""
+    acted, seen = _Elements(folder, "action", actions), _Elements(folder, "observation", observations)
+    before: dict[int, Any] = {}
+    newest: deque[Transition] = deque(maxlen=last)
+    for group in steps(folder / JOURNAL):
+        if isinstance(group, Lost):
+            before.clear()
+            continue
+        chosen = acted.of(group.actions, group.action_row, len(group.numbers))
+        found = seen.of(group.observations, group.observation_row, len(group.numbers))
+        newest.extend(_of(group, chosen, found, before, showing))
+    return newest
+
+
+def _of(
+    group: Steps, actions: list[Any], observations: list[Any], before: dict[int, Any], showing: Showing
+) -> Iterable[Transition]:
+    terminated, truncated = set(group.terminated), set(group.truncated)
+    contexts = group.context_of()
+    for at, episode in enumerate(group.episodes):
+        previous = before.pop(episode, None)
+        if at in group.unmeasured:
+            continue  # what follows it is a new beginning, which isn't on record
+        over = at in terminated or at in truncated
+        if not over:
+            before[episode] = observations[at]
+        if previous is not None:
+            yield Transition(
+                showing.shown(previous, contexts[at]),
+                actions[at],
+                group.rewards[at],
+                showing.shown(observations[at], contexts[at]),
+                at in terminated,
+                at in truncated,
+            )
+
+
+class _Elements:
+    """The elements of one space, from records or from a file of their own."""
+
+    def __init__(self, folder: Path, name: str, space: spaces.Space[Any]) -> None:
+        self._space = space
+        self._leaves = leaves(space)
+        self._path = folder / SIDES[name]
+        self._type = row_type(space)
+
+    def of(self, inline: list[Any] | None, row: int, count: int) -> list[Any]:
+        arrays = self._from_record(inline) if inline is not None else self._from_file(row, count)
+        return [_element(self._space, self._leaves, [array[at] for array in arrays]) for at in range(count)]
+
+    def _from_record(self, inline: list[Any]) -> list[np.ndarray]:
+        arrays = []
+        for leaf, values in zip(self._leaves, inline, strict=True):
+            read = np.array(values, dtype=np.float64 if leaf.dtype.kind == "f" else None)  # null is NaN
+            arrays.append(read.astype(leaf.dtype).reshape((len(values), *leaf.shape)))
+        return arrays
+
+    def _from_file(self, row: int, count: int) -> list[np.ndarray]:
+        rows = np.fromfile(self._path, dtype=self._type, count=count, offset=row * self._type.itemsize)
+        return [rows[name] for name in self._type.names or ()]
+
+
+def _element(space: spaces.Space[Any], parts: list[Leaf], values: list[Any]) -> Any:
+    """An element of ``space`` from the values of its leaves, in their order."""
+    by_path = {leaf.path: value for leaf, value in zip(parts, values, strict=True)}
+
+    def built(one: spaces.Space[Any], path: tuple[str | int, ...]) -> Any:
+        if isinstance(one, spaces.Dict):
+            return {key: built(part, (*path, str(key))) for key, part in one.spaces.items()}
+        if isinstance(one, spaces.Tuple):
+            return tuple(built(part, (*path, place)) for place, part in enumerate(one.spaces))
+        return by_path[path]
+
+    return built(space, ())

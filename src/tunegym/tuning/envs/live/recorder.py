@@ -1,0 +1,147 @@
+"""Steps 6 and 7 of the walk of a trial, for a live step: scored, recorded, and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy import ndarray
+
+from tunegym.tuning.envs.live.lane import Lane, Running
+from tunegym.tuning.envs.live.scoring import NO_METRICS, LiveScoring
+from tunegym.tuning.envs.live.showing import Showing
+from tunegym.tuning.envs.live.tally import LiveTally
+from tunegym.tuning.model.step import EpisodeEnd
+from tunegym.tuning.model.values import Context
+from tunegym.tuning.servers.hosting import Five, ServerFailure
+from tunegym.tuning.spaces import SpaceError, element_of
+from tunegym.tuning.stores.live import LiveStore
+
+
+class Recorder:
+    """Makes a record, and what an agent sees, of what a server answered.
+
+    Args:
+        store: where steps are written down.
+        scoring: the reward of each.
+        showing: what is shown of them.
+        tally: counts them.
+        observations: the server's own space of them.
+        following: the context that a lane's next step will have, given whether its episode is over.
+    """
+
+    def __init__(
+        self,
+        store: LiveStore,
+        scoring: LiveScoring,
+        showing: Showing,
+        tally: LiveTally,
+        observations: spaces.Space[Any],
+        following: Callable[[Lane, Running, bool], Context] | None,
+    ) -> None:
+        self._store = store
+        self._add = store.add
+        self._scoring = scoring
+        self._shown = showing.shown if showing.shows else None
+        self._tally = tally
+        self._own = element_of(observations)
+        box = observations if isinstance(observations, spaces.Box) else None
+        self._dtype = None if box is None else np.dtype(box.dtype)
+        self._shape = None if box is None else box.shape
+        self._following = following
+        kind, self._every = store.recording.kind, store.recording.every
+        self._all, self._ends_only = kind == "all", kind == "episodes"
+
+    def took(self, lane: Lane, number: int, action: Any, context: Context, answer: Five, began: float) -> Five:
+        """Record an answered step. Raises ``ServerFailure`` if the answer is no measurement: nothing is recorded."""
+        duration = perf_counter() - began
+        try:
+            observation, reward, terminated, truncated, info = answer
+        except (TypeError, ValueError):
+            raise ServerFailure("step: it did not return five values") from None
+        if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
+            observation = observation.copy()
+        else:
+            observation = self._owned(observation)
+        scoring, metrics = self._scoring, NO_METRICS
+        if type(reward) is not float or not scoring.low <= reward <= scoring.high or type(info) is not dict:
+            reward, metrics = scoring.scored(reward, info)
+        terminated, truncated = bool(terminated), bool(truncated)
+        over = terminated or truncated
+        episode = lane.episode
+        assert episode is not None
+        lane.failures = 0
+        lane.observation = observation
+        episode.last = number
+        episode.length += 1
+        episode.total += reward
+        if self._all or (over if self._ends_only else number % self._every == 0):
+            self._add(
+                number, episode.number, action, observation, reward, duration, terminated, truncated, context, metrics
+            )
+        else:
+            self._store.upto = number
+        self._tally.done = number
+        following = context
+        if self._following is not None:
+            following = self._following(lane, episode, over)
+        told = {
+            **info,
+            "step": number,
+            "episode": episode.number,
+            "status": "measured",
+            "cached": False,
+            "metrics": metrics,
+            "env_params": context,
+            "next_env_params": following,
+        }
+        if over:
+            self.finish(lane, "terminated" if terminated else "truncated")
+        if self._shown is not None:
+            observation = self._shown(observation, following)
+        return observation, reward, terminated, truncated, told
+
+    def _owned(self, observation: Any) -> Any:
+        try:
+            return self._own(observation)
+        except SpaceError as error:
+            raise ServerFailure(f"step: the observation is not of observation_space: {error}") from error
+
+    def failed(
+        self, lane: Lane, number: int, action: Any, context: Context, status: str, reason: str, began: float
+    ) -> tuple[float, dict[str, Any]]:
+        """Record a step without a measurement: its penalty, and what is told of it. The episode goes on."""
+        penalty = self._scoring.penalty()
+        episode = lane.episode
+        assert episode is not None
+        episode.last = number
+        episode.length += 1
+        episode.total += penalty
+        duration = perf_counter() - began
+        self._store.add_unmeasured(
+            number, episode.number, action, lane.observation, penalty, duration, context, status, reason
+        )
+        self._tally.others[status] += 1
+        self._tally.done = number
+        return penalty, {
+            "step": number,
+            "episode": episode.number,
+            "status": status,
+            "reason": reason,
+            "cached": False,
+            "metrics": {},
+            "env_params": dict(context),
+            "next_env_params": dict(context),
+        }
+
+    def finish(self, lane: Lane, end: EpisodeEnd) -> None:
+        """The lane's episode is over, if there is one."""
+        finished = lane.finished(end)
+        if finished is not None:
+            self._store.episode_over(finished)
+            self._tally.episodes += 1
+            if end in ("terminated", "truncated"):
+                self._tally.returns.append(finished.total)

@@ -1,0 +1,90 @@
+"""From what a scenario says of a server to the object that holds it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tunegym.core.errors import TunegymError
+from tunegym.core.references import resolve
+from tunegym.tuning.model.live import INJECTED, PROCESS, LiveSpec
+from tunegym.tuning.ports import GymServer
+from tunegym.tuning.servers.hosting import Host, InProcess
+from tunegym.tuning.servers.process import ProcessHost
+from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
+from tunegym.tuning.servers.tcp import TcpHost
+from tunegym.tuning.servers.tokens import read_token
+
+
+def build_host(
+    spec: LiveSpec,
+    scenario_dir: Path,
+    folder: Path,
+    lane: int = 0,
+    *,
+    token: str,
+    injected: GymServer | Callable[[], GymServer] | None = None,
+    started: Callable[[int, str], None] | None = None,
+) -> Host:
+    """The host of one lane's server, not started yet.
+
+    Args:
+        spec: what the scenario says.
+        scenario_dir: where modules and the token file are looked for.
+        folder: where a process of the server's own leaves what it prints.
+        lane: which of several servers this is.
+        token: names the run; a process of the server's own carries it (not what ``tunegym serve`` wants to know).
+        injected: the server, or what makes one, where the scenario leaves that to Python.
+        started: called with pid and start time of a process of the server's own.
+
+    Raises:
+        TunegymError: the server is to be given in Python and isn't, or its token can't be had.
+    """
+    paths = (str(scenario_dir),)
+    address = spec.address
+    if address is not None:
+        file = None if spec.token_file is None else scenario_dir / spec.token_file
+        expected = "" if spec.env_class == INJECTED else spec.env_class
+        return TcpHost(
+            address, _known_token(file, spec.server), expected, spec.arguments, step_timeout_s=spec.step_timeout_s
+        )
+    if spec.env_class == INJECTED:
+        return _in_process(_maker_of(injected))
+    if spec.server == PROCESS:
+        return ProcessHost(
+            spec.env_class,
+            spec.arguments,
+            paths,
+            folder=folder,
+            lane=lane,
+            token=token,
+            step_timeout_s=spec.step_timeout_s,
+            started=started,
+        )
+    return _in_process(lambda: resolve(spec.env_class, paths)(**spec.arguments))
+
+
+def _in_process(make: Callable[[], GymServer]) -> Any:
+    return InProcess(make)
+
+
+def _known_token(file: Path | None, server: str) -> str:
+    token = read_token(file)
+    if token is None:
+        raise TunegymError(
+            f"the token of {server} is not known",
+            hint=f"export {TOKEN_VARIABLE}=... as tunegym serve says, or name a token_file",
+        )
+    return token
+
+
+def _maker_of(injected: Any) -> Callable[[], GymServer]:
+    """An object is given out again and again, a class or function is called each time."""
+    if injected is None:
+        raise TunegymError("the server is to be given in Python, and none is", hint="name an env_class, or give one")
+    made: Any = injected
+    if inspect.isclass(injected) or (callable(injected) and not hasattr(injected, "step")):
+        return made
+    return lambda: made

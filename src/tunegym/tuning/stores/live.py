@@ -1,0 +1,288 @@
+"""The journal of a live experiment: numbers reserved ahead, steps written in groups."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from gymnasium import spaces
+
+from tunegym.core.clock import Clock
+from tunegym.core.errors import StoreError
+from tunegym.core.processes import boot_id
+from tunegym.tuning.model.live import Recording
+from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.values import Context, printable
+from tunegym.tuning.spaces import SpaceError, build, describe, differences
+from tunegym.tuning.stores import live_reader, records
+from tunegym.tuning.stores.appending import Appender, unwritable
+from tunegym.tuning.stores.columns import SideFile, row_type
+from tunegym.tuning.stores.live_group import MEASURED, Group
+from tunegym.tuning.stores.live_reader import LivePast
+from tunegym.tuning.stores.live_views import LiveViews
+from tunegym.tuning.stores.records import Head, Session
+
+SIDES = {"action": "actions.bin", "observation": "observations.bin"}
+"""Files of their own, for elements of many numbers."""
+
+FLUSH_S = 0.5
+"""Steps wait no longer than this, half of what a crash may cost."""
+
+
+class LiveStore:
+    """Writes what a live experiment does. One thread steps; another one writes what waits, twice a second.
+
+    Numbers are used only after they were reserved in the journal, so none is ever used twice; those that a crash left
+    reserved and not on record become ``lost``. ``declare`` must come before the first step.
+
+    Args:
+        folder: the experiment's results.
+        head, session: as for any journal.
+        recording: which steps are written down.
+
+    Raises:
+        StoreLockedError: somebody else writes it.
+        StoreError: it can't be written, or belongs to another experiment than ``head`` describes.
+    """
+
+    def __init__(
+        self, folder: Path, head: Head, session: Session, recording: Recording, clock: Clock | None = None
+    ) -> None:
+        self._folder = folder
+        self.recording = recording
+        self._env_params = tuple(head.env_params)
+        self._metrics = tuple(head.metrics)
+        self._journal = Appender(folder, head, session, _scan, clock)
+        self.head = self._journal.head
+        self.past: LivePast = self._journal.past
+        self.lost = self.past.reserved - self.past.upto
+        self.upto = self.past.upto
+        self.reserved = self.past.reserved
+        self.begun = self.past.episodes
+        self.worst: float | None = self.past.worst
+        self.largest = self.past.largest
+        self._guard = threading.Lock()
+        self._group: Group | None = None
+        self._unmeasured: Counter[str] = Counter()
+        self._sides: dict[str, SideFile] = {}
+        self._views: LiveViews | None = None
+        self._said = self.upto
+
+    # before the first step ----------------------------------------------------------------------------
+
+    def declare(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
+        """Say what the server's spaces are, and write the views anew.
+
+        Raises:
+            StoreError: they are others than those on record, or can't be written down; says which.
+        """
+        try:
+            described = {"action": describe(actions), "observation": describe(observations)}
+        except SpaceError as error:
+            raise StoreError(f"the server's spaces can't be recorded: {error}", hint="use other spaces") from error
+        if self.past.spaces is None:
+            self._journal.append({"record": "spaces", **described})
+        else:
+            self._check_same(actions, observations)
+        try:
+            self._group = group = Group(actions, observations, self._metrics, self._env_params)
+            spaces_of = {"action": (group.actions, actions), "observation": (group.observations, observations)}
+            for name, (columns, space) in spaces_of.items():
+                if not columns.inline:
+                    rows = self.past.sides.get(name, 0)
+                    self._sides[name] = SideFile(self._folder / SIDES[name], row_type(space).itemsize, rows)
+            if self.lost > 0:
+                first = self.upto + 1
+                self._journal.append({"record": "lost", "first": first, "last": self.reserved, "at": self._wall()})
+                self.upto = self._said = self.reserved
+            self._views = LiveViews(self._folder, group, self._env_params)
+            self._views.write_past(self._journal.path, group, self.recording)
+        except OSError as error:
+            raise unwritable(self._folder, error) from error
+        self._journal.start(self.flush, FLUSH_S)
+
+    def _check_same(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
+        known = self.past.spaces or {}
+        lines = differences(build(known["action"]), actions, "action_space")
+        lines += differences(build(known["observation"]), observations, "observation_space")
+        if lines:
+            raise StoreError(
+                f"{self._folder.name}: the server has other spaces than before: {'; '.join(lines)}",
+                hint="start a new run, or put the server back as it was",
+            )
+
+    # steps --------------------------------------------------------------------------------------------
+
+    def reserve(self, upto: int) -> None:
+        """Numbers up to this one may be used from now on."""
+        self._journal.append({"record": "reserve", "upto": upto})
+        self.reserved = upto
+
+    def add(
+        self,
+        number: int,
+        episode: int,
+        action: Any,
+        observation: Any,
+        reward: float,
+        duration: float,
+        terminated: bool,
+        truncated: bool,
+        context: Context,
+        metrics: Mapping[str, float],
+    ) -> None:
+        """Record a measured step; on the disk within a second."""
+        group = self._group
+        assert group is not None
+        with self._guard:
+            numbers = group.numbers
+            row = len(numbers)
+            if (actions := group.actions.only) is not None:
+                actions[row] = action
+            else:
+                group.actions.put(row, action)
+            if (observations := group.observations.only) is not None:
+                observations[row] = observation
+            else:
+                group.observations.put(row, observation)
+            if terminated:
+                group.terminated.append(row)
+            if truncated:
+                group.truncated.append(row)
+            if self._env_params:
+                group.contexts.append(context)
+            if self._metrics:
+                group.values.append(metrics)
+            group.episodes.append(episode)
+            group.rewards.append(reward)
+            group.durations.append(duration)
+            numbers.append(number)
+            self.upto = number
+            if row + 1 == group.rows:
+                self._write(group)
+
+    def add_unmeasured(
+        self,
+        number: int,
+        episode: int,
+        action: Any,
+        observation: Any,
+        reward: float,
+        duration: float,
+        context: Context,
+        status: str,
+        reason: str,
+    ) -> None:
+        """Record a step that has no measurement, at once."""
+        group = self._group
+        assert group is not None
+        with self._guard:
+            group.unmeasured[len(group.numbers)] = (status, printable(reason))
+            self._unmeasured[status] += 1
+        self.add(number, episode, action, observation, reward, duration, False, False, context, {})
+        self.flush()
+
+    def episode_over(self, episode: Episode) -> None:
+        """Record an episode's end."""
+        assert self._group is not None
+        with self._guard:
+            self._group.over.append(episode)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._group is not None:
+            with self._guard:
+                self._write(self._group)
+
+    # the session --------------------------------------------------------------------------------------
+
+    def job_started(self, pid: int, start_time: str) -> None:
+        """Write down a process of a server, so that a leftover can be told from a stranger."""
+        self._journal.append({"record": "job", "number": 0, "pid": pid, "start_time": start_time})
+
+    def leftovers(self) -> list[tuple[int, str]]:
+        """(pid, start time) of the processes that servers of the last session had, on this machine as it runs."""
+        return [(pid, start) for pid, start, boot in self.past.processes if boot == boot_id()]
+
+    def forgive(self, seconds: float) -> None:
+        """Time of this session that isn't spent on steps."""
+        self._journal.forgive(seconds)
+
+    def end(self, code: int, reason: str) -> None:
+        """Write down that the experiment came to its end by itself."""
+        self._settle()
+        self._journal.append(records.end_record(code, reason, self._wall(), self._journal.since()))
+
+    def close(self) -> None:
+        """Write what waits, give back what was reserved and not used, and let go. Calling it twice is fine."""
+        self._journal.close(self._finish)
+
+    def _finish(self) -> None:
+        try:
+            self._settle()
+        finally:
+            for side in self._sides.values():
+                side.sync()
+                side.close()
+            if self._views is not None:
+                self._views.close()
+
+    def _settle(self) -> None:
+        self.flush()
+        if self.reserved > self.upto and self._group is not None:
+            self.reserve(self.upto)
+
+    def _wall(self) -> float:
+        return self._journal.wall()
+
+    # groups -------------------------------------------------------------------------------------------
+
+    def _write(self, group: Group) -> None:
+        """One record and its rows; bulk first, so that the journal never names what isn't there."""
+        if self._views is not None and self._views.holed is not None:
+            raise self._views.holed
+        count = len(group.numbers)
+        if not count and not group.over and self.upto == self._said:
+            return
+        rows = {name: side.rows for name, side in self._sides.items()}
+        record = group.record(rows)
+        record |= {
+            "upto": self.upto,
+            "begun": self.begun,
+            "at": self._wall(),
+            "since": self._journal.since(),
+            "worst": self.worst,
+            "largest": self.largest,
+            "statuses": self._counted(),
+        }
+        trajectory, env = group.lines()
+        over = group.episode_lines()
+        try:
+            for name, side in self._sides.items():
+                side.append(getattr(group, f"{name}s").packed(count), count)
+            self._journal.append(record, orjson.OPT_SERIALIZE_NUMPY)
+        except (OSError, StoreError) as error:
+            for name, side in self._sides.items():
+                side.cut(rows[name])
+            raise unwritable(self._folder, error) if isinstance(error, OSError) else error from error
+        self._said = self.upto
+        self._unmeasured.clear()
+        group.clear()  # it is on record now, whatever becomes of the views
+        assert self._views is not None
+        self._views.append(trajectory, env, over)
+
+    def _counted(self) -> dict[str, int]:
+        """Steps by status since the last record, recorded or not."""
+        others = self._unmeasured
+        return {MEASURED: self.upto - self._said - others.total(), **others}
+
+
+def _scan(path: Path) -> LivePast:
+    past = live_reader.scan(path)
+    if past.head is not None and not past.head.get("live"):
+        raise StoreError(f"{path} is not that of a live experiment", hint="start a new run")
+    return past

@@ -1,0 +1,203 @@
+"""Steps of a live system that are written down together: one record, and a row in each CSV for every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from gymnasium import spaces
+
+from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.values import Context
+from tunegym.tuning.stores.columns import Columns
+from tunegym.tuning.stores.live_reader import Steps
+from tunegym.tuning.stores.records import Record
+from tunegym.tuning.stores.views import line
+
+MOST_ROWS = 256
+MOST_BYTES = 4 << 20
+MEASURED = "measured"
+
+
+class Group:
+    """Steps that wait to be written.
+
+    Args:
+        actions, observations: the server's spaces.
+        metrics: the names of what is recorded of a step's info.
+        env_params: the names of what a context has.
+    """
+
+    def __init__(
+        self,
+        actions: spaces.Space[Any],
+        observations: spaces.Space[Any],
+        metrics: Sequence[str],
+        env_params: Sequence[str],
+    ) -> None:
+        self.rows = MOST_ROWS
+        self.actions, self.observations = Columns(actions, 1), Columns(observations, 1)
+        each = sum(buffer.nbytes for buffer in (*self.actions.buffers, *self.observations.buffers))
+        self.rows = max(1, min(MOST_ROWS, MOST_BYTES // max(each, 1)))
+        self.actions, self.observations = Columns(actions, self.rows), Columns(observations, self.rows)
+        self._metrics = tuple(metrics)
+        self._env_params = tuple(env_params)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.numbers: list[int] = []
+        self.episodes: list[int] = []
+        self.rewards: list[float] = []
+        self.durations: list[float] = []
+        self.terminated: list[int] = []
+        self.truncated: list[int] = []
+        self.contexts: list[Context] = []
+        self.values: list[Mapping[str, float]] = []
+        self.unmeasured: dict[int, tuple[str, str]] = {}
+        self.over: list[Episode] = []
+
+    def header(self) -> tuple[str, str]:
+        """The first row of both CSVs."""
+        columns = [
+            *("step", "status", "cached", "reward"),
+            *(self.actions.names("action") if self.actions.inline else ()),
+            *(f"context.{name}" for name in self._env_params),
+            *(self.observations.names("observation") if self.observations.inline else ()),
+            *(f"metric.{name}" for name in self._metrics),
+            *("duration_s", "episode", "terminated", "truncated"),
+        ]
+        return line(columns), line(["step", *self._env_params])
+
+    def record(self, sides: Mapping[str, int]) -> Record:
+        """Everything that waits, but for the session's own facts.
+
+        Args:
+            sides: for ``action`` and ``observation``, where they have a file of their own, its row of the first step.
+        """
+        count = len(self.numbers)
+        record: Record = {"record": "steps", "count": count}
+        if count:
+            first = self.numbers[0]
+            contiguous = self.numbers[-1] - first == count - 1
+            record |= {"first": first} if contiguous else {"numbers": self.numbers}
+            record |= {
+                "episode": self.episodes,
+                "reward": self.rewards,
+                "duration_s": np.round(self.durations, 6),
+                "terminated": self.terminated,
+                "truncated": self.truncated,
+            }
+            for name, columns in (("action", self.actions), ("observation", self.observations)):
+                record[name] = {"row": sides[name]} if name in sides else columns.plain(count)
+            if self._env_params:
+                record["context"] = _runs(self.contexts)
+            if self._metrics:
+                record["metrics"] = {name: [one.get(name) for one in self.values] for name in self._metrics}
+            if self.unmeasured:
+                record["unmeasured"] = [[at, *told] for at, told in self.unmeasured.items()]
+        if self.over:
+            record["episodes"] = [
+                [one.number, one.lane, one.first, one.last, one.length, one.total, one.end, one.context]
+                for one in self.over
+            ]
+        return record
+
+    def lines(self) -> tuple[str, str]:
+        """The rows of both CSVs, from the same columns."""
+        count = len(self.numbers)
+        if not count:
+            return "", ""
+        steps = [str(number) for number in self.numbers]
+        drawn = self._drawn()
+        statuses = [MEASURED] * count
+        for at, (status, _) in self.unmeasured.items():
+            statuses[at] = status
+        parts = [steps, statuses, ["false"] * count, _numbers(self.rewards)]
+        parts += self.actions.cells(count) if self.actions.inline else []
+        parts += [drawn] if drawn else []
+        parts += self.observations.cells(count) if self.observations.inline else []
+        parts += [[_cell(one.get(name)) for one in self.values] for name in self._metrics]
+        parts += [_numbers(np.round(self.durations, 6)), [str(episode) for episode in self.episodes]]
+        parts += [_flags(self.terminated, count), _flags(self.truncated, count)]
+        rows = "\n".join(map(",".join, zip(*parts, strict=True)))
+        env = "\n".join(map(",".join, zip(steps, drawn, strict=True)) if drawn else steps)
+        return f"{rows}\n", f"{env}\n"
+
+    def episode_lines(self) -> str:
+        """A row of ``episodes.csv`` for each episode that is over."""
+        return "".join(episode_line(one, self._env_params) for one in self.over)
+
+    def _drawn(self) -> list[str]:
+        """The cells of each step's context, joined."""
+        if not self._env_params:
+            return []
+        seen: tuple[Context, str] | None = None
+        cells: list[str] = []
+        for context in self.contexts:
+            if seen is None or seen[0] is not context:
+                seen = context, line([context.get(name, "") for name in self._env_params])[:-1]
+            cells.append(seen[1])
+        return cells
+
+    def lost_lines(self, number: int, empty: int) -> tuple[str, str]:
+        """The row in both CSVs of a number of which nothing is on record."""
+        return f"{number},cancelled,false{',' * empty}\n", f"{number}{',' * len(self._env_params)}\n"
+
+    def load(self, steps: Steps) -> None:
+        """Take in what was recorded, so that the same rows come of it."""
+        count = len(steps.numbers)
+        self._clear()
+        self.numbers, self.episodes = steps.numbers, steps.episodes
+        self.rewards, self.durations = steps.rewards, steps.durations
+        self.terminated, self.truncated = steps.terminated, steps.truncated
+        self.contexts = steps.context_of()
+        self.unmeasured = dict(steps.unmeasured)
+        self.values = [
+            {name: value for name, column in steps.metrics.items() if (value := column[at]) is not None}
+            for at in range(count if self._metrics else 0)
+        ]
+        for columns, arrays in ((self.actions, steps.actions), (self.observations, steps.observations)):
+            if arrays is not None:
+                columns.load(arrays, count)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._clear()
+
+
+EPISODE_COLUMNS = ("episode", "first_step", "last_step", "length", "return", "end", "lane")
+
+
+def episode_line(episode: Episode, env_params: Sequence[str]) -> str:
+    """An episode's row in ``episodes.csv``."""
+    one = episode
+    cells = [one.number, one.first, one.last, one.length, one.total, one.end, one.lane]
+    return line([*cells, *(one.context.get(name, "") for name in env_params)])
+
+
+def _runs(contexts: Sequence[Context]) -> list[list[Any]]:
+    """Contexts with the row from which each holds."""
+    runs: list[list[Any]] = []
+    last: Context | None = None
+    for at, context in enumerate(contexts):
+        if context is not last and (last is None or context != last):
+            runs.append([at, context])
+        last = context
+    return runs
+
+
+def _numbers(values: list[float] | np.ndarray) -> list[str]:
+    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
+
+
+def _flags(set_at: Sequence[int], count: int) -> list[str]:
+    flags = ["false"] * count
+    for at in set_at:
+        flags[at] = "true"
+    return flags
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else repr(value)

@@ -1,0 +1,67 @@
+"""The CSV views of a live journal. All rows of a group are written from the same columns, so they can't disagree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tunegym.core.errors import StoreError
+from tunegym.tuning.model.live import Recording
+from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores.live_group import EPISODE_COLUMNS, Group
+from tunegym.tuning.stores.live_reader import Lost
+from tunegym.tuning.stores.views import ENV, TRAJECTORY, fresh, line, write
+
+EPISODES = "episodes.csv"
+
+
+class LiveViews:
+    """Writes ``trajectory.csv``, ``env.csv`` and ``episodes.csv`` anew.
+
+    Attributes:
+        holed: what kept rows from being written: nothing may follow them.
+    """
+
+    def __init__(self, folder: Path, group: Group, env_params: Sequence[str]) -> None:
+        self.holed: StoreError | None = None
+        self._files = [fresh(folder / name) for name in (TRAJECTORY, ENV, EPISODES)]
+        trajectory, env = group.header()
+        self._empty = trajectory.count(",") - 2
+        self.append(trajectory, env, line([*EPISODE_COLUMNS, *(f"context.{name}" for name in env_params)]))
+
+    def write_past(self, journal: Path, group: Group, recording: Recording) -> None:
+        """All rows of earlier sessions again: a killed writer may have left any part of them. Empties ``group``."""
+        for one in live_reader.steps(journal):
+            if isinstance(one, Lost):
+                self._append_lost(one, group, recording)
+            else:
+                group.load(one)
+                self.append(*group.lines())
+        for episode in live_reader.episodes(journal):
+            group.over = [episode]
+            self.append("", "", group.episode_lines())
+        group.clear()
+
+    def _append_lost(self, lost: Lost, group: Group, recording: Recording) -> None:
+        if recording.kind == "episodes":
+            return
+        every = recording.every if recording.kind == "every" else 1
+        for number in range(lost.first, lost.last + 1):
+            if number % every == 0:
+                self.append(*group.lost_lines(number, self._empty))
+
+    def append(self, trajectory: str, env: str, episodes: str = "") -> None:
+        """More rows. Raises ``StoreError``."""
+        try:
+            for descriptor, rows in zip(self._files, (trajectory, env, episodes), strict=True):
+                if rows:
+                    write(descriptor, rows.encode())
+        except StoreError as error:
+            self.holed = error
+            raise
+
+    def close(self) -> None:
+        """Let go."""
+        while self._files:
+            os.close(self._files.pop())

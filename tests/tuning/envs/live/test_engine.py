@@ -1,0 +1,483 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from tests.tuning.envs.live.conftest import Counter, Engines, drive, load
+
+from tunegym.core.errors import ActionError, BudgetError, ServerLostError, StoreError, TunegymError
+from tunegym.tuning.envs.live import lane
+from tunegym.tuning.model.live import Recording
+from tunegym.tuning.model.scenario import Penalties
+from tunegym.tuning.servers.hosting import InProcess, ServerFailure
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "FIRST_PAUSE_S", 0.0)
+
+
+# numbers and episodes ---------------------------------------------------------------------------------
+
+
+def test_steps_count_on_across_resets_in_both_views(engines: Engines) -> None:
+    engine = engines()
+    engine.reset()
+    for number in range(1, 31):
+        answer = engine.step(0)
+        assert answer[4]["step"] == number
+        if answer[2] or number % 7 == 0:  # ends of episodes, and resets in the middle of them
+            engine.reset()
+            engine.reset()
+    engines.close()
+    steps = [int(row["step"]) for row in engines.rows()]
+    assert steps == list(range(1, 31))
+    assert [int(row["step"]) for row in engines.rows("env.csv")] == steps
+    episodes = engines.rows("episodes.csv")
+    assert sum(int(row["length"]) for row in episodes) == 30
+    assert {row["end"] for row in episodes} == {"terminated", "reset", "cut"} - (
+        {"cut"} if steps[-1] % 7 == 0 else set()
+    )
+    by_episode = {row["episode"]: (int(row["first_step"]), int(row["last_step"])) for row in episodes}
+    for row in engines.rows():
+        first, last = by_episode[row["episode"]]
+        assert first <= int(row["step"]) <= last
+
+
+def test_the_servers_word_ends_an_episode(engines: Engines) -> None:
+    engines.server = Counter(length=3, end="truncated")
+    answers = drive(engines(), 7)
+    assert [answer[3] for answer in answers] == [False, False, True, False, False, True, False]
+    engines.close()
+    assert [row["end"] for row in engines.rows("episodes.csv")] == ["truncated", "truncated", "cut"]
+    assert [row["truncated"] for row in engines.rows()].count("true") == 2
+
+
+def test_sessions_go_on_with_the_counter_and_the_episodes(engines: Engines) -> None:
+    drive(engines(), 12)
+    engines.close()
+    engine = engines()
+    assert engine.taken == 12
+    assert (engine.tally.done, engine.tally.episodes) == (12, 3)
+    assert engine.reset()[1]["step"] == 13
+    assert engine.step(1)[4]["step"] == 13
+    engines.close()
+    assert [int(row["step"]) for row in engines.rows()] == list(range(1, 14))
+    assert [int(row["episode"]) for row in engines.rows()] == [1] * 5 + [2] * 5 + [3] * 2 + [4]
+
+
+def test_a_step_past_the_budget_is_refused_and_uses_no_number(engines: Engines) -> None:
+    engine = engines(steps=4)
+    drive(engine, 4)
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="step 5 may not be taken: agent_steps = 4 are used up"):
+            engine.step(0)
+    assert engine.exhausted() == "agent_steps = 4 are used up"
+    engines.close()
+    assert len(engines.rows()) == 4
+
+
+def test_a_step_needs_an_episode(engines: Engines) -> None:
+    engine = engines()
+    with pytest.raises(TunegymError, match="the episode is over, or none has begun"):
+        engine.step(0)
+    drive(engine, 4)
+    assert engine.step(0)[2]
+    with pytest.raises(TunegymError, match=r"call reset\(\) first"):
+        engine.step(0)
+    engine.close()
+    with pytest.raises(TunegymError, match="closed"):
+        engine.reset()
+
+
+@pytest.mark.parametrize("action", [3, -1, 0.5, "left", None, np.array([1, 2])])
+def test_what_is_no_action_uses_no_number(engines: Engines, action: Any) -> None:
+    engine = engines()
+    engine.reset()
+    with pytest.raises(ActionError, match="the action is not of action_space"):
+        engine.step(action)
+    assert engine.step(np.int64(1))[4]["step"] == 1
+    assert ("step", 1) in engines.server.calls
+
+
+def test_observations_are_the_callers_own(engines: Engines) -> None:
+    engine = engines()
+    first, _ = engine.reset()
+    second = engine.step(2)[0]
+    third = engine.step(1)[0]
+    second[:] = 99
+    assert (first.tolist(), third.tolist()) == ([0, 0], [2, 1])
+    engines.close()
+    assert [row["observation.0"] for row in engines.rows()] == ["1.0", "2.0"]
+
+
+# contexts ---------------------------------------------------------------------------------------------
+
+
+def test_an_episode_keeps_the_context_of_its_first_number(engines: Engines) -> None:
+    engine = engines(env_params=load(1, 2, 3, 4))
+    answers = drive(engine, 23)
+    draws = [engine.experiment.env_params.context(number)["load"] for number in range(1, 30)]
+    for at, answer in enumerate(answers):
+        assert answer[4]["env_params"] == {"load": draws[at // 5 * 5]}
+        assert answer[4]["next_env_params"] == {"load": draws[(at + 1) // 5 * 5]}
+    engines.close()
+    assert [int(row["context.load"]) for row in engines.rows()] == [draws[at // 5 * 5] for at in range(23)]
+    assert [int(row["load"]) for row in engines.rows("env.csv")] == [draws[at // 5 * 5] for at in range(23)]
+    # Before the reset that it applies to, and never in between.
+    kinds = [call[0] for call in engines.server.calls if call[0] != "step"]
+    assert kinds[: len(kinds) - 1] == ["apply", "reset"] * 5
+
+
+def test_a_context_may_be_drawn_for_each_step(engines: Engines) -> None:
+    engine = engines(env_params=load(1, 2, 3, 4, every_step=True))
+    answers = drive(engine, 23)
+    draws = [engine.experiment.env_params.context(number)["load"] for number in range(1, 30)]
+    assert [answer[4]["env_params"]["load"] for answer in answers] == draws[:23]
+    assert [answer[4]["next_env_params"]["load"] for answer in answers] == draws[1:24]
+    engines.close()
+    assert [int(row["context.load"]) for row in engines.rows()] == draws[:23]
+    applied: Any = None
+    at = 0
+    for call in engines.server.calls:
+        if call[0] == "apply":
+            applied = call[1]["load"]
+        elif call[0] == "step":
+            assert applied == draws[at]
+            at += 1
+
+
+def test_contexts_depend_on_nothing_but_numbers(engines: Engines) -> None:
+    engine = engines(env_params=load(1, 2, 3, 4))
+    engine.reset(seed=3)
+    seen = [engine.reset(seed=at)[1]["next_env_params"] for at in range(5)]
+    assert seen == [engine.experiment.env_params.context(1)] * 5
+
+
+def test_a_context_with_an_encoding_is_shown(engines: Engines) -> None:
+    engine = engines(env_params=load(1, 2, 3, 4, encoding="onehot"))
+    assert isinstance(engine.observation_space, spaces.Dict)
+    shown, info = engine.reset()
+    assert engine.observation_space.contains(shown)
+    assert shown["context"]["load"].argmax() == info["next_env_params"]["load"] - 1
+    for answer in drive(engine, 12):
+        assert engine.observation_space.contains(answer[0])
+        assert answer[0]["context"]["load"].argmax() == answer[4]["next_env_params"]["load"] - 1
+
+
+def test_spaces_pass_unchanged_without_one(engines: Engines) -> None:
+    engine = engines(env_params=load(1, 2))
+    assert engine.observation_space is engines.server.observation_space
+    assert engine.action_space is engines.server.action_space
+
+
+def test_env_params_need_a_server_that_applies_them(engines: Engines) -> None:
+    server: Any = Counter()
+    server.apply_env_params = None
+    with pytest.raises(ServerLostError, match=r"no apply_env_params\(\)"):
+        engines(env_params=load(1, 2), servers=[server])
+
+
+# outcomes ---------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_raises_is_failed_and_ends_no_episode(engines: Engines) -> None:
+    engine = engines()
+    engine.reset()
+    engine.step(0)
+    engines.server.raises = RuntimeError("the pump is stuck")
+    observation, reward, terminated, truncated, info = engine.step(1)
+    assert (terminated, truncated) == (False, False)
+    assert (info["status"], info["reason"]) == ("failed", "step: RuntimeError: the pump is stuck")
+    assert engine.observation_space.contains(observation)
+    assert reward < 1.0
+    assert engine.step(2)[4]["episode"] == info["episode"] == 1
+    engines.close()
+    assert [row["status"] for row in engines.rows()] == ["measured", "failed", "measured"]
+    assert engine.tally.statuses == {"measured": 2, "failed": 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((np.zeros(3, dtype=np.float32), 1.0, False, False, {}), r"not of observation_space: its shape is \(3,\)"),
+        ((np.zeros(2, dtype=np.float32), float("nan"), False, False, {}), "the reward is nan"),
+        ((np.zeros(2, dtype=np.float32), "much", False, False, {}), "the reward is 'much', not a number"),
+        ((np.zeros(2, dtype=np.float32), 1.0, False, False), "it did not return five values"),
+        ((np.zeros(2, dtype=np.float32), 1.0, False, False, None), "its info is NoneType, not a dict"),
+        (None, "it did not return five values"),
+    ],
+)
+def test_an_answer_that_is_no_measurement_is_failed(engines: Engines, answer: Any, said: str) -> None:
+    server: Any = Counter()
+    right = server.step
+    server.step = lambda action: answer if action == 2 else right(action)
+    engine = engines(servers=[server])
+    engine.reset()
+    info = engine.step(2)[4]
+    assert info["status"] == "failed"
+    assert re.search(said, info["reason"])
+    assert engine.step(0)[4]["status"] == "measured"
+
+
+def test_an_automatic_penalty_is_below_the_worst_also_after_a_resume(engines: Engines) -> None:
+    engine = engines()
+    engine.reset()
+    for reward in (3.0, -2.0, 5.0):
+        engines.server.reward = reward
+        engine.step(0)
+    engines.server.raises = RuntimeError("x")
+    assert engine.step(0)[1] == -7.0
+    engines.close()
+    engine = engines()
+    engine.reset()
+    engines.server.raises = RuntimeError("x")
+    assert engine.step(0)[1] == -7.0
+
+
+def test_a_penalty_may_be_a_number_and_an_attractive_one_is_warned_of(
+    engines: Engines, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = engines(penalties=Penalties(metric_failure=4.0))
+    engine.reset()
+    engine.step(0)
+    assert "a failure looks better than a measurement" in caplog.text
+    engines.server.raises = RuntimeError("x")
+    assert engine.step(0)[1] == 4.0
+
+
+def test_metrics_are_recorded_and_may_make_the_reward(engines: Engines) -> None:
+    engine = engines(metrics=("p99", "load"), reward=lambda metrics: -metrics["p99"])
+    engines.server.info = {"p99": np.float32(2.5), "load": 7, "other": "x"}
+    engine.reset()
+    _, reward, *_, info = engine.step(0)
+    assert (reward, info["metrics"], info["other"]) == (-2.5, {"p99": 2.5, "load": 7.0}, "x")
+    engines.server.info = {"load": 7}
+    info = engine.step(0)[4]
+    assert (info["status"], info["reason"]) == ("failed", "step: its info has no metric p99 (there is: load)")
+    engines.server.info = {"p99": float("inf"), "load": 7}
+    assert engine.step(0)[4]["reason"] == "step: metric p99 is inf"
+    engines.close()
+    assert [row["metric.p99"] for row in engines.rows()] == ["2.5", "", ""]
+
+
+def test_a_reward_function_that_raises_fails_the_step(engines: Engines) -> None:
+    engine = engines(metrics=("p99",), reward=lambda metrics: 1 / metrics["p99"])
+    engines.server.info = {"p99": 0.0}
+    engine.reset()
+    assert "the reward function: ZeroDivisionError" in engine.step(0)[4]["reason"]
+
+
+# a server that is lost --------------------------------------------------------------------------------
+
+
+class Frail(InProcess):
+    """Is lost at the steps and starts that it is told to be."""
+
+    def __init__(self, build: Any) -> None:
+        super().__init__(build)
+        self.dies = 0
+        self.starts = 0
+        self.fails_to_start = 0
+
+    def start(self) -> None:
+        self.starts += 1
+        if self.fails_to_start:
+            self.fails_to_start -= 1
+            raise ServerFailure("no such program", lost=True)
+        super().start()
+        sound = self.step
+
+        def step(action: Any) -> Any:
+            if self.dies:
+                self.dies -= 1
+                raise ServerFailure("killed by SIGKILL", lost=True)
+            return sound(action)
+
+        self.step = step
+
+
+def test_a_lost_server_is_started_again_under_the_same_context(engines: Engines) -> None:
+    host = Frail(Counter)
+    engine = engines(hosts=[host], env_params=load(1, 2, 3))
+    engine.reset()
+    before = engine.step(0)[4]
+    host.dies = 1
+    info = engine.step(0)[4]
+    assert (info["status"], info["reason"], info["env_params"]) == (
+        "failed",
+        "killed by SIGKILL",
+        before["env_params"],
+    )
+    assert (host.starts, engine.tally.restarts) == (2, 1)
+    after = engine.step(0)[4]
+    assert (after["episode"], after["env_params"]) == (1, before["env_params"])
+
+
+def test_restarts_in_a_row_are_limited_and_measured_steps_make_up_for_them(engines: Engines) -> None:
+    host = Frail(Counter)
+    engine = engines(hosts=[host], restarts=3)
+    engine.reset()
+    for _ in range(10):
+        host.dies = 1
+        assert engine.step(0)[4]["status"] == "failed"
+        assert engine.step(0)[4]["status"] == "measured"
+        if engine.step(0)[2]:
+            engine.reset()
+    host.dies, host.fails_to_start = 1, 99
+    with pytest.raises(ServerLostError, match="failed 4 times in a row, at last with: no such program"):
+        engine.step(0)
+    taken = engine.taken
+    engines.close()
+    assert [int(row["step"]) for row in engines.rows()] == list(range(1, taken + 1))
+    assert engines.rows()[-1]["status"] == "failed"
+
+
+def test_a_server_that_can_not_be_started_at_all_is_said(engines: Engines) -> None:
+    def broken() -> Any:
+        raise OSError("no such device")
+
+    with pytest.raises(ServerLostError, match="the server can't be started: it could not be built: OSError: no such"):
+        engines(hosts=[InProcess(broken)])
+
+
+def test_a_server_that_has_never_worked_is_not_built_again_and_again(engines: Engines) -> None:
+    class Odd(Counter):
+        def apply_env_params(self, params: dict[str, Any]) -> None:
+            raise AttributeError("there is no gravitee")
+
+    host = Frail(Odd)
+    engine = engines(hosts=[host], env_params=load(1, 2))
+    with pytest.raises(ServerLostError, match="can't begin: apply_env_params: AttributeError: there is no gravitee"):
+        engine.reset()
+    assert host.starts == 1
+
+
+def test_a_server_that_comes_back_as_another_one_is_refused_on_resume(engines: Engines) -> None:
+    drive(engines(), 3)
+    engines.close()
+    engines.server.action_space = spaces.Discrete(5)
+    with pytest.raises(StoreError, match=r"action_space: Discrete\(3\) before, Discrete\(5\) now"):
+        engines()
+
+
+def test_a_stop_while_a_step_runs_leaves_it_cancelled(engines: Engines) -> None:
+    stopping: list[bool] = []
+    engine = engines(stopping=lambda: bool(stopping))
+    engine.reset()
+    engine.step(0)
+
+    def hangs(action: Any) -> Any:
+        del action
+        stopping.append(True)
+        raise ServerFailure("killed by SIGKILL", lost=True)
+
+    engine._lanes[0].host.step = hangs
+    with pytest.raises(BudgetError, match="stopped while the step ran"):
+        engine.step(0)
+    with pytest.raises(BudgetError, match="the run is stopping"):
+        engine.step(0)
+    engines.close()
+    assert [row["status"] for row in engines.rows()] == ["measured", "cancelled"]
+
+
+# lanes ------------------------------------------------------------------------------------------------
+
+
+def test_lanes_share_one_counter_and_have_episodes_of_their_own(engines: Engines) -> None:
+    servers = [Counter(length=length) for length in (3, 4, 5)]
+    engine = engines(servers=servers, env_params=load(1, 2, 3, 4), steps=32)
+    for at in range(3):
+        engine.reset(at)
+    for _ in range(10):
+        answers = engine.step_all([0, 1, 2])
+        for at, answer in enumerate(answers):
+            if answer[2]:
+                engine.reset(at)
+    with pytest.raises(BudgetError, match="step 33 may not be taken"):
+        engine.step_all([0, 1, 2])
+    engine.step_all([0, 1])  # the rest of the budget
+    engines.close()
+    rows = engines.rows()
+    assert [int(row["step"]) for row in rows] == list(range(1, 33))
+    assert [int(row["action"]) for row in rows] == [0, 1, 2] * 10 + [0, 1]
+    draws = engine.experiment.env_params
+    for episode in engines.rows("episodes.csv"):
+        own = [row for row in rows if row["episode"] == episode["episode"]]
+        assert len(own) == int(episode["length"])
+        assert {row["action"] for row in own} == {episode["lane"]}
+        first = int(episode["first_step"])
+        assert int(own[0]["step"]) == first
+        assert {int(row["context.load"]) for row in own} == {draws.context(first)["load"]}
+
+
+def test_a_lane_that_fails_leaves_the_others_alone(engines: Engines) -> None:
+    hosts = [Frail(Counter), Frail(Counter)]
+    engine = engines(hosts=hosts)
+    engine.reset(0)
+    engine.reset(1)
+    hosts[0].dies = 1
+    first, second = engine.step_all([0, 1])
+    assert (first[4]["status"], second[4]["status"]) == ("failed", "measured")
+    assert [answer[4]["step"] for answer in engine.step_all([0, 1])] == [3, 4]
+
+
+# what is recorded -------------------------------------------------------------------------------------
+
+
+def test_every_nth_step_is_recorded_and_all_that_failed(engines: Engines) -> None:
+    engine = engines(record=Recording("every", 4))
+    engine.reset()
+    for number in range(1, 23):
+        if number == 7:
+            engines.server.raises = RuntimeError("x")
+        if engine.step(0)[2]:
+            engine.reset()
+    engines.close()
+    assert [int(row["step"]) for row in engines.rows()] == [4, 7, 8, 12, 16, 20]
+    assert [int(row["step"]) for row in engines.rows("env.csv")] == [4, 7, 8, 12, 16, 20]
+    assert engines(record=Recording("every", 4)).taken == 22
+
+
+def test_only_steps_that_end_episodes_are_recorded(engines: Engines) -> None:
+    drive(engines(record=Recording("episodes")), 18)
+    engines.close()
+    assert [int(row["step"]) for row in engines.rows()] == [5, 10, 15]
+    assert [row["step"] for row in engines.rows("env.csv")] == ["5", "10", "15"]
+    engine = engines(record=Recording("episodes"))
+    assert (engine.taken, engine.tally.episodes, engine.tally.mean_return) == (18, 4, 5.0)
+
+
+def test_recorded_steps_come_back_as_transitions(engines: Engines) -> None:
+    engine = engines()
+    engine.reset()
+    for number in range(1, 13):
+        if number == 8:
+            engines.server.raises = RuntimeError("x")
+        if engine.step(number % 3)[2]:
+            engine.reset()
+    found = list(engine.transitions(100))
+    # Not the first of an episode, not the failed one, and not the one after it, which has a new beginning.
+    assert [int(one.action) for one in found] == [number % 3 for number in (2, 3, 4, 5, 7, 10, 11, 12)]
+    assert [one.observation[0] for one in found] == [1, 2, 3, 4, 1, 1, 2, 3]
+    assert [one.after[0] for one in found] == [2, 3, 4, 5, 2, 2, 3, 4]
+    assert [one.terminated for one in found][3] is True
+    assert found[0].after.dtype == np.float32
+    newest = list(engine.transitions(2))
+    assert [one.after.tolist() for one in newest] == [one.after.tolist() for one in found[-2:]]
+
+
+# seeds ------------------------------------------------------------------------------------------------
+
+
+def test_a_server_is_seeded_once_by_us_and_whenever_the_caller_says_so(engines: Engines) -> None:
+    engine = engines()
+    engine.reset()
+    engine.reset()
+    engine.reset(seed=5, options={"hard": True})
+    resets = [call[1:] for call in engines.server.calls if call[0] == "reset"]
+    assert resets[1:] == [(None, None), (5, {"hard": True})]
+    assert isinstance(resets[0][0], int)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunegym.tuning.spaces import SpaceError, build, describe, differences, element_of, leaves
+
+DTYPES = st.sampled_from([np.float32, np.float64, np.int64, np.int8, np.uint8])
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> spaces.Box:
+    shape = tuple(draw(st.lists(st.integers(1, 3), max_size=3)))
+    dtype = draw(DTYPES)
+    if np.issubdtype(dtype, np.floating) and draw(st.booleans()):
+        return spaces.Box(-np.inf, np.inf, shape=shape, dtype=dtype)
+    low = draw(st.integers(0, 10))
+    if draw(st.booleans()):
+        return spaces.Box(low, low + draw(st.integers(1, 50)), shape=shape, dtype=dtype)
+    highs = np.arange(1, int(np.prod(shape)) + 1).reshape(shape).astype(dtype)
+    return spaces.Box(np.zeros(shape, dtype=dtype), highs, dtype=dtype)
+
+
+LEAVES = st.one_of(
+    boxes(),
+    st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 9), st.integers(-3, 3)),
+    st.builds(spaces.MultiDiscrete, st.lists(st.integers(1, 5), min_size=1, max_size=4)),
+    st.builds(spaces.MultiBinary, st.integers(1, 5)),
+)
+SPACES: st.SearchStrategy[Any] = st.recursive(
+    LEAVES,
+    lambda below: st.one_of(
+        st.dictionaries(st.sampled_from("abcd"), below, min_size=1, max_size=3).map(spaces.Dict),
+        st.lists(below, min_size=1, max_size=3).map(spaces.Tuple),
+    ),
+    max_leaves=5,
+)
+
+
+@given(SPACES)
+def test_a_space_comes_back_from_json_as_it_was(space: Any) -> None:
+    again = build(orjson.loads(orjson.dumps(describe(space))))
+    assert again == space
+    assert differences(space, again, "space") == []
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return np.array_equal(one, other, equal_nan=True) and np.asarray(one).dtype == np.asarray(other).dtype
+
+
+@given(SPACES, st.integers(0, 2**31))
+def test_elements_are_owned_and_leaves_cover_them(space: Any, seed: int) -> None:
+    space.seed(seed)
+    element = space.sample()
+    own = element_of(space)(element)
+    assert _same(own, element)
+    assert space.contains(own)
+    for leaf in leaves(space):
+        part = np.asarray(leaf.of(element))
+        assert part.shape == leaf.shape
+        assert part.dtype == leaf.dtype
+        assert len(leaf.names()) == max(leaf.size, 1)
+
+
+def test_an_array_is_copied() -> None:
+    reused = np.zeros(3, dtype=np.float32)
+    own = element_of(spaces.Box(-1, 1, shape=(3,), dtype=np.float32))(reused)
+    reused[:] = 1
+    assert own.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("space", "element", "said"),
+    [
+        (spaces.Box(0, 1, shape=(3,)), np.zeros(4, dtype=np.float32), r"its shape is \(4,\), not \(3,\)"),
+        (spaces.Box(0, 1, shape=(1,)), np.array(["x"]), "not of float32"),
+        (spaces.Discrete(3), 3, "3 is not one of the integers from 0 to 2"),
+        (spaces.Discrete(3, start=1), 0, "0 is not one of the integers from 1 to 3"),
+        (spaces.Discrete(3), 1.5, "1.5 is not one of"),
+        (spaces.Discrete(3), "left", "'left' is no integer"),
+        (spaces.Discrete(3), np.array([0, 1]), "is no integer"),
+        (spaces.Dict({"a": spaces.Discrete(2)}), {"b": 1}, r"its keys are \['b'\], not \['a'\]"),
+        (spaces.Dict({"a": spaces.Discrete(2)}), {"a": 5}, "a: 5 is not one of"),
+        (spaces.Tuple([spaces.Discrete(2)]), (1, 1), "is no tuple of 1"),
+    ],
+)
+def test_what_is_no_element_is_refused(space: Any, element: Any, said: str) -> None:
+    with pytest.raises(SpaceError, match=said):
+        element_of(space)(element)
+
+
+@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), "CartPole", None])
+def test_what_can_not_be_passed_on_is_named(space: Any) -> None:
+    with pytest.raises(SpaceError, match="no space that can be passed on; those are Box, Discrete"):
+        describe(space)
+
+
+@pytest.mark.parametrize(
+    "description", [None, [], {}, {"kind": "Ball"}, {"kind": "Box"}, {"kind": "Discrete", "n": -1, "start": 0}]
+)
+def test_what_describes_no_space_is_refused(description: Any) -> None:
+    with pytest.raises(SpaceError):
+        build(description)
+
+
+def test_too_deep_is_refused_both_ways() -> None:
+    space: Any = spaces.Discrete(2)
+    description: Any = describe(space)
+    for _ in range(30):
+        space = spaces.Tuple([space])
+        description = {"kind": "Tuple", "spaces": [description]}
+    with pytest.raises(SpaceError, match="deeper"):
+        describe(space)
+    with pytest.raises(SpaceError, match="deeper"):
+        build(description)
+
+
+def test_differences_name_what_is_different() -> None:
+    before = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, shape=(2,)), "gone": spaces.Discrete(1)})
+    now = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 1, shape=(2,)), "new": spaces.Discrete(1)})
+    assert differences(before, now, "action_space") == [
+        "action_space: gone is missing now",
+        "action_space: new is new",
+        "action_space.a: Discrete(2) before, Discrete(3) now",
+    ]
+    both = spaces.Box(0, 1, shape=(2,)), spaces.Box(0, 2, shape=(2,))
+    assert differences(*both, "observation_space") == [
+        "observation_space: Box(0.0, 1.0, (2,), float32) before, Box(0.0, 2.0, (2,), float32) now"
+    ]
