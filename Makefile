@@ -50,12 +50,16 @@ format: $(DEV)   ## let ruff format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(DEV)    ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns
+bench: $(DEV)    ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns, live systems
 	@$(BIN)/python -m benchmarks.trial_overhead
 	@$(BIN)/python -m benchmarks.env_overhead
 	@$(BIN)/python -m benchmarks.search
 	@$(BIN)/python -m benchmarks.pruning
 	@$(BIN)/python -m benchmarks.flip
+	@$(BIN)/python -m benchmarks.live_overhead
+	@$(BIN)/python -m benchmarks.live_cartpole
+	@$(BIN)/python -m benchmarks.live_http
+	@$(BIN)/python -m benchmarks.live_http
 
 chaos: $(DEV)    ## long fault storms
 	@$(BIN)/python -m pytest -m chaos -n 1

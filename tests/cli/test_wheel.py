@@ -31,7 +31,7 @@ def test_the_wheel(tmp_path: Path) -> None:
         names = set(archive.namelist())
         scripts = next(name for name in names if name.endswith(".dist-info/entry_points.txt"))
         assert "tunegym = tunegym.cli.main:main" in archive.read(scripts).decode()
-    starters = {f"tunegym/cli/starters/{name}" for name in ("command.toml", "python.toml", "workload.py")}
+    starters = {f"tunegym/cli/starters/{name}" for name in ("command.toml", "python.toml", "workload.py", "live.toml")}
     assert names >= starters | {"tunegym/py.typed"}
     assets = {
         f"tunegym/tuning/reports/html/{path.name}" for path in (ROOT / "src/tunegym/tuning/reports/html").iterdir()

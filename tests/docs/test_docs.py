@@ -37,6 +37,7 @@ from tunegym.cli.main import app
 from tunegym.config import schema
 from tunegym.core import errors
 from tunegym.core.errors import ConfigError
+from tunegym.core.references import resolve
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.model.outcome import STATUSES
 from tunegym.tuning.model.scenario import Penalties
@@ -364,6 +365,18 @@ def test_reference_has_the_agents_settings() -> None:
         assert shown.keys() >= {field.name for field in dataclasses.fields(model)}, model
 
 
+@pytest.mark.parametrize("name", BUILT_IN["agents"])
+def test_reference_has_the_settings_in_live_experiments(name: str) -> None:
+    reference = Catalog().get("agents", name).live
+    if reference is not None:
+        text = section(SCENARIO_FILE, "### In a live experiment")
+        for field in dataclasses.fields(resolve(reference).Config):
+            default = json.dumps(field.default) if isinstance(field.default, str | bool | float) else str(field.default)
+            lines = [line for line in text.splitlines() if line.startswith(f"| `{field.name}` |")]
+            plain = isinstance(field.default, str | int | float)
+            assert [line for line in lines if not plain or f"`{default}`" in line], f"{field.name} = {default}"
+
+
 @pytest.mark.parametrize("name", BUILT_IN["pruners"])
 def test_reference_has_the_pruners_settings(name: str) -> None:
     shown = rows(section(SCENARIO_FILE, "## `pruner`"))
@@ -410,6 +423,20 @@ def test_journal_page_shows_every_record(tmp_path: Path) -> None:
     (journal,) = tmp_path.rglob("journal.jsonl")
     written = [json.loads(line) for line in journal.read_text().splitlines()]
     assert {record["record"]: set(record) for record in shown} == {rec["record"]: set(rec) for rec in written}
+
+
+def test_journal_page_shows_every_record_of_a_live_experiment(tmp_path: Path) -> None:
+    pages = [block.text for block in blocks(ROOT / "docs/concepts/journal.md") if block.language == "jsonl"]
+    shown = [json.loads(line) for page in pages for line in page.splitlines()]
+    arguments = {"env_class": "tunegym.servers:GymnasiumServer", "env_id": "CartPole-v1"}
+    live = {"name": "live", "workload": "live", "agent": "random_search", "agent_steps": 300, "cmd_args": arguments}
+    assert tunegym.run({"name": "shown", "experiments": [live]}, output=tmp_path) == 0
+    (journal,) = tmp_path.rglob("journal.jsonl")
+    written = [json.loads(line) for line in journal.read_text().splitlines()]
+    kinds = {record["record"] for record in written} - {"head", "session", "end"}
+    assert {record["record"] for record in shown} == {*kinds, "lost"}
+    for record in shown:
+        assert record["record"] == "lost" or set(record) in [set(one) for one in written]
 
 
 def test_files_page_shows_every_file(tmp_path: Path) -> None:

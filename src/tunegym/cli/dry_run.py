@@ -10,6 +10,7 @@ from tunegym.app.planning import ExperimentPlan, plan
 from tunegym.app.running import as_scenario
 from tunegym.cli.console import console, print_json
 from tunegym.cli.errors import guarded
+from tunegym.cli.live_plan import live_as_dict, live_lines
 from tunegym.cli.tables import pairs
 from tunegym.tuning.model.scenario import Scenario
 
@@ -36,6 +37,8 @@ def _dry_run(path: Path, overrides: list[str], slots: int | None, count: int, *,
 
 
 def _as_dict(one: ExperimentPlan) -> dict[str, Any]:
+    if one.experiment.live is not None:
+        return live_as_dict(one.experiment, one.experiment.live)
     return {
         "name": one.experiment.name,
         "agent": one.experiment.agent,
@@ -67,6 +70,8 @@ def _indented(head: str, text: str) -> list[str]:
 
 def _lines(scenario: Scenario, one: ExperimentPlan) -> list[str]:
     experiment = one.experiment
+    if experiment.live is not None:
+        return live_lines(scenario, experiment, experiment.live)
     budget = experiment.budget
     trials = _plural(one.trials, "trial") if one.trials is not None else "trials until the budget ends"
     combinations = f"{one.combinations:,} combinations" if one.combinations is not None else "a continuous space"

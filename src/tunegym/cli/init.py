@@ -12,7 +12,7 @@ from tunegym.cli.errors import guarded
 from tunegym.core.errors import ConfigError, Problem, TunegymError
 from tunegym.core.escaping import escaped, escaped_lines
 
-STARTERS = {"command": (), "python": ("workload.py",)}
+STARTERS: dict[str, tuple[str, ...]] = {"command": (), "python": ("workload.py",), "live": ()}
 """The files that each starter needs beside its scenario."""
 
 
@@ -25,7 +25,15 @@ def _init(path: Path, kind: str, *, force: bool) -> int:
     if kind not in STARTERS:
         raise ConfigError(
             "--workload",
-            [Problem("", "there is no starter for this workload", kind, ", ".join(STARTERS), hint="command or python")],
+            [
+                Problem(
+                    "",
+                    "there is no starter for this workload",
+                    kind,
+                    ", ".join(STARTERS),
+                    hint="command, python or live",
+                )
+            ],
         )
     if path.is_dir() or path.suffix != ".toml":
         path = path / "scenario.toml"

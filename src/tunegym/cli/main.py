@@ -34,7 +34,7 @@ ResultsArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A run's re
 @app.command()
 def init(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file, or its folder.")] = Path("scenario.toml"),
-    kind: Annotated[str, typer.Option("--workload", help="command or python.")] = "command",
+    kind: Annotated[str, typer.Option("--workload", help="command, python or live.")] = "command",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Write a commented starter scenario that runs as it is."""
@@ -148,6 +148,22 @@ def compare(
     from tunegym.cli import compare as command
 
     _end(command.main(folders, output, as_json=as_json))
+
+
+@app.command()
+def serve(
+    reference: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="A GymServer class; modules here first.")],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0: any free port.")] = 0,
+    host: Annotated[str, typer.Option("--host", help="On which address.")] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="Holds the token that clients must know.")
+    ] = None,
+    max_connections: Annotated[int, typer.Option("--max-connections", min=1, help="Servers at a time.")] = 8,
+) -> None:
+    """Serve a live system to experiments elsewhere."""
+    from tunegym.cli import serve as command
+
+    _end(command.main(reference, host, port, token_file, max_connections))
 
 
 @app.command("list")

@@ -109,21 +109,33 @@ class Group:
         count = len(self.numbers)
         if not count:
             return "", ""
-        steps = [str(number) for number in self.numbers]
+        steps = list(map(str, self.numbers))
         drawn = self._drawn()
-        statuses = [MEASURED] * count
-        for at, (status, _) in self.unmeasured.items():
-            statuses[at] = status
-        parts = [steps, statuses, ["false"] * count, _numbers(self.rewards)]
+        parts = [self._heads(steps), _numbers(self.rewards)]
         parts += self.actions.cells(count) if self.actions.inline else []
         parts += [drawn] if drawn else []
         parts += self.observations.cells(count) if self.observations.inline else []
         parts += [[_cell(one.get(name)) for one in self.values] for name in self._metrics]
-        parts += [_numbers(np.round(self.durations, 6)), [str(episode) for episode in self.episodes]]
-        parts += [_flags(self.terminated, count), _flags(self.truncated, count)]
+        parts += [_numbers(np.round(self.durations, 6)), self._tails()]
         rows = "\n".join(map(",".join, zip(*parts, strict=True)))
         env = "\n".join(map(",".join, zip(steps, drawn, strict=True)) if drawn else steps)
         return f"{rows}\n", f"{env}\n"
+
+    def _heads(self, steps: list[str]) -> list[str]:
+        """Number, status and cached, which is never so."""
+        heads = [f"{step},measured,false" for step in steps]
+        for at, (status, _) in self.unmeasured.items():
+            heads[at] = f"{steps[at]},{status},false"
+        return heads
+
+    def _tails(self) -> list[str]:
+        """Episode, terminated and truncated."""
+        texts = {episode: f"{episode},false,false" for episode in set(self.episodes)}
+        tails = [texts[episode] for episode in self.episodes]
+        for at in {*self.terminated, *self.truncated}:
+            flags = ("true" if at in ends else "false" for ends in (self.terminated, self.truncated))
+            tails[at] = f"{self.episodes[at]},{','.join(flags)}"
+        return tails
 
     def episode_lines(self) -> str:
         """A row of ``episodes.csv`` for each episode that is over."""
@@ -190,13 +202,6 @@ def _runs(contexts: Sequence[Context]) -> list[list[Any]]:
 
 def _numbers(values: list[float] | np.ndarray) -> list[str]:
     return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
-
-
-def _flags(set_at: Sequence[int], count: int) -> list[str]:
-    flags = ["false"] * count
-    for at in set_at:
-        flags[at] = "true"
-    return flags
 
 
 def _cell(value: float | None) -> str:

@@ -74,7 +74,10 @@ class Session:
 
 def head_record(head: Head, at: float) -> Record:
     """The first line."""
-    return {"record": "head", "version": VERSION, "at": at, **asdict(head)}
+    described = asdict(head)
+    if not head.live:
+        del described["live"]
+    return {"record": "head", "version": VERSION, "at": at, **described}
 
 
 def session_record(session: Session, at: float, host: str, boot: str, pid: int) -> Record:

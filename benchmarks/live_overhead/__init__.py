@@ -1,0 +1,1 @@
+"""What recording a live system costs, beside the same system alone."""

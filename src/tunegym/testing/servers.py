@@ -1,0 +1,134 @@
+"""What every ``GymServer`` must do: run it on your own before an experiment does.
+
+::
+
+    check_gym_server(MyServer, arguments={"workers": 4}, env_params={"load": [10, 100]})
+
+or, for pytest::
+
+    class TestMine(GymServerSuite):
+        server = MyServer
+        arguments = {"workers": 4}
+        env_params = {"load": [10, 100]}
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from tunegym.testing import server_checks as checks
+from tunegym.testing.examination import Examination
+
+
+class GymServerError(AssertionError):
+    """A server that isn't one yet.
+
+    Attributes:
+        problems: everything that was found, a sentence each that says what to do.
+    """
+
+    def __init__(self, name: str, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        super().__init__("\n".join([f"{name} is no GymServer yet, {count}:", *(f"- {one}" for one in self.problems)]))
+
+
+class GymServerWarning(UserWarning):
+    """Something about a server that works, and may not be meant."""
+
+
+def check_gym_server(
+    build: Callable[..., Any],
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    env_params: Mapping[str, Any] | None = None,
+    steps: int = 200,
+    seed: int = 0,
+) -> None:
+    """Build servers, drive them as an experiment does, and tell all that is wrong with them.
+
+    Several are built, one after the other and two side by side, and each is closed.
+
+    Args:
+        build: the class, or a function that makes a server.
+        arguments: what it is called with, by name.
+        env_params: a value by name for each; of a list the first and the last are compared, and should make a
+            difference.
+        steps: how many of the longest walk.
+        seed: of the resets and of the actions, which are drawn from ``action_space``.
+
+    Raises:
+        GymServerError: (an ``AssertionError``) with every problem that was found.
+
+    Warns:
+        GymServerWarning: what works, and may not be meant.
+    """
+    examined = Examination(build, arguments or {}, env_params or {}, steps, seed)
+    checks.examine(examined, *checks.CHECKS)
+    _conclude(examined)
+
+
+def _conclude(examined: Examination) -> None:
+    name = getattr(examined.make, "__name__", None) or type(examined.make).__name__
+    for doubt in examined.doubts.values():
+        warnings.warn(f"{name}: {doubt}", GymServerWarning, stacklevel=3)
+    if examined.problems:
+        raise GymServerError(name, examined.problems.values())
+
+
+class GymServerSuite:
+    """The contract of a ``GymServer``, as tests.
+
+    Attributes:
+        server: the class, or a function that makes a server.
+        arguments: what it is called with, by name.
+        env_params: as of ``check_gym_server``.
+        steps: how many of the longest walk.
+        seed: of the resets and the actions.
+    """
+
+    server: ClassVar[Callable[..., Any]]
+    arguments: ClassVar[Mapping[str, Any]] = {}
+    env_params: ClassVar[Mapping[str, Any]] = {}
+    steps: ClassVar[int] = 200
+    seed: ClassVar[int] = 0
+
+    def examine(self, *which: Callable[[Examination], None]) -> None:
+        """Do some of the checks."""
+        examined = Examination(type(self).server, self.arguments, self.env_params, self.steps, self.seed)
+        checks.examine(examined, *which)
+        _conclude(examined)
+
+    def test_is_complete(self) -> None:
+        """It can be built, and has the spaces and the methods of a server."""
+        self.examine()
+
+    def test_walks(self) -> None:
+        """Steps with drawn actions give what the spaces say, over the ends of episodes."""
+        self.examine(checks.walks)
+
+    def test_takes_corners(self) -> None:
+        """The smallest and the largest of every action."""
+        self.examine(checks.takes_corners)
+
+    def test_resets_anywhere(self) -> None:
+        """Twice in a row, in the middle of an episode, after a step that came too late."""
+        self.examine(checks.resets_anywhere)
+
+    def test_keeps_its_seed(self) -> None:
+        """The same seed, the same beginning."""
+        self.examine(checks.keeps_its_seed)
+
+    def test_takes_env_params(self) -> None:
+        """Before the first reset, between resets and between steps; each makes a difference."""
+        self.examine(checks.takes_env_params)
+
+    def test_closes(self) -> None:
+        """At any time, and twice."""
+        self.examine(checks.closes)
+
+    def test_has_company(self) -> None:
+        """A second one beside it has the same spaces, and leaves no trace in the first."""
+        self.examine(checks.has_company)

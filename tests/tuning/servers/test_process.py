@@ -1,0 +1,336 @@
+"""A server in a process of its own: it may do what it likes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tunegym.core.errors import ServerLostError
+from tunegym.tuning.runners.processes import alive, marked
+from tunegym.tuning.servers.hosting import ServerFailure
+from tunegym.tuning.servers.logs import BoundedLog
+from tunegym.tuning.servers.process import ProcessHost
+
+
+@pytest.fixture
+def host(trouble: Path, token: str) -> Iterator[Callable[..., ProcessHost]]:
+    """Hosts of the troublesome server, all closed in the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            arguments: dict[str, Any] | None = None, reference: str = "trouble:Trouble", **options: Any
+        ) -> ProcessHost:
+            made = ProcessHost(reference, arguments or {}, (str(trouble),), folder=trouble, token=token, **options)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+def no_zombie() -> bool:
+    """Whether this process has no child that it hasn't waited for."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
+    except ChildProcessError:
+        return True
+
+
+def test_a_conversation(host: Callable[..., ProcessHost], do: Callable, trouble: Path) -> None:
+    written: list[tuple[int, str]] = []
+    closed = trouble / "closed"
+    held = host({"size": 4, "closes": str(closed)}, started=lambda *process: written.append(process))
+    held.start()
+    assert held.action_space == spaces.Discrete(16)
+    assert held.observation_space == spaces.Dict({"x": spaces.Box(-9, 9, (4,), np.float32), "n": spaces.Discrete(1000)})
+    assert held.applies_env_params
+    assert [pid for pid, _ in written] == [held.pid]
+    assert alive(*written[0])
+    held.apply_env_params({"load": 0.5})
+    seen, info = held.reset(3, {"a": (1, 2)})
+    assert info == {"seed": 3, "options": {"a": (1, 2)}, "params": {"load": 0.5}}
+    assert seen in held.observation_space
+    seen, reward, terminated, truncated, info = held.step(np.int64(do("fine")))
+    assert seen in held.observation_space
+    assert (reward, terminated, truncated) == (0.5, False, False)
+    assert [type(one) for one in (reward, terminated, truncated)] == [float, bool, bool]
+    assert info == {"steps": 1, "pid": held.pid}
+    held.send(do("fine"))
+    assert held.receive()[4]["steps"] == 2
+    pid, start = written[0]
+    held.close()
+    held.close()
+    assert not alive(pid, start)
+    assert closed.read_text() == "closed\n"
+    assert no_zombie()
+
+
+def test_what_the_server_raises_leaves_it_where_it_is(host: Callable[..., ProcessHost], do: Callable) -> None:
+    held = host()
+    held.start()
+    pid = held.pid
+    held.reset(None, None)
+    for call, reason in (
+        (lambda: held.step(do("raise")), "step: RuntimeError: as told"),
+        (lambda: held.apply_env_params({"load": "bad"}), "apply_env_params: KeyError: 'load'"),
+        (lambda: held.step(do("four")), "step: it gave back a tuple of 4, and not .observation, reward"),
+        (lambda: held.step(do("odd_observation")), "step: its answer can't be sent: a object can't be sent"),
+        (lambda: held.step(object()), "step: what it is given can't be sent"),
+    ):
+        with pytest.raises(ServerFailure, match=reason) as failure:
+            call()
+        assert not failure.value.lost
+    assert held.step(do("fine"))[4]["pid"] == pid
+
+
+def test_what_can_not_travel_is_left_out(host: Callable[..., ProcessHost], do: Callable, trouble: Path) -> None:
+    held = host()
+    held.start()
+    held.reset(None, None)
+    for _ in range(3):
+        info = held.step(do("odd_info"))[4]
+        assert info.keys() == {"steps", "pid", "fine", "ok"}
+    held.close()
+    log = (trouble / "server-0.log").read_text()
+    assert log.count("info['thing'] is left out: a object can't be sent") == 1
+    assert log.count("info['nested'] is left out") == 1
+
+
+def test_an_answer_that_is_too_large_is_said_to_be(host: Callable[..., ProcessHost], do: Callable) -> None:
+    held = host()
+    held.start()
+    held.reset(None, None)
+    assert "large" not in held.step(do("large"))[4]
+    assert held.step(do("fine"))[4]["steps"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("exit", "the server died: exited with 3"),
+        ("leave", "the server died: exited with 1: enough"),
+        ("die", "the server died: killed by SIGKILL"),
+        ("garbage", "the server sent something that is no message: this is no message of tunegym's"),
+    ],
+)
+def test_one_that_dies_is_started_again(
+    host: Callable[..., ProcessHost], do: Callable, token: str, what: str, reason: str
+) -> None:
+    held = host()
+    held.start()
+    held.reset(None, None)
+    held.step(do("fork"))  # what it forked holds the connection open
+    with pytest.raises(ServerFailure) as failure:
+        held.step(do(what))
+    assert failure.value.lost
+    assert str(failure.value).startswith(reason)
+    assert marked(token) == []
+    assert no_zombie()
+    with pytest.raises(ServerFailure, match="there is no server") as failure:
+        held.step(do("fine"))
+    assert failure.value.lost
+    held.start()
+    held.reset(None, None)
+    assert held.step(do("fine"))[4]["steps"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["hang", "spin", "stop", "mute"])
+def test_one_that_hangs_is_ended(host: Callable[..., ProcessHost], do: Callable, token: str, what: str) -> None:
+    held = host(step_timeout_s=0.5)
+    held.start()
+    held.reset(None, None)
+    held.step(do("fork"))
+    with pytest.raises(ServerFailure) as failure:
+        held.step(do(what))
+    assert failure.value.lost
+    assert str(failure.value) in ("no answer within step_timeout_s = 0.5 s", "the server hung up")
+    assert marked(token) == []
+    assert no_zombie()
+    held.start()
+    assert held.reset(None, None)[1]["seed"] is None
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(host: Callable[..., ProcessHost], do: Callable, token: str) -> None:
+    """The budget is met whenever the process is killed, from outside, in and between steps."""
+    dice = random.Random(5)
+    held = host()
+    steps = 0
+    losses: list[tuple[bool, str]] = []
+    running = False
+    while steps < 300:
+        try:
+            if not running:
+                held.start()
+                running = True
+                held.reset(None, None)
+            if dice.random() < 0.03:
+                held.send(do("fine"))
+                for _ in range(dice.randrange(2000)):
+                    pass
+                os.kill(held.pid, signal.SIGKILL)
+                held.receive()
+            else:
+                held.step(do("fine"))
+            steps += 1
+        except ServerFailure as failure:
+            losses.append((failure.lost, str(failure)))
+            running = False
+    held.close()
+    assert len(losses) > 3
+    assert set(losses) == {(True, "the server died: killed by SIGKILL")}
+    assert marked(token) == []
+    assert no_zombie()
+
+
+@pytest.mark.slow
+def test_one_that_can_not_be_built(host: Callable[..., ProcessHost], token: str, trouble: Path) -> None:
+    with pytest.raises(ServerFailure, match="it could not be built: ValueError: no such thing") as failure:
+        host({"breaks": True}).start()
+    assert failure.value.lost
+    with pytest.raises(ServerFailure, match=r"it could not be built: TypeError: .*sise") as failure:
+        host({"sise": 3}).start()
+    with pytest.raises(ServerFailure, match="it could not be built: UnresolvedReferenceError: there is no module"):
+        host(reference="nothing:Here").start()
+    with pytest.raises(ServerLostError, match="arguments of trouble:Trouble can't be sent"):
+        host({"size": object()}).start()
+    (trouble / "blank.py").write_text("class Blank:\n    action_space = 3\n    def close(self): pass\n")
+    with pytest.raises(ServerFailure, match="its action_space: 3 is no space that can be passed on"):
+        host(reference="blank:Blank").start()
+    assert marked(token) == []
+    assert no_zombie()
+
+
+def test_spaces_that_change_are_named(host: Callable[..., ProcessHost], trouble: Path, token: str) -> None:
+    held = host({"counter": str(trouble / "counter")}, reference="trouble:Fickle")
+    held.start()
+    first = held.observation_space
+    with pytest.raises(ServerLostError) as lost:
+        held.start()
+    assert "observation_space.x: Box(-9.0, 9.0, (1,), float32) before, Box(-9.0, 9.0, (2,), float32) now" in str(
+        lost.value
+    )
+    assert lost.value.hint is not None
+    assert held.observation_space == first
+    assert marked(token) == []
+
+
+def test_kill_ends_the_wait_and_everything(
+    host: Callable[..., ProcessHost], do: Callable, token: str, trouble: Path
+) -> None:
+    """From a signal handler, in the middle of waiting."""
+    held = host()
+    held.start()
+    held.reset(None, None)
+    held.step(do("fork"))
+    before = signal.signal(signal.SIGALRM, lambda *_: held.kill())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(ServerFailure, match="told to stop at once") as failure:
+            held.step(do("hang"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert failure.value.lost
+    assert marked(token) == []
+    with pytest.raises(ServerFailure, match="told to stop"):
+        held.start()
+    assert marked(token) == []
+    assert no_zombie()
+
+
+def test_an_answer_that_was_not_waited_for_is_never_taken_for_another(
+    host: Callable[..., ProcessHost], do: Callable
+) -> None:
+    held = host()
+    held.start()
+    held.reset(None, None)
+    held.send(do("fine"))
+    with pytest.raises(ServerFailure, match="never waited for") as failure:
+        held.step(do("fine"))
+    assert failure.value.lost
+
+
+def test_close_says_what_the_servers_close_raised(
+    host: Callable[..., ProcessHost], caplog: pytest.LogCaptureFixture, token: str
+) -> None:
+    held = host({"closes": "raises"})
+    held.start()
+    held.close()
+    assert "the server's close() failed: close: OSError: it sticks" in caplog.text
+    assert marked(token) == []
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from tunegym.tuning.servers.process import ProcessHost
+
+folder, token, deed = sys.argv[1:]
+host = ProcessHost("trouble:Trouble", {}, (folder,), folder=Path(folder), token=token)
+host.start()
+host.reset(None, None)
+print(host.pid, flush=True)
+host.step(int(deed))
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("what", ["fine", "hang", "spin"])
+def test_it_ends_with_its_driver(trouble: Path, token: str, wait: Callable, do: Callable, what: str) -> None:
+    command = [sys.executable, "-c", DRIVER, str(trouble), token, str(do(what))]
+    driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with driver:
+        assert driver.stdout is not None
+        assert int(driver.stdout.readline()) > 0
+        driver.kill()
+        driver.wait()
+    wait(lambda: marked(token) == [])
+
+
+def test_modules_beside_the_scenario_come_first(host: Callable[..., ProcessHost], trouble: Path, do: Callable) -> None:
+    (trouble / "beside.py").write_text("from trouble import Trouble\nclass Mine(Trouble):\n    pass\n")
+    held = host(reference="beside:Mine")
+    held.start()
+    held.reset(None, None)
+    assert held.step(do("fine"))[4]["steps"] == 1
+
+
+def test_the_token_of_others_is_not_the_servers_business(
+    host: Callable[..., ProcessHost], trouble: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNEGYM_SERVER_TOKEN", "secret")
+    (trouble / "spy.py").write_text(
+        "import os\nfrom trouble import Trouble\nclass Spy(Trouble):\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        return self._seen(), {'found': os.environ.get('TUNEGYM_SERVER_TOKEN')}\n"
+    )
+    held = host(reference="spy:Spy")
+    held.start()
+    assert held.reset(None, None)[1] == {"found": None}
+
+
+def test_the_log_is_bounded(tmp_path: Path) -> None:
+    log = BoundedLog(tmp_path / "a.log", limit=1000)
+    os.write(log.fd, b"old\n" * 500 + b"new\n")
+    log.tidy()
+    assert (tmp_path / "a.log").stat().st_size == 0
+    assert (tmp_path / "a.log.1").stat().st_size == 500
+    assert (tmp_path / "a.log.1").read_text().endswith("new\n")
+    os.write(log.fd, b"newest\n\n")
+    assert (tmp_path / "a.log").read_text() == "newest\n\n"
+    assert log.last_line() == "newest"
+    log.close()
+    log.close()
+    log.tidy()
