@@ -67,12 +67,12 @@ def _loop(env: Any, actions: list[int]) -> Callable[[], None]:
 
 
 def ppo(steps: int, seed: int) -> Numbers:
-    """Wall seconds of ``ppo`` through a scenario, and of the library alone, with the same settings, one after another."""
+    """Wall seconds of ``ppo`` through a scenario, and of the library alone with the same settings, in turn."""
     from benchmarks.live_cartpole import learners
 
     lanes = learners.LANES["ppo"]
     alone = learners.by_library("ppo", learners.PPO, steps, seed)
-    ours = learners.by_agent("ppo", learners.PPO, steps, seed)
+    ours = learners.by_scenario("ppo", learners.PPO, steps, seed)
     return {"alone_s": alone.wall_s, "ours_s": ours.wall_s, "ratio": ours.wall_s / alone.wall_s, "lanes": float(lanes)}
 
 

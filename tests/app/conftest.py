@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tunegym.tuning.stores import reader
+from tunegym.core import toml
+from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
+from tunegym.tuning.stores import live_reader, reader
 
 
 @pytest.fixture
@@ -20,3 +27,167 @@ def token_of() -> Callable[[Path], str]:
         return head["run"]
 
     return token
+
+
+SYSTEMS = '''
+"""A live system that notes its calls in files, and fails when it is told to."""
+
+import os, signal, time
+from pathlib import Path
+
+import numpy as np
+from gymnasium import spaces
+
+
+class System:
+    """Episodes of ``length`` steps. It observes (steps in the episode, load, level), or a square image of ``size``.
+
+    ``faults`` such as "step@5=die,reset@2+=raise" are what it does at its n-th call (and all later ones) in ``folder``.
+    """
+
+    def __init__(self, folder=".", length=7, sleep_s=0.0, size=0, faults=""):
+        self.folder, self.length, self.sleep_s, self.size = Path(folder), length, sleep_s, size
+        self.faults = [one.replace("=", "@").split("@") for one in faults.split(",") if one]
+        self.action_space = spaces.Discrete(3)
+        self.at, self.load, self.level = 0, 0, 0
+        wide = 1 if self._call("build") == "other" else 0
+        if size:
+            self.observation_space = spaces.Box(0, 255, (size + wide, size), np.uint8)
+        else:
+            self.observation_space = spaces.Box(-np.inf, np.inf, (3 + wide,), np.float64)
+        self._note(f"built {os.getpid()}")
+
+    def _note(self, line):
+        with (self.folder / "notes.txt").open("a") as file:
+            file.write(line + "\\n")
+
+    def _call(self, name):
+        if not self.faults or (self.folder / "mended").exists():
+            return None
+        with (self.folder / f"{name}.count").open("ab") as file:
+            file.write(b"x")
+            number = file.tell()
+        for where, when, deed in self.faults:
+            if where == name and (number == int(when.rstrip("+")) or when.endswith("+") and number > int(when[:-1])):
+                if deed == "die":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if deed == "hang":
+                    time.sleep(600)
+                if deed == "raise":
+                    raise RuntimeError(f"{name} {number} was to fail")
+                return deed
+        return None
+
+    def _seen(self):
+        if self.size:
+            return np.full(self.observation_space.shape, self.at % 256, np.uint8)
+        return np.array([self.at, self.load, self.level], np.float64)
+
+    def apply_env_params(self, params):
+        self._call("apply")
+        self.load, self.level = params["load"], params.get("level", 0)
+
+    def reset(self, *, seed=None, options=None):
+        self._call("reset")
+        self.at = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self._call("step")
+        if self.sleep_s:
+            time.sleep(self.sleep_s)
+        self.at += 1
+        info = {"load": self.load, "level": self.level, "pid": os.getpid()}
+        return self._seen(), float(action), self.at >= self.length, False, info
+
+    def close(self):
+        self._call("close")
+        self._note(f"closed {os.getpid()}")
+'''
+
+
+class LiveScenario:
+    """A scenario of live experiments on ``System``, and what can be seen of it afterwards."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.output = folder / "results"
+
+    def document(self, *experiments: dict[str, Any], slots: int = 1, **keys: Any) -> dict[str, Any]:
+        """Plain data; ``keys`` are those of the experiment, ``args`` its ``cmd_args``."""
+        return {
+            "name": "live",
+            "seed": 5,
+            "system": {"slots": slots},
+            "experiments": list(experiments or [self.experiment(**keys)]),
+        }
+
+    def experiment(self, name: str = "e", args: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
+        given = {"env_class": "systems:System", "folder": str(self.folder), **(args or {})}
+        defaults = {"workload": "live", "agent": "random_search", "agent_steps": 40}
+        return {"name": name, **defaults, **keys, "cmd_args": given}
+
+    def write(self, *experiments: dict[str, Any], slots: int = 1, **keys: Any) -> Path:
+        """The same as a file."""
+        path = self.folder / "scenario.toml"
+        path.write_text(toml.dumps(self.document(*experiments, slots=slots, **keys)))
+        return path
+
+    @property
+    def run(self) -> Path:
+        return find_run(self.output)
+
+    def notes(self, kind: str) -> list[int]:
+        """Pids of the servers that were ``built`` or ``closed``, in order."""
+        path = self.folder / "notes.txt"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [int(line.split()[1]) for line in lines if line.startswith(kind)]
+
+    def reasons(self, name: str = "e") -> dict[int, str]:
+        """Why steps have no measurement, by number; without those that a killed driver lost."""
+        found: dict[int, str] = {}
+        for group in live_reader.steps(self.run / name / reader.JOURNAL):
+            if isinstance(group, live_reader.Steps):
+                found |= {group.numbers[at]: reason for at, (_, reason) in group.unmeasured.items()}
+        return found
+
+    def assert_nothing_left(self) -> None:
+        """No process of a server, and none that was not reaped."""
+        for pid in self.notes("built"):
+            assert pid == os.getpid() or not Path(f"/proc/{pid}").exists(), f"process {pid} is left"
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> LiveScenario:
+    (tmp_path / "systems.py").write_text(SYSTEMS)
+    return LiveScenario(tmp_path)
+
+
+@pytest.fixture
+def serve(live: LiveScenario, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a ``tunegym serve`` of ``System``; ``port`` is an attribute of what it gives."""
+    monkeypatch.setenv(TOKEN_VARIABLE, "a secret of the tests")
+    started: list[subprocess.Popen[str]] = []
+
+    def start(port: int = 0, reference: str = "systems:System") -> subprocess.Popen[str]:
+        with (live.folder / f"serve-{len(started)}.log").open("w") as errors:
+            command = [sys.executable, "-m", "tunegym", "serve", reference, "--port", str(port)]
+            process: Any = subprocess.Popen(
+                command, cwd=live.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        started.append(process)
+        line = process.stdout.readline()
+        assert line.startswith("serving "), Path(errors.name).read_text()
+        process.port = int(line.rsplit(":", 1)[1])
+        return process
+
+    yield start
+    for process in started:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

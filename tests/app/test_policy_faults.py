@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import tunegym as library
-from tunegym.app.building import build_agent, build_bench
+from tunegym.app.building import build_bench
+from tunegym.app.parts import build_agent
 from tunegym.app.watching import Silent
 from tunegym.core import toml
 from tunegym.core.stopping import Stop

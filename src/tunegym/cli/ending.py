@@ -7,10 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 from tunegym.cli.console import console
-from tunegym.cli.tables import best_settings
+from tunegym.cli.tables import best_settings, number
 from tunegym.core.errors import TunegymError
 from tunegym.core.escaping import escaped
 from tunegym.tuning.reports.best import best_of
+from tunegym.tuning.reports.live import summarise_live
+from tunegym.tuning.reports.live_results import LiveResults
 from tunegym.tuning.reports.page import REPORT
 from tunegym.tuning.reports.results import ExperimentResults, load
 from tunegym.tuning.reports.tried import kind_of_reason
@@ -32,6 +34,9 @@ def show_results(folder: Path) -> None:
 
 
 def _show_experiment(experiment: ExperimentResults) -> None:
+    if isinstance(experiment, LiveResults):
+        _show_live(experiment)
+        return
     out = console()
     best = best_of(experiment, experiment.objectives)
     head = experiment.journal.head or {}
@@ -47,6 +52,24 @@ def _show_experiment(experiment: ExperimentResults) -> None:
         out.print(f"  {count} x {escaped(reason)}", markup=False, soft_wrap=True)
     if len(reasons) > 3:
         out.print(f"  and {len(reasons) - 3} more reasons: see trajectory.csv and journal.jsonl", soft_wrap=True)
+
+
+def _show_live(experiment: LiveResults) -> None:
+    """Its episodes, where its policy is, and why steps failed."""
+    out = console()
+    facts = summarise_live(experiment).facts
+    mean, over = facts["episodes"]["mean_return"], facts["episodes"]["mean_return_over"]
+    parts = [f"{facts['steps']['done']:,} steps", f"{facts['episodes']['over']:,} episodes"]
+    if mean is not None:
+        parts.append(f"mean return {number(mean)} in the last {over}")
+    out.print(f"{experiment.name}: {', '.join(parts)}", markup=False, soft_wrap=True)
+    if experiment.policy is not None:
+        out.print(f"  policy: {_short(experiment.policy)}", markup=False, soft_wrap=True)
+    reasons = facts["reasons"]
+    for one in reasons[:3]:
+        out.print(f"  {one['count']} x {one['status']}: {escaped(one['reason'])}", markup=False, soft_wrap=True)
+    if len(reasons) > 3:
+        out.print(f"  and {len(reasons) - 3} more reasons: see report.html and journal.jsonl", soft_wrap=True)
 
 
 def say_how_to_resume(folder: Path, *, interrupted: bool) -> None:

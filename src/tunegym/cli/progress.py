@@ -12,8 +12,10 @@ from rich.live import Live
 from rich.text import Text
 
 from tunegym.cli.console import SteadyConsole, console
+from tunegym.cli.live_progress import LiveLine, Ticker
 from tunegym.cli.tables import reached
 from tunegym.tuning.envs.engine import TrialEngine
+from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.trial import OpenTrial, Trial
 
@@ -49,7 +51,9 @@ class Progress:
         self._handler = _Handler(self._console)
         self._live: Live | None = None
         self._experiment: Experiment | None = None
-        self._engine: TrialEngine | None = None
+        self._engine: TrialEngine | LiveEngine | None = None
+        self._steps: LiveLine | None = None
+        self._ticker: Ticker | None = None
         self._started = 0.0
         self._already = 0
         self._printed = 0.0
@@ -85,9 +89,10 @@ class Progress:
             soft_wrap=True,
         )
 
-    def experiment_started(self, experiment: Experiment, engine: TrialEngine) -> None:
+    def experiment_started(self, experiment: Experiment, engine: TrialEngine | LiveEngine) -> None:
         """Begin a line for the experiment."""
         self._experiment, self._engine = experiment, engine
+        self._steps = LiveLine(experiment, engine) if isinstance(engine, LiveEngine) else None
         self._started = time.monotonic()
         self._already = engine.tally.done
         self._printed = 0.0
@@ -99,6 +104,8 @@ class Progress:
             )
             with contextlib.suppress(OSError):
                 self._live.start()
+        elif self._steps is not None:  # nobody calls us for a step
+            self._ticker = Ticker(self._print_line, self._pause)
 
     def trial_opened(self, trial: OpenTrial) -> None:
         """The pace is that of trials, without what an agent takes to get ready."""
@@ -109,9 +116,7 @@ class Progress:
 
     def trial_closed(self, trial: Trial) -> None:
         """On a terminal the line redraws itself; elsewhere a line now and then."""
-        now = time.monotonic()
-        pause = max(PLAIN_EVERY_S, PLAIN_SHARE * (now - self._started))
-        if self._live is None and now - self._printed >= pause:
+        if self._live is None and time.monotonic() - self._printed >= self._pause():
             self._print_line()
 
     def experiment_ended(self, experiment: Experiment) -> None:
@@ -126,7 +131,14 @@ class Progress:
 
     # the line -----------------------------------------------------------------------------------------
 
+    def _pause(self) -> float:
+        """Between two plain lines."""
+        return max(PLAIN_EVERY_S, PLAIN_SHARE * (time.monotonic() - self._started))
+
     def _stop_live(self) -> None:
+        ticker, self._ticker = self._ticker, None
+        if ticker is not None:
+            ticker.stop()
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.stop()
@@ -137,16 +149,18 @@ class Progress:
         self._console.print(Text("  ".join(self._parts())), soft_wrap=True)
 
     def _moving_line(self) -> Text:
-        """One line, also on a narrow terminal: the best settings are cut short first."""
+        """One line, also on a narrow terminal: the best settings are cut short first, of a live one the end."""
         parts = self._parts()
         over = len("  ".join(parts)) - self._console.width
-        if over > 0:
+        if over > 0 and self._steps is None:
             longest = max(range(len(parts)), key=lambda index: len(parts[index]))
             parts[longest] = parts[longest][: -over - 1] + "…"
         return Text("  ".join(parts), no_wrap=True, overflow="ellipsis")
 
     def _parts(self) -> list[str]:
-        if self._experiment is None or self._engine is None:
+        if self._steps is not None:
+            return self._steps.parts(_clock, over=self._over)
+        if self._experiment is None or self._engine is None or isinstance(self._engine, LiveEngine):
             return []
         tally = self._engine.tally
         total = self._experiment.most_trials

@@ -20,6 +20,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1e5 and value == int(value) and abs(value) < 1e12 else f"{value:.4g}"
 
 
+def rate(value: float) -> str:
+    """So many in a second."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def pairs(values: Mapping[str, Any]) -> str:
     """``threads=4 mode=fast``."""
     return " ".join(f"{escaped(name)}={_bare(value)}" for name, value in values.items())

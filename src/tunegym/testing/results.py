@@ -9,7 +9,9 @@ from typing import Any
 
 from tunegym.app.catalog import Catalog
 from tunegym.config.loading import load as load_scenario
+from tunegym.testing.live_results import check_live
 from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.reports.live_results import LiveResults
 from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.views import ENV, TRAJECTORY
@@ -25,6 +27,11 @@ def assert_sound(folder: str | Path, *, complete: bool = True) -> dict[str, Expe
     scenario = load_scenario(run / SCENARIO, Catalog())
     checked: dict[str, ExperimentResults] = {}
     for experiment in scenario.experiments:
+        if experiment.live is not None:
+            live = LiveResults(experiment.name, run / experiment.name)
+            check_live(live, experiment, complete=complete)
+            checked[experiment.name] = live
+            continue
         results = ExperimentResults(experiment.name, run / experiment.name)
         _check_numbers(results, complete=complete)
         _check_contexts(results, experiment)

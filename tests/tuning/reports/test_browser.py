@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.tuning.reports.live_journals import GRAVITY, write_live
 
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import Choice, PolicyTable
@@ -17,7 +18,7 @@ from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.comparison import comparison
 from tunegym.tuning.reports.document import Known, run_document
 from tunegym.tuning.reports.page import write_page
-from tunegym.tuning.reports.results import Results
+from tunegym.tuning.reports.results import Results, load
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -710,4 +711,68 @@ def test_places_of_a_range_are_spread(written: Callable[..., Results], opened: C
     assert (places[0], places[-1], len(places)) == ("size=0.0", "size=0.9375", 11)
     assert page.locator("#policy details tbody tr").count() == 22
     assert page.locator("#learning").count() == 0, "no context comes again"
+    one.assert_quiet()
+
+
+# live experiments -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Path:
+    """A page of a live experiment with every section there is, and hostile words wherever they may come from."""
+    rng = random.Random(3)
+    episodes = (
+        {
+            "length": rng.randint(5, 40),
+            "reward": rng.random(),
+            "context": {"gravity": rng.choice([9.8, 20.0])},
+            "failing": 2 if rng.random() < 0.1 else None,
+            "reason": rng.choice(HOSTILE),
+        }
+        for _ in range(200)
+    )
+    write_live(tmp_path / "run", episodes, env_params=GRAVITY)
+    experiment = tmp_path / "run" / "e"
+    for at in range(10):
+        policies.add_training(experiment, at * 400, {"train/loss": 1 / (1 + at), HOSTILE[0]: at})
+    (experiment / "policy" / "model.zip").write_bytes(b"zip")
+    return write(load(tmp_path / "run"), e=Known(10_000))
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_live_experiment_is_drawn(live: Path, opened: Callable[..., Opened], width: int, scheme: str) -> None:
+    one = opened(width, scheme)
+    page = one.goto(live)
+    sections = page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)")
+    assert sections == [
+        *("returns", "contexts", "lengths", "rewards", "training", "policy", "outcomes", "time", "run"),
+    ]
+    assert min(page.evaluate(PAINTED)) > 2
+    assert "PPO.load" in page.inner_text("#policy")
+    assert HOSTILE[0] in page.inner_text("#outcomes")
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    page.hover("#returns canvas[role=img]")
+    one.assert_quiet()
+
+
+def test_live_runs_are_compared(live: Path, tmp_path: Path, opened: Callable[..., Opened]) -> None:
+    write_live(tmp_path / "other", [{"length": 7}, {"length": 9}])
+    results = [load(tmp_path / "run"), load(tmp_path / "other")]
+    path = write_page(tmp_path / "compare.html", "compared", comparison(results), "h")
+    one = opened()
+    page = one.goto(path)
+    assert page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)") == ["live"]
+    assert "mean return" in page.inner_text("#live")
+    assert min(page.evaluate(PAINTED)) > 2
+    one.assert_quiet()
+
+
+def test_a_live_experiment_without_a_step(tmp_path: Path, opened: Callable[..., Opened]) -> None:
+    write_live(tmp_path / "run", [], code=1, ended="the server was lost")
+    one = opened()
+    page = one.page
+    page.goto(write(load(tmp_path / "run")).as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    assert "It took no step" in page.inner_text("main")
     one.assert_quiet()

@@ -387,3 +387,21 @@ def test_public_names() -> None:
     assert "GymServer" in dir(tunegym.servers)
     with pytest.raises(AttributeError):
         _ = tunegym.servers.Nothing  # type: ignore[attr-defined]
+
+
+def test_a_subclass_is_not_passed_by() -> None:
+    class Faulty(GymnasiumServer):
+        def step(self, action: Any) -> Any:
+            raise RuntimeError("not today")
+
+        def reset(self, **given: Any) -> Any:
+            observation, info = super().reset(**given)
+            return observation, {**info, "mine": True}
+
+    server = Faulty(env_id="CartPole-v1")
+    assert server.reset(seed=1)[1] == {"mine": True}
+    server.apply_env_params({"gravity": 5.0})
+    assert server.reset(seed=1)[1] == {"mine": True}
+    with pytest.raises(RuntimeError, match="not today"):
+        server.step(0)
+    server.close()

@@ -13,6 +13,7 @@ import pytest
 from tunegym.tuning.model.outcome import Cancelled, Failed, Measured, Pruned
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.trackers.mlflow import ENVIRONMENT, MlflowSink, metrics_of, params_of, tags_of
+from tunegym.tuning.trackers.points import Point
 from tunegym.tuning.trackers.tail import Entry
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -204,3 +205,26 @@ def test_what_is_being_sent_when_another_fails_is_there_once() -> None:
     assert sorted(server.made) == list(range(1, 9))
     assert server.complete == {str(number) for number in range(1, 9)}
     timer.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["database", "folder"])
+def test_a_live_experiment_is_one_run(tmp_path: Path, environment: None, database: str, kind: str) -> None:
+    from mlflow.tracking import MlflowClient
+
+    uri = database if kind == "database" else f"{tmp_path}/mlruns"
+    head = {"run": "token", "live": {"record": "all"}, "agent": "ppo", "seed": 1}
+    points = [Point(at, 1000.0 + at, {"episode/return": float(at), "episodes": 1.0}) for at in (3, 8, 12)]
+    sink = MlflowSink(uri, "s/e")
+    assert sink.open(head) == set()
+    assert list(sink.send_points(points[:2])) == [3, 8]
+    sink.close()
+    again = MlflowSink(uri, "s/e")
+    assert again.open(head) == {3, 8}
+    assert list(again.send_points(points[2:])) == [12]
+    again.close()
+    (run,) = runs(uri).values()
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"agent": "ppo", "seed": "1"}
+    history = MlflowClient(uri).get_metric_history(run.info.run_id, "episode/return")
+    assert [(one.step, one.value) for one in history] == [(3, 3.0), (8, 8.0), (12, 12.0)]

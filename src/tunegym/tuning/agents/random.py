@@ -14,6 +14,7 @@ class RandomSearch(BaseAgent):
     """Draws every knob uniformly (on a log scale where the range says so), for any trial by its number."""
 
     supports_variable_environment: ClassVar[bool] = True
+    live: ClassVar[str | None] = "tunegym.tuning.agents.live.random:LiveRandom"
 
     def select_action(self, observation: Observation) -> dict[str, Scalar]:
         """The draw that belongs to the trial's number."""

@@ -10,6 +10,8 @@ from typing import Any
 
 from tunegym.tuning.model.values import printable
 from tunegym.tuning.reports.columns import labels
+from tunegym.tuning.reports.live_comparison import live_entry
+from tunegym.tuning.reports.live_results import LiveResults
 from tunegym.tuning.reports.results import ExperimentResults, Results
 from tunegym.tuning.reports.summary import Summary, summarise
 
@@ -45,6 +47,8 @@ def run_labels(folders: Sequence[Path]) -> list[str]:
 
 
 def _entry(results: ExperimentResults, declared: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(results, LiveResults):
+        return live_entry(results, declared)
     summary = summarise(results, declared)
     facts = summary.facts
     best = facts["best"]
@@ -65,6 +69,8 @@ def _entry(results: ExperimentResults, declared: Mapping[str, Any]) -> dict[str,
         "reward": declared.get("agent_reward_function", "identity"),
         "knobs": head.get("knobs", {}),
         "env_params": head.get("env_params", {}),
+        "spaces": None,
+        "live": None,
         "curve": _curve(results, summary),
     }
 
@@ -96,6 +102,7 @@ _MUST_AGREE = {
     "reward": "the reward function",
     "knobs": "the knobs",
     "env_params": "the env_params",
+    "spaces": "the server's spaces",
 }
 
 
@@ -108,6 +115,9 @@ def _warnings(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     shared = {name: group for name, group in groups.items() if len(group) > 1}
     told: list[str] = []
     for name, group in shared.items() if shared else [("the experiments", started)]:
+        if len({entry["live"] is None for entry in group}) > 1:
+            told.append(f"{name}: some are live and some are not; a return can't be compared with a reward of settings")
+            continue
         differs = [what for key, what in _MUST_AGREE.items() if any(entry[key] != group[0][key] for entry in group)]
         if differs:
             told.append(f"{name}: {_listed(differs)} differ, so the rewards may mean different things")

@@ -11,6 +11,8 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import printable
 from tunegym.tuning.reports.columns import columns, kept, labels
+from tunegym.tuning.reports.live import summarise_live
+from tunegym.tuning.reports.live_results import LiveResults
 from tunegym.tuning.reports.masking import masked
 from tunegym.tuning.reports.outputs import by_interest, commands, tails
 from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, Results
@@ -71,6 +73,8 @@ def _source(results: Results) -> str:
 
 def _experiment(results: ExperimentResults, declared: Mapping[str, Any], known: Known, share: int) -> dict[str, Any]:
     """One experiment's facts, and under ``page`` what is only for the page."""
+    if isinstance(results, LiveResults):
+        return _live_experiment(results, known)
     notes = [masked(known.note)] if known.note else []
     try:
         shown = kept(results, results.journal.closed, MOST_TRIALS)
@@ -96,6 +100,15 @@ def _experiment(results: ExperimentResults, declared: Mapping[str, Any], known: 
     }
     page["labels"] = _setting_labels(facts)
     return {**facts, "page": page}
+
+
+def _live_experiment(results: LiveResults, known: Known) -> dict[str, Any]:
+    try:
+        summary = summarise_live(results, known.total)
+    except StoreError as error:
+        return {"name": results.name, "live": True, "state": "broken", "error": str(error), "page": None}
+    fixed = {name: masked(_label(value)) for name, value in known.fixed.items()}
+    return {**summary.facts, "page": {"notes": [], "fixed": fixed, **summary.curves}}
 
 
 def _label(value: Any) -> str:

@@ -36,6 +36,8 @@ _SCRIPTS = (
     ),
     *("run.js", "compare.js", "start.js"),
 )
+_LIVE_SCRIPTS = ("lines.js", "live.js", "live_compare.js")
+"""Only a page that shows a live experiment carries these; they come first, and use what the others define."""
 _ESCAPED = {
     b"<": b"\\u003c",
     b">": b"\\u003e",
@@ -53,7 +55,7 @@ def render(title: str, data: Mapping[str, Any]) -> str:
 
     Its policy names the one script and the one style that a browser may use, by what is in them.
     """
-    style, script = _asset(_STYLE), _script()
+    style, script = _asset(_STYLE), _script(live=_shows_live(data))
     parts = {"title": html.escape(title), "style": style, "data": embedded(data), "script": script}
     parts |= {"style_hash": _hash(style), "script_hash": _hash(script)}
     # In one go: what stands in the data is never taken for a slot.
@@ -73,10 +75,15 @@ def _asset(name: str) -> str:
     return (resources.files("tunegym.tuning.reports") / "html" / name).read_text(encoding="utf-8")
 
 
+def _shows_live(data: Mapping[str, Any]) -> bool:
+    return any(one.get("live") for one in [*data.get("experiments", ()), *data.get("entries", ())])
+
+
 @cache
-def _script() -> str:
+def _script(*, live: bool) -> str:
     """All scripts in one, without what only their reader needs; no text of theirs goes over several lines."""
-    parts = "\n".join(_INDENT.sub("", _COMMENT.sub("", _asset(name))) for name in _SCRIPTS)
+    names = (*_LIVE_SCRIPTS, *_SCRIPTS) if live else _SCRIPTS
+    parts = "\n".join(_INDENT.sub("", _COMMENT.sub("", _asset(name))) for name in names)
     return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
 
 

@@ -16,6 +16,8 @@ from tunegym.tuning.reports.caveats import Field, about_limits, about_pareto, ex
 from tunegym.tuning.reports.certainty import reward_metric
 from tunegym.tuning.reports.choices import Chosen, SavedPolicy, saved_policy
 from tunegym.tuning.reports.evidence import Evidence, better_measured, evidence_of, told
+from tunegym.tuning.reports.live import LOADERS
+from tunegym.tuning.reports.live_results import LiveResults
 from tunegym.tuning.reports.nearby import Within, domains_of, trials_at
 from tunegym.tuning.reports.results import ExperimentResults, Results, load
 from tunegym.tuning.stores import reader
@@ -85,7 +87,8 @@ def recommend(
 
     Raises:
         ConfigError: no such experiment, or a context that the run could not have drawn.
-        StoreError: there are no results, or nothing was measured.
+        StoreError: there are no results, or nothing was measured, or it is a live experiment, which has a policy and no
+            settings; says where that is and how it is used.
     """
     results = load(folder)
     chosen = _chosen(results, experiment, Path(folder))
@@ -96,6 +99,8 @@ def recommendation(
     results: ExperimentResults, context: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> Recommendation:
     """As ``recommend``, for one experiment; ``declared`` is what the scenario says of it."""
+    if isinstance(results, LiveResults):
+        raise _only_a_policy(results)
     head = results.journal.head
     wanted = asked(context, head) if head is not None else {}
     if results.best is None:
@@ -105,6 +110,19 @@ def recommendation(
         )
     found = _from_policy(results, wanted, declared)
     return found if isinstance(found, Recommendation) else _from_trials(results, wanted, declared, found)
+
+
+def _only_a_policy(results: LiveResults) -> StoreError:
+    """There are no settings, but perhaps a policy."""
+    agent = (results.past.head or {}).get("agent")
+    what = f"{results.name} is a live experiment: it has no settings to recommend"
+    place = results.policy
+    if place is None:
+        hint = "an agent that learns, such as ppo, leaves one in policy/"
+        return StoreError(f"{what}, and {agent or 'its agent'} has left no policy", hint=hint)
+    loader = LOADERS.get(agent or "")
+    use = f"{loader}.load({str(place)!r}) of stable_baselines3, then predict(observation)" if loader else str(place)
+    return StoreError(f"{what}, but a policy: {place}", hint=f"use it with {use}")
 
 
 def _from_trials(

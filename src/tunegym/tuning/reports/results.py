@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tunegym.core.errors import StoreError, TunegymError
 from tunegym.tuning.model.objective import Objective, from_dict
@@ -25,8 +26,13 @@ _EDITED = "it was changed after the run had started: undo that"
 
 @dataclass(frozen=True)
 class ExperimentResults:
-    """One experiment's trials. Reading while a run writes is fine: one sees what was written so far."""
+    """One experiment's trials. Reading while a run writes is fine: one sees what was written so far.
 
+    Attributes:
+        live: whether it has steps and episodes instead; then it is a ``LiveResults``.
+    """
+
+    live: ClassVar[bool] = False
     name: str
     folder: Path
 
@@ -111,7 +117,7 @@ def row(trial: Trial) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Results:
-    """One run's results folder."""
+    """One run's results folder; a live experiment's results are ``LiveResults``."""
 
     folder: Path
     scenario: Mapping[str, Any]
@@ -131,12 +137,31 @@ def load(folder: str | Path) -> Results:
     run = find_run(Path(folder))
     try:
         scenario = tomllib.loads((run / SCENARIO).read_text(encoding="utf-8"))
-        names = [str(experiment["name"]) for experiment in scenario["experiments"]]
+        declared = {str(experiment["name"]): experiment for experiment in scenario["experiments"]}
     except (OSError, ValueError) as error:
         raise StoreError(f"{run / SCENARIO} can't be read: {error}", hint=_EDITED) from error
     except (KeyError, TypeError) as error:
         raise StoreError(f"{run / SCENARIO} is no scenario: its experiments have no names", hint=_EDITED) from error
-    return Results(run, scenario, {name: ExperimentResults(name, run / name) for name in names})
+    return Results(run, scenario, {name: _experiment(name, run / name, one) for name, one in declared.items()})
+
+
+def _experiment(name: str, folder: Path, declared: Mapping[str, Any]) -> ExperimentResults:
+    """Live or not: the journal knows, and before there is one the scenario does."""
+    head = None
+    with contextlib.suppress(OSError, StoreError):  # a broken one is told of by whoever reads it
+        head = reader.head_of(folder / reader.JOURNAL)
+    live = _declared_live(declared) if head is None else bool(head.get("live"))
+    if not live:
+        return ExperimentResults(name, folder)
+    from tunegym.tuning.reports.live_results import LiveResults  # which is made of ours
+
+    return LiveResults(name, folder)
+
+
+def _declared_live(declared: Mapping[str, Any]) -> bool:
+    arguments = declared.get("cmd_args")
+    mode = arguments.get("live_rl_mode") if isinstance(arguments, Mapping) else None
+    return declared.get("workload") == "live" or mode is True
 
 
 def _is_run(folder: Path) -> bool:

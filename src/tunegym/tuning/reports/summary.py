@@ -74,6 +74,7 @@ def summarise(
     state = state_of(results)
     facts: dict[str, Any] = {
         "name": results.name,
+        "live": False,
         "state": state,
         "problem": problem_of(state, passed.statuses, journal.ended),
         "ended": journal.ended["reason"] if journal.ended is not None else None,
@@ -99,7 +100,7 @@ def summarise(
         "time": {
             **passed.cost.as_dict(journal.elapsed_s),
             "sessions": len(journal.sessions),
-            **_hosts(journal.sessions),
+            **hosts_of(journal.sessions),
         },
     }
     return Summary(facts, times)
@@ -203,7 +204,7 @@ def _reasons(reasons: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
     return [*told, {"status": "", "reason": "other reasons", "count": rest}] if rest else told
 
 
-def _hosts(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def hosts_of(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Where and when it ran, and how wide."""
     return {
         "hosts": list(dict.fromkeys(str(session["host"]) for session in sessions if "host" in session)),

@@ -49,13 +49,17 @@ class GymnasiumServer:
         self._attributes = Attributes(env.unwrapped)
         self.action_space = env.action_space
         self.observation_space = env.observation_space
-        # Nothing stands between a caller and the environment: a step of CartPole takes 5 us.
-        vars(self).update(step=env.step, reset=env.reset)
+        # Nothing stands between a caller and the environment: a step of CartPole takes 5 us. But for a subclass.
+        if type(self).step is GymnasiumServer.step:
+            vars(self)["step"] = env.step
+        if type(self).reset is GymnasiumServer.reset:
+            vars(self)["reset"] = env.reset
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
         """Set attributes of the environment. Raises ``EnvParamError``, and then nothing is set."""
         self._attributes.apply(params)
-        vars(self)["reset"] = self._reset
+        if type(self).reset is GymnasiumServer.reset:
+            vars(self)["reset"] = self._reset
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Gymnasium's own."""

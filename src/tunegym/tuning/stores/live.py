@@ -65,9 +65,8 @@ class LiveStore:
         self.begun = self.past.episodes
         self.worst: float | None = self.past.worst
         self.largest = self.past.largest
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._group: Group | None = None
-        self._unmeasured: Counter[str] = Counter()
         self._sides: dict[str, SideFile] = {}
         self._views: LiveViews | None = None
         self._said = self.upto
@@ -139,6 +138,8 @@ class LiveStore:
         group = self._group
         assert group is not None
         with self._guard:
+            if len(group.numbers) == group.rows:  # they could not be written before
+                self._write(group)
             numbers = group.numbers
             row = len(numbers)
             if (actions := group.actions.only) is not None:
@@ -180,11 +181,10 @@ class LiveStore:
         """Record a step that has no measurement, at once."""
         group = self._group
         assert group is not None
-        with self._guard:
+        with self._guard:  # all at once: who writes in between would find a status without its step
             group.unmeasured[len(group.numbers)] = (status, printable(reason))
-            self._unmeasured[status] += 1
-        self.add(number, episode, action, observation, reward, duration, False, False, context, {})
-        self.flush()
+            self.add(number, episode, action, observation, reward, duration, False, False, context, {})
+            self.flush()
 
     def episode_over(self, episode: Episode) -> None:
         """Record an episode's end."""
@@ -245,7 +245,10 @@ class LiveStore:
         """One record and its rows; bulk first, so that the journal never names what isn't there."""
         if self._views is not None and self._views.holed is not None:
             raise self._views.holed
+        group.trim()
         count = len(group.numbers)
+        if count:
+            self.upto = max(self.upto, group.numbers[-1])
         if not count and not group.over and self.upto == self._said:
             return
         rows = {name: side.rows for name, side in self._sides.items()}
@@ -257,7 +260,7 @@ class LiveStore:
             "since": self._journal.since(),
             "worst": self.worst,
             "largest": self.largest,
-            "statuses": self._counted(),
+            "statuses": self._counted(group),
         }
         trajectory, env = group.lines()
         over = group.episode_lines()
@@ -270,14 +273,13 @@ class LiveStore:
                 side.cut(rows[name])
             raise unwritable(self._folder, error) if isinstance(error, OSError) else error from error
         self._said = self.upto
-        self._unmeasured.clear()
         group.clear()  # it is on record now, whatever becomes of the views
         assert self._views is not None
         self._views.append(trajectory, env, over)
 
-    def _counted(self) -> dict[str, int]:
+    def _counted(self, group: Group) -> dict[str, int]:
         """Steps by status since the last record, recorded or not."""
-        others = self._unmeasured
+        others = Counter(status for status, _ in group.unmeasured.values())
         return {MEASURED: self.upto - self._said - others.total(), **others}
 
 

@@ -58,6 +58,15 @@ class Group:
         self.unmeasured: dict[int, tuple[str, str]] = {}
         self.over: list[Episode] = []
 
+    def trim(self) -> None:
+        """Forget what was put of a step whose number was not: whoever was about to was interrupted."""
+        count = len(self.numbers)
+        for column in (self.episodes, self.rewards, self.durations, self.contexts, self.values):
+            del column[count:]
+        for flags in (self.terminated, self.truncated):
+            flags[:] = [at for at in flags if at < count]
+        self.unmeasured = {at: told for at, told in self.unmeasured.items() if at < count}
+
     def header(self) -> tuple[str, str]:
         """The first row of both CSVs."""
         columns = [

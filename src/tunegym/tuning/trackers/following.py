@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
+from tunegym.tuning.trackers.points import Point
 from tunegym.tuning.trackers.tail import Entry, Tail
 
 BATCH = 100
@@ -47,13 +48,17 @@ class Sink(Protocol):
         """Send trials, and give the number of each as soon as it is there."""
         ...
 
+    def send_points(self, points: Sequence[Point]) -> Iterator[int]:
+        """The same for what episodes of a live experiment came to."""
+        ...
+
     def close(self) -> None:
         """Nothing follows: write what is held back."""
         ...
 
 
 class Follower:
-    """Follows a journal and tells one sink of every closed trial, until it is asked to finish.
+    """Follows a journal and tells one sink of every closed trial, or point of a live one, until it is asked to finish.
 
     Every connection starts over with the first trial, and those that the sink has are passed over: so a resumed
     session, a sink that was away and a request whose answer was lost are all the same case.
@@ -70,7 +75,7 @@ class Follower:
         self._sink = sink
         self._tell = tell
         self._finish = finish
-        self._pending: deque[Entry] = deque()
+        self._pending: deque[Entry | Point] = deque()
         self._connected = False
         self._there: set[int] = set()
         self._pause = FIRST_PAUSE_S
@@ -85,6 +90,8 @@ class Follower:
             finishing = self._finish.is_set()  # asked first: what was written before is then read after
             if not self._pending:
                 self._pending.extend(self._tail.read(BATCH))
+            if not self._pending and finishing:
+                self._pending.extend(self._tail.rest())
             if not self._pending:
                 if finishing:
                     return self._end()
@@ -101,9 +108,9 @@ class Follower:
             if not self._connected:
                 self._connect()
                 return True  # with the trials from the first one on
-            fresh = [entry for entry in self._pending if entry.trial.number not in self._there]
+            fresh = [entry for entry in self._pending if entry.number not in self._there]
             told = time.monotonic()
-            for number in self._sink.send(fresh):
+            for number in self._send(fresh):
                 self._there.add(number)
                 if time.monotonic() - told > TELL_EVERY_S:
                     told = time.monotonic()
@@ -118,6 +125,12 @@ class Follower:
             self._away = False
             self._tell({"back": True})
         return True
+
+    def _send(self, fresh: Sequence[Entry | Point]) -> Iterator[int]:
+        """Trials or points: a journal has one kind."""
+        trials = [entry for entry in fresh if isinstance(entry, Entry)]
+        points = [entry for entry in fresh if isinstance(entry, Point)]
+        return self._sink.send_points(points) if points else self._sink.send(trials)
 
     @property
     def _sent(self) -> int:
@@ -139,7 +152,7 @@ class Follower:
             self._said.add(kind)
             self._tell({"sent": self._sent})
             self._tell({"away": reason})
-        first = next((entry.trial.number for entry in self._pending if entry.trial.number not in self._there), None)
+        first = next((entry.number for entry in self._pending if entry.number not in self._there), None)
         if was_connected and first is not None:
             self._set_aside(first, reason)
 

@@ -1,4 +1,4 @@
-"""MLflow: one run per trial, in one experiment per ``<scenario>/<experiment>``."""
+"""MLflow: one run per trial, or one for all of a live experiment, in one experiment per ``<scenario>/<experiment>``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.trackers.mlflow_names import LONGEST_TAG, finite, keyed, text
+from tunegym.tuning.trackers.points import EPISODES, Point
 from tunegym.tuning.trackers.tail import Entry
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ TOGETHER = 4
 """How many trials are sent at the same time to a server, which takes a few requests for each."""
 MOST_PARAMS, MOST_METRICS = 100, 800
 """How much one request may hold."""
+MOST_POINTS = 100
+"""The same for points, of a few metrics each."""
 
 
 class MlflowSink:
@@ -55,6 +58,7 @@ class MlflowSink:
         self._pool = ThreadPoolExecutor(TOGETHER if uri.startswith("http") else 1)
         self._experiment_id = ""
         self._token = ""
+        self._run_id: str | None = None
         self._begun: dict[int, str] = {}
         self._sending: list[Future[int]] = []
 
@@ -67,6 +71,8 @@ class MlflowSink:
         self._settle()
         self._token = head["run"]
         self._experiment_id = self._found_or_made()
+        if head.get("live"):
+            return self._open_live(head)
         self._begun = {}
         complete: set[int] = set()
         page: str | None = None
@@ -90,8 +96,41 @@ class MlflowSink:
         for sent in self._sending:
             yield sent.result()
 
+    def send_points(self, points: Sequence[Point]) -> Iterator[int]:
+        """Add to the curves of the one run."""
+        from mlflow.entities import Metric
+
+        assert self._run_id is not None
+        for start in range(0, len(points), MOST_POINTS):
+            some = points[start : start + MOST_POINTS]
+            metrics = [
+                Metric(name, value, _ms(point.at), point.number)
+                for point in some
+                for name, value in keyed(finite(point.values)).items()
+            ]
+            self._client.log_batch(self._run_id, metrics, synchronous=True)
+            yield from (point.number for point in some)
+
     def close(self) -> None:
         """Everything was sent already."""
+        if self._run_id is not None:
+            self._client.set_terminated(self._run_id)
+
+    def _open_live(self, head: Mapping[str, Any]) -> set[int]:
+        """The one run, found or made, and the numbers of its points; each has all its values once it has the last."""
+        from mlflow.entities import Param
+
+        found = self._client.search_runs([self._experiment_id], f"tags.`{RUN}` = '{self._token}'", max_results=1)
+        if found:
+            self._run_id = found[0].info.run_id
+            self._client.update_run(self._run_id, status="RUNNING")
+            return {metric.step for metric in self._client.get_metric_history(self._run_id, EPISODES)}
+        tags = {RUN: self._token, "tunegym.live": "true"}
+        self._run_id = self._client.create_run(self._experiment_id, tags=tags, run_name="episodes").info.run_id
+        told = {"agent": head.get("agent") or "", "seed": head.get("seed")}
+        params = [Param(name, text(value)) for name, value in told.items()]
+        self._client.log_batch(self._run_id, params=params, synchronous=True)
+        return set()
 
     def _settle(self) -> None:
         """Take back what was not begun, and wait for the rest."""

@@ -16,9 +16,10 @@ from typing import Any
 
 import orjson
 
-from tunegym.tuning.stores import reader
+from tunegym.tuning.stores import live_reader, reader
 from tunegym.tuning.trackers import following_main
-from tunegym.tuning.trackers.following import Message
+from tunegym.tuning.trackers.following import BATCH, Message
+from tunegym.tuning.trackers.tail import Tail
 
 logger = logging.getLogger(__name__)
 
@@ -107,16 +108,17 @@ class TrackerProcess:
 
     def _count_missing(self) -> None:
         try:
-            closed = reader.scan(self._journal).closed
+            closed = _count(self._journal)
         except Exception as error:  # the journal's own trouble is told by whoever writes it
             logger.debug("%s can't be counted: %s", self._journal, error)
             return
         if closed > self._sent:
             logger.warning(
-                "tracker %s: %d of %d trials were not sent; the journal has them, and a resume sends them",
+                "tracker %s: %d of %d %s were not sent; the journal has them, and a resume sends them",
                 self._spec.name,
                 closed - self._sent,
                 closed,
+                "points" if live_reader.is_live(self._journal) else "trials",
             )
 
     def _listen(self) -> None:
@@ -150,6 +152,17 @@ class TrackerProcess:
             logger.warning("tracker %s does not take trial %d: %s", name, message["refused"], message["why"])
         elif "gone" in message:
             logger.warning("tracker %s ended: %s; trials go on without it", name, message["gone"])
+
+
+def _count(journal: Path) -> int:
+    """How many trials, or points of a live experiment, there are to be sent."""
+    if not live_reader.is_live(journal):
+        return reader.scan(journal).closed
+    tail = Tail(journal)
+    count = 0
+    while found := tail.read(BATCH):
+        count += len(found)
+    return count + len(tail.rest())
 
 
 def _started(spec: TrackerSpec, journal: Path) -> subprocess.Popen[bytes]:

@@ -9,6 +9,7 @@ import orjson
 
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.stores.records import Record, closed_trial
+from tunegym.tuning.trackers.points import Point, Points
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,19 @@ class Entry:
     opened_at: float
     closed_at: float
 
+    @property
+    def number(self) -> int:
+        """The trial's."""
+        return self.trial.number
+
 
 class Tail:
-    """The closed trials of a journal, in the order of closing, as they come.
+    """The closed trials of a journal, in the order of closing, as they come; of a live one points of its episodes.
 
     Only whole lines are read, so a line that is being written, or was torn and will be cut off by a resume, is
     waited for. What is held in memory are the open trials.
+
+    Points are the same every time that a journal is read: one that is not complete when a session ends is told then.
 
     Attributes:
         head: the journal's first record; None before it was read.
@@ -39,10 +47,11 @@ class Tail:
         """Start over with the first trial."""
         self._offset = 0
         self._open: dict[int, tuple[OpenTrial, float]] = {}
+        self._points = Points()
 
-    def read(self, most: int) -> list[Entry]:
-        """Up to ``most`` trials that were closed since the last call."""
-        found: list[Entry] = []
+    def read(self, most: int) -> list[Entry | Point]:
+        """About ``most`` trials that were closed since the last call, or as many points."""
+        found: list[Entry | Point] = []
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -51,14 +60,16 @@ class Tail:
                     if record is None:
                         break
                     self._offset = file.tell()
-                    entry = self._taken(record)
-                    if entry is not None:
-                        found.append(entry)
+                    found += self._taken(record)
         except FileNotFoundError:
             return []
         return found
 
-    def _taken(self, record: Record) -> Entry | None:
+    def rest(self) -> list[Entry | Point]:
+        """What is left when nothing more is written: the last point, which is not complete."""
+        return [*self._points.flush()]
+
+    def _taken(self, record: Record) -> list[Entry | Point]:
         kind = record["record"]
         if kind == "head":
             self.head = record
@@ -68,8 +79,12 @@ class Tail:
         elif kind == "close":
             number, at = record["number"], record["at"]
             decision, opened_at = self._open.pop(number, None) or (OpenTrial(number, record["context"], {}), at)
-            return Entry(closed_trial(record, decision), opened_at, at)
-        return None
+            return [Entry(closed_trial(record, decision), opened_at, at)]
+        elif kind == "steps":
+            return [*self._points.add(record)]
+        elif kind in ("session", "end"):
+            return self.rest()
+        return []
 
 
 def _whole(line: bytes) -> Record | None:

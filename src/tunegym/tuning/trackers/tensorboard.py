@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.trackers.points import Point
 from tunegym.tuning.trackers.tail import Entry
 from tunegym.tuning.trackers.training import TrainingTail, Update
 
@@ -40,6 +41,8 @@ class TensorboardSink:
     Points are written in the order of numbers, as TensorBoard takes a step back for a restart and drops all points
     from there on. So a trial waits for those before it, but not for ever: once ``MOST_WAITING`` wait they are
     written, and what they waited for is put into its place at the end.
+
+    A live experiment has points of its episodes instead, with the step's number.
 
     What the agent tells of its training, in ``policy/training.jsonl``, is written along once the trial that it came
     after was sent, and the rest at the end.
@@ -94,6 +97,18 @@ class TensorboardSink:
                 self._write_those_next()
             self._write_training(number)
             yield number
+        if self._writer is not None:
+            self._writer.flush()
+
+    def send_points(self, points: Sequence[Point]) -> Iterator[int]:
+        """Write what episodes came to; they come in the order of numbers."""
+        self._updates.extend(self._training.read())
+        for point in points:
+            assert self._writer is not None
+            self._told_at = point.at
+            self._writer.add_event(_scalars(point.at, point.number, point.values))
+            self._write_training(point.number)
+            yield point.number
         if self._writer is not None:
             self._writer.flush()
 

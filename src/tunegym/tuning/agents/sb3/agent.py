@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +17,7 @@ from tunegym.tuning.agents.base import BaseAgent
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.agents.policies import Choice
 from tunegym.tuning.agents.sb3.config import PolicyConfig, out_of_bounds, starts_too_late
+from tunegym.tuning.agents.sb3.failures import TrainingError, training
 from tunegym.tuning.agents.sb3.keeping import PolicyFiles, restore
 from tunegym.tuning.agents.scaling import RewardScale
 from tunegym.tuning.agents.warm import cold
@@ -40,11 +40,6 @@ logger = logging.getLogger(__name__)
 
 ASKED_PER_TRIAL = 2
 """In how many contexts the policy is asked for its table, on average for each trial."""
-DIVERGED = "the network is no longer of finite numbers; a smaller learning_rate, ent_coef or vf_coef keeps it from that"
-
-
-class TrainingError(Exception):
-    """The algorithm itself failed. What was measured is safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +159,7 @@ class PolicyAgent(BaseAgent, ABC):
                 taken = self._episodes.get(lane, 0)
                 shown = env.observe(lane)
                 seen = parts.flat.encode(shown if taken else Observation(shown.number, shown.context))
-                with _training():
+                with training():
                     flights[lane] = _Flight(seen, self._decide(seen, shown.number), taken)
                 try:
                     env.begin(parts.view.decode(flights[lane].decision.chosen), lane)
@@ -198,14 +193,14 @@ class PolicyAgent(BaseAgent, ABC):
         after = parts.flat.encode(self.env.observe(lane))
         index = len(self._scale) - 1
         step = Step(index, lane, flight.seen, flight.decision, after, ended and single, ended and not single)
-        with _training():
+        with training():
             parts.learner.take(step)
             due = parts.learner.due()
         if due:
             self._train()
 
     def _train(self, last: bool = False) -> None:
-        with _training():
+        with training():
             told = self._parts.learner.train(self._closed, last=last)
         if told:
             self._files.tell(self._closed, told)
@@ -232,7 +227,7 @@ class PolicyAgent(BaseAgent, ABC):
         # To ask in many contexts takes as long as to choose in many trials.
         if last or self._closed - self._tabled >= self._contexts / ASKED_PER_TRIAL:
             self._tabled = self._closed
-            with _training():
+            with training():
                 table = policies.table_of(self.name, self._closed, self.env.experiment.env_params, self.choose)
             self._files.save_table(table)
 
@@ -262,12 +257,12 @@ class PolicyAgent(BaseAgent, ABC):
         from tunegym.tuning.agents.sb3.tried import Tried
         from tunegym.tuning.envs.flattening import FlatObservations
 
-        with _training():
+        with training():
             checkpoint = self._files.last()
         view = self._view(checkpoint.actions if checkpoint is not None else None)
         flat = FlatObservations(self.env)
         most = self.env.experiment.most_trials
-        with _training():
+        with training():
             learner = build_learner(self.config, flat.space, view.space, self._scale, self.seed, most)
             restored = checkpoint is not None and restore(learner, checkpoint)
             if checkpoint is not None and not restored:  # it may have become half of it
@@ -277,7 +272,7 @@ class PolicyAgent(BaseAgent, ABC):
         for trial in self._warm:
             self._note(trial)
             old.append(self._past(trial))
-        with _training():
+        with training():
             learner.warm(old)
             if not restored:
                 learner.pretrain(old)
@@ -300,19 +295,6 @@ class PolicyAgent(BaseAgent, ABC):
         parts, single = self._parts, self.env.experiment.episode_steps == 1
         seen = self._usual(trial.context)
         after = seen if single else parts.flat.usual(self.env.context(trial.number + 1))
-        with _training():
+        with training():
             decision = parts.learner.judge(seen, parts.view.encode(trial.action))
         return Step(len(self._scale) - 1, 0, seen, decision, after, terminated=single, truncated=not single)
-
-
-@contextlib.contextmanager
-def _training() -> Iterator[None]:
-    """What the algorithm raises is a ``TrainingError``. Only its own calls belong in here: a bug of ours is none."""
-    try:
-        yield
-    except Exception as error:
-        text = " ".join(str(error).split())
-        if isinstance(error, ValueError) and "nan" in text:  # how torch says it, with all the numbers
-            raise TrainingError(DIVERGED) from error
-        logger.warning("what the algorithm raised:", exc_info=True)
-        raise TrainingError(f"{type(error).__name__}: {text[:300]}") from error

@@ -64,6 +64,7 @@ class Ppo(_OnPolicy):
 
     Config: ClassVar[type[AgentConfig]] = PpoConfig
     name: ClassVar[str] = "ppo"
+    live: ClassVar[str | None] = "tunegym.tuning.agents.live.agents:LivePpo"
 
 
 class A2c(_OnPolicy):
@@ -71,6 +72,7 @@ class A2c(_OnPolicy):
 
     Config: ClassVar[type[AgentConfig]] = A2cConfig
     name: ClassVar[str] = "a2c"
+    live: ClassVar[str | None] = "tunegym.tuning.agents.live.agents:LiveA2c"
 
 
 class Dqn(PolicyAgent):
@@ -78,6 +80,7 @@ class Dqn(PolicyAgent):
 
     Config: ClassVar[type[AgentConfig]] = DqnConfig
     name: ClassVar[str] = "dqn"
+    live: ClassVar[str | None] = "tunegym.tuning.agents.live.agents:LiveDqn"
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
@@ -105,6 +108,7 @@ class Sac(PolicyAgent):
 
     Config: ClassVar[type[AgentConfig]] = SacConfig
     name: ClassVar[str] = "sac"
+    live: ClassVar[str | None] = "tunegym.tuning.agents.live.agents:LiveSac"
 
     @classmethod
     def refuse(cls, space: Space) -> Problem | None:

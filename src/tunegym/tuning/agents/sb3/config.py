@@ -134,7 +134,7 @@ class SacConfig(OffPolicyConfig):
 FEWEST = 4
 """An update on fewer trials would only be noise."""
 
-_BOUNDS: Mapping[str, tuple[float, float, bool]] = {
+BOUNDS: Mapping[str, tuple[float, float, bool]] = {
     "learning_rate": (0.0, 1.0, True),
     "gamma": (0.0, 1.0, False),
     "checkpoint_every": (1, float("inf"), False),
@@ -160,10 +160,10 @@ _BOUNDS: Mapping[str, tuple[float, float, bool]] = {
 """The least and the largest value of a setting, and whether the least one itself is out."""
 
 
-def out_of_bounds(config: PolicyConfig) -> list[Problem]:
-    """What no algorithm could work with."""
+def out_of_bounds(config: Any, bounds: Mapping[str, tuple[float, float, bool]] = BOUNDS) -> list[Problem]:
+    """What no algorithm could work with; settings without bounds, and those that it doesn't have, are left out."""
     problems = []
-    for setting, (least, most, beyond) in _BOUNDS.items():
+    for setting, (least, most, beyond) in bounds.items():
         value: Any = getattr(config, setting, None)
         if isinstance(value, int | float) and not (least <= value <= most and not (beyond and value == least)):
             allowed = f"above {least:.15g}" if beyond else f"at least {least:.15g}"
@@ -172,6 +172,8 @@ def out_of_bounds(config: PolicyConfig) -> list[Problem]:
             where = f"agent_config.{setting}"
             problems.append(Problem(where, "the value is out of bounds", spelled(value), allowed, hint))
     layers = config.net_arch
+    if layers is None:  # the library's own
+        return problems
     if not layers or any(not 1 <= width <= 4096 for width in layers) or len(layers) > 8:
         allowed = "one to eight integers from 1 to 4096"
         where, hint = "agent_config.net_arch", "write for example net_arch = [64, 64]"
@@ -179,7 +181,7 @@ def out_of_bounds(config: PolicyConfig) -> list[Problem]:
     return problems
 
 
-def starts_too_late(config: PolicyConfig, most_trials: int | None) -> list[Problem]:
+def starts_too_late(config: Any, most_trials: int | None) -> list[Problem]:
     """Refuse a start of learning that the budget never reaches."""
     starts = getattr(config, "learning_starts", None)
     if starts is None or most_trials is None or starts < most_trials:

@@ -6,23 +6,37 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tunegym.tuning.agents import policies
 
 if TYPE_CHECKING:
     from tunegym.tuning.agents.sb3.checkpoints import Checkpoint
-    from tunegym.tuning.agents.sb3.learner import Learner
 
 logger = logging.getLogger(__name__)
 
 
-class PolicyFiles:
-    """The files of one agent in its experiment's results. What can't be written is warned of: trials come first."""
+class Restorable(Protocol):
+    """What a checkpoint is given back to."""
 
-    def __init__(self, folder: Path, agent: str) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
+        """Be again what the checkpoint's ``state`` says; raises whatever it likes if it doesn't fit."""
+        ...
+
+
+class PolicyFiles:
+    """The files of one agent in its experiment's results. What can't be written is warned of: trials come first.
+
+    Args:
+        folder: the experiment's results.
+        agent: the agent's name.
+        unit: what one of its trials is called.
+    """
+
+    def __init__(self, folder: Path, agent: str, unit: str = "trial") -> None:
         self._folder = folder
         self._agent = agent
+        self._unit = unit
 
     def last(self) -> Checkpoint | None:
         """The agent's last checkpoint; None, with a warning, if it can't be read."""
@@ -68,17 +82,20 @@ class PolicyFiles:
             saved: how many the checkpoint has seen; 0 if there is none.
             remembered: how many can still be learned from; None if only fresh choices can be.
         """
-        where = f"from its checkpoint after {_trials(saved)}" if saved else "without a checkpoint"
+        where = f"from its checkpoint after {self._count(saved)}" if saved else "without a checkpoint"
         rest = ""
         if remembered is not None:
-            rest = f"; in its replay buffer: {_trials(remembered)} of the record"
+            rest = f"; in its replay buffer: {self._count(remembered)} of the record"
         elif closed > saved:
-            later = _trials(closed - saved, " later" if saved else "")
+            later = self._count(closed - saved, " later" if saved else "")
             rest = f"; {later} on record can't teach it anything, as it learns from fresh choices only"
         logger.info("%s goes on %s%s", self._agent, where, rest)
 
+    def _count(self, count: int, more: str = "") -> str:
+        return f"{count}{more} {self._unit}{'' if count == 1 else 's'}"
 
-def restore(learner: Learner, checkpoint: Checkpoint) -> bool:
+
+def restore(learner: Restorable, checkpoint: Checkpoint) -> bool:
     """Make a learner what the checkpoint says; False, with a warning, if it can't be: it is then of no more use."""
     try:
         learner.restore(checkpoint.state)
@@ -87,10 +104,6 @@ def restore(learner: Learner, checkpoint: Checkpoint) -> bool:
         logger.warning("the policy starts anew: its checkpoint doesn't fit: %s", reason)
         return False
     return True
-
-
-def _trials(count: int, more: str = "") -> str:
-    return f"{count}{more} trial{'' if count == 1 else 's'}"
 
 
 @contextlib.contextmanager

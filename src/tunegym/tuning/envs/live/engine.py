@@ -201,11 +201,11 @@ class LiveEngine:
                 one.apply(context)
             answer = one.host.step(chosen)
         except Exception as error:
-            return self._failed(one, number, chosen, context, failure_of(error), began)
+            return self._failed(one, number, chosen, context, failure_of(error), began)()
         try:
             return self._took(one, number, chosen, context, answer, began)
         except ServerFailure as failure:
-            return self._failed(one, number, chosen, context, failure, began)
+            return self._failed(one, number, chosen, context, failure, began)()
 
     def step_all(self, actions: Sequence[Any]) -> list[Five]:
         """A step in each lane from 0."""
@@ -217,16 +217,17 @@ class LiveEngine:
             self._go_on(last)
         self._next = last + 1
         begun = [self._send(one, first + at, chosen[at]) for at, one in enumerate(lanes)]
-        answers: list[Five] = []
+        answers: list[Callable[[], Five]] = []
         for at, (one, (context, failure, began)) in enumerate(zip(lanes, begun, strict=True)):
             number = first + at
             try:
                 if failure is not None:
                     raise failure
-                answers.append(self._took(one, number, chosen[at], context, one.host.receive(), began))
+                taken = self._took(one, number, chosen[at], context, one.host.receive(), began)
+                answers.append(lambda taken=taken: taken)
             except ServerFailure as found:
                 answers.append(self._failed(one, number, chosen[at], context, found, began))
-        return answers
+        return [answer() for answer in answers]  # every lane's step is on record before one of them may raise
 
     def _send(self, one: Lane, number: int, action: Any) -> tuple[Context, ServerFailure | None, float]:
         context = self._step_context(one, number)
@@ -302,17 +303,25 @@ class LiveEngine:
 
     def _failed(
         self, one: Lane, number: int, chosen: Any, context: Context, failure: ServerFailure, began: float
-    ) -> Five:
-        """The step has no measurement: it is recorded so, and the episode goes on from a new beginning."""
+    ) -> Callable[[], Five]:
+        """Record that the step has no measurement; what is returned has the episode go on from a new beginning."""
         stopped = self._stopping()
         status, reason = ("cancelled", "the run was stopped while it ran") if stopped else ("failed", str(failure))
         penalty, told = self._recorder.failed(one, number, chosen, context, status, reason, began)
-        if stopped:
-            raise BudgetError("the run was stopped while the step ran")
-        one.start_again(failure, lost=failure.lost)
-        observation, info = one.begin(context, self._seed_of(one.place, number), None)
-        self._note_restarts()
-        return self._showing.shown(observation, context), penalty, False, False, {**info, **told}
+        episode = one.episode
+        assert episode is not None
+
+        def go_on() -> Five:
+            if stopped:
+                raise BudgetError("the run was stopped while the step ran")
+            one.start_again(failure, lost=failure.lost)
+            following = self._following(one, episode, False) if self._varies else context
+            observation, info = one.begin(following, self._seed_of(one.place, number), None)
+            self._note_restarts()
+            anew = {**info, **told, "next_env_params": dict(following)}
+            return self._showing.shown(observation, following), penalty, False, False, anew
+
+        return go_on
 
     def _seed_of(self, lane: int, number: int) -> Callable[[], int]:
         return lambda: integer(self._parts.seed, 2**31 - 1, "server", lane, number)

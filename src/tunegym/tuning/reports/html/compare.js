@@ -109,7 +109,7 @@ function comparisonTable(entries) {
 }
 
 function comparePage(facts) {
-  const { entries } = facts;
+  const entries = facts.entries.filter((entry) => !entry.live);
   const groups = new Map();
   for (const entry of entries) groups.set(entry.experiment, [...(groups.get(entry.experiment) || []), entry]);
   const shared = [...groups.values()].some((group) => group.length > 1);
@@ -120,12 +120,13 @@ function comparePage(facts) {
   };
   const options = [["experiment", "by experiment"], ["all", "all together"]];
   if (!shared) options.reverse();
-  const runs = new Set(entries.map((entry) => entry.folder)).size;
+  const runs = new Set(facts.entries.map((entry) => entry.folder)).size;
   const node = el("div", {}, el("header", {}, el("h1", {}, `${plural(runs, "run")} compared`), el("p", {}, instant(facts.written_at))),
     ...facts.warnings.map((text) => box("note", el("strong", {}, "Compare with care"), el("p", {}, visible(text)))),
-    section("table", "Runs", null, comparisonTable(entries)),
+    entries.length ? section("table", "Runs", null, comparisonTable(entries)) : null,
+    entries.length < facts.entries.length ? liveSection(facts) : null,
     groups.size > 1 ? el("div", { class: "bar-row grouping" }, choice("plots", options, show)) : null, place,
     el("footer", {}, "Written by tunegym. This file needs no network."));
-  show(options[0][0]);
+  if (entries.length) show(options[0][0]);
   return node;
 }

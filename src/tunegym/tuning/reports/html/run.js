@@ -31,6 +31,7 @@ function problemBox(experiment) {
 function experimentNode(run, experiment) {
   if (experiment.error) return el("div", {}, box("bad", el("strong", {}, "This experiment can't be read"), el("p", {}, visible(experiment.error))));
   if (experiment.state === "not started") return el("div", {}, empty("This experiment has not started."));
+  if (experiment.live) return liveNode(run, experiment);
   const trials = new Trials(experiment);
   const list = new TrialTable(experiment, trials);
   const open = (row) => list.show(row);

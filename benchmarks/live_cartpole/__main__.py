@@ -1,0 +1,132 @@
+"""``python -m benchmarks.live_cartpole``: whether agents learn through a scenario what they learn without one.
+
+Exit 1 if a bound is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from statistics import median
+from typing import Any
+
+from benchmarks.live_cartpole.learners import DQN, PPO, Learned, by_library, by_scenario
+from benchmarks.trial_overhead.scenarios import rooms
+from benchmarks.writing import row, write
+
+SHARE = 0.95
+"""Of the bare library's median greedy return, at least."""
+WIDTHS = (8, 8, 7, 18, 8, 18, 8, 7, 12, 8, 6)
+
+RUNS: dict[str, tuple[Mapping[str, Any], int, float]] = {
+    "ppo": (PPO, 100_000, 475.0),
+    "dqn": (DQN, 50_000, 0.0),
+}
+"""By agent: its settings, its steps, and the least median greedy return."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One agent over all seeds, both ways."""
+
+    agent: str
+    steps: int
+    least: float
+    ours: tuple[Learned, ...]
+    bare: tuple[Learned, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Of the medians."""
+        return _greedy(self.ours) / _greedy(self.bare)
+
+    @property
+    def wall(self) -> float:
+        """The median of each seed's own ratio of wall times."""
+        return median(one.wall_s / other.wall_s for one, other in zip(self.ours, self.bare, strict=True))
+
+    @property
+    def cpu(self) -> float:
+        """The same of CPU times, on which others on the machine have less influence."""
+        return median(one.cpu_s / other.cpu_s for one, other in zip(self.ours, self.bare, strict=True))
+
+    @property
+    def ok(self) -> bool:
+        """Whether enough was learned."""
+        return self.ratio >= SHARE and _greedy(self.ours) >= self.least
+
+
+def main() -> int:
+    """0, or 1 if a bound is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.live_cartpole", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", action="append", choices=list(RUNS))
+    asked = parser.parse_args()
+    import_module("stable_baselines3")  # seconds that are nobody's
+    print(
+        row(
+            WIDTHS,
+            "agent",
+            "steps",
+            "seeds",
+            "ours",
+            "median",
+            "bare",
+            "median",
+            "ratio",
+            "wall s",
+            "of bare",
+            "CPU",
+            "bound",
+        )
+    )
+    lines: list[Line] = []
+    for agent in asked.only or RUNS:
+        settings, steps, least = RUNS[agent]
+        ours, bare = [], []
+        for seed in range(asked.seeds):
+            with rooms():
+                ours.append(by_scenario(agent, settings, steps, seed))
+                bare.append(by_library(agent, settings, steps, seed))
+        lines.append(Line(agent, steps, least, tuple(ours), tuple(bare)))
+        print(_shown(lines[-1]), flush=True)
+    written = [
+        {**asdict(line), "ratio": line.ratio, "wall": line.wall, "cpu": line.cpu, "ok": line.ok} for line in lines
+    ]
+    path = write("live_cartpole", written, ("tunegym", "stable-baselines3", "torch", "gymnasium"))
+    print(f"written to {path}")
+    missed = [line.agent for line in lines if not line.ok]
+    if missed:
+        print(f"MISSED: {', '.join(missed)}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def _greedy(runs: tuple[Learned, ...]) -> float:
+    return median(run.greedy for run in runs)
+
+
+def _shown(line: Line) -> str:
+    bound = f">= {SHARE:g} of bare" + (f", >= {line.least:g}" if line.least else "")
+    return row(
+        WIDTHS,
+        line.agent,
+        str(line.steps),
+        str(len(line.ours)),
+        *(
+            cell
+            for runs in (line.ours, line.bare)
+            for cell in (" ".join(f"{run.greedy:.0f}" for run in runs), f"{_greedy(runs):.0f}")
+        ),
+        f"{line.ratio:.2f}",
+        f"{median(run.wall_s for run in line.ours):.0f} / {median(run.wall_s for run in line.bare):.0f}",
+        f"{line.wall:.2f}",
+        f"{line.cpu:.2f}",
+        f"{bound} {'OK' if line.ok else 'MISSED'}",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Is a live experiment's results folder sound? What must hold of it, whatever was killed meanwhile."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tunegym.tuning.model.live import Recording
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.step import Episode
+from tunegym.tuning.reports.live_results import LiveResults
+from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores.live_reader import Lost, Steps
+from tunegym.tuning.stores.live_views import EPISODES
+from tunegym.tuning.stores.views import ENV, TRAJECTORY
+
+_Row = tuple[int, str, Mapping[str, Any], int | None]
+"""Number, status, context and episode of a step; a lost one has no episode."""
+
+
+def check_live(results: LiveResults, experiment: Experiment, *, complete: bool) -> None:
+    """Check a live experiment that is not being written.
+
+    Numbers are used once, and only after they were reserved. None is missing where all are recorded. Contexts are those
+    that the seed gives, and every view is row by row what the journal says. ``complete`` also asks that no number is
+    reserved and unaccounted for, which a resume sees to.
+    """
+    assert experiment.live is not None
+    recording = experiment.live.recording
+    rows = _rows(results, recording)
+    _check_reserved(results, complete=complete)
+    _check_numbers(results, rows, recording)
+    firsts = _check_episodes(results, rows, recording)
+    _check_contexts(results, rows, experiment, firsts)
+    _check_sides(results)
+    if complete:
+        _check_views(results, rows, experiment)
+
+
+def _rows(results: LiveResults, recording: Recording) -> list[_Row]:
+    """What the journal says, in the order of writing."""
+    found: list[_Row] = []
+    for one in live_reader.steps(results.path):
+        if isinstance(one, Lost):
+            numbers = range(one.first, one.last + 1)
+            every = {"all": 1, "every": recording.every}.get(recording.kind)
+            found += [(number, "cancelled", {}, None) for number in numbers if every and number % every == 0]
+        else:
+            found += _steps(one)
+    return found
+
+
+def _steps(one: Steps) -> list[_Row]:
+    statuses = [one.unmeasured.get(at, ("measured", ""))[0] for at in range(len(one.numbers))]
+    return list(zip(one.numbers, statuses, one.context_of(), one.episodes, strict=True))
+
+
+def _check_reserved(results: LiveResults, *, complete: bool) -> None:
+    """Numbers follow one another: none on record that wasn't reserved before, or that was on record already."""
+    name, reserved, upto = results.name, 0, 0
+    for record in reader.records(results.path):
+        kind = record["record"]
+        if kind == "reserve":
+            assert record["upto"] >= upto, f"{name}: {record['upto']} is reserved, and {upto} is used"
+            reserved = record["upto"]
+        elif kind == "lost":
+            assert (record["first"], record["last"]) == (upto + 1, reserved), f"{name}: lost, but {upto}, {reserved}"
+            upto = reserved
+        elif kind == "steps":
+            counted = sum(record["statuses"].values())
+            assert record["upto"] - upto == counted, f"{name}: steps up to {record['upto']} from {upto}, not {counted}"
+            assert record["upto"] <= reserved, f"{name}: {record['upto']} is used, and {reserved} is reserved"
+            upto = record["upto"]
+    if complete:
+        assert reserved == upto, f"{name}: numbers {upto + 1} to {reserved} are unaccounted for"
+
+
+def _check_numbers(results: LiveResults, rows: list[_Row], recording: Recording) -> None:
+    numbers = [number for number, *_ in rows]
+    twice = sorted(number for number, count in Counter(numbers).items() if count > 1)
+    assert not twice, f"{results.name}: numbers that are on record twice: {twice}"
+    assert numbers == sorted(numbers), f"{results.name}: numbers are out of order"
+    upto = results.past.upto
+    expected: set[int] = set()
+    if recording.kind != "episodes":
+        every = recording.every if recording.kind == "every" else 1
+        expected = set(range(every, upto + 1, every))
+    missing = sorted(expected - set(numbers))
+    assert not missing, f"{results.name}: numbers are missing: {missing}"
+    extra = [(number, status) for number, status, *_ in rows if number not in expected and status == "measured"]
+    if recording.kind != "episodes":
+        assert not extra, f"{results.name}: recorded, and not asked for: {extra}"
+
+
+def _check_episodes(results: LiveResults, rows: list[_Row], recording: Recording) -> dict[int, int]:
+    """Every episode's steps are those that it says it has; by number of the episode, its first step."""
+    name, firsts = results.name, {}
+    steps: dict[int, list[int]] = {}
+    for number, _, _, episode in rows:
+        if episode is not None:
+            steps.setdefault(episode, []).append(number)
+    over: list[Episode] = list(results.stream_episodes())
+    assert len({one.number for one in over}) == len(over), f"{name}: an episode is on record twice"
+    for one in over:
+        found = steps.get(one.number, [])
+        firsts[one.number] = one.first
+        assert all(one.first <= number <= one.last for number in found), f"{name}: steps outside of {one}: {found}"
+        if recording.kind == "all":
+            assert (found[0], found[-1], len(found)) == (one.first, one.last, one.length), f"{name}: {one} has {found}"
+    if recording.kind == "all":
+        firsts |= {episode: found[0] for episode, found in steps.items()}
+    return firsts
+
+
+def _check_contexts(results: LiveResults, rows: list[_Row], experiment: Experiment, firsts: dict[int, int]) -> None:
+    for number, _, context, episode in rows:
+        if episode in firsts:
+            expected = experiment.env_params.step_context(firsts[episode], number)
+            assert context == expected, f"{results.name}: step {number} of episode {episode} ran under {context}"
+    for one in results.stream_episodes():
+        assert one.context == experiment.env_params.context(one.first), f"{results.name}: {one}"
+
+
+def _check_sides(results: LiveResults) -> None:
+    """Every recorded step has its element, in the journal or in a file of its own."""
+    if results.past.spaces is None:
+        return
+    count = sum(len(one.numbers) for one in live_reader.steps(results.path) if isinstance(one, Steps))
+    for kind in ("observations", "actions"):
+        found = len(getattr(results, kind)())
+        assert found == count, f"{results.name}: {count} steps are recorded, and {found} {kind}"
+
+
+def _check_views(results: LiveResults, rows: list[_Row], experiment: Experiment) -> None:
+    name = results.name
+    if results.past.spaces is None and not (results.folder / TRAJECTORY).exists():
+        return
+    trajectory, env, episodes = (_read(results.folder / view) for view in (TRAJECTORY, ENV, EPISODES))
+    steps = [int(row["step"]) for row in trajectory]
+    assert steps == [number for number, *_ in rows], f"{name}: {TRAJECTORY} differs from the journal"
+    assert steps == [int(row["step"]) for row in env], f"{name}: {TRAJECTORY} and {ENV} are not aligned"
+    for (number, status, context, episode), row, drawn in zip(rows, trajectory, env, strict=True):
+        assert row["status"] == status, f"{name}: step {number} has status {row['status']}"
+        assert row["episode"] == ("" if episode is None else str(episode)), f"{name}: step {number}"
+        for param in experiment.env_params.params:
+            told = "" if episode is None else _spelled(context[param])
+            assert row[f"context.{param}"] == drawn[param] == told, f"{name}: step {number}, {param}"
+    told = [(str(one.number), str(one.first), str(one.last), one.end) for one in results.stream_episodes()]
+    found = [(row["episode"], row["first_step"], row["last_step"], row["end"]) for row in episodes]
+    assert found == told, f"{name}: {EPISODES} differs from the journal"
+
+
+def _spelled(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

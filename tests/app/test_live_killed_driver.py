@@ -1,0 +1,421 @@
+"""Live experiments whose driver is killed, stopped, or loses its disk: a resume goes on at the next number."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import tunegym as package
+from tunegym.core.errors import StoreLockedError
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores.live import FLUSH_S
+from tunegym.tuning.stores.live_group import MOST_ROWS
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., subprocess.Popen[str]]
+Storm = Callable[..., Any]
+
+MISSING = "missing component: "
+LOST = re.compile(r"at most (\d+) steps were lost \(numbers (\d+) to (\d+)\)")
+CONTEXT: dict[str, Any] = {"load": [1, 2, 5], "level": {"low": 0.0, "high": 1.0}}
+DRAWN: dict[str, Any] = {"load": {}, "level": {"draw": "step"}}
+
+
+def _journal(live: Any) -> Path:
+    return live.run / "e" / reader.JOURNAL
+
+
+def _sessions(live: Any) -> list[list[dict[str, Any]]]:
+    """The records of each session."""
+    found: list[list[dict[str, Any]]] = []
+    for journal in live.output.glob(f"live/*/e/{reader.JOURNAL}"):
+        for record in reader.records(journal):
+            if record["record"] == "session":
+                found.append([])
+            if found:
+                found[-1].append(record)
+    return found
+
+
+def _begun(session: list[dict[str, Any]]) -> bool:
+    return any(record["record"] == "reserve" for record in session)
+
+
+@pytest.fixture
+def await_steps(live: Any, wait_until: Callable[..., None]) -> Callable[..., None]:
+    """Wait until a process takes steps, given how many sessions did before it; or until it is over."""
+
+    def wait(process: subprocess.Popen[str], before: int = 0) -> None:
+        wait_until(lambda: process.poll() is not None or sum(map(_begun, _sessions(live))) > before, "steps")
+
+    return wait
+
+
+@pytest.fixture
+def storm(live: Any, start_tunegym: Start, tunegym: Cli, await_steps: Callable[..., None]) -> Storm:
+    """Start a run and resume it again and again, each time killed somewhere; then let it end. Gives what was said."""
+
+    def rage(path: Path, kills: int, seed: int, pause_s: float = 0.6) -> str:
+        rng = random.Random(seed)
+        log = live.folder / "log.txt"
+        process = start_tunegym("run", path, "--output", live.output, log=log)
+        for kill in range(kills):
+            begun = sum(map(_begun, _sessions(live)))
+            if kill == 0 or rng.random() < 0.7:  # the others die wherever they are by then
+                await_steps(process, begun)
+            time.sleep(rng.uniform(0.0, pause_s))
+            assert process.poll() is None, f"it ended before the storm did: {log.read_text()}"
+            process.kill()
+            process.wait()
+            if kill + 1 < kills:
+                process = start_tunegym("resume", live.output, log=log)
+        used = live_reader.scan(_journal(live)).reserved
+        done = tunegym("resume", live.output, "--agent-steps", used + 50)
+        assert done.returncode == 0, done.stderr
+        return log.read_text() + done.stderr
+
+    return rage
+
+
+def _check_storm(live: Any, said: str) -> None:
+    """Everything holds, and what each session lost is said by the next one, and is little."""
+    (results,) = assert_sound(live.run).values()
+    sessions = _sessions(live)
+    lost = [record for session in sessions for record in session if record["record"] == "lost"]
+    assert lost, "no kill cost anything: the storm was none"
+    told = [tuple(map(int, found)) for found in LOST.findall(said)]
+    for record in lost:
+        assert (record["last"] - record["first"] + 1, record["first"], record["last"]) in told, record
+    assert results.statuses["cancelled"] == sum(record["last"] - record["first"] + 1 for record in lost)
+    assert results.statuses["measured"] == results.steps - results.statuses["cancelled"]
+    for session in sessions[:-1]:
+        _check_loss(session)
+
+
+def _check_loss(session: list[dict[str, Any]]) -> None:
+    """Of a session that was cut off: what waited to be written, and what was reserved for the next moment."""
+    reserved = [record["upto"] for record in session if record["record"] == "reserve"]
+    steps = [record for record in session if record["record"] == "steps"]
+    if len(reserved) < 2 or len(steps) < 3:
+        return
+    block = reserved[-1] - reserved[-2]
+    assert reserved[-1] - steps[-1]["upto"] <= block + MOST_ROWS
+    paces = [(two["upto"] - one["upto"]) / (two["since"] - one["since"]) for one, two in itertools.pairwise(steps)]
+    assert block <= max(10.0, *paces), "more than a second's worth is reserved"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["in_process", "process"])
+def test_a_driver_that_is_killed_again_and_again(
+    live: Any, storm: Storm, processes_of: Callable[[str], list[int]], token_of: Callable[[Path], str], place: str
+) -> None:
+    arguments = {**CONTEXT, "sleep_s": 0.0001}
+    said = storm(live.write(args=arguments, env_params=DRAWN, server=place, agent_steps=10**8), kills=6, seed=1)
+    _check_storm(live, said)
+    live.assert_nothing_left()
+    assert processes_of(token_of(live.run / "e")) == []
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("place", ["in_process", "process"])
+def test_sixty_kills_of_the_driver(
+    live: Any,
+    storm: Storm,
+    processes_of: Callable[[str], list[int]],
+    token_of: Callable[[Path], str],
+    place: str,
+    slots: int,
+) -> None:
+    arguments = {**CONTEXT, "sleep_s": 0.0005}
+    path = live.write(args=arguments, env_params=DRAWN, server=place, agent_steps=10**8, slots=slots)
+    _check_storm(live, storm(path, kills=60, seed=7 + slots))
+    live.assert_nothing_left()
+    assert processes_of(token_of(live.run / "e")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("record", ["every:10", "episodes"])
+def test_a_killed_driver_that_records_a_part(live: Any, storm: Storm, record: str) -> None:
+    arguments = {**CONTEXT, "sleep_s": 0.0001, "faults": "step@33=raise,step@444=raise"}
+    keys: dict[str, Any] = {"env_params": DRAWN, "record": record, "agent_steps": 10**8}
+    said = storm(live.write(args=arguments, **keys), kills=3, seed=3)
+    (results,) = assert_sound(live.run).values()
+    assert len(live.reasons()) == 2, "those without a measurement are always there"
+    assert results.statuses["failed"] == 2
+    lost = sum(int(count) for count, *_ in LOST.findall(said))
+    assert results.statuses["cancelled"] == lost
+    measured = sum(
+        len(group.numbers) - len(group.unmeasured)
+        for group in live_reader.steps(_journal(live))
+        if isinstance(group, live_reader.Steps)
+    )
+    assert 0 < measured < results.statuses["measured"] / 5
+    if record == "episodes":
+        rows = [row for row in _rows(live, "trajectory.csv") if row["status"] == "measured"]
+        ends = {one.last for one in results.episodes if one.end == "terminated"}
+        assert {int(row["step"]) for row in rows} == ends
+        assert {row["terminated"] for row in rows} == {"true"}
+
+
+def _rows(live: Any, name: str) -> list[dict[str, str]]:
+    with (live.run / "e" / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow
+def test_images_of_a_killed_driver_belong_to_their_rows(live: Any, storm: Storm) -> None:
+    said = storm(live.write(args={"size": 84, "length": 250, "sleep_s": 0.0005}, agent_steps=10**8), kills=4, seed=4)
+    _check_storm(live, said)
+    (results,) = assert_sound(live.run).values()
+    images = results.observations()["value"]
+    rows = [row for row in _rows(live, "trajectory.csv") if row["status"] == "measured"]
+    assert images.shape == (len(rows), 84, 84)
+    firsts: dict[str, int] = {}
+    for image, row in zip(images, rows, strict=True):
+        at = int(row["step"]) - firsts.setdefault(row["episode"], int(row["step"])) + 1
+        assert image[0, 0] == image[-1, -1] == at, row["step"]
+    size = (live.run / "e" / "observations.bin").stat().st_size
+    assert size == len(rows) * 84 * 84
+
+
+# stopped ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("place", ["in_process", "process", "tcp"])
+def test_ctrl_c_closes_servers_and_loses_nothing(
+    live: Any,
+    start_tunegym: Start,
+    tunegym: Cli,
+    serve: Callable[..., Any],
+    wait_until: Callable[..., None],
+    await_steps: Callable[..., None],
+    place: str,
+    slots: int,
+) -> None:
+    where = f"tcp://127.0.0.1:{serve().port}" if place == "tcp" else place
+    path = live.write(
+        args={**CONTEXT, "sleep_s": 0.001}, env_params=DRAWN, server=where, agent_steps=10**6, slots=slots
+    )
+    log = live.folder / "log.txt"
+    process = start_tunegym("run", path, "--output", live.output, log=log)
+    for _ in range(2):
+        begun = sum(map(_begun, _sessions(live)))
+        await_steps(process, begun)
+        time.sleep(0.7)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130, log.read_text()
+        wait_until(lambda: sorted(live.notes("built")) == sorted(live.notes("closed")), "servers to be closed", 20)
+        (results,) = assert_sound(live.run).values()
+        assert set(results.statuses) == {"measured"}
+        assert results.journal.ended is None
+        process = start_tunegym("resume", live.output, log=log)
+    process.send_signal(signal.SIGINT)  # wherever it is
+    assert process.wait(60) in (130, -signal.SIGINT), log.read_text()
+    used = live_reader.scan(_journal(live)).upto
+    done = tunegym("resume", live.output, "--agent-steps", used + 20)
+    assert done.returncode == 0, done.stderr
+    (results,) = assert_sound(live.run).values()
+    assert results.statuses == {"measured": used + 20}
+    text = log.read_text() + done.stderr
+    assert "lost" not in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["process", "tcp"])
+def test_ctrl_c_twice_ends_a_step_that_hangs(
+    live: Any,
+    start_tunegym: Start,
+    tunegym: Cli,
+    serve: Callable[..., Any],
+    wait_until: Callable[..., None],
+    place: str,
+) -> None:
+    where = f"tcp://127.0.0.1:{serve().port}" if place == "tcp" else place
+    path = live.write(args={"faults": "step@10=hang"}, server=where)
+    log = live.folder / "log.txt"
+    process = start_tunegym("run", path, "--output", live.output, log=log)
+    count = live.folder / "step.count"
+    wait_until(lambda: count.exists() and count.stat().st_size == 10, "the step that hangs")
+    time.sleep(2 * FLUSH_S)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, log.read_text()
+    wait_until(lambda: not any(_alive(pid) for pid in live.notes("built")), "the server to be gone", 20)
+    (live.folder / "mended").touch()
+    done = tunegym("resume", live.output)
+    assert done.returncode == 0, done.stderr
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == 40
+    assert results.statuses["measured"] + results.statuses["cancelled"] == 40
+    assert results.statuses["cancelled"] >= 1
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+# the disk ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(live: Any) -> Iterator[Path]:
+    """The results are on a file system of three megabytes, most of it taken by ``ballast``."""
+    folder = live.output
+    folder.mkdir()
+    try:
+        command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+        mounted = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip(f"{MISSING}mount")
+    if mounted.returncode:
+        pytest.skip(f"{MISSING}the right to mount a tmpfs ({mounted.stderr.strip()})")
+    (folder / "ballast").write_bytes(bytes(2_200_000))
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "args"),
+    [("in_process", {}), ("process", {}), ("in_process", {"size": 84, "sleep_s": 0.01})],
+    ids=["in process", "process", "images"],
+)
+def test_a_full_disk_is_an_error_that_can_be_mended(
+    live: Any, tunegym: Cli, small_disk: Path, place: str, args: dict[str, Any]
+) -> None:
+    done = tunegym("run", live.write(args=args, server=place, agent_steps=10**6), "--output", live.output)
+    assert done.returncode == 1, done.stderr
+    assert "No space left on device" in done.stderr or "is full" in done.stderr
+    assert "error: " in done.stderr
+    assert "hint: " in done.stderr
+    assert "tunegym resume" in done.stderr
+    assert "Traceback" not in done.stderr
+    lines = _journal(live).read_bytes().splitlines(keepends=True)
+    assert all(line.endswith(b"\n") and orjson.loads(line) for line in lines)
+    before = live_reader.scan(_journal(live))
+    assert before.upto > 20
+    live.assert_nothing_left()
+    assert_sound(live.run, complete=False)
+
+    still = tunegym("resume", live.output)
+    assert still.returncode == 1
+    assert "No space left on device" in still.stderr or "is full" in still.stderr
+    assert "Traceback" not in still.stderr
+
+    (small_disk / "ballast").unlink()
+    used = live_reader.scan(_journal(live)).reserved
+    again = tunegym("resume", live.output, "--agent-steps", used + 20)
+    assert again.returncode == 0, again.stderr
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == used + 20
+    assert set(results.statuses) <= {"measured", "cancelled"}, "no server is blamed for the disk"
+    assert not (live.run / "dse_failure.txt").exists()
+
+
+def test_two_drivers_at_once(live: Any, start_tunegym: Start, tunegym: Cli, await_steps: Callable[..., None]) -> None:
+    path = live.write(args={"sleep_s": 0.001}, agent_steps=10**6)
+    process = start_tunegym("run", path, "--output", live.output, log=live.folder / "log.txt")
+    await_steps(process)
+    done = tunegym("resume", live.output)
+    assert done.returncode == 1
+    assert "is being written by" in done.stderr
+    assert "Traceback" not in done.stderr
+    with pytest.raises(StoreLockedError):
+        package.resume(live.output)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert_sound(live.run)
+
+
+def test_an_environment_that_is_open_is_not_resumed(live: Any) -> None:
+    env = package.make(live.document())
+    env.reset()
+    env.step(0)
+    with pytest.raises(StoreLockedError, match="is being written by"):
+        package.resume(live.output)
+    env.step(1)
+    env.close()
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == 2
+    assert package.resume(live.run) == 0
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["in_process", "process"])
+def test_a_results_folder_that_is_deleted_is_said(
+    live: Any, start_tunegym: Start, await_steps: Callable[..., None], place: str
+) -> None:
+    path = live.write(args={"sleep_s": 0.001}, server=place, agent_steps=10**6)
+    log = live.folder / "log.txt"
+    process = start_tunegym("run", path, "--output", live.output, log=log)
+    await_steps(process)
+    shutil.rmtree(live.output, ignore_errors=True)
+    assert process.wait(60) == 1, log.read_text()
+    text = log.read_text()
+    assert "error: " in text
+    assert "was deleted" in text
+    assert "Traceback" not in text
+    live.assert_nothing_left()
+
+
+FORKING = '''
+
+class Forking(System):
+    """Has a child that leaves its process group."""
+
+    def __init__(self, **arguments):
+        import subprocess
+
+        super().__init__(**arguments)
+        self._note(f"built {subprocess.Popen(['setsid', 'sleep', '1000']).pid}")
+'''
+
+
+@pytest.mark.slow
+def test_a_server_that_forks_leaves_nothing_behind_a_killed_driver(
+    live: Any, start_tunegym: Start, tunegym: Cli, wait_until: Callable[..., None], await_steps: Callable[..., None]
+) -> None:
+    """What a server started, and what left its process group, is ended by the resume at the latest."""
+    with (live.folder / "systems.py").open("a") as file:
+        file.write(FORKING)
+    arguments = {"env_class": "systems:Forking", "sleep_s": 0.001}
+    path = live.write(args=arguments, server="process", agent_steps=10**6)
+    process = start_tunegym("run", path, "--output", live.output, log=live.folder / "log.txt")
+    await_steps(process)
+    server, child = live.notes("built")
+    assert _alive(server)
+    assert _alive(child)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not _alive(server), "the server to end with its driver", 20)
+    used = live_reader.scan(_journal(live)).reserved
+    done = tunegym("resume", live.output, "--agent-steps", used + 5)
+    assert done.returncode == 0, done.stderr
+    assert not _alive(child)
+    assert not any(_alive(pid) for pid in live.notes("built"))
+    assert_sound(live.run)

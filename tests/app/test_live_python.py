@@ -1,0 +1,394 @@
+"""Live experiments from Python: as a Gymnasium environment, with a server that is given, beside others."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+import tunegym
+from tunegym.core.errors import BudgetError, ConfigError, ServerLostError, TunegymError
+from tunegym.testing.results import assert_sound
+from tunegym.testing.sample_servers import SPACES
+from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.stores import live_reader, reader
+
+RESULTS = Path("results")
+CARTPOLE = {"env_class": "tunegym.servers:GymnasiumServer", "env_id": "CartPole-v1"}
+
+
+class Nested:
+    """Observes what is nested, whatever it is told to do; an episode has five steps."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.action_space = spaces.Dict({"go": spaces.Discrete(3), "how": spaces.Box(-1.0, 1.0, (2,))})
+        parts = dict(SPACES["everything"].spaces) if isinstance(SPACES["everything"], spaces.Dict) else {}
+        kept = {name: parts[name] for name in ("nested", "discrete_from_3", "multi_discrete", "box")}
+        self.observation_space = spaces.Dict(kept)
+        self.calls: list[Any] = []
+        self.at = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.calls.append(("reset", seed, options))
+        self.observation_space.seed(seed)
+        self.at = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.calls.append(action)
+        self.at += 1
+        return self.observation_space.sample(), 1.0, self.at == 5, False, {"at": self.at}
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def injected(**keys: Any) -> dict[str, Any]:
+    experiment = {"name": "e", "workload": "live", "agent": "random_search", "agent_steps": 12, **keys}
+    return {"name": "given", "seed": 4, "experiments": [{"cmd_args": {"env_class": "not:There"}, **experiment}]}
+
+
+def rows(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# as an environment ------------------------------------------------------------------------------------------
+
+
+def test_a_reset_in_the_middle_of_a_rollout_moves_no_number(live: Any) -> None:
+    env = tunegym.make(live.document(agent_steps=30))
+    told = []
+    for length in (4, 1, 9, 7, 3):
+        _, info = env.reset()
+        assert info["step"] == len(told) + 1
+        if length == 4:
+            env.reset()
+            env.reset(seed=3)
+        for _ in range(length):
+            _, _, terminated, _, info = env.step(env.action_space.sample())
+            told.append(info["step"])
+            if terminated:
+                env.reset()
+    env.close()
+    assert told == list(range(1, 25))
+    folder = find_run(RESULTS) / "e"
+    assert [int(row["step"]) for row in rows(folder, "trajectory.csv")] == told
+    assert [int(row["step"]) for row in rows(folder, "env.csv")] == told
+    assert [row["end"] for row in rows(folder, "episodes.csv")] == [
+        *("reset", "reset", "terminated", "reset", "terminated", "cut")
+    ]
+    assert_sound(find_run(RESULTS))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # SB3 would have actions and observations scaled
+@pytest.mark.parametrize("place", ["in_process", "process"])
+@pytest.mark.parametrize("checker", ["gymnasium", "sb3"])
+def test_check_env_of_cartpole(live: Any, checker: str, place: str) -> None:
+    experiment = live.experiment(server=place, agent_steps=2000)
+    experiment["cmd_args"] = CARTPOLE
+    env = tunegym.make(live.document(experiment))
+    bare = gymnasium.make("CartPole-v1")
+    assert (env.action_space, env.observation_space) == (bare.action_space, bare.observation_space)
+    _check(env, checker)
+    env.close()
+    assert_sound(find_run(RESULTS))
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@pytest.mark.parametrize("checker", ["gymnasium", "sb3"])
+def test_check_env_of_nested_spaces(checker: str) -> None:
+    env = tunegym.make(injected(agent_steps=2000), server=Nested)
+    assert env.observation_space == Nested().observation_space
+    _check(env, checker)
+    env.close()
+    assert_sound(find_run(RESULTS))
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@pytest.mark.parametrize("checker", ["gymnasium", "sb3"])
+def test_check_env_with_a_context_that_is_shown(live: Any, checker: str) -> None:
+    params = {"load": {"encoding": "onehot"}, "level": {"draw": "step", "encoding": "minmax"}}
+    arguments = {"load": [1, 2, 5], "level": {"low": 0.0, "high": 1.0}}
+    env = tunegym.make(live.document(args=arguments, env_params=params, agent_steps=2000))
+    assert isinstance(env.observation_space, spaces.Dict)
+    _check(env, checker)
+    env.close()
+    assert_sound(find_run(RESULTS))
+
+
+def _check(env: gymnasium.Env[Any, Any], checker: str) -> None:
+    if checker == "gymnasium":
+        check_env(env, skip_render_check=True, skip_close_check=True)
+    else:
+        from stable_baselines3.common.env_checker import check_env as check_sb3
+
+        check_sb3(env, skip_render_check=True)
+
+
+def test_the_budget_and_the_end_of_an_environment(live: Any) -> None:
+    env = tunegym.make(live.document(agent_steps=3))
+    env.reset()
+    for _ in range(3):
+        env.step(0)
+    with pytest.raises(BudgetError, match="step 4 may not be taken"):
+        env.step(0)
+    env.close()
+    env.close()
+    for call in (env.reset, lambda: env.step(0)):
+        with pytest.raises(TunegymError, match="the environment is closed"):
+            call()
+    assert len(live.notes("closed")) == 1
+    assert_sound(find_run(RESULTS))
+
+
+def test_an_environment_whose_server_can_not_begin_leaves_nothing_open(live: Any) -> None:
+    document = live.document(args={"faults": "build@1=raise"})
+    with pytest.raises(ServerLostError, match="build 1 was to fail"):
+        tunegym.make(document)
+    assert tunegym.make(document, output="others").reset()[1]["step"] == 1
+    assert tunegym.resume(find_run(RESULTS)) == 0, "nobody holds it"
+
+
+def test_make_vec_is_refused(live: Any) -> None:
+    with pytest.raises(TunegymError, match="e is live, and make_vec is for experiments that run jobs") as caught:
+        tunegym.make_vec(live.document(), 2)
+    assert caught.value.hint
+    assert not RESULTS.exists()
+
+
+# with a server that is given --------------------------------------------------------------------------------
+
+
+def test_an_object_is_used_and_closed() -> None:
+    server = Nested()
+    assert tunegym.run(injected(), server=server) == 0
+    steps = [call for call in server.calls if isinstance(call, dict)]
+    assert len(steps) == 12
+    assert server.calls[-1] == "close"
+    (results,) = assert_sound(find_run(RESULTS)).values()
+    assert results.steps == 12
+    assert np.array_equal(results.actions()["go"], [call["go"] for call in steps])
+
+
+def _nested() -> Nested:
+    return Nested()
+
+
+@pytest.mark.parametrize("maker", [Nested, _nested])
+def test_a_class_or_a_function_is_called(maker: Callable[[], Nested]) -> None:
+    before = Nested.made
+    assert tunegym.run(injected(), server=maker) == 0
+    assert Nested.made == before + 1
+    assert_sound(find_run(RESULTS))
+
+
+def test_a_class_is_called_for_each_slot() -> None:
+    before = Nested.made
+    assert tunegym.run(injected(), server=Nested, slots=3) == 0
+    assert Nested.made == before + 3
+    assert_sound(find_run(RESULTS))
+
+
+def test_one_object_can_not_be_in_several_slots() -> None:
+    with pytest.raises(TunegymError, match="one server object can't be in 3 slots at once"):
+        tunegym.run(injected(), server=Nested(), slots=3)
+
+
+def test_what_is_given_wins_over_what_the_scenario_names(live: Any) -> None:
+    assert tunegym.run(live.write(), server=Nested) == 0
+    assert live.notes("built") == []
+    assert_sound(find_run(RESULTS))
+
+
+def test_an_environment_with_an_object() -> None:
+    server = Nested()
+    env = tunegym.make(injected(), server=server)
+    env.reset(seed=5, options={"a": 1})
+    assert server.calls == [("reset", 5, {"a": 1})]
+    env.step(env.action_space.sample())
+    env.close()
+    assert server.calls[-1] == "close"
+    assert_sound(find_run(RESULTS))
+
+
+def test_a_run_with_an_object_is_resumed_with_one_only() -> None:
+    tunegym.run(injected(), server=Nested)
+    folder = find_run(RESULTS)
+    with pytest.raises(TunegymError, match="the server of e was given as an object in Python") as caught:
+        tunegym.resume(folder, agent_steps=20)
+    assert "server=" in (caught.value.hint or "")
+    assert tunegym.resume(folder, agent_steps=20, server=Nested) == 0
+    (results,) = assert_sound(folder).values()
+    assert results.steps == 20
+
+
+def test_from_the_command_line_an_object_is_missed_clearly(tunegym: Any) -> None:
+    import tunegym as package
+
+    package.run(injected(), server=Nested)
+    done = tunegym("resume", find_run(RESULTS), "--agent-steps", 20)
+    assert done.returncode == 1
+    assert "error: the server of e was given as an object in Python, and there is none now" in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_is_given_has_no_place_of_its_own() -> None:
+    with pytest.raises(ConfigError, match="a server that is given in Python lives in this process"):
+        tunegym.run(injected(server="process"), server=Nested)
+
+
+def test_a_server_without_apply_env_params_and_a_context(caplog: pytest.LogCaptureFixture) -> None:
+    document = injected(env_params={"load": {}}, cmd_args={"env_class": "not:There", "load": [1, 2]})
+    assert tunegym.run(document, server=Nested) == 1
+    assert "there are env_params, and the server has no apply_env_params()" in caplog.text
+    with pytest.raises(ServerLostError, match="has no apply_env_params"):
+        tunegym.make(document, server=Nested)
+
+
+# beside others ----------------------------------------------------------------------------------------------
+
+
+JOBS = {
+    "name": "jobs",
+    "workload": "python",
+    "agent": "random_search",
+    "agent_steps": 5,
+    "agent_metrics": ["value"],
+    "isolate": False,
+    "cmd_args": {"callable": "work:value", "x": [1, 2, 3]},
+}
+
+
+def test_live_experiments_and_those_with_jobs_in_one_scenario(live: Any, write: Callable[..., Path]) -> None:
+    write("work.py", "def value(x): return x")
+    document = live.document(live.experiment("a"), JOBS, live.experiment("b", server="process", agent_steps=25))
+    assert tunegym.run(document) == 0
+    results = assert_sound(find_run(RESULTS))
+    assert results["a"].steps == 40
+    assert len(results["jobs"].trials) == 5
+    assert results["b"].steps == 25
+    live.assert_nothing_left()
+    assert tunegym.resume(find_run(RESULTS), agent_steps=50) == 0
+    results = assert_sound(find_run(RESULTS))
+    assert (results["a"].steps, len(results["jobs"].trials), results["b"].steps) == (50, 50, 50)
+
+
+def test_a_server_is_given_to_live_experiments_only(live: Any, write: Callable[..., Path]) -> None:
+    write("work.py", "def value(x): return x")
+    before = Nested.made
+    assert tunegym.run(live.document(live.experiment("a"), JOBS, live.experiment("b")), server=Nested) == 0
+    assert Nested.made == before + 2
+    assert_sound(find_run(RESULTS))
+
+
+def test_a_plain_job_beside_it_is_refused(live: Any) -> None:
+    plain = {"name": "plain", "workload": "command", "cmd_args": {"command": "true"}}
+    with pytest.raises(ConfigError) as caught:
+        tunegym.run(live.document(live.experiment("a"), plain))
+    assert "plain" in str(caught.value)
+    assert not RESULTS.exists()
+
+
+def test_a_lost_server_leaves_the_next_experiments_alone(
+    live: Any, write: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    write("work.py", "def value(x): return x")
+    lost = live.experiment("lost", args={"faults": "reset@1+=raise"})
+    assert tunegym.run(live.document(lost, JOBS, live.experiment("fine"))) == 1
+    assert "reset 1 was to fail" in caplog.text
+    results = assert_sound(find_run(RESULTS))
+    assert results["lost"].steps == 0
+    assert (results["lost"].journal.ended or {})["code"] == 1
+    assert "reset 1 was to fail" in (results["lost"].journal.ended or {})["reason"]
+    assert results["fine"].steps == 40
+    assert len(results["jobs"].trials) == 5
+
+
+# contexts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", ["", "step@9=die,step@20=raise,apply@7=die,step@29=die"])
+@pytest.mark.parametrize("draw", ["episode", "step"])
+@pytest.mark.parametrize("place", ["in_process", "process"])
+def test_the_server_saw_the_context_that_is_on_record(live: Any, place: str, draw: str, faults: str) -> None:
+    if faults and place == "in_process":
+        faults = faults.replace("die", "raise")
+    params = {"load": {"draw": draw}, "level": {}}
+    arguments = {"load": [1, 2, 5, 9], "level": {"low": 0.0, "high": 1.0}, "faults": faults}
+    document = live.document(
+        args=arguments, env_params=params, server=place, agent_metrics=["load", "level"], agent_steps=60
+    )
+    assert tunegym.run(document) == 0
+    run = find_run(RESULTS)
+    (results,) = assert_sound(run).values()
+    # That it can't apply a context fails a step only if the context is that step's own.
+    assert results.statuses["failed"] == (0 if not faults else 4 if draw == "step" else 3)
+    found = 0
+    for group in live_reader.steps(run / "e" / reader.JOURNAL):
+        assert isinstance(group, live_reader.Steps)
+        for at, context in enumerate(group.context_of()):
+            if at not in group.unmeasured:
+                seen = {name: group.metrics[name][at] for name in ("load", "level")}
+                assert seen == context, group.numbers[at]
+                found += 1
+    assert found == results.statuses["measured"]
+    loads: dict[str, set[str]] = {}
+    for row in rows(run / "e", "trajectory.csv"):
+        loads.setdefault(row["episode"], set()).add(row["context.load"])
+    assert any(len(different) > 1 for different in loads.values()) == (draw == "step")
+
+
+@pytest.mark.parametrize("draw", ["episode", "step"])
+def test_an_agent_is_told_the_context_that_comes_also_after_a_failure(live: Any, draw: str) -> None:
+    """T4: what a step says of the next one is what the next one says of itself."""
+    params = {"load": {"draw": draw, "encoding": "minmax"}, "level": {}}
+    arguments = {"load": {"low": 0.0, "high": 1.0}, "level": [0, 1, 2], "faults": "step@4=raise,step@17=raise"}
+    env = tunegym.make(live.document(args=arguments, env_params=params, agent_steps=30))
+    observation, info = env.reset()
+    for number in range(1, 31):
+        before, promised = observation, info["next_env_params"]
+        observation, _, terminated, _, info = env.step(0)
+        assert info["step"] == number
+        assert info["env_params"] == promised, number
+        assert before["context"]["load"] == pytest.approx(info["env_params"]["load"]), number
+        if terminated:
+            observation, info = env.reset()
+    env.close()
+    assert_sound(find_run(RESULTS))
+
+
+def test_a_run_is_the_same_again(live: Any) -> None:
+    arguments = {"load": [1, 2, 5], "level": [0, 1]}
+    document = live.document(args=arguments, env_params={"load": {}, "level": {"draw": "step"}}, agent_steps=100)
+    found = []
+    for output in ("one", "two"):
+        assert tunegym.run(document, output=output) == 0
+        folder = find_run(Path(output)) / "e"
+        keep = ("step", "status", "reward", "action", "context.load", "context.level", "episode")
+        found.append([[row[key] for key in keep] for row in rows(folder, "trajectory.csv")])
+    assert found[0] == found[1]
+
+
+def test_a_spec_makes_another_one(live: Any) -> None:
+    env = tunegym.make(live.document())
+    assert env.spec is not None
+    again = gymnasium.make(pickle.loads(pickle.dumps(env.spec)), disable_env_checker=True)
+    assert again.reset()[1]["step"] == 1
+    again.close()
+    env.close()

@@ -1,0 +1,292 @@
+"""Live experiments whose servers are killed, hang, or come back as something else: the budget goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tunegym
+from tunegym.testing.results import assert_sound
+from tunegym.tuning.stores import reader
+
+Killing = Callable[..., contextlib.AbstractContextManager[list[int]]]
+
+
+@pytest.fixture
+def killing(live: Any) -> Killing:
+    """While it lasts, the newest server is killed again and again at random moments; gives the pids of the killed."""
+
+    @contextlib.contextmanager
+    def kill(times: int, seed: int, pause_s: float = 0.05) -> Iterator[list[int]]:
+        killed: list[int] = []
+        over = threading.Event()
+        rng = random.Random(seed)
+
+        def work() -> None:
+            while not _stepping(live) and not over.wait(0.01):
+                pass  # a server that dies before it has ever worked is another story
+            while len(killed) < times and not over.wait(rng.uniform(0.0, pause_s)):
+                living = [pid for pid in live.notes("built") if pid not in killed and _serves(pid)]
+                if living:
+                    victim = rng.choice(living)
+                    os.kill(victim, signal.SIGKILL)
+                    killed.append(victim)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield killed
+        finally:
+            over.set()
+            thread.join()
+
+    return kill
+
+
+def _serves(pid: int) -> bool:
+    """Whether it is a living process of a server."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return status.rsplit(")", 1)[1].split()[0] not in "ZX" and b"TUNEGYM_MARK=" in environment
+
+
+def _stepping(live: Any) -> bool:
+    journals = live.output.glob(f"live/*/e/{reader.JOURNAL}")
+    return any(record["record"] == "reserve" for journal in journals for record in reader.records(journal))
+
+
+def _children() -> set[int]:
+    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return {int(pid) for pid in found}
+
+
+def _storm(live: Any, killing: Killing, *, place: str, kills: int, seed: int, slots: int = 1) -> None:
+    """Steps take 2 ms, so that the storm is over well before the budget is."""
+    before = _children()
+    steps = 150 * kills
+    arguments = {"sleep_s": 0.002, "load": [1, 2, 3]}
+    keys: dict[str, Any] = {"server": place, "agent_steps": steps, "server_restarts": 1000, "step_timeout_s": 20}
+    document = live.document(args=arguments, env_params={"load": {}}, slots=slots, **keys)
+    with killing(kills, seed) as killed:
+        assert tunegym.run(document) == 0
+    assert len(killed) == kills, "the budget was used up before the storm was over"
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == steps
+    assert set(results.statuses) <= {"measured", "failed"}
+    reasons = live.reasons()
+    assert 0 < results.statuses["failed"] == len(reasons) <= kills, "some die between two steps' answers, or at a reset"
+    assert all("SIGKILL" in why or "broke" in why or "hung up" in why for why in reasons.values()), reasons
+    assert _children() == before, "a zombie"
+    after = [one.end for one in results.episodes if one.first > max(reasons)]
+    assert "terminated" in after, "episodes go on"
+    assert set(after[:-slots]) <= {"terminated"}
+    through = [one for one in results.episodes if any(one.first <= number <= one.last for number in reasons)]
+    assert all(one.length >= 7 or one.end == "cut" for one in through), "a failed step ends no episode"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_process_that_is_killed_again_and_again(
+    live: Any, killing: Killing, processes_of: Callable[[str], list[int]], token_of: Callable[[Path], str], slots: int
+) -> None:
+    _storm(live, killing, place="process", kills=8, seed=slots, slots=slots)
+    live.assert_nothing_left()
+    assert processes_of(token_of(live.run / "e")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_server_elsewhere_that_is_killed_again_and_again(
+    live: Any, killing: Killing, serve: Callable[..., Any], wait_until: Callable[..., None], slots: int
+) -> None:
+    _storm(live, killing, place=f"tcp://127.0.0.1:{serve().port}", kills=8, seed=10 + slots, slots=slots)
+    wait_until(lambda: not any(map(_serves, live.notes("built"))), "servers to be closed by their serve", 20)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("place", ["process", "tcp"])
+def test_a_hundred_kills_of_servers(
+    live: Any, killing: Killing, serve: Callable[..., Any], wait_until: Callable[..., None], place: str, slots: int
+) -> None:
+    where = "process" if place == "process" else f"tcp://127.0.0.1:{serve().port}"
+    _storm(live, killing, place=where, kills=100, seed=100 + slots, slots=slots)
+    wait_until(lambda: not any(map(_serves, live.notes("built"))), "servers to be gone", 20)
+
+
+@pytest.mark.slow
+def test_the_serve_itself_is_killed_and_comes_back(
+    live: Any, serve: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    first = serve()
+    arguments = {"sleep_s": 0.01}
+    keys = {"server": f"tcp://127.0.0.1:{first.port}", "agent_steps": 300, "server_restarts": 50}
+
+    def kill() -> None:
+        wait_until(lambda: live.notes("built"), "a server")
+        time.sleep(0.3)
+        first.kill()
+        first.wait()
+        serve(first.port)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    code = tunegym.run(live.document(args=arguments, **keys))
+    thread.join()
+    assert code == 0
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == 300
+    assert results.statuses["failed"] == 1
+    assert len(live.notes("built")) == 2
+    wait_until(lambda: not any(map(_serves, live.notes("built"))), "servers to be gone", 20)
+
+
+# one fault at a time ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["process", "tcp"])
+@pytest.mark.parametrize(
+    ("faults", "failed", "reason", "built"),
+    [
+        ("step@10=hang", 1, "no answer within step_timeout_s = 1.5 s", 2),
+        ("step@10=die", 1, "killed by SIGKILL", 2),
+        ("step@10=raise", 1, "step: RuntimeError: step 10 was to fail", 1),
+        ("reset@3=die", 0, "", 2),
+        ("reset@3=hang", 0, "", 2),
+        ("reset@3=raise", 0, "", 2),
+        ("apply@3=die", 0, "", 2),
+        ("apply@3=hang", 0, "", 2),
+        ("apply@3=raise", 0, "", 2),
+        ("step@10=die,build@2=raise,build@3=die", 1, "killed by SIGKILL", 2),
+        ("step@10=die,reset@3=die,apply@4=raise", 1, "killed by SIGKILL", 4),
+    ],
+)
+def test_a_fault_costs_its_step_and_nothing_else(
+    live: Any, serve: Callable[..., Any], place: str, faults: str, failed: int, reason: str, built: int
+) -> None:
+    where = "process" if place == "process" else f"tcp://127.0.0.1:{serve().port}"
+    arguments = {"faults": faults, "load": [1, 2, 3]}
+    keys: dict[str, Any] = {"server": where, "step_timeout_s": 1.5, "env_params": {"load": {}}}
+    assert tunegym.run(live.document(args=arguments, **keys)) == 0
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == 40
+    assert results.statuses["failed"] == failed
+    assert results.statuses["measured"] == 40 - failed
+    reasons = live.reasons()
+    assert list(reasons) == [10] * failed
+    assert all(reason in why for why in reasons.values()), reasons
+    assert len(live.notes("built")) == built
+    through = next(one for one in results.episodes if one.first <= 10 <= one.last)
+    assert through.length == (10 if failed else 7), "the third step of it failed, and seven more made a whole episode"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["process", "tcp"])
+def test_one_that_comes_back_with_other_spaces(
+    live: Any, serve: Callable[..., Any], caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    where = "process" if place == "process" else f"tcp://127.0.0.1:{serve().port}"
+    changed = live.experiment("changed", args={"faults": "step@10=die,build@2=other"}, server=where)
+    fine = live.experiment("fine", server=where)
+    assert tunegym.run(live.document(changed, fine)) == 1
+    results = assert_sound(live.run)
+    ended = results["changed"].journal.ended
+    assert ended["code"] == 1
+    for text in (ended["reason"], caplog.text):
+        assert "the server came back with other spaces" in text
+        assert "observation_space" in text
+        assert "(3,)" in text
+        assert "(4,)" in text
+    assert results["changed"].steps == 10
+    assert list(live.reasons("changed")) == [10]
+    assert results["fine"].steps == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["process", "tcp"])
+@pytest.mark.parametrize(
+    ("faults", "steps", "said"),
+    [
+        ("step@10+=die", 13, "the server failed 4 times in a row, at last with: the server died: killed by SIGKILL"),
+        ("step@10=die,build@2+=raise", 10, "at last with: it could not be built: RuntimeError: build 4 was to fail"),
+        ("reset@2+=die", 7, "the server failed 4 times in a row, at last with: the server died: killed by SIGKILL"),
+        ("apply@2+=raise", 7, "at last with: apply_env_params: RuntimeError: apply 5 was to fail"),
+        ("build@1+=raise", 0, "the server can't be started: it could not be built: RuntimeError: build 1 was to fail"),
+        ("build@1+=die", 0, "the server can't be started: the server died: killed by SIGKILL"),
+    ],
+)
+def test_one_that_always_dies(
+    live: Any,
+    serve: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    place: str,
+    faults: str,
+    steps: int,
+    said: str,
+) -> None:
+    where = "process" if place == "process" else f"tcp://127.0.0.1:{serve().port}"
+    arguments = {"faults": faults, "load": [1, 2, 3]}
+    keys: dict[str, Any] = {"server": where, "server_restarts": 3, "env_params": {"load": {}}}
+    doomed = live.experiment("doomed", args=arguments, **keys)
+    assert tunegym.run(live.document(doomed, live.experiment("fine"))) == 1
+    results = assert_sound(live.run)
+    assert results["doomed"].steps == steps
+    assert list(live.reasons("doomed")) == list(range(10, steps + 1))
+    ended = results["doomed"].journal.ended
+    assert ended["code"] == 1
+    assert said in ended["reason"]
+    assert said in caplog.text
+    assert results["fine"].steps == 40
+    (live.folder / "mended").touch()
+    assert tunegym.resume(live.run) == 0
+    results = assert_sound(live.run)
+    assert results["doomed"].steps == 40
+    assert list(live.reasons("doomed")) == list(range(10, steps + 1))
+
+
+@pytest.mark.slow
+def test_a_lane_that_is_lost_takes_no_answer_of_the_others_with_it(live: Any) -> None:
+    """All lanes' steps are on record when the run ends for want of one: none of their numbers is used again."""
+    keys = {"server": "process", "server_restarts": 0}
+    assert tunegym.run(live.document(args={"faults": "step@11=die", "sleep_s": 0.05}, slots=3, **keys)) == 1
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == 12
+    taken = (live.folder / "step.count").stat().st_size
+    assert taken == 12
+    assert results.statuses == {"measured": 11, "failed": 1}
+    assert tunegym.resume(live.run) == 0
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == 40
+    assert (live.folder / "step.count").stat().st_size == 40, "every number is a step of a server, once"
+
+
+@pytest.mark.slow
+def test_three_lanes_of_processes(live: Any) -> None:
+    arguments = {"load": [1, 2, 3], "length": 4}
+    assert tunegym.run(live.document(args=arguments, env_params={"load": {}}, server="process", slots=3)) == 0
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == 40
+    assert len(set(live.notes("built"))) == 3
+    assert sorted(live.notes("built")) == sorted(live.notes("closed"))
+    assert {one.lane for one in results.episodes} == {0, 1, 2}
+    live.assert_nothing_left()
+    jobs = [record["pid"] for record in reader.records(live.run / "e" / reader.JOURNAL) if record["record"] == "job"]
+    assert sorted(jobs) == sorted(live.notes("built"))
+    assert tunegym.resume(live.run, agent_steps=60, slots=2) == 0
+    (results,) = assert_sound(live.run).values()
+    assert results.steps == 60
+    live.assert_nothing_left()

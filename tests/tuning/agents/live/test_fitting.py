@@ -1,0 +1,141 @@
+"""A server's spaces as the algorithms take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tunegym.testing.sample_servers import SPACES
+from tunegym.tuning.agents.live.fitting import Actions, Observations, unfit
+from tunegym.tuning.spaces import element_of
+
+SEEN = spaces.Box(-1.0, 1.0, (2,))
+ACTIONS: dict[str, spaces.Space[Any]] = {
+    "discrete": spaces.Discrete(4, start=3),
+    "multi_discrete": spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[1, 0], [-5, 0]])),
+    "multi_binary": spaces.MultiBinary((2, 2)),
+    "number": spaces.Box(-1.0, 3.0, ()),
+    "box": spaces.Box(0.0, np.float32(0.1), (2, 3)),
+    "wide": spaces.Box(-1e6, 1e6, (2,), dtype=np.float64),
+    "integers": spaces.Box(-3, 9, (2,), dtype=np.int16),
+}
+
+
+@pytest.mark.parametrize(
+    ("agent", "actions", "says"),
+    [
+        (
+            "dqn",
+            spaces.Box(-1.0, 1.0, (2,)),
+            (
+                "dqn needs a Discrete action space, and the server's is Box(-1.0, 1.0, (2,), float32): "
+                "ppo, a2c and sac take it"
+            ),
+        ),
+        (
+            "sac",
+            spaces.Discrete(2),
+            "sac needs a Box action space, and the server's is Discrete(2): ppo, a2c and dqn take it",
+        ),
+        (
+            "ppo",
+            spaces.Dict({"a": spaces.Discrete(2)}),
+            (
+                "ppo needs a Box, Discrete, MultiDiscrete or MultiBinary action space, and the server's is "
+                "Dict('a': Discrete(2)): random_search takes it"
+            ),
+        ),
+        (
+            "ppo",
+            spaces.Box(-np.inf, 1.0, (1,)),
+            (
+                "ppo needs bounds to every number of a Box action space, and the server's is "
+                "Box(-inf, 1.0, (1,), float32): random_search takes it"
+            ),
+        ),
+    ],
+)
+def test_what_an_algorithm_cant_take_is_named(agent: str, actions: spaces.Space[Any], says: str) -> None:
+    assert unfit(agent, actions, SEEN) == says
+
+
+def test_what_it_takes_is_fine() -> None:
+    for space in ACTIONS.values():
+        assert unfit("ppo", space, SPACES["everything"]) is None
+    assert "needs something to observe" in (unfit("ppo", ACTIONS["box"], spaces.Dict({})) or "")
+
+
+@pytest.mark.parametrize("theirs", ACTIONS.values(), ids=list(ACTIONS))
+def test_whatever_is_chosen_is_one_of_the_servers_actions(theirs: spaces.Space[Any]) -> None:
+    actions = Actions(theirs, seed=1)
+    own = element_of(theirs)
+    chosen = np.array([actions.space.sample() for _ in range(200)])
+    taken = [own(one) for one in actions.theirs(chosen)]
+    assert len(taken) == 200
+    assert all(theirs.contains(one) for one in taken)
+    back = actions.ours(taken)
+    assert back.dtype == actions.space.dtype
+    assert all(actions.space.contains(one) for one in back)
+    if not isinstance(theirs, spaces.Box):
+        np.testing.assert_array_equal(back, chosen)
+
+
+def test_what_a_policy_chooses_between_numbers_is_rounded_into_bounds() -> None:
+    theirs = ACTIONS["integers"]
+    (taken,) = Actions(theirs, 0).theirs(np.array([[-3.4, 9.6]], dtype=np.float32))
+    assert taken.tolist() == [-3, 9]
+
+
+def test_the_servers_own_generator_is_not_seeded() -> None:
+    theirs = spaces.Discrete(1000, seed=5)
+    Actions(theirs, seed=1).space.sample()
+    assert theirs.sample() == spaces.Discrete(1000, seed=5).sample()
+
+
+@pytest.mark.slow  # torch takes seconds to import
+@pytest.mark.parametrize("theirs", [*SPACES.values(), SEEN], ids=[*SPACES, "plain"])
+def test_every_observation_is_one_of_the_policys(theirs: spaces.Space[Any]) -> None:
+    theirs.seed(3)
+    observations = Observations(theirs)
+    seen = [theirs.sample() for _ in range(3)]
+    batch = observations.ours(seen)
+    for at in range(3):
+        row = {key: rows[at] for key, rows in batch.items()} if isinstance(batch, dict) else batch[at]
+        assert observations.space.contains(row), row
+        alone = observations.one(seen[at])
+        assert repr(alone) == repr(row)
+
+
+@pytest.mark.slow
+def test_a_nested_observation_becomes_one_level() -> None:
+    nested = spaces.Dict(
+        {"observation": spaces.Dict({"x": SEEN, "kind": spaces.Discrete(3, start=-1)}), "context": SEEN}
+    )
+    observations = Observations(nested)
+    assert isinstance(observations.space, spaces.Dict)
+    assert list(observations.space.spaces) == ["context", "observation/kind", "observation/x"]
+    one = observations.one({"observation": {"x": [0.5, 1.0], "kind": -1}, "context": [0.0, 1.0]})
+    assert (one["observation/kind"], one["observation/x"].tolist()) == (0, [0.5, 1.0])
+
+
+@pytest.mark.slow
+def test_keys_are_such_that_a_network_can_have_them() -> None:
+    odd = spaces.Dict(
+        {"a": spaces.Dict({"b": SEEN}), "a.b": SEEN, "a/b": SEEN, "keys": SEEN, "training": SEEN, "": SEEN}
+    )
+    observations = Observations(odd)
+    assert isinstance(observations.space, spaces.Dict)
+    assert sorted(observations.space.spaces) == ["_", "a/b", "a/b_", "a/b__", "keys_", "training_"]
+    assert observations.space.contains(observations.one(odd.sample()))
+
+
+@pytest.mark.slow
+def test_rows_are_nobody_elses_memory() -> None:
+    seen = np.zeros(2, dtype=np.float32)
+    batch = Observations(SEEN).ours([seen])
+    seen[0] = 1.0
+    assert isinstance(batch, np.ndarray)
+    assert batch[0, 0] == 0.0

@@ -1,0 +1,105 @@
+"""Live experiments written through their store, for reports and trackers to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from tunegym.core import toml
+from tunegym.tuning.model.live import Recording
+from tunegym.tuning.model.step import Episode
+from tunegym.tuning.reports.live_results import LiveResults
+from tunegym.tuning.reports.results import load
+from tunegym.tuning.stores.live import LiveStore
+from tunegym.tuning.stores.records import Head, Session
+
+GRAVITY = {"gravity": {"values": [9.8, 20.0], "weights": None}}
+SMALL = spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
+LARGE = spaces.Dict({"image": spaces.Box(0, 255, (4, 10), dtype=np.uint8), "speed": spaces.Box(-1.0, 1.0, (1,))})
+
+
+def open_store(
+    folder: Path,
+    *,
+    env_params: Mapping[str, Any] | None = None,
+    metrics: Iterable[str] = (),
+    record: str = "all",
+    agent: str = "ppo",
+    observations: spaces.Space[Any] = SMALL,
+) -> LiveStore:
+    """A session of a live journal."""
+    folder.mkdir(parents=True, exist_ok=True)
+    head = Head(folder.name, "token", 1, agent, {}, dict(env_params or {}), list(metrics), live={"record": record})
+    kind, _, every = record.partition(":")
+    store = LiveStore(folder, head, Session("f", agent_steps=1000), Recording(kind, int(every or 1)))  # type: ignore[arg-type]
+    store.declare(spaces.Discrete(2), observations)
+    return store
+
+
+def add_episode(
+    store: LiveStore,
+    length: int,
+    reward: float = 1.0,
+    *,
+    end: str = "terminated",
+    context: Mapping[str, Any] | None = None,
+    failing: int | None = None,
+    reason: str = "it broke",
+    metrics: Mapping[str, float] | None = None,
+) -> Episode:
+    """Take the steps of one episode; place ``failing`` (from 0) of them has no measurement."""
+    first = store.upto + 1
+    store.begun += 1
+    store.reserve(first + length - 1)
+    total = 0.0
+    drawn = dict(context or {})
+    for at in range(length):
+        number = first + at
+        observation: Any = np.array([number, -number], dtype=np.float32) / 1e6
+        if len(store._sides):
+            observation = {"image": np.full((4, 10), number % 256, dtype=np.uint8), "speed": np.array([0.5])}
+        taken = reward if at != failing else -100.0
+        total += taken
+        if at == failing:
+            store.add_unmeasured(number, store.begun, 1, observation, taken, 0.001, drawn, "failed", reason)
+        else:
+            over = at == length - 1
+            ends = over and end == "terminated", over and end == "truncated"
+            store.add(number, store.begun, at % 2, observation, taken, 0.001, *ends, drawn, dict(metrics or {}))
+    episode = Episode(store.begun, 0, first, first + length - 1, length, total, end, drawn)  # type: ignore[arg-type]
+    store.episode_over(episode)
+    return episode
+
+
+def write_scenario(folder: Path, *names: str, **declared: Any) -> None:
+    """What makes a folder a run's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    experiments = [{"name": name, "workload": "live", **declared} for name in names]
+    document = {"name": "written", "scenario_dir": str(folder), "experiments": experiments}
+    (folder / "scenario.toml").write_text(toml.dumps(document), encoding="utf-8")
+
+
+def write_live(
+    folder: Path,
+    episodes: Iterable[Mapping[str, Any]],
+    *,
+    ended: str | None = "agent_steps = 1000 are used up",
+    code: int = 0,
+    name: str = "e",
+    **keys: Any,
+) -> LiveResults:
+    """A run of one live experiment, of which each episode is what ``add_episode`` takes."""
+    write_scenario(folder, name)
+    store = open_store(folder / name, **keys)
+    for one in episodes:
+        add_episode(store, **one)
+    if ended is not None:
+        store.end(code, ended)
+    store.close()
+    results = load(folder).experiments[name]
+    assert isinstance(results, LiveResults)
+    return results

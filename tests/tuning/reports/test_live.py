@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from tests.tuning.reports.live_journals import GRAVITY, add_episode, open_store, write_live, write_scenario
+
+from tunegym.core.errors import StoreError
+from tunegym.tuning.agents import policies
+from tunegym.tuning.reports.comparison import comparison
+from tunegym.tuning.reports.document import Known, run_document
+from tunegym.tuning.reports.live import summarise_live
+from tunegym.tuning.reports.live_contexts import MOST_GROUPS, groupings
+from tunegym.tuning.reports.live_windows import MOST_WINDOWS, Curve, Pace, Windows
+from tunegym.tuning.reports.recommending import recommend
+from tunegym.tuning.reports.results import load
+from tunegym.tuning.reports.summary import state_of
+
+
+def test_facts(tmp_path: Path) -> None:
+    episodes = [
+        {"length": 3, "context": {"gravity": 9.8}},
+        {"length": 5, "context": {"gravity": 20.0}, "failing": 2, "reason": "lost at 0x7f21"},
+        {"length": 4, "context": {"gravity": 20.0}, "failing": 0, "reason": "lost at 0x7f22"},
+        {"length": 1, "context": {"gravity": 9.8}, "end": "cut"},
+    ]
+    facts = summarise_live(write_live(tmp_path, episodes, env_params=GRAVITY), 100).facts
+    assert facts["live"]
+    assert facts["state"] == "finished"
+    assert facts["problem"] is None
+    assert facts["steps"]["total"] == 100
+    assert facts["steps"]["done"] == facts["steps"]["recorded"] == 13
+    assert facts["steps"]["statuses"] == {"measured": 11, "failed": 2}
+    assert facts["episodes"]["ends"] == {"terminated": 3, "cut": 1}
+    assert facts["episodes"]["mean_return"] == pytest.approx((3 - 96 - 97) / 3)
+    assert facts["episodes"]["best"] == {"episode": 1, "return": 3.0, "last_step": 3}
+    assert [(one["group"], one["episodes"], one["mean_return"]) for one in facts["per_context"]] == [
+        ("gravity=9.8", 1, 3.0),
+        ("gravity=20.0", 2, -96.5),
+    ]
+    assert facts["reasons"] == [{"status": "failed", "reason": "lost at 0x7f21", "count": 2}]
+    assert facts["policy"] is None
+    assert facts["restarts"] is None
+
+
+def test_what_keeps_it_from_being_a_success(tmp_path: Path) -> None:
+    none = write_live(tmp_path / "a", [{"length": 1, "failing": 0}], code=1, ended="the server was lost")
+    assert summarise_live(none).facts["problem"] == "none of its steps was measured"
+    early = write_live(tmp_path / "b", [], code=1, ended="the server was lost")
+    assert summarise_live(early).facts["problem"] == "it took no step"
+
+
+def test_restarts_and_what_is_lost(tmp_path: Path) -> None:
+    write_scenario(tmp_path, "e")
+    store = open_store(tmp_path / "e")
+    for pid in (1, 2, 3):
+        store.job_started(pid, "start")
+    add_episode(store, 3)
+    store.flush()
+    store.reserve(8)
+    store._journal.close(lambda: None)  # as a killed one leaves it
+    results = load(tmp_path).experiments["e"]
+    facts = summarise_live(results).facts  # type: ignore[arg-type]
+    assert state_of(results) == "interrupted"
+    assert facts["restarts"] == 2
+    assert (facts["steps"]["unrecorded"], facts["steps"]["lost"]) == (5, 0)
+    store = open_store(tmp_path / "e")
+    store.job_started(4, "start")
+    add_episode(store, 3)
+    store.close()
+    facts = summarise_live(load(tmp_path).experiments["e"]).facts  # type: ignore[arg-type]
+    assert facts["restarts"] == 2
+    assert (facts["steps"]["unrecorded"], facts["steps"]["lost"]) == (0, 5)
+    assert facts["steps"]["lost_ranges"] == [[4, 8]]
+    assert facts["steps"]["done"] == 11
+
+
+def test_curves_stay_small(tmp_path: Path) -> None:
+    results = write_live(tmp_path, ({"length": 20, "reward": at / 20} for at in range(2000)))
+    curves = summarise_live(results).curves
+    assert len(curves["ends"]) <= MOST_WINDOWS
+    assert curves["ends"][-1] == 40_000
+    assert sum(curves["returns"]["count"]) == 2000
+    means = [mean for mean in curves["returns"]["mean"] if mean is not None]
+    assert means == sorted(means)
+    assert curves["lengths"]["low"][0] == curves["lengths"]["high"][0] == 20
+
+
+def test_memory_does_not_grow_with_the_steps(tmp_path: Path) -> None:
+    peaks = []
+    for many in (50, 1000):
+        results = write_live(tmp_path / str(many), ({"length": 20} for _ in range(many)))
+        results.past  # noqa: B018 - known before
+        tracemalloc.start()
+        summarise_live(results)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 1_000_000
+
+
+def test_training_curves(tmp_path: Path) -> None:
+    results = write_live(tmp_path, [{"length": 10}])
+    policies.add_training(results.folder, 5, {"train/loss": 2.0, "train/odd": float("nan")})
+    policies.add_training(results.folder, 10, {"train/loss": 1.0})
+    with (results.folder / "policy" / "training.jsonl").open("ab") as file:
+        file.write(b'{"trials": 11, "val')
+    (curve,) = summarise_live(results).curves["training"]
+    assert curve["name"] == "train/loss"
+    assert [mean for mean in curve["mean"] if mean is not None] == [2.0, 1.0]
+
+
+def test_how_a_policy_is_loaded(tmp_path: Path) -> None:
+    results = write_live(tmp_path, [{"length": 3}], agent="dqn")
+    (results.folder / "policy").mkdir()
+    (results.folder / "policy" / "model.zip").write_bytes(b"zip")
+    policy = summarise_live(results).facts["policy"]
+    assert policy["path"] == "e/policy/model.zip"
+    assert 'model = DQN.load("e/policy/model.zip")' in policy["load"]
+    with pytest.raises(StoreError, match=r"e is a live experiment: it has no settings to recommend, but a policy: "):
+        recommend(tmp_path)
+
+
+def test_nothing_to_recommend(tmp_path: Path) -> None:
+    write_live(tmp_path, [{"length": 3}], agent="random_search")
+    with pytest.raises(StoreError, match="no settings to recommend, and random_search has left no policy"):
+        recommend(tmp_path)
+
+
+def test_a_page_document(tmp_path: Path) -> None:
+    write_live(tmp_path, [{"length": 3}])
+    results = load(tmp_path)
+    (one,) = run_document(results, {"e": Known(10, {"env_id": "CartPole-v1"})}, None)["experiments"]
+    assert one["page"]["fixed"] == {"env_id": "CartPole-v1"}
+    assert one["steps"]["total"] == 10
+    assert "best" not in one
+    path = tmp_path / "e" / "journal.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'{"record":"spaces"', b"}{", 1))
+    (broken,) = run_document(load(tmp_path), {}, None)["experiments"]
+    assert broken["state"] == "broken"
+    assert "is broken, and it is not the last one" in broken["error"]
+
+
+def test_compared(tmp_path: Path) -> None:
+    write_live(tmp_path / "a", [{"length": 3}, {"length": 5}])
+    write_live(tmp_path / "b", [{"length": 7}], env_params=GRAVITY)
+    document = comparison([load(tmp_path / "a"), load(tmp_path / "b")])
+    first, second = document["entries"]
+    assert (first["best"], first["trials"], first["live"]["mean_return"]) == (None, 8, 4.0)
+    assert (first["live"]["mean_return_over"], first["live"]["episodes"]) == (2, 2)
+    assert second["live"]["return_spread"] is None
+    assert document["warnings"] == ["e: the env_params differ, so the rewards may mean different things"]
+
+
+# how contexts are told apart --------------------------------------------------------------------------
+
+
+def test_few_contexts_are_told_one_by_one() -> None:
+    (one,) = groupings({"a": {"values": [1, 1.0]}, "b": {"values": ["x", "y"]}})
+    assert one.labels == ("a=1 b=x", "a=1 b=y", "a=1.0 b=x", "a=1.0 b=y")
+    assert one.place({"a": 1.0, "b": "x"}) == 2
+    assert one.place({"a": 1, "b": "z"}) is None
+
+
+def test_many_are_grouped_by_one_parameter_at_a_time() -> None:
+    numbers, words, load_range = groupings(
+        {
+            "size": {"values": list(range(20))},
+            "word": {"values": [f"w{at}" for at in range(20)]},
+            "load": {"low": 0.0, "high": 1.0, "dtype": "float"},
+        }
+    )
+    assert numbers.labels == ("size=0 to 4", "size=5 to 9", "size=10 to 14", "size=15 to 19")
+    assert [numbers.place({"size": at}) for at in (0, 4, 5, 19)] == [0, 0, 1, 3]
+    assert len(words.labels) == MOST_GROUPS
+    assert words.place({"word": "w0"}) == 0
+    assert words.place({"word": "w19"}) == MOST_GROUPS - 1
+    assert load_range.labels[0] == "load=0 to 0.25"
+    assert [load_range.place({"load": at}) for at in (0.0, 0.3, 0.5, 1.0)] == [0, 1, 2, 3]
+
+
+def test_what_changes_within_an_episode_tells_nothing_about_it() -> None:
+    assert groupings({"load": {"values": [1, 2], "draw": "step"}}) == []
+
+
+# windows ----------------------------------------------------------------------------------------------
+
+
+def test_windows_cover_every_step_once() -> None:
+    for upto in (0, 1, 299, 300, 301, 12_345):
+        windows = Windows(upto)
+        assert windows.count <= MOST_WINDOWS
+        assert windows.ends()[-1] == upto
+        assert windows.of(max(upto, 1)) == windows.count - 1
+        assert windows.of(upto + 1000) == windows.count - 1
+
+
+def test_large_rewards_do_not_overflow() -> None:
+    curve = Curve(Windows(2))
+    curve.add(1, 1.7e308)
+    curve.add(1, 1.7e308)
+    curve.add_all([2, 2, 2], [1.7e308, 1.7e308, float("nan")])
+    assert curve.as_dict()["mean"] == [1.7e308, 1.7e308]
+    assert curve.as_dict()["count"] == [2, 2]
+
+
+def test_pace() -> None:
+    pace = Pace(Windows(600))
+    pace.session()
+    pace.add(0, 2, 0.5)
+    pace.session()
+    pace.add(2, 4, 4.0)
+    assert pace.as_list()[:2] == [4.0, 0.5]

@@ -1,0 +1,122 @@
+"""The thread that steps, the one that writes, and whoever interrupts the first."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tunegym.core.errors import StoreError
+from tunegym.tuning.model.live import Recording
+from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores.live import LiveStore
+from tunegym.tuning.stores.live_reader import Steps
+from tunegym.tuning.stores.records import Head, Session
+
+SEEN = np.zeros(2, dtype=np.float32)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LiveStore]:
+    head = Head("live", "token", 7, "random_search", {}, {}, [], live={"record": "all"})
+    made = LiveStore(tmp_path, head, Session("f"), Recording())
+    made.declare(spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,)))
+    made.reserve(100_000)
+    yield made
+    made.close()
+
+
+def _steps(folder: Path) -> list[Steps]:
+    return [one for one in live_reader.steps(folder / reader.JOURNAL) if isinstance(one, Steps)]
+
+
+def _add(store: LiveStore, number: int) -> None:
+    store.add(number, 1, 0, SEEN, 1.0, 0.0, False, False, {}, {})
+
+
+def test_a_failed_step_keeps_its_status_whoever_writes_meanwhile(store: LiveStore, tmp_path: Path) -> None:
+    over = threading.Event()
+    raised: list[Exception] = []
+
+    def write() -> None:
+        while not over.is_set():
+            try:
+                store.flush()
+            except Exception as error:
+                raised.append(error)
+
+    thread = threading.Thread(target=write)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for number in range(1, 4001):
+            if number % 2:
+                _add(store, number)
+            else:
+                store.add_unmeasured(number, 1, 0, SEEN, -1.0, 0.0, {}, "failed", "it fell")
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        thread.join()
+    store.flush()
+    assert raised == []
+    failed = {group.numbers[at] for group in _steps(tmp_path) for at in group.unmeasured}
+    assert failed == set(range(2, 4001, 2))
+    assert live_reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 2000, "failed": 2000}
+
+
+class _Interrupted(list[Any]):
+    """Takes a value, and then its caller hears of an interrupt."""
+
+    def append(self, value: Any) -> None:
+        super().append(value)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("column", ["terminated", "episodes", "rewards", "durations", "numbers"])
+def test_a_step_that_was_interrupted_is_there_as_a_whole_or_not_at_all(
+    store: LiveStore, tmp_path: Path, column: str
+) -> None:
+    _add(store, 1)
+    group = store._group
+    assert group is not None
+    setattr(group, column, _Interrupted(getattr(group, column)))
+    with pytest.raises(KeyboardInterrupt):
+        store.add(2, 1, 0, SEEN, 1.0, 0.0, True, False, {}, {})
+    setattr(group, column, list(getattr(group, column)))
+    store.flush()
+    (steps,) = _steps(tmp_path)
+    whole = column == "numbers"
+    count = 2 if whole else 1
+    assert steps.numbers == list(range(1, count + 1))
+    assert len(steps.episodes) == len(steps.rewards) == len(steps.durations) == count
+    assert steps.terminated == ([1] if whole else [])
+    past = live_reader.scan(tmp_path / reader.JOURNAL)
+    assert past.upto == count
+    assert past.statuses == {"measured": count}
+    rows = (tmp_path / "trajectory.csv").read_text().splitlines()[1:]
+    assert len(rows) == count
+
+
+def test_who_steps_on_although_it_can_not_be_written_hears_of_it_again(
+    store: LiveStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(store._journal, "append", full)
+    group = store._group
+    assert group is not None
+    for number in range(1, group.rows):
+        _add(store, number)
+    for number in range(group.rows, group.rows + 3):
+        with pytest.raises(StoreError, match="the disk is full"):
+            _add(store, number)
+    monkeypatch.undo()
