@@ -59,7 +59,6 @@ bench: $(DEV)    ## us and the peer side by side: CPU time, what searches find, 
 	@$(BIN)/python -m benchmarks.live_overhead
 	@$(BIN)/python -m benchmarks.live_cartpole
 	@$(BIN)/python -m benchmarks.live_http
-	@$(BIN)/python -m benchmarks.live_http
 
 chaos: $(DEV)    ## long fault storms
 	@$(BIN)/python -m pytest -m chaos -n 1

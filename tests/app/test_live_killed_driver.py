@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -181,6 +182,15 @@ def _rows(live: Any, name: str) -> list[dict[str, str]]:
 def test_images_of_a_killed_driver_belong_to_their_rows(live: Any, storm: Storm) -> None:
     said = storm(live.write(args={"size": 84, "length": 250, "sleep_s": 0.0005}, agent_steps=10**8), kills=4, seed=4)
     _check_storm(live, said)
+    used = _check_images(live)
+    with (live.run / "e" / "observations.bin").open("ab") as file:
+        file.write(bytes(10_000))  # what a kill leaves between the images and the record that names them
+    assert package.resume(live.run, agent_steps=used + 10) == 0
+    assert _check_images(live) == used + 10
+
+
+def _check_images(live: Any) -> int:
+    """Each image shows how far its episode was; gives how many steps there are."""
     (results,) = assert_sound(live.run).values()
     images = results.observations()["value"]
     rows = [row for row in _rows(live, "trajectory.csv") if row["status"] == "measured"]
@@ -189,8 +199,8 @@ def test_images_of_a_killed_driver_belong_to_their_rows(live: Any, storm: Storm)
     for image, row in zip(images, rows, strict=True):
         at = int(row["step"]) - firsts.setdefault(row["episode"], int(row["step"])) + 1
         assert image[0, 0] == image[-1, -1] == at, row["step"]
-    size = (live.run / "e" / "observations.bin").stat().st_size
-    assert size == len(rows) * 84 * 84
+    assert (live.run / "e" / "observations.bin").stat().st_size == len(rows) * 84 * 84
+    return results.steps
 
 
 # stopped ----------------------------------------------------------------------------------------------------
@@ -277,6 +287,52 @@ def _alive(pid: int) -> bool:
         return False
 
 
+INTERRUPTED = """
+import random, signal, sys, time
+import tunegym
+from tunegym.core.stopping import Stop
+from tunegym.tuning.stores import live_reader
+
+def later(*_):
+    signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGALRM, later)
+rng = random.Random(int(sys.argv[3]))
+
+class Watch:
+    def run_started(self, scenario, folder): pass
+    def experiment_started(self, experiment, engine): signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.02, 0.12))
+    def experiment_ended(self, experiment): pass
+    def trial_opened(self, trial): pass
+    def trial_closed(self, trial): pass
+
+try:
+    tunegym.run(sys.argv[1], output=sys.argv[2], watch=Watch())
+except KeyboardInterrupt:
+    print("interrupted")
+for _ in range(25):
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    try:
+        tunegym.resume(sys.argv[2], watch=Watch())
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_python_program_leaves_whole_records(live: Any) -> None:
+    """However quick the steps are, so that it mostly comes while one is written down."""
+    path = live.write(args=CONTEXT, env_params=DRAWN, agent_steps=10**8)
+    command = [sys.executable, "-c", INTERRUPTED, str(path), str(live.output), "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["interrupted"] * 26
+    (results,) = assert_sound(live.run).values()
+    assert set(results.statuses) == {"measured"}
+    assert len(results.journal.sessions) == 26
+    assert sorted(live.notes("built")) == sorted(live.notes("closed"))
+
+
 # the disk ---------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +391,7 @@ def test_a_full_disk_is_an_error_that_can_be_mended(
     assert not (live.run / "dse_failure.txt").exists()
 
 
+@pytest.mark.slow
 def test_two_drivers_at_once(live: Any, start_tunegym: Start, tunegym: Cli, await_steps: Callable[..., None]) -> None:
     path = live.write(args={"sleep_s": 0.001}, agent_steps=10**6)
     process = start_tunegym("run", path, "--output", live.output, log=live.folder / "log.txt")

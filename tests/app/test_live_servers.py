@@ -259,6 +259,15 @@ def test_one_that_always_dies(
 
 
 @pytest.mark.slow
+def test_a_measured_step_makes_up_for_what_failed_before(live: Any) -> None:
+    faults = ",".join(f"step@{number}=die" for number in range(5, 30, 5))
+    assert tunegym.run(live.document(args={"faults": faults}, server="process", server_restarts=1)) == 0
+    (results,) = assert_sound(live.run).values()
+    assert results.statuses == {"measured": 35, "failed": 5}
+    assert len(live.notes("built")) == 6
+
+
+@pytest.mark.slow
 def test_a_lane_that_is_lost_takes_no_answer_of_the_others_with_it(live: Any) -> None:
     """All lanes' steps are on record when the run ends for want of one: none of their numbers is used again."""
     keys = {"server": "process", "server_restarts": 0}

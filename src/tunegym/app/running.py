@@ -16,6 +16,7 @@ from tunegym.app.building import Bench, build_bench
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import FAILURE, new_run_folder, unwritable, write_scenario
 from tunegym.app.injecting import with_injected
+from tunegym.app.interrupting import interrupts_wait
 from tunegym.app.live_building import LiveBench, build_live_bench
 from tunegym.app.parts import build_agent
 from tunegym.app.reporting import report_run
@@ -152,11 +153,13 @@ def drive_locked(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, ser
 
 def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: Watch, stop: Stop, server: Any) -> int:
     """One experiment from its journal to its end; 0, or 1 for a recoverable failure."""
+    interrupts: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if experiment.live is not None:
         bench = build_live_bench(scenario, experiment, folder, stop=stop, server=server)
+        interrupts = interrupts_wait(stop)
     else:
         bench = build_bench(scenario, experiment, folder, listeners=[watch], stop=stop)
-    with Trackers(scenario, experiment, folder, stop), _let_go_of(bench, experiment, watch):
+    with interrupts, Trackers(scenario, experiment, folder, stop), _let_go_of(bench, experiment, watch):
         watch.experiment_started(experiment, bench.engine)
         try:
             bench.engine.take_over()

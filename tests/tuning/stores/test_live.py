@@ -140,6 +140,16 @@ def test_large_observations_have_a_file_of_their_own(tmp_path: Path, opened: lis
     assert np.array_equal(found["value"][300], shown[7])
 
 
+def test_an_episode_that_ends_without_a_step_to_write_is_written(tmp_path: Path, opened: list[LiveStore]) -> None:
+    store = open_store(tmp_path, observations=spaces.Box(0, 255, shape=(64,), dtype=np.uint8))
+    opened.append(store)
+    add(store, 1, observation=np.zeros(64, dtype=np.uint8))
+    store.flush()
+    store.episode_over(Episode(1, 0, 1, 1, 1, 0.5, "cut", {}))
+    store.close()
+    assert [one.end for one in live_reader.episodes(tmp_path / "journal.jsonl")] == ["cut"]
+
+
 def test_what_a_crash_left_behind_the_journal_is_cut_off(tmp_path: Path, opened: list[LiveStore]) -> None:
     pictures = spaces.Box(0, 255, shape=(64,), dtype=np.uint8)
     store = open_store(tmp_path, observations=pictures)

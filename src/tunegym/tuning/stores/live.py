@@ -265,7 +265,7 @@ class LiveStore:
         trajectory, env = group.lines()
         over = group.episode_lines()
         try:
-            for name, side in self._sides.items():
+            for name, side in self._sides.items() if count else ():
                 side.append(getattr(group, f"{name}s").packed(count), count)
             self._journal.append(record, orjson.OPT_SERIALIZE_NUMPY)
         except (OSError, StoreError) as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,41 @@ def transitions(
     folder: Path, actions: spaces.Space[Any], observations: spaces.Space[Any], last: int, showing: Showing
 ) -> Iterable[Transition]:
     """The newest steps of a journal in which all are recorded, at most ``last``; see ``LiveEnv``."""
+    journal = folder / JOURNAL
+    skipped = max(0, sum(_count(journal)) - last)
+    return islice(_all(folder, journal, actions, observations, showing), skipped, None)
+
+
+def _count(journal: Path) -> Iterator[int]:
+    """How many transitions there are in each group: counted first, so that none must be kept to find the newest."""
+    begun: set[int] = set()
+    for group in steps(journal):
+        if isinstance(group, Lost):
+            begun.clear()
+            continue
+        ends = {*group.terminated, *group.truncated}
+        found = 0
+        for at, episode in enumerate(group.episodes):
+            found += at not in group.unmeasured and episode in begun
+            if at in group.unmeasured or at in ends:
+                begun.discard(episode)
+            else:
+                begun.add(episode)
+        yield found
+
+
+def _all(
+    folder: Path, journal: Path, actions: spaces.Space[Any], observations: spaces.Space[Any], showing: Showing
+) -> Iterator[Transition]:
     acted, seen = _Elements(folder, "action", actions), _Elements(folder, "observation", observations)
     before: dict[int, Any] = {}
-    newest: deque[Transition] = deque(maxlen=last)
-    for group in steps(folder / JOURNAL):
+    for group in steps(journal):
         if isinstance(group, Lost):
             before.clear()
             continue
         chosen = acted.of(group.actions, group.action_row, len(group.numbers))
         found = seen.of(group.observations, group.observation_row, len(group.numbers))
-        newest.extend(_of(group, chosen, found, before, showing))
-    return newest
+        yield from _of(group, chosen, found, before, showing)
 
 
 def _of(
