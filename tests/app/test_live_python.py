@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import pickle
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,16 @@ class Nested:
 
     def close(self) -> None:
         self.calls.append("close")
+
+
+class Placed(Nested):
+    """One that takes an argument."""
+
+    given: list[Any] = []  # noqa: RUF012 - what all of them were called with
+
+    def __init__(self, folder: str, size: int = 2) -> None:
+        super().__init__()
+        type(self).given.append((folder, size))
 
 
 def injected(**keys: Any) -> dict[str, Any]:
@@ -173,15 +184,35 @@ def test_make_vec_is_refused(live: Any) -> None:
 # with a server that is given --------------------------------------------------------------------------------
 
 
-def test_an_object_is_used_and_closed() -> None:
+def test_an_object_is_used_and_left_to_its_owner() -> None:
     server = Nested()
     assert tunegym.run(injected(), server=server) == 0
     steps = [call for call in server.calls if isinstance(call, dict)]
     assert len(steps) == 12
-    assert server.calls[-1] == "close"
+    assert "close" not in server.calls
     (results,) = assert_sound(find_run(RESULTS)).values()
     assert results.steps == 12
     assert np.array_equal(results.actions()["go"], [call["go"] for call in steps])
+
+
+def test_an_object_goes_on_after_a_failure_and_in_the_next_experiment() -> None:
+    class Stumbling(Nested):
+        def reset(self, **given: Any) -> Any:
+            answer = super().reset(**given)
+            if len(self.calls) == 7:
+                raise RuntimeError("once")
+            return answer
+
+    server = Stumbling()
+    document = injected()
+    document["experiments"].append({**document["experiments"][0], "name": "f"})
+    assert tunegym.run(document, server=server) == 0
+    assert "close" not in server.calls
+    assert [results.statuses for results in assert_sound(find_run(RESULTS)).values()] == [{"measured": 12}] * 2
+    env = tunegym.make(injected(), server=server)
+    env.reset()
+    env.close()
+    assert "close" not in server.calls
 
 
 def _nested() -> Nested:
@@ -209,7 +240,7 @@ def test_one_object_can_not_be_in_several_slots() -> None:
 
 
 def test_what_is_given_wins_over_what_the_scenario_names(live: Any) -> None:
-    assert tunegym.run(live.write(), server=Nested) == 0
+    assert tunegym.run(live.write(), server=Placed) == 0
     assert live.notes("built") == []
     assert_sound(find_run(RESULTS))
 
@@ -221,7 +252,7 @@ def test_an_environment_with_an_object() -> None:
     assert server.calls == [("reset", 5, {"a": 1})]
     env.step(env.action_space.sample())
     env.close()
-    assert server.calls[-1] == "close"
+    assert len(server.calls) == 2  # it is closed by whoever made it
     assert_sound(find_run(RESULTS))
 
 
@@ -245,6 +276,87 @@ def test_from_the_command_line_an_object_is_missed_clearly(tunegym: Any) -> None
     assert "error: the server of e was given as an object in Python, and there is none now" in done.stderr
     assert "hint: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_class_is_called_with_cmd_args() -> None:
+    Placed.given.clear()
+    arguments = {"env_class": "not:There", "folder": "here", "size": 7}
+    assert tunegym.run(injected(cmd_args=arguments), server=Placed, slots=2) == 0
+    assert tunegym.resume(find_run(RESULTS), agent_steps=20, server=Placed) == 0
+    tunegym.make(injected(cmd_args=arguments), output="others", server=Placed).close()
+    assert Placed.given == [("here", 7)] * 5
+    saved = tomllib.loads((find_run(RESULTS) / "scenario.toml").read_text())["experiments"][0]["cmd_args"]
+    assert saved == {**arguments, "env_class": "<injected>"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        ({"size": 1}, ["experiments.e.cmd_args.folder: Placed() needs this argument, and it is missing"]),
+        (
+            {"folder": ".", "sise": 1},
+            ["experiments.e.cmd_args.sise: Placed() doesn't take this argument", "did you mean 'size'?"],
+        ),
+    ],
+)
+def test_a_class_is_not_called_with_what_it_does_not_take(arguments: dict[str, Any], messages: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tunegym.run(injected(cmd_args=arguments), server=Placed)
+    assert all(message in str(caught.value) for message in messages)
+    assert not RESULTS.exists()
+
+
+@pytest.mark.parametrize(("server", "kind"), [(Nested(), "an object"), (_nested, "a function")])
+def test_what_takes_no_arguments_has_none_beside_it(server: Any, kind: str) -> None:
+    for call in (tunegym.run, tunegym.make):
+        with pytest.raises(ConfigError, match=rf"cmd_args\.size: the server is given as {kind}") as caught:
+            call(injected(cmd_args={"size": 3}), server=server)
+        assert "remove size, or give the class" in str(caught.value)
+    assert not RESULTS.exists()
+
+
+@pytest.mark.parametrize(
+    ("server", "message", "hint"),
+    [
+        (5, "server= is 5, and not a GymServer", "its class"),
+        ("srv:Good", "server= is the text 'srv:Good'", 'write it as env_class = "srv:Good"'),
+        (int, "int has no reset(), step() and close()", "a server has"),
+        (lambda size: Nested(), "can't be called without arguments", "it is called with cmd_args"),
+        (spaces.Discrete(2), "server= is Discrete(2), and not a GymServer", "its class"),
+    ],
+)
+def test_what_is_no_server_is_refused_before_anything_is_made(server: Any, message: str, hint: str) -> None:
+    for call in (tunegym.run, tunegym.make, tunegym.resume):
+        with pytest.raises(TunegymError) as caught:
+            call(RESULTS if call is tunegym.resume else injected(), server=server)
+        assert message in caught.value.message
+        assert hint in (caught.value.hint or "")
+    assert not RESULTS.exists()
+
+
+def test_an_object_that_lacks_a_method_is_refused() -> None:
+    server = Nested()
+    server.reset = None  # type: ignore[assignment]
+    with pytest.raises(TunegymError, match=r"this Nested has no reset\(\)"):
+        tunegym.run(injected(), server=server)
+    assert not RESULTS.exists()
+
+
+def test_a_server_that_nobody_would_use_is_refused(live: Any, write: Callable[..., Path]) -> None:
+    write("work.py", "def value(x): return x")
+    jobs = {"name": "plain", "experiments": [JOBS]}
+    for call in (tunegym.run, tunegym.make):
+        with pytest.raises(TunegymError, match=r"server= is given, and .* no live experiment") as caught:
+            call(jobs, server=Nested)
+        assert caught.value.hint == "leave server= out"
+    with pytest.raises(TunegymError, match="server= is given, and jobs is no live experiment"):
+        tunegym.make(live.document(live.experiment("a"), JOBS), "jobs", server=Placed)
+    with pytest.raises(TunegymError, match="the server of e is its env_class systems:System"):
+        tunegym.run(injected(), overrides=["experiments.e.cmd_args.env_class=systems:System"], server=Nested)
+    assert not RESULTS.exists()
+    assert tunegym.run(live.document()) == 0
+    with pytest.raises(TunegymError, match="the server of e is its env_class systems:System"):
+        tunegym.resume(find_run(RESULTS), agent_steps=60, server=Placed)
 
 
 def test_a_server_that_is_given_has_no_place_of_its_own() -> None:
@@ -290,9 +402,9 @@ def test_live_experiments_and_those_with_jobs_in_one_scenario(live: Any, write: 
 
 def test_a_server_is_given_to_live_experiments_only(live: Any, write: Callable[..., Path]) -> None:
     write("work.py", "def value(x): return x")
-    before = Nested.made
-    assert tunegym.run(live.document(live.experiment("a"), JOBS, live.experiment("b")), server=Nested) == 0
-    assert Nested.made == before + 2
+    Placed.given.clear()
+    assert tunegym.run(live.document(live.experiment("a"), JOBS, live.experiment("b")), server=Placed) == 0
+    assert len(Placed.given) == 2
     assert_sound(find_run(RESULTS))
 
 
@@ -317,6 +429,25 @@ def test_a_lost_server_leaves_the_next_experiments_alone(
     assert "reset 1 was to fail" in (results["lost"].journal.ended or {})["reason"]
     assert results["fine"].steps == 40
     assert len(results["jobs"].trials) == 5
+
+
+def test_a_live_experiment_is_told_of_in_steps(live: Any, tunegym: Any) -> None:
+    done = tunegym("run", live.write(args={"length": 1}, agent_steps=1))
+    assert done.returncode == 0
+    assert "e: 1 step, 1 episode" in done.stdout + done.stderr
+    done = tunegym("run", live.write(args={"faults": "step@1+=raise"}, agent_steps=3), "--output", "failing")
+    assert done.returncode == 1
+    assert "experiment e: none of its steps was measured" in done.stderr
+    done = tunegym("resume", find_run(Path("failing")), "--agent-steps", 2)
+    assert "e has used 3 steps already, --agent-steps 2 is less" in done.stderr
+
+
+def test_what_to_do_is_said_where_the_agent_gives_up(live: Any, tunegym: Any) -> None:
+    done = tunegym("run", live.write(args={"faults": "reset@1+=raise"}))
+    assert done.returncode == 1
+    said = done.stderr.splitlines()
+    at = next(at for at, line in enumerate(said) if "the agent of e returned 1: the server can't begin" in line)
+    assert said[at + 1].startswith("hint: mend it")
 
 
 # contexts ---------------------------------------------------------------------------------------------------

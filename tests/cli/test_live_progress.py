@@ -27,6 +27,15 @@ def test_before_the_first_step() -> None:
     assert shown.parts(clock, over=False) == ["pole", "0/1,000 steps", "episodes 0", "failed 0", "after 0 s"]
 
 
+def test_one_is_one_step() -> None:
+    shown, tally, _ = line(total=None)
+    tally.done = 1
+    assert shown.parts(clock, over=False)[1] == "1 step"
+    tally.done = 2
+    assert shown.parts(clock, over=False)[1] == "2 steps"
+    assert line(total=1)[0].parts(clock, over=False)[1] == "0/1 step"
+
+
 def test_while_it_goes() -> None:
     shown, tally, budget = line()
     tally.done, tally.episodes, tally.restarts, budget.elapsed_s = 500, 12, 3, 2.0

@@ -18,6 +18,7 @@ from tunegym.tuning.servers.tcp import TcpHost
 
 pytestmark = pytest.mark.slow  # each starts a Python or two
 
+TOKEN = "a token of the tests"
 MODULE = """
 import time
 from gymnasium import spaces
@@ -62,7 +63,7 @@ def environment(token: str | None) -> dict[str, str]:
 def start(folder: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int]]]:
     running: list[subprocess.Popen[str]] = []
 
-    def go(*arguments: str, token: str | None = "t") -> tuple[subprocess.Popen[str], int]:
+    def go(*arguments: str, token: str | None = TOKEN) -> tuple[subprocess.Popen[str], int]:
         with (folder / "err").open("w") as err:
             process = subprocess.Popen(
                 command("counting:Counter", *arguments),
@@ -85,7 +86,7 @@ def start(folder: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], i
         process.communicate()
 
 
-def refused(folder: Path, *arguments: str, token: str | None = "t") -> tuple[int, str]:
+def refused(folder: Path, *arguments: str, token: str | None = TOKEN) -> tuple[int, str]:
     done = subprocess.run(
         command(*arguments), cwd=folder, env=environment(token), capture_output=True, text=True, timeout=60
     )
@@ -122,6 +123,14 @@ def test_a_wrong_token_file_is_refused(folder: Path) -> None:
     code, said = refused(folder, "counting:Counter", "--token-file", "empty")
     assert code == 1
     assert "the token file empty is empty" in said
+    (folder / "short").write_text("0123456789abcde\n")
+    code, said = refused(folder, "counting:Counter", "--token-file", "short")
+    assert code == 1
+    assert "the token in short is shorter than 16 characters, and could be guessed" in said
+    assert "hint: make one with" in said
+    code, said = refused(folder, "counting:Counter", token="t")
+    assert code == 1
+    assert "the token in TUNEGYM_SERVER_TOKEN is shorter than 16 characters" in said
 
 
 def test_a_port_that_is_taken(folder: Path, start: Callable) -> None:
@@ -141,22 +150,22 @@ def test_a_fresh_token_is_shown(folder: Path, start: Callable) -> None:
     host.start()
     host.close()
     with pytest.raises(ServerLostError, match="token is wrong"):
-        TcpHost(("127.0.0.1", port), "t").start()
+        TcpHost(("127.0.0.1", port), TOKEN).start()
 
 
 def test_a_token_from_a_file_is_not_shown(folder: Path, start: Callable) -> None:
-    (folder / "token").write_text("from a file\n")
+    (folder / "token").write_text("this is from a file\n")
     _, port = start("--token-file", "token")
-    host = TcpHost(("127.0.0.1", port), "from a file")
+    host = TcpHost(("127.0.0.1", port), "this is from a file")
     host.start()
     host.close()
-    assert "from a file" not in (folder / "err").read_text()
+    assert "this is from a file" not in (folder / "err").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_everything_in_good_order(folder: Path, start: Callable, number: signal.Signals) -> None:
     process, port = start()
-    host = TcpHost(("127.0.0.1", port), "t", arguments={"slow": 0.3})
+    host = TcpHost(("127.0.0.1", port), TOKEN, arguments={"slow": 0.3})
     host.start()
     host.reset(None, None)
     host.step(0)
@@ -173,7 +182,7 @@ def test_a_signal_ends_everything_in_good_order(folder: Path, start: Callable, n
 
 def test_a_second_signal_waits_for_nobody(folder: Path, start: Callable) -> None:
     process, port = start()
-    host = TcpHost(("127.0.0.1", port), "t")
+    host = TcpHost(("127.0.0.1", port), TOKEN)
     host.start()
     host.reset(None, None)
     host.send(1)

@@ -333,6 +333,83 @@ def test_broken(server: type, message: str) -> None:
     assert len(problems) <= 3, "one mistake, and a page of problems"
 
 
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("it has no words")
+
+
+def raising(method: str, error: BaseException) -> type[Good]:
+    """A server whose method raises whatever is wanted."""
+
+    def raises(*args: Any, **named: Any) -> Any:
+        raise error
+
+    return type("Raising", (Good,), {method: raises})
+
+
+class Property(Good):
+    @property
+    def observation_space(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("not yet")
+
+    @observation_space.setter
+    def observation_space(self, space: Any) -> None:
+        pass
+
+
+class LateProperty(Good):
+    """Its space can be had once."""
+
+    asked = 0
+
+    def __init__(self) -> None:
+        vars(self)["spare"] = spaces.Box(-100.0, 100.0, (2,), np.float32)
+        super().__init__()
+
+    @property
+    def observation_space(self) -> Any:  # type: ignore[override]
+        type(self).asked += 1
+        if type(self).asked > 1:
+            raise SystemExit("gone")
+        return vars(self)["spare"]
+
+    @observation_space.setter
+    def observation_space(self, space: Any) -> None:
+        pass
+
+
+class OddDict(dict):  # type: ignore[type-arg]
+    def items(self) -> Any:
+        raise RuntimeError("no items")
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        (raising("__init__", SystemExit(7)), "it could not be built: SystemExit: 7"),
+        (raising("reset", SystemExit(7)), "reset(seed=0) raised SystemExit: 7"),
+        (raising("step", SystemExit(3)), "raised SystemExit: 3"),
+        (raising("step", GeneratorExit()), "raised GeneratorExit"),
+        (raising("close", SystemExit(5)), "close() before the first reset raised SystemExit: 5"),
+        (raising("step", SpeechlessError()), "raised SpeechlessError"),
+        (changed(reward=10**400), "and float() of it raises OverflowError"),
+        (changed(reward=10**5000), "the reward of step() is something of type int, and float() of it raises"),
+        (Property, "observation_space raised RuntimeError: not yet: set self.observation_space in __init__"),
+        (LateProperty, "observation_space raised SystemExit: gone"),
+        (changed(info=OddDict()), "what it gave could not be looked at (walks): RuntimeError: no items"),
+    ],
+)
+def test_whatever_it_raises_is_a_finding(server: type, message: str) -> None:
+    with pytest.raises(GymServerError) as caught:
+        check_gym_server(server, steps=20)
+    assert any(message in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_an_env_param_that_ends_python_is_a_finding() -> None:
+    with pytest.raises(GymServerError, match=r"apply_env_params\(.* raised SystemExit: 1"):
+        check_gym_server(raising("apply_env_params", SystemExit(1)), env_params={"mass": [1.0, 2.0]})
+
+
 def test_all_problems_at_once() -> None:
     class Hopeless(ClosedOnce, NoCorners):
         def step(self, action: Any) -> Any:

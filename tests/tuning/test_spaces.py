@@ -92,6 +92,11 @@ def test_an_array_is_copied() -> None:
         (spaces.Dict({"a": spaces.Discrete(2)}), {"b": 1}, r"its keys are \['b'\], not \['a'\]"),
         (spaces.Dict({"a": spaces.Discrete(2)}), {"a": 5}, "a: 5 is not one of"),
         (spaces.Tuple([spaces.Discrete(2)]), (1, 1), "is no tuple of 1"),
+        (spaces.Discrete(3), float("inf"), "inf is no integer"),
+        (spaces.Box(0, 1, shape=(2,)), [[1], [2, 3]], "is no array"),
+        (spaces.MultiDiscrete([3, 4]), [99, -5], "is not within"),
+        (spaces.MultiDiscrete([3, 4]), [1.7, 0.2], "without loss"),
+        (spaces.MultiBinary(2), [0, 2], "is not within"),
     ],
 )
 def test_what_is_no_element_is_refused(space: Any, element: Any, said: str) -> None:
@@ -137,3 +142,21 @@ def test_differences_name_what_is_different() -> None:
     assert differences(*both, "observation_space") == [
         "observation_space: Box(0.0, 1.0, (2,), float32) before, Box(0.0, 2.0, (2,), float32) now"
     ]
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (spaces.Box(0, 1, shape=(2,), dtype=np.dtype(">f4")), "an array of >f4 can't be passed on"),  # type: ignore[arg-type]
+        (spaces.Box(0, 1, shape=(2,), dtype=np.longdouble), "can't be passed on"),
+        (spaces.Box(0, 1, shape=(0,)), "has no numbers"),
+        (spaces.Dict({1: spaces.Discrete(2)}), "the key 1 of a Dict is no text"),  # type: ignore[dict-item]
+        (
+            spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(2)})}),
+            "two parts have the name",
+        ),
+    ],
+)
+def test_what_could_not_be_recorded_is_refused(space: Any, said: str) -> None:
+    with pytest.raises(SpaceError, match=said):
+        describe(space)

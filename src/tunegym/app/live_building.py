@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.app.catalog import Catalog
+from tunegym.app.injecting import maker_of
 from tunegym.app.parts import build_reward, build_workload, head_of, session_of
 from tunegym.core.errors import TunegymError
 from tunegym.core.stopping import Stop
-from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
+from tunegym.tuning.envs.live.engine import LiveEngine
+from tunegym.tuning.envs.live.parts import LiveParts
 from tunegym.tuning.model.live import INJECTED
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.runners.processes import alive
@@ -58,7 +60,8 @@ def build_live_bench(
         build = partial(
             build_host, spec, scenario.scenario_dir, folder, token=store.head.run, started=store.job_started
         )
-        hosts = [build(lane=lane, injected=server) for lane in range(scenario.slots)]
+        injected = maker_of(server, spec)
+        hosts = [build(lane=lane, injected=injected) for lane in range(scenario.slots)]
         catalog = Catalog().at(scenario.scenario_dir)
         parts = LiveParts(
             experiment,

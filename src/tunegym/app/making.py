@@ -13,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from tunegym.app.building import Bench, build_bench
 from tunegym.app.folders import new_run_folder
+from tunegym.app.injecting import check_given
 from tunegym.app.live_building import LiveBench, build_live_bench
 from tunegym.app.reporting import report_run
 from tunegym.app.running import as_scenario, report
@@ -44,10 +45,14 @@ def make(
         scenario: a file, the same as plain data, or a checked one.
         experiment: which one; may be left out when there is only one.
         output: the folder for results instead of ``results``.
-        server: the server of a live experiment, or a class or function that makes one, instead of its ``env_class``.
+        server: replaces the ``env_class`` of a live experiment: a class, which is called with ``cmd_args`` as its
+            arguments, a function without arguments that makes a server, or a server itself. What is made is closed
+            with the environment; an object is left to whoever gave it.
     """
-    checked = as_scenario(scenario, injected=server is not None)
+    checked = as_scenario(scenario, server=server)
     chosen = _chosen(checked, experiment)
+    if server is not None:
+        check_given(checked, server, chosen)
     if chosen.live is not None:
         env: TuneEnv | LiveTuneEnv = _opened_live(checked, chosen, output, server)
     else:

@@ -12,7 +12,6 @@ from tunegym.core.references import callable_by_name, is_reference, resolve
 from tunegym.tuning.agents.once import RunOnce
 from tunegym.tuning.model import expression
 from tunegym.tuning.model.constraint import ExpressionConstraint, FunctionConstraint
-from tunegym.tuning.model.live import Recording
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import Agent, Constraint, Pruner, Reward, Workload
@@ -104,12 +103,8 @@ def head_of(scenario: Scenario, experiment: Experiment) -> Head:
         metrics=list(dict.fromkeys([*experiment.agent_metrics, *declared])),
         repeats=experiment.repeats,
         objectives=[objective.as_dict() for objective in experiment.objectives],
-        live={} if experiment.live is None else {"record": _spelled(experiment.live.recording)},
+        live={} if experiment.live is None else {"record": experiment.live.recording.spelled},
     )
-
-
-def _spelled(recording: Recording) -> str:
-    return f"every:{recording.every}" if recording.kind == "every" else recording.kind
 
 
 def session_of(scenario: Scenario, experiment: Experiment, workload: Workload) -> Session:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import write_scenario
+from tunegym.app.injecting import check_given, check_server
 from tunegym.app.parts import build_workload
 from tunegym.app.running import drive_locked, locked
 from tunegym.app.warming import WARM_START
@@ -37,20 +38,27 @@ def resume(
 ) -> int:
     """Go on with a run where it was left, or extend a finished one to ``agent_steps`` trials.
 
-    ``server`` is the server of its live experiments, where it was an object before.
+    ``server`` is the server of its live experiments, where it was given in Python before (see ``run``).
 
     Raises:
+        TunegymError: ``server`` is none, or the run's live experiments have an ``env_class``.
         StoreError: somebody else writes it, or what is measured has changed and ``force`` is not set.
     """
+    if server is not None:
+        check_server(server)
     run_folder = find_run(Path(folder)).absolute()
     with locked(run_folder):
         scenario = _reloaded(run_folder, agent_steps, slots)
+        if server is not None:
+            check_given(scenario, server)
         for experiment in scenario.experiments:
             place = run_folder / experiment.name
             writer = living_writer(place)  # an environment of `tunegym.make` has no lock on the run
             if writer is not None:
                 raise StoreLockedError(f"{place} is being written by {writer}", hint="wait for it, or end that process")
             _check_unchanged(scenario, experiment, place, force=force)
+            if experiment.live is not None:
+                _check_spaces(place / reader.JOURNAL)
             if agent_steps is not None:
                 _check_extends(experiment, place, agent_steps)
         write_scenario(run_folder, scenario)
@@ -96,6 +104,13 @@ def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *
     logger.warning("%s; older measurements are kept, but not served from the cache", message)
 
 
+def _check_spaces(path: Path) -> None:
+    """Refuse a live journal that is damaged, before a server is started for it."""
+    past = live_reader.scan(path)
+    for kind in ("action", "observation"):
+        live_reader.space_of(path, past, kind)
+
+
 def _check_extends(experiment: Experiment, folder: Path, agent_steps: int) -> None:
     path = folder / reader.JOURNAL
     if experiment.live is not None:
@@ -103,7 +118,8 @@ def _check_extends(experiment: Experiment, folder: Path, agent_steps: int) -> No
     else:
         used = max(reader.scan(path).used, default=0) if path.exists() else 0
     if agent_steps < used:
+        unit = "trials" if experiment.live is None else "steps"
         raise StoreError(
-            f"{experiment.name} has used {used} trials already, --agent-steps {agent_steps} is less",
+            f"{experiment.name} has used {used} {unit} already, --agent-steps {agent_steps} is less",
             hint=f"give {used} or more",
         )

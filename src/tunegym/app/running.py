@@ -15,7 +15,7 @@ from typing import Any
 from tunegym.app.building import Bench, build_bench
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import FAILURE, new_run_folder, unwritable, write_scenario
-from tunegym.app.injecting import with_injected
+from tunegym.app.injecting import check_given, check_server, with_injected
 from tunegym.app.interrupting import interrupts_wait
 from tunegym.app.live_building import LiveBench, build_live_bench
 from tunegym.app.parts import build_agent
@@ -41,17 +41,18 @@ INTERRUPTED = 130
 
 
 def as_scenario(
-    source: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), *, injected: bool = False
+    source: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), *, server: Any = None
 ) -> Scenario:
     """A scenario from a file, from plain data, or as it is.
 
-    ``injected`` says that the server of its live experiments is an object, whatever their ``env_class`` is.
+    ``server`` replaces the ``env_class`` of its live experiments; ``check_given`` says whether it fits them.
     """
     if isinstance(source, Scenario):
-        if not overrides and not injected:
+        if not overrides and server is None:
             return source
         source = dict(source.document)
-    if injected:
+    if server is not None:
+        check_server(server)
         source = with_injected(source)
     if isinstance(source, Mapping):
         return parse(source, Catalog(), scenario_dir=Path.cwd(), overrides=overrides)
@@ -70,17 +71,22 @@ def run(
 ) -> int:
     """Run every experiment of a scenario into a new results folder.
 
-    ``server`` is the ``GymServer`` of its live experiments, or a class or function that makes one, instead of their
-    ``env_class``.
+    ``server`` replaces the ``env_class`` of its live experiments. A class is called with their ``cmd_args`` as its
+    arguments, a function without any, once for each server that is needed; what they make is closed, too. An object is
+    used by one experiment after another, and left to whoever gave it to close. Beside an object or a function
+    ``cmd_args`` may hold env_params only.
 
     Returns:
         0; 1 if an experiment failed or none of its trials was measured; 130 if ``stop`` was requested.
 
     Raises:
         ConfigError: the scenario can't be run as it is written; nothing was started.
+        TunegymError: ``server`` is none, or there is no live experiment that would use it; nothing was started.
     """
     settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
-    checked = as_scenario(scenario, settings, injected=server is not None)
+    checked = as_scenario(scenario, settings, server=server)
+    if server is not None:
+        check_given(checked, server)
     folder = new_run_folder(checked, output)
     if any(getattr(one.agent_config, "warm_start", None) for one in checked.experiments):
         checked = with_sources(checked, folder)
@@ -171,7 +177,8 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
         bench.engine.close(interrupted=stop.requested)
         if not stop.requested:
             if not bench.engine.tally.statuses["measured"]:
-                logger.error("experiment %s: none of its trials was measured", experiment.name)
+                unit = "trials" if experiment.live is None else "steps"
+                logger.error("experiment %s: none of its %s was measured", experiment.name, unit)
                 code = code or 1
             bench.store.end(code, reason or bench.engine.exhausted() or "the agent ended")
     return 1 if code else 0
@@ -218,7 +225,10 @@ def _run_agent(agent: Agent, bench: Bench | LiveBench) -> tuple[int, str | None]
         return int(close_failed), "the agent's close() failed" if close_failed else None
     told = getattr(agent, "failure", None)
     reason = printable(told) if isinstance(told, str) and told else None
-    logger.error("the agent of %s returned %d%s", bench.engine.experiment.name, code, f": {reason}" if reason else "")
+    hint = getattr(agent, "failure_hint", None)
+    text = f": {reason}" if reason else ""
+    text += f"\nhint: {printable(hint)}" if reason and isinstance(hint, str) else ""
+    logger.error("the agent of %s returned %d%s", bench.engine.experiment.name, code, text)
     return code, reason
 
 

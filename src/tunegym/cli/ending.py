@@ -59,7 +59,7 @@ def _show_live(experiment: LiveResults) -> None:
     out = console()
     facts = summarise_live(experiment).facts
     mean, over = facts["episodes"]["mean_return"], facts["episodes"]["mean_return_over"]
-    parts = [f"{facts['steps']['done']:,} steps", f"{facts['episodes']['over']:,} episodes"]
+    parts = [_counted(facts["steps"]["done"], "step"), _counted(facts["episodes"]["over"], "episode")]
     if mean is not None:
         parts.append(f"mean return {number(mean)} in the last {over}")
     out.print(f"{experiment.name}: {', '.join(parts)}", markup=False, soft_wrap=True)
@@ -70,6 +70,10 @@ def _show_live(experiment: LiveResults) -> None:
         out.print(f"  {one['count']} x {one['status']}: {escaped(one['reason'])}", markup=False, soft_wrap=True)
     if len(reasons) > 3:
         out.print(f"  and {len(reasons) - 3} more reasons: see report.html and journal.jsonl", soft_wrap=True)
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
 
 
 def say_how_to_resume(folder: Path, *, interrupted: bool) -> None:

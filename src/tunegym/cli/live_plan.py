@@ -53,7 +53,7 @@ def live_as_dict(experiment: Experiment, spec: LiveSpec) -> dict[str, Any]:
             "max_time_s": experiment.budget.max_time_s,
             "agent_metrics": list(experiment.agent_metrics),
             "reward": experiment.reward,
-            "record": _setting(spec.recording),
+            "record": spec.recording.spelled,
         },
     }
 
@@ -91,7 +91,3 @@ def _recorded(recording: Recording) -> str:
     if recording.kind == "every":
         return f"every {recording.every:,}th step, and every step that failed"
     return "every step"
-
-
-def _setting(recording: Recording) -> str:
-    return f"every:{recording.every}" if recording.kind == "every" else recording.kind

@@ -39,7 +39,8 @@ class LiveLine:
         tally, total = self._engine.tally, self._experiment.most_trials
         done = tally.done
         pace = self._overall(done) if over else self._pace(done)
-        parts = [self._experiment.name, f"{done:,}/{total:,} steps" if total is not None else f"{done:,} steps"]
+        counted = f"{done:,}" if total is None else f"{done:,}/{total:,}"
+        parts = [self._experiment.name, f"{counted} step{'' if (done if total is None else total) == 1 else 's'}"]
         if pace is not None:
             parts.append(f"{rate(pace)} steps/s")
         parts.append(f"episodes {tally.episodes:,}")

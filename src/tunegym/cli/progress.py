@@ -77,6 +77,11 @@ class Progress:
         logger.removeHandler(self._handler)
         logger.setLevel(self._level)
 
+    @property
+    def live(self) -> bool:
+        """Whether the experiment of now, or that of just before, is a live one."""
+        return self._steps is not None
+
     # the Watch ----------------------------------------------------------------------------------------
 
     def run_started(self, scenario: Scenario, folder: Path) -> None:

@@ -29,7 +29,7 @@ def shown(drive: Callable[[Watch, Stop], int]) -> int:
 
     def go() -> int:
         nonlocal unfinished
-        with progress, caught(stop):
+        with progress, caught(stop, lambda: progress.live):
             code = drive(progress, stop)
         unfinished = code == INTERRUPTED
         return code

@@ -25,6 +25,8 @@ from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.workloads.live import declared_arguments
 
 ENV_CLASS = "env_class"
+MOST_SERVERS = 1024
+"""More slots than this are a slip: each is a server, and maybe a process, of its own."""
 _SERVER_KEYS = {"cmd_args", "dse_excluded_args", "env_params", "server"}
 
 
@@ -95,6 +97,14 @@ def read_live(
         for problem in driver.check(built, around.scenario_dir):
             findings.adopt(problem)
     return Reading(name, True, None if findings.broken() else built, live=True)
+
+
+def check_servers(slots: int, findings: Findings) -> None:
+    """Refuse more servers than any machine has."""
+    if slots > MOST_SERVERS:
+        what = f"a live experiment has a server in each slot, and {slots:,} are too many"
+        allowed = f"an integer from 1 to {MOST_SERVERS}"
+        findings.add(what, found=slots, allowed=allowed, hint="write for example slots = 4")
 
 
 def _check_given(raw: Mapping[str, Any], table: ExperimentTable, findings: Findings) -> None:

@@ -14,6 +14,7 @@ from tunegym.config.experiment import read
 from tunegym.config.files import content
 from tunegym.config.findings import Findings
 from tunegym.config.lines import with_lines
+from tunegym.config.live import check_servers
 from tunegym.config.naming import folder_name, known
 from tunegym.config.plain import copied, plain
 from tunegym.config.reading import Reading, Surroundings
@@ -117,6 +118,8 @@ def _scenario(document: dict[str, Any], catalog: Catalog, file: str, folder: Pat
     folder = _scenario_dir(top.scenario_dir, folder, findings.at("scenario_dir"))
     trackers = tracking(top.tracking, folder, findings.at("tracking"))
     readings = _experiments(top, Surroundings(catalog.at(folder), folder, top.seed), findings)
+    if "slots" not in findings.at("system").broken() and any(reading.live for reading in readings):
+        check_servers(system.slots, findings.at("system").at("slots"))
     resolved = {
         "name": top.name,
         "seed": top.seed,

@@ -21,8 +21,10 @@ def is_reference(text: str) -> bool:
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
 
 
-def resolve(reference: str, paths: Sequence[str] = ()) -> Any:
+def resolve(reference: str, paths: Sequence[str] = (), wanted: Callable[[Any], bool] | None = None) -> Any:
     """The object that ``reference`` names; modules in ``paths`` come before all others.
+
+    ``wanted`` says what may be suggested where there is no such name; it is not asked of what is found.
 
     ``paths`` are put in front of ``sys.path`` and stay there, so that imports inside functions work later. A
     module of another folder that has the name of one in ``paths`` is forgotten first: two scenarios with a
@@ -38,10 +40,10 @@ def resolve(reference: str, paths: Sequence[str] = ()) -> Any:
     module_name, _, attribute = reference.partition(":")
     folders = [os.path.abspath(path) for path in paths]  # noqa: PTH100 (sys.path wants strings)
     module = import_from(module_name, folders)
-    return _attribute(module, module_name, attribute)
+    return _attribute(module, module_name, attribute, wanted)
 
 
-def _attribute(module: ModuleType, module_name: str, path: str) -> Any:
+def _attribute(module: ModuleType, module_name: str, path: str, wanted: Callable[[Any], bool] | None = None) -> Any:
     found: Any = module
     file = getattr(module, "__file__", None)  # the interpreter's own modules have none
     shown = Path(file).name if file else module_name
@@ -50,6 +52,8 @@ def _attribute(module: ModuleType, module_name: str, path: str) -> Any:
             found = getattr(found, name)
         except AttributeError:
             names = [candidate for candidate in dir(found) if not candidate.startswith("_")]
+            if wanted is not None:
+                names = [candidate for candidate in names if wanted(getattr(found, candidate, None))]
             near = closest(name, names)
             hint = f"did you mean {near!r}?" if near else f"it has: {', '.join(names) or 'nothing'}"
             raise UnresolvedReferenceError(f"{shown} has no {name!r}", hint=hint) from None

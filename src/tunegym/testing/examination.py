@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from tunegym.testing.elements import arrays, flaws, same, shown
-from tunegym.tuning.servers.hosting import told
-from tunegym.tuning.servers.wire import WireError, encode
+from tunegym.tuning.servers.frames import WireError
+from tunegym.tuning.servers.hosting import RAISED, told
+from tunegym.tuning.servers.wire import encode
 from tunegym.tuning.spaces import build, describe
 
 _FIVE = "observation, reward, terminated, truncated, info"
@@ -58,9 +59,15 @@ class Examination:
     def examine(self, *checks: Callable[[Examination], None]) -> None:
         """Do these checks, each to its end or to where it can't go on."""
         for check in checks:
-            with contextlib.suppress(Unfit), warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # such as Gymnasium's, of a step after the end
-                check(self)
+                try:
+                    check(self)
+                except Unfit:
+                    pass
+                except RAISED as error:  # out of what it gave: an array, a dict or a number of its own kind
+                    part = check.__name__.replace("_", " ")
+                    self.problem("raises", f"what it gave could not be looked at ({part}): {told(error)}")
 
     # what a check does with a server ------------------------------------------------------------------
 
@@ -69,20 +76,28 @@ class Examination:
         """A server, which is closed in the end."""
         try:
             server = self.make(**self.arguments)
-        except Exception as error:
+        except RAISED as error:
             self.problem("build", f"it could not be built: {told(error)}")
             raise Unfit from error
         try:
             yield server
         finally:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*RAISED):
                 server.close()
+
+    def space(self, server: Any, name: str) -> Any:
+        """One of its spaces, which may be a property that does anything."""
+        try:
+            return getattr(server, name)
+        except RAISED as error:
+            self.problem(name, f"{name} raised {told(error)}: set self.{name} in __init__")
+            raise Unfit from error
 
     def reset(self, server: Any, when: str = "", seed: int | None = None) -> Any:
         """Begin an episode, and look at what is given; the observation."""
         try:
             answer = server.reset(seed=seed, options=None)
-        except Exception as error:
+        except RAISED as error:
             self.problem(f"reset raises {told(error)}", f"reset(seed={seed}){when} raised {told(error)}")
             raise Unfit from error
         if not isinstance(answer, tuple) or len(answer) != 2:
@@ -97,7 +112,7 @@ class Examination:
         """Take one action, and look at what is given."""
         try:
             answer = server.step(action)
-        except Exception as error:
+        except RAISED as error:
             self.problem(f"step raises {told(error)}", f"step({shown(action)}){when} raised {told(error)}")
             raise Unfit from error
         if not isinstance(answer, tuple) or len(answer) != 5:
@@ -114,7 +129,7 @@ class Examination:
         return observation, reward, terminated, truncated, info
 
     def _look(self, method: str, observation: Any, info: Any, server: Any) -> None:
-        for flaw in flaws(server.observation_space, observation)[:5]:
+        for flaw in flaws(self.space(server, "observation_space"), observation)[:5]:
             kind = "".join(letter for letter in flaw if not letter.isdigit())  # the same at another step, or by reset
             self.problem(kind, f"the observation of {method}() is none of observation_space: {flaw}")
         if any(array.dtype.kind == "f" and np.isinf(array).any() for array in arrays(observation)):
@@ -137,14 +152,20 @@ class Examination:
     def _look_at_reward(self, reward: Any) -> None:
         if isinstance(reward, bool | np.bool_) or not isinstance(reward, Real | np.number):
             self.problem("reward", f"the reward of step() is {shown(reward)}, not a number: return float(reward)")
-        elif not math.isfinite(float(reward)):
+            return
+        try:
+            number = float(reward)
+        except (TypeError, ValueError, OverflowError) as error:
+            self.problem("reward", f"the reward of step() is {shown(reward)}, and float() of it raises {told(error)}")
+            return
+        if not math.isfinite(number):
             self.problem(
-                "reward", f"the reward of step() is {reward}: it must be finite; raise if there is none to give"
+                "reward", f"the reward of step() is {number}: it must be finite; raise if there is none to give"
             )
 
     def actions(self, server: Any) -> Callable[[], Any]:
         """Draws actions from a generator of their own."""
-        space = build(describe(server.action_space))
+        space = build(describe(self.space(server, "action_space")))
         space.seed(self.seed)
         return space.sample
 

@@ -6,14 +6,15 @@
         agent = MyLiveAgent
         config = {"random_seed": 7}
 
-The agent drives a real engine and journal over a small server of this module.
+The agent drives a real engine and journal over a small server, ``Trail``.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +25,9 @@ from gymnasium import spaces
 from tunegym.config.agents import agent_config
 from tunegym.config.findings import Findings
 from tunegym.core.errors import ConfigError
-from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
+from tunegym.testing.trails import Log, Trail, flat
+from tunegym.tuning.envs.live.engine import LiveEngine
+from tunegym.tuning.envs.live.parts import LiveParts
 from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.live import LiveSpec, Recording
 from tunegym.tuning.model.scenario import Budget, Experiment
@@ -33,93 +36,6 @@ from tunegym.tuning.ports import Agent, LiveEnv
 from tunegym.tuning.servers.hosting import InProcess
 from tunegym.tuning.stores.live import LiveStore
 from tunegym.tuning.stores.records import Head, Session
-
-
-@dataclass
-class Log:
-    """What the servers of one session were asked, in order; they work one after the other.
-
-    Attributes:
-        actions: of all steps, by number.
-        resets: the lane's length by then, of every reset.
-        unasked: resets in the middle of an episode.
-        missed: steps without a reset after an end.
-    """
-
-    actions: list[Any] = field(default_factory=list)
-    resets: int = 0
-    unasked: int = 0
-    missed: int = 0
-
-
-class Trail:
-    """A server whose episodes last 3 to 9 steps; every third one is cut off.
-
-    Each reward is 1 less the distance between the action and what the observation asks for, roughly.
-
-    Args:
-        actions: its action space.
-        log: what it notes its calls in.
-        dies_at: it can't be stepped, reset or built any more after so many steps of all servers.
-        fails_at: these steps of all servers fail.
-    """
-
-    observation_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (2,), np.float32)
-
-    def __init__(
-        self, actions: spaces.Space[Any], log: Log, dies_at: int | None = None, fails_at: tuple[int, ...] = ()
-    ) -> None:
-        self.action_space = actions
-        self._log = log
-        self._dies_at = dies_at
-        self._fails_at = fails_at
-        self._episode = 0
-        self._place: int | None = None
-        self._alive()
-
-    def _alive(self) -> None:
-        if self._dies_at is not None and len(self._log.actions) >= self._dies_at:
-            raise RuntimeError("the trail is gone")
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """The beginning of the next episode."""
-        del seed, options
-        self._alive()
-        self._log.resets += 1
-        self._log.unasked += bool(self._place)
-        self._episode += 1
-        self._place = 0
-        return self._seen(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step."""
-        self._alive()
-        self._log.missed += self._place is None
-        self._log.actions.append(action)
-        if len(self._log.actions) in self._fails_at:
-            self._place = None
-            raise RuntimeError("stumbled")
-        reward = 1.0 - abs(float(np.mean(_flat(action))) - self._seen()[0])
-        place = (self._place or 0) + 1
-        over = place >= 3 + self._episode % 7
-        self._place = None if over else place
-        cut_off = over and self._episode % 3 == 0
-        return self._seen(place), reward, over and not cut_off, cut_off, {"reward": reward}
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
-
-    def _seen(self, place: int | None = None) -> np.ndarray:
-        at = (place if place is not None else self._place) or 0
-        return np.array([np.cos(at), np.sin(at + self._episode)], dtype=np.float32)
-
-
-def _flat(action: Any) -> list[float]:
-    if isinstance(action, Mapping):
-        return [number for part in action.values() for number in _flat(part)]
-    if isinstance(action, tuple):
-        return [number for part in action for number in _flat(part)]
-    return np.asarray(action, dtype=np.float64).reshape(-1).tolist()
 
 
 @dataclass(frozen=True)
@@ -298,9 +214,12 @@ class LiveAgentSuite:
 
     def test_no_global_randomness(self, tmp_path: Path) -> None:
         """Its generators are its own: it neither seeds nor draws from those that everybody shares."""
-        before = random.getstate(), repr(np.random.get_state())
-        self.drive(tmp_path, slots=2)
-        assert (random.getstate(), repr(np.random.get_state())) == before
+        self.drive(tmp_path / "first", slots=2)  # now it has imported all that it uses
+        before = _shared_generators()
+        self.drive(tmp_path / "second", slots=2)
+        after = _shared_generators()
+        changed = [name for name in before if after[name] != before[name]]
+        assert not changed, f"it used the shared generator of {', '.join(changed)}"
 
     def test_close_twice_is_fine(self, tmp_path: Path) -> None:
         """Also without a run."""
@@ -315,5 +234,13 @@ class LiveAgentSuite:
             store.close()
 
 
+def _shared_generators() -> dict[str, Any]:
+    """The states of Python's generator, numpy's, and torch's if somebody uses it."""
+    kind, keys, *rest = np.random.get_state()
+    states: dict[str, Any] = {"random": random.getstate(), "numpy": (kind, np.asarray(keys).tolist(), rest)}
+    torch = sys.modules.get("torch")
+    return states if torch is None else {**states, "torch": torch.get_rng_state().tolist()}
+
+
 def _spelled(actions: list[Any]) -> list[str]:
-    return [repr(_flat(action)) for action in actions]
+    return [repr(flat(action)) for action in actions]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tunegym.testing.elements import corner, same
 from tunegym.testing.examination import Examination, Unfit
-from tunegym.tuning.servers.hosting import told
+from tunegym.tuning.servers.hosting import RAISED, told
 from tunegym.tuning.spaces import SpaceError, build, describe, differences
 
 _METHODS = {
@@ -37,13 +37,16 @@ def is_complete(examined: Examination) -> None:
     """It can be built, and has the spaces and the methods of a server."""
     with examined.built() as server:
         for name in ("action_space", "observation_space"):
-            if not hasattr(server, name):
-                examined.problem(name, f"it has no {name}: set self.{name} in __init__ to a space of gymnasium.spaces")
-                continue
             try:
                 describe(getattr(server, name))
             except SpaceError as error:
                 examined.problem(name, f"{name}: {error}")
+            except RAISED as error:
+                if isinstance(error, AttributeError) and not hasattr(type(server), name):
+                    what = f"it has no {name}: set self.{name} in __init__ to a space of gymnasium.spaces"
+                else:
+                    what = f"{name} raised {told(error)}: set self.{name} in __init__"
+                examined.problem(name, what)
         for name, (signature, positional, named) in _METHODS.items():
             method = getattr(server, name, None)
             if not callable(method):
@@ -93,7 +96,7 @@ def takes_corners(examined: Examination) -> None:
     """The smallest and the largest of every action."""
     with examined.built() as server:
         for upper in (False, True):
-            action = corner(build(describe(server.action_space)), upper=upper)
+            action = corner(build(describe(examined.space(server, "action_space"))), upper=upper)
             examined.reset(server, seed=examined.seed)
             with contextlib.suppress(Unfit):
                 examined.step(server, action, f", the {'largest' if upper else 'smallest'} action of its space,")
@@ -109,7 +112,7 @@ def resets_anywhere(examined: Examination) -> None:
             examined.step(server, examined.actions(server)(), " after a reset in the middle of an episode")
         examined.reset(server)
         if examined.ends(server, examined.steps):
-            with contextlib.suppress(Exception):  # it may refuse, as long as a reset helps
+            with contextlib.suppress(*RAISED):  # it may refuse, as long as a reset helps
                 server.step(examined.actions(server)())
             examined.reset(server, " after a step past the end of an episode")
 
@@ -136,7 +139,7 @@ def closes(examined: Examination) -> None:
             for again in (when, " a second time"):
                 try:
                     server.close()
-                except Exception as error:
+                except RAISED as error:
                     what = "let it do nothing then" if again != when else "let go of what there is"
                     examined.problem(f"close{again}", f"close(){again} raised {told(error)}: {what}")
                     return
@@ -150,11 +153,11 @@ def has_company(examined: Examination) -> None:
         repeats = same(alone, examined.walk(first, steps))
         try:
             second = examined.make(**examined.arguments)
-        except Exception as error:
+        except RAISED as error:
             examined.doubt("second", f"a second one can't be built beside the first ({told(error)}): slots must stay 1")
             return
         with contextlib.ExitStack() as stack:
-            stack.enter_context(contextlib.suppress(Exception))
+            stack.enter_context(contextlib.suppress(*RAISED))
             stack.callback(second.close)
             _is_alike(examined, first, second)
             walking = examined.walking(second)
@@ -195,7 +198,7 @@ def takes_env_params(examined: Examination) -> None:
 def _refuses_unknown(examined: Examination, server: Any, params: dict[str, Any]) -> None:
     try:
         server.apply_env_params({**params, _UNKNOWN: 1})
-    except Exception:  # as it should
+    except RAISED:  # as it should
         return
     examined.doubt(
         "unknown",
@@ -208,7 +211,7 @@ def _apply(examined: Examination, server: Any, params: dict[str, Any], when: str
     given = dict(params)
     try:
         server.apply_env_params(given)
-    except Exception as error:
+    except RAISED as error:
         examined.problem(f"apply raises {told(error)}", f"apply_env_params({params}) {when} raised {told(error)}")
         raise Unfit from error
 

@@ -12,6 +12,8 @@ from gymnasium import spaces
 
 KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them"
 _DEEPEST = 20
+_INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+_DTYPES = tuple(np.dtype(name) for name in ("bool", *_INTEGERS, "float16", "float32", "float64"))
 
 
 class SpaceError(Exception):
@@ -22,6 +24,8 @@ def describe(space: Any, depth: int = 0) -> dict[str, Any]:
     """``space`` as JSON; ``build`` makes an equal one of it. Raises ``SpaceError``."""
     if depth > _DEEPEST:
         raise SpaceError(f"it is nested deeper than {_DEEPEST} levels")
+    if depth == 0:
+        _check_leaves(space)
     if isinstance(space, spaces.Box):
         bounds = {"low": _numbers(space.low), "high": _numbers(space.high)}
         return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
@@ -36,8 +40,25 @@ def describe(space: Any, depth: int = 0) -> dict[str, Any]:
         return {"kind": "Dict", "spaces": {str(key): describe(one, depth + 1) for key, one in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
         return {"kind": "Tuple", "spaces": [describe(one, depth + 1) for one in space.spaces]}
+    raise _not_passed_on(space)
+
+
+def _not_passed_on(space: Any) -> SpaceError:
     name = f"a {type(space).__name__}" if isinstance(space, spaces.Space) else repr(space)
-    raise SpaceError(f"{name} is no space that can be passed on; those are {KINDS}")
+    return SpaceError(f"{name} is no space that can be passed on; those are {KINDS}")
+
+
+def _check_leaves(space: Any) -> None:
+    """Refuse arrays that can't be recorded, or told apart by their names."""
+    names: set[str] = set()
+    for leaf in _leaves(space, ()):
+        if leaf.dtype not in _DTYPES:
+            raise SpaceError(f"an array of {leaf.dtype.str} can't be passed on; {', '.join(map(str, _DTYPES))} can")
+        if not leaf.size:
+            raise SpaceError(f"an array of shape {leaf.shape} has no numbers")
+        if leaf.name in names:
+            raise SpaceError(f"two parts have the name {leaf.name!r}: rename a key")
+        names.add(leaf.name)
 
 
 def build(description: Any, depth: int = 0) -> spaces.Space[Any]:
@@ -164,23 +185,28 @@ def leaves(space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> list[L
 
 
 def _leaves(space: spaces.Space[Any], path: tuple[str | int, ...]) -> Iterator[Leaf]:
+    if len(path) > _DEEPEST:
+        raise SpaceError(f"it is nested deeper than {_DEEPEST} levels")
     if isinstance(space, spaces.Dict):
         for key, one in space.spaces.items():
-            yield from _leaves(one, (*path, str(key)))
+            if not isinstance(key, str):
+                raise SpaceError(f"the key {key!r} of a Dict is no text")
+            yield from _leaves(one, (*path, key))
     elif isinstance(space, spaces.Tuple):
         for place, one in enumerate(space.spaces):
             yield from _leaves(one, (*path, place))
     elif isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Discrete):
         yield Leaf(path, tuple(space.shape or ()), np.dtype(space.dtype))
     else:
-        describe(space)  # raises, and says what is wrong
+        raise _not_passed_on(space)
 
 
 def element_of(space: spaces.Space[Any]) -> Callable[[Any], Any]:
     """What makes an element of ``space`` the caller's own: with the declared shapes and dtypes, and copied.
 
-    It raises ``SpaceError`` for what has other shapes, or isn't numbers. Bounds of a ``Box`` are not looked at: that
-    would cost as much as a step of a small environment, and the checker for servers does it.
+    It raises ``SpaceError`` for what has other shapes, isn't numbers, holds NaN, or can't be converted without loss.
+    Bounds of a ``Box`` are not looked at: that would cost as much as a step of a small environment, and the checker
+    for servers does it.
     """
     if isinstance(space, spaces.Dict):
         return _dict_of({key: element_of(one) for key, one in space.spaces.items()})
@@ -188,21 +214,56 @@ def element_of(space: spaces.Space[Any]) -> Callable[[Any], Any]:
         return _tuple_of([element_of(one) for one in space.spaces])
     if isinstance(space, spaces.Discrete):
         return _index_of(int(space.start), int(space.n), np.dtype(space.dtype).type)
-    return _array_of(tuple(space.shape or ()), np.dtype(space.dtype))
+    array = _array_of(tuple(space.shape or ()), np.dtype(space.dtype))
+    if isinstance(space, spaces.MultiDiscrete):
+        return _indices_of(array, space.start, space.start + space.nvec - 1)
+    if isinstance(space, spaces.MultiBinary):
+        return _indices_of(array, np.zeros(space.shape), np.ones(space.shape))
+    return array
+
+
+def nothing_of(space: spaces.Space[Any]) -> Any:
+    """What stands for an element where there is none: zeros, of the declared shapes and dtypes."""
+    if isinstance(space, spaces.Dict):
+        return {key: nothing_of(one) for key, one in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(nothing_of(one) for one in space.spaces)
+    return np.zeros(tuple(space.shape or ()), dtype=space.dtype)[()]
 
 
 def _array_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-    ndarray = np.ndarray
+    ndarray, floats = np.ndarray, dtype.kind == "f"
 
     def own(found: Any) -> Any:
         if type(found) is ndarray and found.dtype == dtype and found.shape == shape:
+            if floats and np.isnan(found).any():
+                raise SpaceError("it holds NaN")
             return found.copy()
-        array = np.asarray(found)
+        try:
+            array = np.asarray(found)
+        except (TypeError, ValueError, OverflowError):
+            raise SpaceError(f"{_brief(found)} is no array") from None
         if array.shape != shape:
             raise SpaceError(f"its shape is {array.shape}, not {shape}")
         if array.dtype.kind not in "biuf":
             raise SpaceError(f"it is of {array.dtype}, not of {dtype}")
-        return array.astype(dtype)
+        with np.errstate(all="ignore"):
+            converted = array.astype(dtype)
+        if floats and np.isnan(converted).any():
+            raise SpaceError("it holds NaN")
+        if not floats and not (converted == array).all():
+            raise SpaceError(f"{_brief(found)} can't be {dtype} without loss")
+        return converted
+
+    return own
+
+
+def _indices_of(array: Callable[[Any], Any], low: np.ndarray, high: np.ndarray) -> Callable[[Any], Any]:
+    def own(found: Any) -> Any:
+        indices = array(found)
+        if not ((indices >= low) & (indices <= high)).all():
+            raise SpaceError(f"{_brief(found)} is not within {low.tolist()} and {high.tolist()}")
+        return indices
 
     return own
 
@@ -216,7 +277,7 @@ def _index_of(start: int, count: int, kind: Any) -> Callable[[Any], Any]:
         try:
             index = int(found)
             exact = index == found
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise SpaceError(f"{_brief(found)} is no integer") from None
         if not exact or not start <= index < end:
             raise SpaceError(f"{_brief(found)} is not one of the integers from {start} to {end - 1}")

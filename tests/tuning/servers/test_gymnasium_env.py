@@ -217,6 +217,15 @@ def test_all_or_nothing() -> None:
     assert server._env.unwrapped.gravity == 9.8
 
 
+def test_what_follows_can_not_be_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = GymnasiumServer("CartPole-v1")
+    env = server._env.unwrapped
+    env.masscart = None
+    with pytest.raises(EnvParamError, match="total_mass can't be computed again: TypeError"):
+        server.apply_env_params({"gravity": 1.0, "masspole": 0.5})
+    assert (env.gravity, env.masspole, env.total_mass) == (9.8, 0.1, 1.1)
+
+
 OWN = """
 import gymnasium
 import numpy as np
@@ -318,6 +327,29 @@ class TestOwnEnvironment:
         with pytest.raises(EnvParamError):
             server.apply_env_params({"engine.power": 7.0, "load": -1.0})
         assert server._env.unwrapped.engine.power == 2.0
+
+    def test_what_was_set_is_restored_when_another_is_not_even_reached(self) -> None:
+        server = GymnasiumServer("own_cars:Car-v0")
+        server.apply_env_params({"load": 3.0, "grip": 2.0, "engine.power": 7.0})
+        env = server._env.unwrapped
+        env.engine = None
+        with pytest.raises(EnvParamError, match=r"engine\.power can't be set to 8\.0: AttributeError"):
+            server.apply_env_params({"load": 4.0, "grip": 3.0, "engine.power": 8.0})
+        assert (env.load, env.grip) == (3.0, 2.0)
+
+    def test_one_that_is_set_by_half_is_restored(self) -> None:
+        server = GymnasiumServer("own_cars:Car-v0")
+        env = server._env.unwrapped
+
+        def halfway(self: Any, value: float) -> None:
+            self._load = value
+            if value > 5:
+                raise ValueError("too much")
+
+        type(env).load = property(lambda self: self._load, halfway)
+        with pytest.raises(EnvParamError, match="too much"):
+            server.apply_env_params({"load": 9.0})
+        assert env.load == 1.0
 
     def test_what_a_reset_undoes_is_told(self) -> None:
         server = GymnasiumServer("own_cars:Car-v0")

@@ -58,6 +58,31 @@ def test_injected(tmp_path: Path) -> None:
         build(tmp_path, None, INJECTED)
 
 
+class Closing(Unruly):
+    closed = 0
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+def test_an_object_is_closed_by_whoever_gave_it(tmp_path: Path) -> None:
+    """It is given out again: after a failure, and to the next experiment. What is made here is closed here."""
+    given = Closing()
+    host = build(tmp_path, given, INJECTED)
+    for _ in range(2):
+        host.start()
+        host.start()
+        host.reset(None, None)
+        host.close()
+    assert Closing.closed == 0
+    host = build(tmp_path, Closing, INJECTED)
+    host.start()
+    host.start()
+    host.close()
+    host.close()
+    assert Closing.closed == 2
+
+
 def test_the_token_of_a_server_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TunegymError, match=f"the token of {ELSEWHERE} is not known") as error:
         build(tmp_path, server=ELSEWHERE)

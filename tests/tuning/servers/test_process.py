@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tunegym.core.errors import ServerLostError
+from tunegym.core.errors import ServerLostError, StoreError
 from tunegym.tuning.runners.processes import alive, marked
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.logs import BoundedLog
@@ -145,6 +145,35 @@ def test_one_that_dies_is_started_again(
     assert held.step(do("fine"))[4]["steps"] == 1
 
 
+def test_a_death_is_not_blamed_on_what_was_printed_before(host: Callable[..., ProcessHost], do: Callable) -> None:
+    held = host()
+    held.start()
+    held.reset(None, None)
+    with pytest.raises(ServerFailure, match="step: RuntimeError: as told"):
+        held.step(do("raise"))
+    with pytest.raises(ServerFailure) as failure:
+        held.step(do("exit"))
+    assert str(failure.value) == "the server died: exited with 3"
+    held.start()
+    with pytest.raises(ServerFailure) as failure:  # nor on what the process before it printed
+        held.step(do("exit"))
+    assert str(failure.value) == "the server died: exited with 3"
+
+
+def test_a_text_that_is_no_unicode_survives(host: Callable[..., ProcessHost], trouble: Path, do: Callable) -> None:
+    (trouble / "half.py").write_text(
+        "from trouble import Trouble\n"
+        "class Half(Trouble):\n    def step(self, action):\n        raise ValueError('caf\\udce9 is closed')\n"
+    )
+    held = host(reference="half:Half")
+    held.start()
+    held.reset(None, None)
+    with pytest.raises(ServerFailure) as failure:
+        held.step(do("fine"))
+    assert str(failure.value) == "step: ValueError: caf\\udce9 is closed"
+    assert not failure.value.lost
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["hang", "spin", "stop", "mute"])
 def test_one_that_hangs_is_ended(host: Callable[..., ProcessHost], do: Callable, token: str, what: str) -> None:
@@ -225,6 +254,56 @@ def test_spaces_that_change_are_named(host: Callable[..., ProcessHost], trouble:
     assert lost.value.hint is not None
     assert held.observation_space == first
     assert marked(token) == []
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def test_nothing_is_left_if_nobody_can_write_down_that_it_was_started(
+    host: Callable[..., ProcessHost], token: str
+) -> None:
+    def started(pid: int, start: str) -> None:
+        assert alive(pid, start)
+        raise StoreError("the disk is full")
+
+    held = host(started=started)
+    before = descriptors()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="the disk is full"):
+            held.start()
+        assert marked(token) == []
+        assert descriptors() == before
+        assert held.pid is None
+    assert no_zombie()
+
+
+def test_a_log_that_can_not_be_written_is_a_failure(trouble: Path, token: str) -> None:
+    held = ProcessHost("trouble:Trouble", {}, (str(trouble),), folder=trouble / "gone", token=token)
+    before = descriptors()
+    with pytest.raises(ServerFailure, match=r"no process can be started for the server: .*No such file") as failed:
+        held.start()
+    assert failed.value.lost
+    assert descriptors() == before
+    (trouble / "gone").mkdir()
+    held.start()
+    held.close()
+
+
+@pytest.mark.slow
+def test_a_large_answer_is_not_lost_because_another_server_hangs(
+    host: Callable[..., ProcessHost], do: Callable
+) -> None:
+    """It doesn't fit into the connection, so that only a part of it is there when the other one's time is over."""
+    hanging, fine = host(step_timeout_s=1.0, lane=0), host({"size": 2_000_000}, step_timeout_s=1.0, lane=1)
+    for held in (hanging, fine):
+        held.start()
+        held.reset(None, None)
+    hanging.send(do("hang"))
+    fine.send(do("fine"))
+    with pytest.raises(ServerFailure, match="no answer within"):
+        hanging.receive()
+    assert fine.receive()[4]["steps"] == 1
 
 
 def test_kill_ends_the_wait_and_everything(
@@ -331,6 +410,10 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
     os.write(log.fd, b"newest\n\n")
     assert (tmp_path / "a.log").read_text() == "newest\n\n"
     assert log.last_line() == "newest"
+    log.mark()
+    assert log.last_line() == ""
+    os.write(log.fd, b"after")
+    assert log.last_line() == "after"
     log.close()
     log.close()
     log.tidy()

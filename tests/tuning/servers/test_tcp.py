@@ -16,10 +16,11 @@ import pytest
 
 from tunegym.core.errors import ServerLostError
 from tunegym.tuning.servers.channel import Channel, ChannelClosedError
+from tunegym.tuning.servers.frames import HEADER, MAGIC
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.protocol import VERSION, hello
 from tunegym.tuning.servers.tcp import TcpHost
-from tunegym.tuning.servers.wire import HEADER, MAGIC, encode
+from tunegym.tuning.servers.wire import encode
 
 pytestmark = pytest.mark.slow  # a tunegym serve takes a second or two to start
 
@@ -133,7 +134,8 @@ def test_a_constructor_that_raises(serve: Callable, host: Callable[..., TcpHost]
 def test_nothing_listens(host: Callable[..., TcpHost]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
-    with pytest.raises(ServerFailure, match=f"tcp://127.0.0.1:{address[1]}: nothing listens there") as failure:
+    said = f"tcp://127.0.0.1:{address[1]}: nothing listens there: is tunegym serve running"
+    with pytest.raises(ServerFailure, match=said) as failure:
         host(address).start()
     assert failure.value.lost
 

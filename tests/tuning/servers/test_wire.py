@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from tunegym.tuning.servers.channel import Inbox
-from tunegym.tuning.servers.wire import HEADER, MAGIC, WireError, decode, encode
+from tunegym.tuning.servers.frames import HEADER, MAGIC, WireError
+from tunegym.tuning.servers.wire import decode, encode
 
 DTYPES = st.one_of(
     npst.boolean_dtypes(),

@@ -180,7 +180,7 @@ def test_numbers_that_are_not_finite_are_written(tmp_path: Path, opened: list[Li
     opened.append(again)
     again.close()
     (row,) = rows(tmp_path / "trajectory.csv")
-    assert row["observation.0"] == "nan"
+    assert (row["observation.0"], row["observation.1"]) == ("nan", "inf")
 
 
 def test_unused_numbers_are_given_back_at_the_end(tmp_path: Path) -> None:
@@ -374,8 +374,8 @@ def test_a_view_that_can_not_be_written_is_said(tmp_path: Path, opened: list[Liv
     store = open_store(tmp_path)
     opened.append(store)
     full = os.open("/dev/full", os.O_WRONLY)
-    assert store._views is not None
-    os.dup2(full, store._views._files[0])
+    assert store._writer is not None
+    os.dup2(full, store._writer.views._files[0])
     os.close(full)
     add(store, 1)
     with pytest.raises(StoreError, match="CSV views can't be written"):
@@ -387,3 +387,125 @@ def test_a_view_that_can_not_be_written_is_said(tmp_path: Path, opened: list[Liv
     again = open_store(tmp_path)
     again.close()
     assert [row["step"] for row in rows(tmp_path / "trajectory.csv")] == ["1"]
+
+
+def test_a_resume_that_fails_gives_nothing_back_that_others_reserved(tmp_path: Path) -> None:
+    pictures = spaces.Box(0, 255, shape=(64,), dtype=np.uint8)
+    store = open_store(tmp_path, observations=pictures)
+    store.reserve(500)
+    add(store, 1, observation=np.zeros(64, dtype=np.uint8))
+    store.flush()
+    journal = (tmp_path / "journal.jsonl").read_bytes()  # as a killed writer leaves it
+    whole = (tmp_path / "observations.bin").read_bytes()
+    store.close()
+    (tmp_path / "journal.jsonl").write_bytes(journal)
+    (tmp_path / "observations.bin").write_bytes(b"")
+    broken = LiveStore(tmp_path, head(knobs={}, metrics=[], live={"record": "all"}), Session("f"), Recording())
+    with pytest.raises(StoreError, match="too short"):
+        broken.declare(ACTIONS, pictures)
+    broken.close()
+    (tmp_path / "observations.bin").write_bytes(whole)
+    again = open_store(tmp_path, observations=pictures)
+    assert (again.upto, again.lost) == (500, 0)
+    again.close()
+    past = live_reader.scan(tmp_path / "journal.jsonl")
+    assert (past.upto, past.reserved, past.statuses) == (500, 500, {"measured": 1, "cancelled": 499})
+
+
+def test_equal_looking_contexts_stay_apart(tmp_path: Path) -> None:
+    store = open_store(tmp_path, env_params=("load",))
+    for number, value in enumerate((1, True, 1.0, 1), start=1):
+        add(store, number, context={"load": value})
+    store.close()
+    assert [row["load"] for row in rows(tmp_path / "env.csv")] == ["1", "true", "1.0", "1"]
+    open_store(tmp_path, env_params=("load",)).close()
+    assert [row["load"] for row in rows(tmp_path / "env.csv")] == ["1", "true", "1.0", "1"]
+
+
+@pytest.mark.parametrize("side", [False, True])
+def test_an_interrupt_in_the_middle_of_writing_leaves_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: bool
+) -> None:
+    space = spaces.Box(-9, 9, shape=(64,), dtype=np.float32) if side else OBSERVATIONS
+    seen = np.ones(space.shape, dtype=np.float32)
+    for nth in range(1, 9):
+        for before in (True, False):
+            place = tmp_path / f"{nth}-{before}"
+            store = open_store(place, observations=space)
+            store.reserve(300)
+            for number in range(1, 200):
+                add(store, number, observation=seen)
+            store.episode_over(Episode(1, 0, 1, 199, 199, 1.0, "truncated", {}))
+            calls = 0
+
+            def interrupted(
+                descriptor: int, data: Any, nth: int = nth, before: bool = before, real: Any = os.write
+            ) -> int:
+                nonlocal calls
+                calls += 1
+                if calls == nth and before:
+                    raise KeyboardInterrupt
+                written = real(descriptor, data)
+                if calls == nth:
+                    raise KeyboardInterrupt
+                return written
+
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "write", interrupted)
+                try:
+                    store.flush()
+                except KeyboardInterrupt:
+                    pass
+                else:
+                    assert nth > 4 + side
+            for number in range(200, 290):
+                add(store, number, observation=seen)
+            store.close()
+            steps = [number for one in recorded(place) if isinstance(one, Steps) for number in one.numbers]
+            assert steps == list(range(1, 290))
+            assert [int(row["step"]) for row in rows(place / "trajectory.csv")] == steps
+            assert [int(row["step"]) for row in rows(place / "env.csv")] == steps
+            assert len(rows(place / "episodes.csv")) == 1
+            if side:
+                assert (place / "observations.bin").stat().st_size == 289 * 64 * 4
+
+
+def test_steps_that_are_not_recorded_are_counted_while_another_thread_writes(tmp_path: Path) -> None:
+    store = open_store(tmp_path, record=Recording("every", 1000), live={"record": "every:1000"})
+    store.reserve(60_000)
+    for number in range(1, 60_001):
+        store.upto = number
+        if number % 7 == 0:
+            store.begun += 1
+        if number % 500 == 0:
+            store.flush()
+    store.close()
+    assert live_reader.scan(tmp_path / "journal.jsonl").statuses == {"measured": 60_000}
+
+
+def test_leftovers_are_known_until_somebody_starts_servers_again(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.job_started(123, "then")
+    store.close()
+    open_store(tmp_path).close()  # killed before it came to end them
+    third = open_store(tmp_path)
+    assert third.leftovers() == [(123, "then")]
+    third.job_started(456, "now")
+    third.close()
+    fourth = open_store(tmp_path)
+    assert fourth.leftovers() == [(456, "now")]
+    fourth.close()
+
+
+def test_sessions_may_have_groups_of_other_sizes(tmp_path: Path) -> None:
+    known = head(knobs={}, metrics=[], live={"record": "all"})
+    first = open_store(tmp_path)
+    for number in range(1, 300):
+        add(first, number)
+    first.close()
+    second = LiveStore(tmp_path, known, Session("f", agent_steps=400), Recording())
+    second.declare(ACTIONS, OBSERVATIONS)
+    for number in range(300, 401):
+        add(second, number)
+    second.close()
+    assert [int(row["step"]) for row in rows(tmp_path / "trajectory.csv")] == list(range(1, 401))

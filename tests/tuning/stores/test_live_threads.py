@@ -111,7 +111,7 @@ def test_who_steps_on_although_it_can_not_be_written_hears_of_it_again(
     def full(*_: Any) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(store._journal, "append", full)
+    monkeypatch.setattr(store._journal, "append_once", full)
     group = store._group
     assert group is not None
     for number in range(1, group.rows):

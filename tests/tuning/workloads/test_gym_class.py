@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.tuning.workloads import gym_class
+from tunegym.tuning.workloads import asking
 from tunegym.tuning.workloads.gym_class import ClassError, GymClass, argument_problems, describe_class
 
 MODULE = """
@@ -139,6 +139,16 @@ def test_what_is_not_there(
     assert hint in (error.value.hint or "")
 
 
+def test_only_classes_are_suggested(tmp_path: Path) -> None:
+    (tmp_path / "few.py").write_text("import sys as np\nclass Server: ...\ndef nope_(): ...\n")
+    with pytest.raises(UnresolvedReferenceError) as caught:
+        describe_class("few:Nope", (str(tmp_path),))
+    assert (caught.value.message, caught.value.hint) == ("few.py has no 'Nope'", "it has: Server")
+    with pytest.raises(UnresolvedReferenceError) as caught:
+        describe_class("few:Sever", (str(tmp_path),))
+    assert caught.value.hint == "did you mean 'Server'?"
+
+
 def test_modules_that_can_not_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_live.py").write_text("class A:\n  def f(self:\n")
     with pytest.raises(UnresolvedReferenceError, match="syntax error"):
@@ -147,7 +157,7 @@ def test_modules_that_can_not_be_imported(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UnresolvedReferenceError, match=r"ended Python \(exit code 4\): bye"):
         describe_class("leaving_live:A", (str(tmp_path),))
     (tmp_path / "slow_live.py").write_text("import time\ntime.sleep(100)\n")
-    monkeypatch.setattr(gym_class, "IMPORT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(asking, "IMPORT_TIMEOUT_S", 0.5)
     with pytest.raises(UnresolvedReferenceError, match=r"importing slow_live took longer than 0\.5 s"):
         describe_class("slow_live:A", (str(tmp_path),))
 

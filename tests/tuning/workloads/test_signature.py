@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.tuning.workloads import signature
+from tunegym.tuning.workloads import asking
 from tunegym.tuning.workloads.signature import describe, source_file
 
 
@@ -73,7 +73,7 @@ def test_errors(tmp_path: Path, target: str, text: str, message: str) -> None:
 
 
 def test_an_import_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signature, "IMPORT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(asking, "IMPORT_TIMEOUT_S", 1.0)
     paths = module(tmp_path, "import subprocess, time\nsubprocess.Popen(['sleep', '30'])\ntime.sleep(30)\nrun = 1")
     begin = time.monotonic()
     with pytest.raises(UnresolvedReferenceError, match="took longer than 1 s"):

@@ -24,6 +24,11 @@ class Recording:
     kind: Literal["all", "every", "episodes"] = "all"
     every: int = 1
 
+    @property
+    def spelled(self) -> str:
+        """As it is written in a scenario."""
+        return f"every:{self.every}" if self.kind == "every" else self.kind
+
 
 @dataclass(frozen=True)
 class LiveSpec:

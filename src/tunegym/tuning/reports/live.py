@@ -17,7 +17,7 @@ from tunegym.tuning.reports.live_windows import Curve, Pace, Windows
 from tunegym.tuning.reports.masking import masked
 from tunegym.tuning.reports.problems import problem_of
 from tunegym.tuning.reports.summary import MOST_REASONS, hosts_of, state_of
-from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores import live_reader
 from tunegym.tuning.stores.records import Record
 
 MOST_KINDS = 1_000
@@ -125,7 +125,7 @@ def summarise_live(results: LiveResults, total: int | None = None) -> LiveSummar
     head = past.head or {}
     passed = _Pass(past.upto, head.get("env_params", {}))
     if results.path.exists():
-        for record in reader.records(results.path):
+        for record in live_reader.records(results.path):
             passed.add(record)
     state = state_of(results)
     facts: dict[str, Any] = {

@@ -133,7 +133,7 @@ class LiveResults(ExperimentResults):
         read-only memory map; small ones come from the journal into memory.
 
         Raises:
-            StoreError: the file is not there, or too short.
+            StoreError: the file is not there, or too short, or the journal is damaged.
         """
         return self._elements("observation")
 
@@ -142,10 +142,7 @@ class LiveResults(ExperimentResults):
         return self._elements("action")
 
     def _space(self, kind: str) -> spaces.Space[Any] | None:
-        from tunegym.tuning.spaces import build
-
-        described = self.past.spaces
-        return None if described is None else build(described[kind])
+        return live_reader.space_of(self.path, self.past, kind)
 
     def _elements(self, kind: str) -> np.ndarray:
         from tunegym.tuning.reports.live_elements import elements

@@ -67,11 +67,6 @@ class Curve:
                 share = len(some) / many
                 self._means[at] += float(np.mean(some / 2)) * 2 * share - self._means[at] * share
 
-    @property
-    def many(self) -> int:
-        """How many values there are."""
-        return sum(self._many)
-
     def as_dict(self, *, band: bool = False) -> dict[str, Any]:
         """Plain data: ``count`` and ``mean`` of each window, and with ``band`` its ``low`` and ``high``.
 

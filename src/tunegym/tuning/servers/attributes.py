@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -64,21 +65,26 @@ class Attributes:
         fitted = {name: targets[name].fitted(value) for name, value in params.items()}
         self._set(fitted)
         self._applied = fitted
-        for name, (_, compute) in self._known.derived.items():
-            setattr(self._env, name, compute(self._env))
 
     def _set(self, fitted: Mapping[str, Any]) -> None:
+        env = self._env
         before: list[tuple[Any, str, Any]] = []
-        for name, value in fitted.items():
-            target = self._targets[name]
-            try:
-                owner = target.owner(self._env)
+        name = ""
+        try:
+            for name, value in fitted.items():
+                target = self._targets[name]
+                owner = target.owner(env)
                 before.append((owner, target.attribute, getattr(owner, target.attribute)))
                 setattr(owner, target.attribute, value)
-            except Exception as error:
-                for owner, attribute, old in before[:-1]:
+            for name, (_, compute) in self._known.derived.items():
+                before.append((env, name, getattr(env, name)))
+                setattr(env, name, compute(env))
+        except Exception as error:
+            for owner, attribute, old in reversed(before):  # one that was refused may be half done, so it is among them
+                with contextlib.suppress(Exception):
                     setattr(owner, attribute, old)
-                raise EnvParamError(f"{name} can't be set to {value!r}: {type(error).__name__}: {error}") from error
+            done = f"set to {fitted[name]!r}" if name in fitted else "computed again"
+            raise EnvParamError(f"{name} can't be {done}: {type(error).__name__}: {error}") from error
 
     def check_kept(self) -> None:
         """Raise ``EnvParamError`` if what was applied is there no more: then it had no effect."""

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tunegym.tuning.runners.children import milliseconds
-from tunegym.tuning.servers.wire import HEADER, MESSAGE_LIMIT, decode, encode, size_of
+from tunegym.tuning.servers.frames import HEADER, MESSAGE_LIMIT, size_of
+from tunegym.tuning.servers.wire import decode, encode
 
 _CHUNK = 1 << 18
 _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4))
@@ -116,13 +117,17 @@ class Channel:
             except OSError as error:
                 raise ChannelClosedError(_told(error)) from None
 
-    def receive(self, deadline: float | None = None) -> Any:
-        """The next value.
+    def receive(self, deadline: float | None = None, silence_s: float | None = None) -> Any:
+        """The next value. What is there already is taken, however late it is.
+
+        Args:
+            deadline: (monotonic) when something of it must be there; None for never.
+            silence_s: how long it may take from one part of it to the next; None if all must be there by the deadline.
 
         Raises:
             WireError: what arrives is none.
             ChannelClosedError: nobody is there any more.
-            TimeoutError: the (monotonic) deadline is over.
+            TimeoutError: it took too long.
         """
         while (found := self._inbox.take()) is None:
             gone = self._wait_to_receive(deadline)
@@ -137,6 +142,8 @@ class Channel:
             if not content:
                 raise ChannelClosedError("it hung up")
             self._inbox.add(content)
+            if deadline is not None and silence_s is not None:
+                deadline = max(deadline, time.monotonic() + silence_s)
         return found[0]
 
     def hang_up(self) -> None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunegym.tuning.servers.channel import Inbox
+from tunegym.tuning.servers.frames import HELLO_LIMIT, WireError
 from tunegym.tuning.servers.protocol import RefusedError, greeting, new_nonce, read_hello
 from tunegym.tuning.servers.spawning import ServerProcess, Setup
-from tunegym.tuning.servers.wire import HELLO_LIMIT, WireError, encode
+from tunegym.tuning.servers.wire import encode
 from tunegym.tuning.workloads.gym_class import GymClass
 
 HELLO_S = 10.0

@@ -36,7 +36,7 @@ def build_host(
         folder: where a process of the server's own leaves what it prints.
         lane: which of several servers this is.
         token: names the run; a process of the server's own carries it (not what ``tunegym serve`` wants to know).
-        injected: the server, or what makes one, where the scenario leaves that to Python.
+        injected: the server, which is never closed here, or what makes one, where the scenario leaves that to Python.
         started: called with pid and start time of a process of the server's own.
 
     Raises:
@@ -51,7 +51,7 @@ def build_host(
             address, _known_token(file, spec.server), expected, spec.arguments, step_timeout_s=spec.step_timeout_s
         )
     if spec.env_class == INJECTED:
-        return _in_process(_maker_of(injected))
+        return _given(injected)
     if spec.server == PROCESS:
         return ProcessHost(
             spec.env_class,
@@ -63,11 +63,7 @@ def build_host(
             step_timeout_s=spec.step_timeout_s,
             started=started,
         )
-    return _in_process(lambda: resolve(spec.env_class, paths)(**spec.arguments))
-
-
-def _in_process(make: Callable[[], GymServer]) -> Any:
-    return InProcess(make)
+    return InProcess(lambda: resolve(spec.env_class, paths)(**spec.arguments))
 
 
 def _known_token(file: Path | None, server: str) -> str:
@@ -80,11 +76,11 @@ def _known_token(file: Path | None, server: str) -> str:
     return token
 
 
-def _maker_of(injected: Any) -> Callable[[], GymServer]:
-    """An object is given out again and again, a class or function is called each time."""
+def _given(injected: Any) -> InProcess:
+    """An object is given out again and again, also to the next experiment; a class or function is called each time."""
     if injected is None:
         raise TunegymError("the server is to be given in Python, and none is", hint="name an env_class, or give one")
-    made: Any = injected
+    given: Any = injected
     if inspect.isclass(injected) or (callable(injected) and not hasattr(injected, "step")):
-        return made
-    return lambda: made
+        return InProcess(given)
+    return InProcess(lambda: given, closes=False)

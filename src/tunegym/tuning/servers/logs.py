@@ -26,6 +26,8 @@ class BoundedLog:
         self._limit = limit
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self._next = 0.0
+        self._mark = 0
+        self.mark()  # an earlier process may have printed to it, too
 
     @property
     def fd(self) -> int:
@@ -44,12 +46,19 @@ class BoundedLog:
                 newest = os.pread(self._fd, self._limit // 2, size - self._limit // 2)
                 self._path.with_name(f"{self._path.name}.1").write_bytes(newest)
                 os.ftruncate(self._fd, 0)
+                self._mark = 0
+
+    def mark(self) -> None:
+        """What comes from now on is what ``last_line`` looks at."""
+        with contextlib.suppress(OSError):
+            self._mark = os.fstat(self._fd).st_size
 
     def last_line(self) -> str:
-        """The last line that isn't empty; empty if there is none."""
+        """The last line since ``mark`` that isn't empty; empty if there is none."""
         with contextlib.suppress(OSError):
             size = os.fstat(self._fd).st_size
-            end = os.pread(self._fd, 4096, max(0, size - 4096)).decode(errors="replace")
+            start = max(self._mark, size - 4096)
+            end = os.pread(self._fd, max(0, size - start), start).decode(errors="replace")
             lines = [line.strip() for line in end.splitlines() if line.strip()]
             return lines[-1][:300] if lines else ""
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
@@ -11,11 +12,11 @@ from typing import Any
 
 from tunegym.core.errors import ServerLostError
 from tunegym.tuning.servers.channel import Channel
+from tunegym.tuning.servers.frames import WireError
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.logs import BoundedLog
 from tunegym.tuning.servers.remote import RemoteHost
 from tunegym.tuning.servers.spawning import ServerProcess, Setup
-from tunegym.tuning.servers.wire import WireError
 
 GRACE_S = 1.0
 """What a process that didn't answer, and all that it started, have between SIGTERM and SIGKILL."""
@@ -77,27 +78,36 @@ class ProcessHost(RemoteHost):
     def _connect(self) -> Channel:
         if self._killed:
             raise ServerFailure("the run was told to stop at once", lost=True)
-        self._log = BoundedLog(self._path)
-        ours, theirs = socket.socketpair()
-        try:
-            marker = f"{self._marker}-{next(self._numbers)}"
-            self._process = ServerProcess(self._setup, theirs, marker=marker, output=self._log.fd)
-        except WireError as error:
-            ours.close()
-            self._let_go(0.0)
-            what = f"the arguments of {self._setup.reference} can't be sent to its process: {error}"
-            raise ServerLostError(what, hint='use texts, numbers, lists and tables, or server = "in_process"') from None
-        except OSError as error:
-            ours.close()
-            self._let_go(0.0)
-            raise ServerFailure(f"no process can be started for the server: {error}", lost=True) from error
-        finally:
-            theirs.close()
-        # What the server forks may hold its end of the connection, so that only the pidfd tells of its death.
-        channel = Channel(ours, watched=self._process.pidfd, idle=self._log.tidy)
-        if self._started is not None:
-            self._started(self._process.pid, self._process.start_time)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._let_go, 0.0)
+            try:
+                channel, process = self._begin(undo)
+            except WireError as error:
+                what = f"the arguments of {self._setup.reference} can't be sent to its process: {error}"
+                hint = 'use texts, numbers, lists and tables, or server = "in_process"'
+                raise ServerLostError(what, hint=hint) from None
+            except OSError as error:
+                raise ServerFailure(f"no process can be started for the server: {error}", lost=True) from error
+            if self._started is not None:
+                self._started(process.pid, process.start_time)
+            undo.pop_all()
         return channel
+
+    def _begin(self, undo: contextlib.ExitStack) -> tuple[Channel, ServerProcess]:
+        """Start a process, and whatever ``_let_go`` ends; ``undo`` closes our end of the connection."""
+        self._log = log = BoundedLog(self._path)
+        ours, theirs = socket.socketpair()
+        undo.callback(ours.close)
+        with theirs:
+            marker = f"{self._marker}-{next(self._numbers)}"
+            self._process = process = ServerProcess(self._setup, theirs, marker=marker, output=log.fd)
+        # What the server forks may hold its end of the connection, so that only the pidfd tells of its death.
+        return Channel(ours, watched=process.pidfd, idle=log.tidy), process
+
+    def _ask(self, call: str, *arguments: Any) -> None:
+        if self._log is not None:
+            self._log.mark()  # what was printed before has nothing to do with how this one ends
+        super()._ask(call, *arguments)
 
     def _answer(self) -> Any:
         if self._log is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import reprlib
 import time
 from collections.abc import Mapping
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tunegym.core.errors import ServerLostError
 from tunegym.tuning.servers.channel import Channel, ChannelClosedError
+from tunegym.tuning.servers.frames import WireError
 from tunegym.tuning.servers.hosting import Five, ServerFailure
-from tunegym.tuning.servers.wire import WireError, encode
+from tunegym.tuning.servers.wire import encode
 from tunegym.tuning.spaces import SpaceError, build, differences
 
 if TYPE_CHECKING:
@@ -31,19 +33,21 @@ class RemoteHost:
     don't belong together, or the spaces are others than at the first start.
 
     Args:
-        step_timeout_s: how long an answer may take; None for ever. Starting has a minute at least.
+        step_timeout_s: how long an answer may take to begin, and then be silent; None for ever. Starting has a minute
+            at least.
     """
 
     action_space: spaces.Space[Any]
     observation_space: spaces.Space[Any]
     applies_env_params: bool
+    seconds: float = 0.0
 
     def __init__(self, step_timeout_s: float | None = None) -> None:
         self._step_timeout_s = step_timeout_s
         self._channel: Channel | None = None
         self._known = False
         self._asked: str | None = None
-        self._deadline: float | None = None
+        self._asked_at = 0.0
         self._killed = False
 
     def start(self) -> None:
@@ -130,9 +134,7 @@ class RemoteHost:
             frame = encode([call, *arguments])
         except WireError as error:
             raise ServerFailure(f"{call}: what it is given can't be sent: {error}") from None
-        timeout = self._step_timeout_s
-        self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._asked = call
+        self._asked, self._asked_at = call, time.monotonic()
         try:
             self._channel.send_frame(frame, self._deadline)
         except TimeoutError:
@@ -145,9 +147,11 @@ class RemoteHost:
         if self._asked is None:
             raise ServerFailure("nothing was asked of the server", lost=self._channel is None)
         reply = self._received(self._deadline, self._too_late())
-        kind, value = reply if isinstance(reply, list) and len(reply) == 2 else (None, None)
-        if kind not in ("ok", "raised"):
+        kind, value, seconds = reply if isinstance(reply, list) and len(reply) == 3 else (None, None, None)
+        if kind not in ("ok", "raised") or not isinstance(seconds, float) or not 0.0 <= seconds < math.inf:
             self._lose(f"the server sent something that is no answer: {reprlib.repr(reply)}")
+        if self._asked == "step":
+            self.seconds = seconds
         self._asked = None
         if kind == "raised":
             raise ServerFailure(str(value))
@@ -162,7 +166,7 @@ class RemoteHost:
     def _received(self, deadline: float | None, too_late: str) -> Any:
         assert self._channel is not None
         try:
-            message = self._channel.receive(deadline)
+            message = self._channel.receive(deadline, self._step_timeout_s)
         except TimeoutError:
             self._lose(too_late)
         except ChannelClosedError as error:
@@ -174,6 +178,10 @@ class RemoteHost:
                 self._lose(f"the server died: {reason}")
         return message
 
+    @property
+    def _deadline(self) -> float | None:
+        return None if self._step_timeout_s is None else self._asked_at + self._step_timeout_s
+
     def _too_late(self) -> str:
         return "" if self._step_timeout_s is None else f"no answer within step_timeout_s = {self._step_timeout_s:g} s"
 
@@ -181,6 +189,8 @@ class RemoteHost:
         self._lose("the run was told to stop at once" if self._killed else self._why_gone(str(error)))
 
     def _lose(self, reason: str) -> NoReturn:
+        if self._asked == "step":  # nobody is there who could say
+            self.seconds = time.monotonic() - self._asked_at
         self._let_go(0.0)
         raise ServerFailure(reason, lost=True)
 
@@ -221,5 +231,10 @@ class RemoteHost:
         except (ChannelClosedError, WireError) as error:
             logger.warning("the server was gone before it was closed: %s", error)
         else:
-            if reply != ["ok", None]:
-                logger.warning("the server's close() failed: %s", reply[-1] if isinstance(reply, list) else reply)
+            match reply:
+                case ["ok", None, _]:
+                    pass
+                case ["raised", reason, _]:
+                    logger.warning("the server's close() failed: %s", reason)
+                case _:
+                    logger.warning("the server's close() failed: %s", reprlib.repr(reply))

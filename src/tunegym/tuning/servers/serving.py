@@ -1,8 +1,8 @@
 """The side of a connection where the server is: builds it, and answers for it until the other side hangs up.
 
 The first message is the welcome: which class this is, its spaces and whether it has ``apply_env_params``, or why it
-could not be built. Then requests, ``[call, argument, ...]``, are answered one by one: ``["ok", value]``, or
-``["raised", text]`` for what the server's own code raised.
+could not be built. Then requests, ``[call, argument, ...]``, are answered one by one: ``["ok", value, seconds]``, or
+``["raised", text, seconds]`` for what the server's own code raised, with how long the call took.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ import reprlib
 import sys
 import traceback
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 from tunegym.tuning.ports import GymServer
 from tunegym.tuning.servers.channel import Channel, ChannelClosedError
+from tunegym.tuning.servers.frames import WireError
 from tunegym.tuning.servers.hosting import told
-from tunegym.tuning.servers.wire import WireError, encode
+from tunegym.tuning.servers.wire import encode
 from tunegym.tuning.spaces import SpaceError, describe
+
+MOST_LEFT_OUT = 100
+"""As many different keys of ``info`` are named that can't be sent; a server may have another one at every step."""
 
 
 class AnswerError(Exception):
@@ -86,12 +91,14 @@ class _Session:
         call = self._calls.get(name) if isinstance(name, str) else None
         if call is None or not isinstance(name, str):
             raise WireError(f"{reprlib.repr(request)} is no request")
+        began = perf_counter()
         try:
-            reply = ["ok", call(*arguments)]
+            reply = ["ok", call(*arguments), perf_counter() - began]
         except Exception as error:
+            took = perf_counter() - began
             _show()
             text = str(error) if isinstance(error, AnswerError) else told(error)
-            reply = ["raised", f"{name}: {text}"]
+            reply = ["raised", f"{name}: {text}", took]
         if os.getpid() != self._pid:  # the server forked, and this is the copy
             os._exit(0)
         return self._frame(name, reply)
@@ -135,16 +142,18 @@ class _Session:
             info = reply[1][-1] if isinstance(reply[1], list) else {}
             unfit = [key for key, value in info.items() if not _travels(key, value)]
             if not unfit:
-                return encode(["raised", f"{name}: its answer can't be sent: {error}"])
+                return encode(["raised", f"{name}: its answer can't be sent: {error}", reply[2]])
         for key in unfit:
             self._leave_out(info, key)
         return self._frame(name, reply)
 
     def _leave_out(self, info: dict[Any, Any], key: Any) -> None:
         value = info.pop(key)
-        if str(key) not in self._left_out:
+        if len(self._left_out) < MOST_LEFT_OUT and str(key) not in self._left_out:
             self._left_out.add(str(key))
             _say(f"info[{key!r}] is left out: {_kind(value)} can't be sent")
+            if len(self._left_out) == MOST_LEFT_OUT:
+                _say(f"of further keys of info that can't be sent, after {MOST_LEFT_OUT}, nothing is said")
 
 
 def _checked(info: Any) -> dict[Any, Any]:

@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 
 from tunegym.core.errors import ServerLostError
 from tunegym.tuning.servers.channel import Channel, ChannelClosedError, Inbox, keep_alive
+from tunegym.tuning.servers.frames import HELLO_LIMIT, MESSAGE_LIMIT, WireError
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.protocol import RefusedError, check_accepted, hello, new_nonce, read_greeting
 from tunegym.tuning.servers.remote import RemoteHost
-from tunegym.tuning.servers.wire import HELLO_LIMIT, MESSAGE_LIMIT, WireError, encode
+from tunegym.tuning.servers.wire import encode
 
 CONNECT_S = 10.0
 
@@ -56,7 +57,7 @@ class TcpHost(RemoteHost):
         except TimeoutError:
             self._fail(f"nobody answers within {self._connect_s:g} s")
         except ConnectionRefusedError:
-            self._fail("nothing listens there")
+            self._fail("nothing listens there: is tunegym serve running?")
         except OSError as error:
             self._fail(error.strerror or str(error))
         keep_alive(connected)

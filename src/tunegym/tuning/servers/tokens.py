@@ -9,6 +9,24 @@ from tunegym.core.errors import TunegymError
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 
 _LONGEST = 4096
+SHORTEST = 16
+"""What is shorter can be guessed: whoever overhears a handshake may try as many as he likes."""
+
+
+def served_token(file: Path | None) -> str | None:
+    """As ``read_token``, for the end that asks for it.
+
+    Raises:
+        TunegymError: it is too short, too.
+    """
+    token = read_token(file)
+    if token is not None and len(token) < SHORTEST:
+        where = TOKEN_VARIABLE if file is None else file
+        raise TunegymError(
+            f"the token in {where} is shorter than {SHORTEST} characters, and could be guessed",
+            hint="make one with: python -c 'import secrets; print(secrets.token_hex(16))'",
+        )
+    return token
 
 
 def read_token(file: Path | None) -> str | None:

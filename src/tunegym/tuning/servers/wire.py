@@ -1,8 +1,8 @@
 """What travels between a live experiment and a server elsewhere: one value per frame, and nothing that runs code.
 
-A frame is a header (magic, length of the JSON, length of the rest), the JSON, and the bytes of the arrays in it, in
-the order in which they are named there. JSON has no tuple, no array and no infinity: these are written as an object
-with one key that starts with ``$``, and so is a dict that has such a key itself.
+A frame (see ``frames``) holds JSON, and behind it the bytes of the arrays in it, in the order in which they are named
+there. JSON has no tuple, no array and no infinity: these are written as an object with one key that starts with ``$``,
+and so is a dict that has such a key itself.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-MESSAGE_LIMIT = 64 << 20
-"""Bytes of a frame, its header included."""
-HELLO_LIMIT = 64 << 10
-"""As much is read of somebody who has not proved anything yet."""
-HEADER = struct.Struct("!4sIQ")
-MAGIC = b"TGS\x01"
+from tunegym.tuning.servers.frames import HEADER, MAGIC, MESSAGE_LIMIT, WireError, size_of
 
 _DEEPEST = 64
 _MOST_DIGITS = 1024
@@ -31,10 +26,6 @@ _DTYPES = frozenset(
     for order in "<>"
     for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
 )
-
-
-class WireError(Exception):
-    """A value that can't be sent, or bytes that are no message; says why."""
 
 
 # values to frames -------------------------------------------------------------------------------------
@@ -167,21 +158,6 @@ def _check_depth(depth: int) -> None:
 
 
 # frames to values -------------------------------------------------------------------------------------
-
-
-def size_of(header: bytes | bytearray | memoryview, limit: int = MESSAGE_LIMIT) -> int:
-    """How many bytes the frame has that begins with this header.
-
-    Raises:
-        WireError: it is no header, or the frame is larger than ``limit``.
-    """
-    magic, text, rest = HEADER.unpack(header)
-    if magic != MAGIC:
-        raise WireError(f"this is no message of tunegym's: it begins with {bytes(magic)!r}")
-    size = HEADER.size + text + rest
-    if size > limit:
-        raise WireError(f"a message of {size:,} bytes is more than the {limit:,} that are allowed")
-    return size
 
 
 def decode(frame: bytes | bytearray, limit: int = MESSAGE_LIMIT) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -21,8 +22,10 @@ from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.lock import WriterLock
 from tunegym.tuning.stores.records import Head, Record, Session
 
+logger = logging.getLogger(__name__)
+
 FSYNC_S = 1.0
-_APPEND = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
 class Past(Protocol):
@@ -112,6 +115,25 @@ class Appender(Generic[P]):
                 raise self._broken from error
             self._dirty = True
 
+    def append_once(self, line: bytes, at: int) -> None:
+        """Write a record that begins where the file ended at ``at``, unless an interrupted call has written it."""
+        with self._guard:
+            if self._broken is not None:
+                raise self._broken
+            if os.pread(self._file, len(line), at) == line:
+                return
+            try:
+                self._write_whole(line)
+            except OSError as error:
+                self._broken = unwritable(self.path, error)
+                raise self._broken from error
+            self._dirty = True
+
+    @property
+    def size(self) -> int:
+        """Where the next record begins."""
+        return os.fstat(self._file).st_size
+
     def wall(self) -> float:
         """The time of day."""
         return self._clock.wall()
@@ -192,6 +214,9 @@ class Appender(Generic[P]):
                 self._broken = error
             except OSError as error:
                 self._broken = StoreError(f"{self.path} can't be made durable: {error.strerror}")
+            except Exception as error:  # a bug of ours must not go unheard
+                logger.exception("the journal's own thread")
+                self._broken = StoreError(f"{self.path} can't be written: {type(error).__name__}: {error}")
 
     def _check_there(self) -> None:
         if os.fstat(self._file).st_nlink == 0:

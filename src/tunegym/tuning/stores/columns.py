@@ -35,8 +35,11 @@ class Columns:
 
     def __init__(self, space: spaces.Space[Any], rows: int) -> None:
         self.leaves: list[Leaf] = leaves(space)
-        self.buffers = [np.zeros((rows, *leaf.shape), dtype=leaf.dtype) for leaf in self.leaves]
         self.inline = sum(leaf.size for leaf in self.leaves) <= INLINE
+        self._make_room(rows)
+
+    def _make_room(self, rows: int) -> None:
+        self.buffers = [np.zeros((rows, *leaf.shape), dtype=leaf.dtype) for leaf in self.leaves]
         self.only = self.buffers[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
 
     def names(self, prefix: str) -> list[str]:
@@ -52,9 +55,9 @@ class Columns:
         for leaf, buffer in zip(self.leaves, self.buffers, strict=True):
             buffer[row] = leaf.of(element)
 
-    def plain(self, count: int) -> list[np.ndarray]:
+    def plain(self, count: int) -> list[Any]:
         """The first ``count`` rows for a record: an array for each leaf."""
-        return [np.ascontiguousarray(buffer[:count]) for buffer in self.buffers]
+        return [_exact(np.ascontiguousarray(buffer[:count])) for buffer in self.buffers]
 
     def cells(self, count: int) -> list[list[str]]:
         """The first ``count`` rows for a CSV: for each leaf the text of each row, its numbers joined by commas."""
@@ -66,12 +69,21 @@ class Columns:
         return np.hstack(rows).tobytes()
 
     def load(self, arrays: list[Any], count: int) -> None:
-        """Take in what ``plain`` gave, from a journal: null is what JSON makes of NaN."""
+        """Take in what ``plain`` gave, from a journal, of a session that may have had larger groups."""
+        if count > len(self.buffers[0]):
+            self._make_room(count)
         for buffer, values in zip(self.buffers, arrays, strict=True):
             if buffer.dtype.kind == "f":
                 buffer[:count] = np.array(values, dtype=np.float64).reshape((count, *buffer.shape[1:]))
             else:
                 buffer[:count] = np.array(values).reshape((count, *buffer.shape[1:]))
+
+
+def _exact(array: np.ndarray) -> Any:
+    """As JSON can hold it, in which there is no infinity: such an array is one of texts."""
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array
+    return array.astype(np.float64).astype(str).tolist()
 
 
 def row_type(space: spaces.Space[Any]) -> np.dtype[Any]:
@@ -91,7 +103,11 @@ def _cells(rows: np.ndarray) -> list[str]:
 
 
 class SideFile:
-    """A file that only rows of one size are appended to; what lies behind the journal's count is cut off first."""
+    """A file that only rows of one size are appended to; what lies behind the journal's count is cut off first.
+
+    Attributes:
+        rows: how many count; raised by whoever has told the journal of them.
+    """
 
     def __init__(self, path: Path, row_bytes: int, rows: int) -> None:
         self._row_bytes = row_bytes
@@ -109,18 +125,20 @@ class SideFile:
         except OSError as error:
             raise StoreError(f"{path} can't be written: {error.strerror}", hint="is it yours?") from error
 
-    def append(self, data: bytes, rows: int) -> None:
-        """Write ``rows`` more rows. Raises ``OSError``."""
-        view = memoryview(data)
+    def append(self, data: bytes, row: int) -> None:
+        """Write rows from ``row`` on, behind which there is nothing else, as far as they aren't there already.
+
+        Raises ``OSError``.
+        """
+        there = os.fstat(self._file).st_size - row * self._row_bytes
+        view = memoryview(data)[there:]
         while view:
             view = view[os.write(self._file, view) :]
-        self.rows += rows
 
-    def cut(self, rows: int) -> None:
-        """Back to so many rows, after something failed; a resume would do it too."""
+    def cut(self) -> None:
+        """Back to the rows that count, after something failed; a resume would do it too."""
         with contextlib.suppress(OSError):
-            os.ftruncate(self._file, rows * self._row_bytes)
-            self.rows = rows
+            os.ftruncate(self._file, self.rows * self._row_bytes)
 
     def sync(self) -> None:
         """Have them on the disk."""

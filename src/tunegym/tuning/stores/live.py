@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
 from gymnasium import spaces
 
 from tunegym.core.clock import Clock
@@ -21,9 +20,10 @@ from tunegym.tuning.spaces import SpaceError, build, describe, differences
 from tunegym.tuning.stores import live_reader, records
 from tunegym.tuning.stores.appending import Appender, unwritable
 from tunegym.tuning.stores.columns import SideFile, row_type
-from tunegym.tuning.stores.live_group import MEASURED, Group
+from tunegym.tuning.stores.live_group import MOST_ROWS, Group
 from tunegym.tuning.stores.live_reader import LivePast
 from tunegym.tuning.stores.live_views import LiveViews
+from tunegym.tuning.stores.live_writing import Facts, GroupWriter
 from tunegym.tuning.stores.records import Head, Session
 
 SIDES = {"action": "actions.bin", "observation": "observations.bin"}
@@ -50,9 +50,15 @@ class LiveStore:
     """
 
     def __init__(
-        self, folder: Path, head: Head, session: Session, recording: Recording, clock: Clock | None = None
+        self,
+        folder: Path,
+        head: Head,
+        session: Session,
+        recording: Recording,
+        clock: Clock | None = None,
     ) -> None:
         self._folder = folder
+        self._budget = session.agent_steps
         self.recording = recording
         self._env_params = tuple(head.env_params)
         self._metrics = tuple(head.metrics)
@@ -68,8 +74,9 @@ class LiveStore:
         self._guard = threading.RLock()
         self._group: Group | None = None
         self._sides: dict[str, SideFile] = {}
-        self._views: LiveViews | None = None
-        self._said = self.upto
+        self._writer: GroupWriter | None = None
+        self._has_reserved = False
+        self._pending = False
 
     # before the first step ----------------------------------------------------------------------------
 
@@ -87,22 +94,25 @@ class LiveStore:
             self._journal.append({"record": "spaces", **described})
         else:
             self._check_same(actions, observations)
+        if self.lost > 0:
+            first = self.upto + 1
+            self._journal.append({"record": "lost", "first": first, "last": self.reserved, "at": self._wall()})
+            self.upto = self.reserved
         try:
-            self._group = group = Group(actions, observations, self._metrics, self._env_params)
+            # Of a small budget a crash must not cost much, either.
+            rows = MOST_ROWS if self._budget is None else max(1, min(MOST_ROWS, self._budget // 100))
+            self._group = group = Group(actions, observations, self._metrics, self._env_params, rows)
             spaces_of = {"action": (group.actions, actions), "observation": (group.observations, observations)}
             for name, (columns, space) in spaces_of.items():
                 if not columns.inline:
                     rows = self.past.sides.get(name, 0)
                     self._sides[name] = SideFile(self._folder / SIDES[name], row_type(space).itemsize, rows)
-            if self.lost > 0:
-                first = self.upto + 1
-                self._journal.append({"record": "lost", "first": first, "last": self.reserved, "at": self._wall()})
-                self.upto = self._said = self.reserved
-            self._views = LiveViews(self._folder, group, self._env_params)
-            self._views.write_past(self._journal.path, group, self.recording)
+            views = LiveViews(self._folder, group, self._env_params)
+            views.write_past(self._journal.path, group, self.recording)
+            self._writer = GroupWriter(self._journal, self._sides, views, self.upto)
         except OSError as error:
             raise unwritable(self._folder, error) from error
-        self._journal.start(self.flush, FLUSH_S)
+        self._journal.start(self._keep, FLUSH_S)
 
     def _check_same(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
         known = self.past.spaces or {}
@@ -120,6 +130,7 @@ class LiveStore:
         """Numbers up to this one may be used from now on."""
         self._journal.append({"record": "reserve", "upto": upto})
         self.reserved = upto
+        self._has_reserved = True
 
     def add(
         self,
@@ -138,7 +149,7 @@ class LiveStore:
         group = self._group
         assert group is not None
         with self._guard:
-            if len(group.numbers) == group.rows:  # they could not be written before
+            if self._pending or len(group.numbers) == group.rows:  # it could not be written before
                 self._write(group)
             numbers = group.numbers
             row = len(numbers)
@@ -194,7 +205,7 @@ class LiveStore:
 
     def flush(self) -> None:
         """Write what waits."""
-        if self._group is not None:
+        if self._group is not None and self._writer is not None:
             with self._guard:
                 self._write(self._group)
 
@@ -225,62 +236,35 @@ class LiveStore:
         try:
             self._settle()
         finally:
-            for side in self._sides.values():
-                side.sync()
-                side.close()
-            if self._views is not None:
-                self._views.close()
+            with contextlib.ExitStack() as let_go:
+                if self._writer is not None:
+                    let_go.callback(self._writer.views.close)
+                for side in self._sides.values():
+                    let_go.callback(side.close)
+                for side in self._sides.values():
+                    side.sync()
 
     def _settle(self) -> None:
         self.flush()
-        if self.reserved > self.upto and self._group is not None:
+        if self.reserved > self.upto and self._has_reserved:  # what others reserved is not ours to give back
             self.reserve(self.upto)
+
+    def _write(self, group: Group) -> None:
+        assert self._writer is not None
+        self._pending = True  # until it has returned: an interrupt may come in between
+        if group.trim():
+            self.upto = max(self.upto, group.numbers[-1])
+        self._writer.write(group, Facts(self.upto, self.begun, self.worst, self.largest))
+        self._pending = False
+
+    def _keep(self) -> None:
+        """What waits is written, and what the journal names reaches the disk before it does."""
+        self.flush()
+        for side in self._sides.values():
+            side.sync()
 
     def _wall(self) -> float:
         return self._journal.wall()
-
-    # groups -------------------------------------------------------------------------------------------
-
-    def _write(self, group: Group) -> None:
-        """One record and its rows; bulk first, so that the journal never names what isn't there."""
-        if self._views is not None and self._views.holed is not None:
-            raise self._views.holed
-        group.trim()
-        count = len(group.numbers)
-        if count:
-            self.upto = max(self.upto, group.numbers[-1])
-        if not count and not group.over and self.upto == self._said:
-            return
-        rows = {name: side.rows for name, side in self._sides.items()}
-        record = group.record(rows)
-        record |= {
-            "upto": self.upto,
-            "begun": self.begun,
-            "at": self._wall(),
-            "since": self._journal.since(),
-            "worst": self.worst,
-            "largest": self.largest,
-            "statuses": self._counted(group),
-        }
-        trajectory, env = group.lines()
-        over = group.episode_lines()
-        try:
-            for name, side in self._sides.items() if count else ():
-                side.append(getattr(group, f"{name}s").packed(count), count)
-            self._journal.append(record, orjson.OPT_SERIALIZE_NUMPY)
-        except (OSError, StoreError) as error:
-            for name, side in self._sides.items():
-                side.cut(rows[name])
-            raise unwritable(self._folder, error) if isinstance(error, OSError) else error from error
-        self._said = self.upto
-        group.clear()  # it is on record now, whatever becomes of the views
-        assert self._views is not None
-        self._views.append(trajectory, env, over)
-
-    def _counted(self, group: Group) -> dict[str, int]:
-        """Steps by status since the last record, recorded or not."""
-        others = Counter(status for status, _ in group.unmeasured.values())
-        return {MEASURED: self.upto - self._said - others.total(), **others}
 
 
 def _scan(path: Path) -> LivePast:

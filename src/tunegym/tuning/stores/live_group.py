@@ -10,7 +10,7 @@ import orjson
 from gymnasium import spaces
 
 from tunegym.tuning.model.step import Episode
-from tunegym.tuning.model.values import Context
+from tunegym.tuning.model.values import Context, exact_key
 from tunegym.tuning.stores.columns import Columns
 from tunegym.tuning.stores.live_reader import Steps
 from tunegym.tuning.stores.records import Record
@@ -28,6 +28,7 @@ class Group:
         actions, observations: the server's spaces.
         metrics: the names of what is recorded of a step's info.
         env_params: the names of what a context has.
+        most: how many steps there may be.
     """
 
     def __init__(
@@ -36,11 +37,11 @@ class Group:
         observations: spaces.Space[Any],
         metrics: Sequence[str],
         env_params: Sequence[str],
+        most: int = MOST_ROWS,
     ) -> None:
-        self.rows = MOST_ROWS
         self.actions, self.observations = Columns(actions, 1), Columns(observations, 1)
         each = sum(buffer.nbytes for buffer in (*self.actions.buffers, *self.observations.buffers))
-        self.rows = max(1, min(MOST_ROWS, MOST_BYTES // max(each, 1)))
+        self.rows = max(1, min(most, MOST_BYTES // max(each, 1)))
         self.actions, self.observations = Columns(actions, self.rows), Columns(observations, self.rows)
         self._metrics = tuple(metrics)
         self._env_params = tuple(env_params)
@@ -58,14 +59,15 @@ class Group:
         self.unmeasured: dict[int, tuple[str, str]] = {}
         self.over: list[Episode] = []
 
-    def trim(self) -> None:
-        """Forget what was put of a step whose number was not: whoever was about to was interrupted."""
+    def trim(self) -> int:
+        """Forget what was put of a step whose number was not, as somebody was interrupted; how many are left."""
         count = len(self.numbers)
         for column in (self.episodes, self.rewards, self.durations, self.contexts, self.values):
             del column[count:]
         for flags in (self.terminated, self.truncated):
             flags[:] = [at for at in flags if at < count]
         self.unmeasured = {at: told for at, told in self.unmeasured.items() if at < count}
+        return count
 
     def header(self) -> tuple[str, str]:
         """The first row of both CSVs."""
@@ -203,7 +205,7 @@ def _runs(contexts: Sequence[Context]) -> list[list[Any]]:
     runs: list[list[Any]] = []
     last: Context | None = None
     for at, context in enumerate(contexts):
-        if context is not last and (last is None or context != last):
+        if context is not last and (last is None or exact_key(context) != exact_key(last)):
             runs.append([at, context])
         last = context
     return runs

@@ -6,12 +6,16 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tunegym.core.errors import StoreError
 from tunegym.tuning.model.step import Episode
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.stores import reader
+from tunegym.tuning.stores import live_checking, reader
 from tunegym.tuning.stores.records import Record
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
 
 RECENT = 100
 """Over how many episodes the mean return is taken."""
@@ -23,6 +27,7 @@ class LivePast:
 
     Attributes:
         spaces: the server's, described; None before it has answered for the first time.
+        spaces_line: where that stands in the journal, from 1.
         upto: the highest number that is on record as used.
         reserved: the highest number that may have been used.
         statuses: steps by status, as far as they are recorded.
@@ -31,12 +36,14 @@ class LivePast:
         returns: of the newest episodes that the server itself ended.
         worst, largest: the scale of the rewards measured, None before the first.
         sides: by ``action`` and ``observation``, how many rows are in the files of their own.
-        processes: (pid, start time, boot) of the servers of the last session.
+        processes: (pid, start time, boot) of the servers of the last session that started any.
+        started_in: which session that was, from 1.
     """
 
     head: Record | None = None
     sessions: list[Record] = field(default_factory=list)
     spaces: Record | None = None
+    spaces_line: int = 0
     upto: int = 0
     reserved: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
@@ -47,6 +54,7 @@ class LivePast:
     largest: float = 1.0
     sides: dict[str, int] = field(default_factory=dict)
     processes: list[tuple[int, str, str | None]] = field(default_factory=list)
+    started_in: int = 0
     elapsed_s: float = 0.0
     ended: Record | None = None
     valid_size: int = 0
@@ -64,6 +72,42 @@ def is_live(path: Path) -> bool:
     return bool(head and head.get("live"))
 
 
+def records(path: Path, journal: reader.Journal | None = None) -> Iterator[Record]:
+    """As ``reader.records``, of records that are whole: nobody need check again what they say.
+
+    Raises:
+        StoreError: also for a record whose parts don't fit together.
+    """
+    for line, record in enumerate(reader.records(path, journal), start=1):
+        fault = live_checking.fault(record)
+        if fault is not None:
+            raise _damaged(path, line, str(record["record"]), fault)
+        yield record
+
+
+def space_of(path: Path, past: LivePast, kind: str) -> spaces.Space[Any] | None:
+    """The server's ``action`` or ``observation`` space; None before it has answered for the first time.
+
+    Raises:
+        StoreError: what is on record describes none.
+    """
+    from tunegym.tuning.spaces import SpaceError, build  # only here: a status needs no spaces
+
+    if past.spaces is None:
+        return None
+    try:
+        return build(past.spaces[kind])
+    except SpaceError as error:
+        raise _damaged(path, past.spaces_line, "spaces", f"{kind}: {error}") from None
+
+
+def _damaged(path: Path, line: int, kind: str, fault: str) -> StoreError:
+    return StoreError(
+        f"{path}: line {line} ({kind}) is damaged: {fault}",
+        hint=f"put the file back as it was; or keep a copy, cut it before that line (head -n {line - 1}), and resume",
+    )
+
+
 def scan(path: Path) -> LivePast:
     """Read a journal once for everything but its steps. Memory does not grow with them."""
     past = LivePast()
@@ -71,15 +115,15 @@ def scan(path: Path) -> LivePast:
         return past
     tail = reader.Journal()  # is told where whole records end
     spent = 0.0
-    for record in reader.records(path, tail):
+    for line, record in enumerate(records(path, tail), start=1):
         kind = record["record"]
         if kind == "session":
             past.elapsed_s += spent
             spent = 0.0
             past.sessions.append(record)
-            past.processes.clear()
         else:
             _note(past, kind, record)
+            past.spaces_line = line if kind == "spaces" else past.spaces_line
         spent = max(spent, record.get("since", 0.0))
         past.ended = record if kind == "end" else None
     past.elapsed_s += spent
@@ -95,8 +139,11 @@ def _note(past: LivePast, kind: str, record: Record) -> None:
     elif kind == "reserve":
         past.reserved = record["upto"]
     elif kind == "job":
+        if past.started_in != len(past.sessions):
+            past.processes.clear()  # whoever starts servers has ended what others left
         boot = past.sessions[-1].get("boot") if past.sessions else None
         past.processes.append((record["pid"], record["start_time"], boot))
+        past.started_in = len(past.sessions)
     elif kind == "lost":
         past.upto = max(past.upto, record["last"])
         past.statuses["cancelled"] += record["last"] - record["first"] + 1
@@ -122,7 +169,7 @@ def ended(record: Record) -> list[Episode]:
 
 def episodes(path: Path) -> Iterator[Episode]:
     """Every episode that is over, in the order of ending."""
-    for record in reader.records(path):
+    for record in records(path):
         if record["record"] == "steps":
             yield from ended(record)
 
@@ -174,7 +221,7 @@ class Lost:
 
 def steps(path: Path) -> Iterator[Steps | Lost]:
     """Every recorded step, in groups, in the order of writing; in between what was lost."""
-    for record in reader.records(path):
+    for record in records(path):
         if record["record"] == "lost":
             yield Lost(record["first"], record["last"])
         elif record["record"] == "steps" and record["count"]:

@@ -25,7 +25,10 @@ class LiveViews:
 
     def __init__(self, folder: Path, group: Group, env_params: Sequence[str]) -> None:
         self.holed: StoreError | None = None
-        self._files = [fresh(folder / name) for name in (TRAJECTORY, ENV, EPISODES)]
+        self._files: list[int] = []
+        for name in (TRAJECTORY, ENV, EPISODES):
+            self._files.append(fresh(folder / name))
+        self._sizes = [0, 0, 0]
         trajectory, env = group.header()
         self._empty = trajectory.count(",") - 2
         self.append(trajectory, env, line([*EPISODE_COLUMNS, *(f"context.{name}" for name in env_params)]))
@@ -52,14 +55,20 @@ class LiveViews:
                 self.append(*group.lost_lines(number, self._empty))
 
     def append(self, trajectory: str, env: str, episodes: str = "") -> None:
-        """More rows. Raises ``StoreError``."""
+        """More rows. After an interrupt the same ones may be given again: what is there already isn't written twice.
+
+        Raises:
+            StoreError: they can't be written.
+        """
+        rows = [one.encode() for one in (trajectory, env, episodes)]
         try:
-            for descriptor, rows in zip(self._files, (trajectory, env, episodes), strict=True):
-                if rows:
-                    write(descriptor, rows.encode())
+            for descriptor, data, size in zip(self._files, rows, self._sizes, strict=True):
+                if data:
+                    write(descriptor, data[os.fstat(descriptor).st_size - size :])
         except StoreError as error:
             self.holed = error
             raise
+        self._sizes = [size + len(data) for size, data in zip(self._sizes, rows, strict=True)]
 
     def close(self) -> None:
         """Let go."""

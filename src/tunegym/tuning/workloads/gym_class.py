@@ -5,35 +5,25 @@ A class has its methods from anywhere, so nothing but an import can tell: in a p
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from tunegym.core.errors import Problem, TunegymError, UnresolvedReferenceError
 from tunegym.core.modules import check_unconfused
 from tunegym.core.references import is_reference, resolve
 from tunegym.core.spelling import closest
+from tunegym.tuning.workloads.asking import answer, asked, stamp
 from tunegym.tuning.workloads.signature import source_file
 
-IMPORT_TIMEOUT_S = 60.0
 METHODS = ("reset", "step", "close")
 """What every ``GymServer`` class has; spaces may be made by the constructor, so that only an instance shows them."""
 
 _FORM = 'write "package.module:Class"; the module may lie beside the scenario'
 _A_SERVER_HAS = "a server has reset(seed, options), step(action) and close()"
-_CHILD = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from tunegym.tuning.workloads.gym_class import report; report(*sys.argv[2:])"
-)
 
 
 class ClassError(TunegymError):
@@ -76,7 +66,7 @@ def describe_class(reference: str, paths: Iterable[str] = ()) -> GymClass:
     module = reference.partition(":")[0]
     check_unconfused(module, folders)
     file = source_file(module, folders)
-    return _by_import(reference, folders, _stamp(file))
+    return _by_import(reference, folders, stamp(file))
 
 
 def argument_problems(gym_class: GymClass, arguments: Mapping[str, Any]) -> list[Problem]:
@@ -99,10 +89,15 @@ def argument_problems(gym_class: GymClass, arguments: Mapping[str, Any]) -> list
 
 def inspected(reference: str, paths: tuple[str, ...] = ()) -> GymClass:
     """As ``describe_class``, by importing the class into this very process."""
-    found = resolve(reference, paths)
+    found = resolve(reference, paths, inspect.isclass)
     if not inspect.isclass(found):
         kind = f"a {type(found).__name__}"
         raise ClassError(f"{reference} is no class: it is {kind}", hint="name a class; its instances are the servers")
+    return described(reference, found)
+
+
+def described(reference: str, found: type) -> GymClass:
+    """What ``found``, whose reference this is, takes. Raises ``ClassError`` if its instances can't be servers."""
     _check_methods(reference, found)
     parameters, takes_any = _constructor(reference, found)
     file = getattr(sys.modules.get(reference.partition(":")[0]), "__file__", None)
@@ -176,68 +171,24 @@ def _listed(names: list[str]) -> str:
 # the process that imports it --------------------------------------------------------------------------
 
 
-def _stamp(file: str | None) -> tuple[int, int] | None:
-    if file is None:
-        return None
-    stat = Path(file).stat()
-    return stat.st_mtime_ns, stat.st_size
-
-
 @lru_cache(maxsize=64)
 def _by_import(reference: str, paths: tuple[str, ...], _: tuple[int, int] | None) -> GymClass:
     """The class as a fresh process sees it; remembered until the module's source changes."""
-    module = reference.partition(":")[0]
-    process = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, json.dumps(sys.path), reference, *paths],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=IMPORT_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        message = f"importing {module} took longer than {IMPORT_TIMEOUT_S:g} s"
-        hint = "move slow work from the module's top into the class"
-        raise UnresolvedReferenceError(message, hint=hint) from None
-    finally:
-        _end(process)
-    try:
-        answer = json.loads(out)
-    except ValueError:
-        last = err.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
-        message = f"importing {module} ended Python (exit code {process.returncode}): {last[0]}"
-        hint = f"python -c 'import {module}' in its folder shows it"
-        raise UnresolvedReferenceError(message, hint=hint) from None
-    if "error" in answer:
-        kind = ClassError if answer["is_class_error"] else UnresolvedReferenceError
-        raise kind(answer["error"], hint=answer["hint"])
-    parameters, required = tuple(answer.pop("parameters")), tuple(answer.pop("required"))
-    return GymClass(parameters=parameters, required=required, **answer)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and what it may have started; its pipes are then closed by nobody else."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
+    found = asked(__name__, reference, paths, slow_hint="move slow work from the module's top into the class")
+    if "error" in found:
+        kind = ClassError if found["is_class_error"] else UnresolvedReferenceError
+        raise kind(found["error"], hint=found["hint"])
+    parameters, required = tuple(found.pop("parameters")), tuple(found.pop("required"))
+    return GymClass(parameters=parameters, required=required, **found)
 
 
 def report(reference: str, *paths: str) -> None:
-    """In the child: write the class, or why there is none, to stdout as JSON.
+    """In the child: say what the class is, or why there is none."""
 
-    What the user's module prints while it is imported goes to stderr.
-    """
-    answer_to = os.dup(1)
-    os.dup2(2, 1)
-    answer: dict[str, Any]
-    try:
-        answer = asdict(inspected(reference, paths))
-    except (ClassError, UnresolvedReferenceError) as error:
-        answer = {"error": error.message, "hint": error.hint, "is_class_error": isinstance(error, ClassError)}
-    os.write(answer_to, json.dumps(answer).encode())
-    os.close(answer_to)
-    os._exit(0)  # a user's threads and exit handlers have nothing to say
+    def find() -> dict[str, Any]:
+        try:
+            return asdict(inspected(reference, paths))
+        except (ClassError, UnresolvedReferenceError) as error:
+            return {"error": error.message, "hint": error.hint, "is_class_error": isinstance(error, ClassError)}
+
+    answer(find)

@@ -7,26 +7,17 @@ of its own, which has a minute.
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib.util
-import json
-import os
-import signal
-import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.modules import check_unconfused, locate
 from tunegym.core.references import is_reference, resolve
-
-IMPORT_TIMEOUT_S = 60.0
-_CHILD = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from tunegym.tuning.workloads.signature import report; report(*sys.argv[2:])"
-)
+from tunegym.tuning.workloads.asking import answer, asked, stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +50,7 @@ def describe(target: str, paths: tuple[str, ...] = ()) -> Signature:
     check_unconfused(module, paths)
     file = source_file(module, paths)
     found = _from_source(file, name) if file is not None else None
-    return found if found is not None else _by_import(target, paths, _stamp(file))
+    return found if found is not None else _by_import(target, paths, stamp(file))
 
 
 def source_file(module: str, paths: tuple[str, ...] = ()) -> str | None:
@@ -77,13 +68,6 @@ def source_file(module: str, paths: tuple[str, ...] = ()) -> str | None:
     if rest:
         return locate(rest, list(spec.submodule_search_locations or ()))
     return spec.origin if spec.origin and spec.origin.endswith(".py") else None
-
-
-def _stamp(file: str | None) -> tuple[int, int] | None:
-    if file is None:
-        return None
-    stat = Path(file).stat()
-    return stat.st_mtime_ns, stat.st_size
 
 
 def _from_source(file: str, name: str) -> Signature | None:
@@ -138,58 +122,22 @@ def _refuse_positional(function: str, names: list[str]) -> None:
 @lru_cache(maxsize=64)
 def _by_import(target: str, paths: tuple[str, ...], _: tuple[int, int] | None) -> Signature:
     """The signature as a fresh process sees it; remembered until the module's source changes."""
-    module = target.partition(":")[0]
-    process = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, json.dumps(sys.path), target, *paths],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=IMPORT_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        hint = "move slow work from the module's top into functions"
-        message = f"importing {module} took longer than {IMPORT_TIMEOUT_S:g} s"
-        raise UnresolvedReferenceError(message, hint=hint) from None
-    finally:
-        _end(process)
-    try:
-        answer = json.loads(out)
-    except ValueError:
-        last = err.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
-        message = f"importing {module} ended Python (exit code {process.returncode}): {last[0]}"
-        hint = f"python -c 'import {module}' in its folder shows it"
-        raise UnresolvedReferenceError(message, hint=hint) from None
-    if "error" in answer:
-        raise UnresolvedReferenceError(answer["error"], hint=answer["hint"])
-    return Signature(tuple(answer["parameters"]), tuple(answer["required"]), answer["takes_any"], answer["source_file"])
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and what it may have started; its pipes are then closed by nobody else."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
+    found = asked(__name__, target, paths, slow_hint="move slow work from the module's top into functions")
+    if "error" in found:
+        raise UnresolvedReferenceError(found["error"], hint=found["hint"])
+    return Signature(tuple(found["parameters"]), tuple(found["required"]), found["takes_any"], found["source_file"])
 
 
 def report(target: str, *paths: str) -> None:
-    """In the child: write the signature, or why there is none, to stdout as JSON.
+    """In the child: say what the signature is, or why there is none."""
 
-    What the user's module prints while it is imported goes to stderr.
-    """
-    answer_to = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        answer = asdict(_inspected(target, paths))
-    except UnresolvedReferenceError as error:
-        answer = {"error": error.message, "hint": error.hint}
-    os.write(answer_to, json.dumps(answer).encode())
-    os.close(answer_to)
-    os._exit(0)  # a user's threads and exit handlers have nothing to say
+    def find() -> dict[str, Any]:
+        try:
+            return asdict(_inspected(target, paths))
+        except UnresolvedReferenceError as error:
+            return {"error": error.message, "hint": error.hint}
+
+    answer(find)
 
 
 def _inspected(target: str, paths: tuple[str, ...]) -> Signature:

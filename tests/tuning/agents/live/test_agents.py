@@ -81,7 +81,7 @@ def test_defaults_are_the_librarys(agent: type[LivePolicy]) -> None:
         (LivePpo, {"net_arch": ()}, "agent_config.net_arch: no network has such layers"),
         (LiveDqn, {"gradient_steps": 0}, "from 1 to 1000, or -1 for as many as there were steps"),
         (LiveDqn, {"exploration_final_eps": 2.0}, "agent_config.exploration_final_eps: the value is out of bounds"),
-        (LiveDqn, {"learning_starts": 1000}, "it would never learn"),
+        (LiveDqn, {"learning_starts": 1000}, "it would never learn: the budget is 1000 steps"),
         (LiveSac, {"tau": 0.0}, "agent_config.tau: the value is out of bounds"),
     ],
 )
@@ -225,6 +225,28 @@ def test_what_was_collected_is_learned_from_when_the_run_stops(tmp_path: Path) -
     assert (tmp_path / "policy" / "checkpoint.pt").exists()
     lines = (tmp_path / "policy" / "training.jsonl").read_text().splitlines()
     assert [json.loads(line)["trials"] for line in lines] == [10]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "slots", "last"), [(62, 1, 2), (64, 1, 4), (60, 1, None), (71, 2, 6)])
+def test_as_many_gradient_steps_as_there_were_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, slots: int, last: int | None
+) -> None:
+    """Since the last update, and not since the first step; also for the rest at the end."""
+    from tunegym.tuning.agents.live.models import OwnDqn
+
+    updates: list[int] = []
+    train = OwnDqn.train
+
+    def watched(self: Any, *args: Any, **kwargs: Any) -> None:
+        updates.append(kwargs["gradient_steps"])
+        train(self, *args, **kwargs)
+
+    monkeypatch.setattr(OwnDqn, "train", watched)
+    config = {"learning_starts": 60, "gradient_steps": -1, "train_freq": 4}
+    drive(tmp_path, LiveDqn, config=config, steps=steps, slots=slots)
+    assert updates[-1:] == ([] if last is None else [last])
+    assert set(updates[:-1]) <= {4 * slots}
 
 
 @pytest.mark.slow

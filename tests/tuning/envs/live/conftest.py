@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
+from tunegym.tuning.envs.live.engine import LiveEngine
+from tunegym.tuning.envs.live.parts import LiveParts
 from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.live import LiveSpec, Recording
 from tunegym.tuning.model.scenario import Budget, Experiment, Penalties
@@ -102,7 +103,7 @@ class Engines:
         named = {name: {"values": [], "weights": None} for name in params.params}
         kind = f"every:{record.every}" if record.kind == "every" else record.kind
         head = Head("live", "token", 7, "random_search", {}, named, list(metrics), live={"record": kind})
-        store = LiveStore(self.folder, head, Session("f"), record)
+        store = LiveStore(self.folder, head, Session("f", agent_steps=steps), record)
         made = hosts or [InProcess(lambda one=one: one) for one in (servers or [self.server])]
         engine = LiveEngine(LiveParts(experiment, made, store, self.folder, 7, reward), stopping=stopping)
         self._open.append((engine, store))

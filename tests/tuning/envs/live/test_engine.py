@@ -13,6 +13,7 @@ from tunegym.tuning.envs.live import lane
 from tunegym.tuning.model.live import Recording
 from tunegym.tuning.model.scenario import Penalties
 from tunegym.tuning.servers.hosting import InProcess, ServerFailure
+from tunegym.tuning.stores import live_reader
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +94,7 @@ def test_a_step_needs_an_episode(engines: Engines) -> None:
         engine.reset()
 
 
-@pytest.mark.parametrize("action", [3, -1, 0.5, "left", None, np.array([1, 2])])
+@pytest.mark.parametrize("action", [3, -1, 0.5, "left", None, np.array([1, 2]), float("inf"), [[1], [2, 3]]])
 def test_what_is_no_action_uses_no_number(engines: Engines, action: Any) -> None:
     engine = engines()
     engine.reset()
@@ -209,6 +210,9 @@ def test_a_step_that_raises_is_failed_and_ends_no_episode(engines: Engines) -> N
         ((np.zeros(2, dtype=np.float32), 1.0, False, False), "it did not return five values"),
         ((np.zeros(2, dtype=np.float32), 1.0, False, False, None), "its info is NoneType, not a dict"),
         (None, "it did not return five values"),
+        (([[1], [2, 3]], 1.0, False, False, {}), "not of observation_space"),
+        ((np.zeros(2, dtype=np.float32), 10**400, False, False, {}), "not a number"),
+        ((np.zeros(2, dtype=np.float32), 1.0, np.zeros(2), False, {}), "neither true nor false"),
     ],
 )
 def test_an_answer_that_is_no_measurement_is_failed(engines: Engines, answer: Any, said: str) -> None:
@@ -481,3 +485,181 @@ def test_a_server_is_seeded_once_by_us_and_whenever_the_caller_says_so(engines: 
     resets = [call[1:] for call in engines.server.calls if call[0] == "reset"]
     assert resets[1:] == [(None, None), (5, {"hard": True})]
     assert isinstance(resets[0][0], int)
+
+
+# what others do with what they are given ---------------------------------------------------------------
+
+
+class Vandal(Counter):
+    """Changes the action that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Box(-10, 10, shape=(2,), dtype=np.float32)
+
+    def step(self, action: Any) -> Any:
+        action[:] = 9
+        return self._seen, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_record_has_the_action_that_was_chosen(engines: Engines, together: bool) -> None:
+    engine = engines(servers=[Vandal()])
+    engine.reset()
+    chosen = np.array([0.25, 0.5], dtype=np.float32)
+    engine.step_all([chosen]) if together else engine.step(chosen)
+    assert chosen.tolist() == [0.25, 0.5]
+    engines.close()
+    assert [engines.rows()[0][f"action.{at}"] for at in (0, 1)] == ["0.25", "0.5"]
+
+
+def test_what_a_step_tells_may_be_changed(engines: Engines) -> None:
+    engine = engines(env_params=load(1, 2))
+    observation, info = engine.reset()
+    observation[:] = 777
+    info["next_env_params"]["load"] = "x"
+    for _ in range(3):
+        observation, *_, info = engine.step(0)
+        for name in ("env_params", "next_env_params", "metrics"):
+            info[name]["load"] = "x"
+        observation[:] = 777
+    engines.server.raises = RuntimeError("x")
+    engine.step(0)
+    engines.close()
+    assert {row["load"] for row in engines.rows("env.csv")} <= {"1", "2"}
+    assert "777.0" not in [row["observation.0"] for row in engines.rows()]
+
+
+def test_what_an_episode_ended_with_is_shown_under_its_own_context(engines: Engines) -> None:
+    engine = engines(env_params=load(1, 2, 3, 4, encoding="onehot"))
+    for answer in drive(engine, 20):
+        if answer[2]:
+            ended = answer[4]["final_observation"]
+            assert engine.observation_space.contains(ended)
+            assert ended["context"]["load"].argmax() == answer[4]["env_params"]["load"] - 1
+        else:
+            assert "final_observation" not in answer[4]
+
+
+def test_an_interrupted_step_is_on_record_as_such(engines: Engines) -> None:
+    engine = engines()
+    engine.reset()
+    engine.step(0)
+    engines.server.raises = KeyboardInterrupt()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        engine.step(0)
+    assert engine.step(1)[4]["step"] == 3
+    engines.close()
+    assert [row["status"] for row in engines.rows()] == ["measured", "cancelled", "measured"]
+    assert [row["length"] for row in engines.rows("episodes.csv")] == ["3"]
+
+
+def test_returns_beyond_all_bounds_can_be_written(engines: Engines) -> None:
+    engines.server.reward = 1e308
+    drive(engines(), 10)
+    engines.close()
+    assert [float(row["return"]) for row in engines.rows("episodes.csv")] == [1.7976931348623157e308] * 2
+    assert engines().tally.mean_return is not None
+
+
+def test_nothing_comes_back_where_not_all_is_recorded(engines: Engines) -> None:
+    engine = engines(record=Recording("every", 2))
+    drive(engine, 20)
+    assert list(engine.transitions(100)) == []
+
+
+def test_lanes_step_together(engines: Engines) -> None:
+    engine = engines(servers=[Counter(), Counter()], steps=7)
+    engine.reset(0)
+    engine.reset(1)
+    with pytest.raises(TunegymError, match=r"call step_all\(\)"):
+        engine.step(0)
+    with pytest.raises(TunegymError, match="1 actions for 2 lanes"):
+        engine.step_all([0])
+    for _ in range(3):
+        engine.step_all([0, 1])
+    engine.step_all([0])
+    assert engine.taken == 7
+
+
+class Mute(Exception):  # noqa: N818
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), GeneratorExit(), Mute()])
+def test_whatever_a_server_raises_fails_its_step_alone(engines: Engines, raised: Any) -> None:
+    engine = engines()
+    engine.reset()
+    engines.server.raises = raised
+    assert engine.step(0)[4]["status"] == "failed"
+    assert engine.step(0)[4]["status"] == "measured"
+
+
+def test_an_interrupt_of_several_lanes_leaves_each_number_on_record(engines: Engines) -> None:
+    servers = [Counter(), Counter(), Counter()]
+    engine = engines(servers=servers)
+    for at in range(3):
+        engine.reset(at)
+    engine.step_all([0, 1, 2])
+    servers[1].raises = KeyboardInterrupt()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        engine.step_all([0, 1, 2])
+    engines.close()
+    assert [int(row["step"]) for row in engines.rows()] == [1, 2, 3, 4, 5, 6]
+    assert [row["status"] for row in engines.rows()][3:] == ["cancelled"] * 3
+
+
+def test_none_is_no_answer_in_several_lanes(engines: Engines) -> None:
+    servers: list[Any] = [Counter(), Counter()]
+    servers[1].step = lambda action: None
+    engine = engines(servers=servers)
+    engine.reset(0)
+    engine.reset(1)
+    assert [answer[4]["status"] for answer in engine.step_all([0, 1])] == ["measured", "failed"]
+
+
+def test_a_server_that_is_built_again_as_another_one_is_refused(engines: Engines) -> None:
+    built: list[Any] = []
+
+    def build() -> Any:
+        built.append(Counter())
+        if len(built) > 1:
+            built[-1].action_space = spaces.Discrete(2)
+        return built[-1]
+
+    engine = engines(hosts=[InProcess(build)])
+    engine.reset()
+    built[0].reset = None
+    with pytest.raises(ServerLostError, match=r"another one: action_space: Discrete\(3\) before, Discrete\(2\) now"):
+        engine.reset()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Box(-np.inf, np.inf, shape=(2,), dtype=np.float32), spaces.Box(0, 255, shape=(2,), dtype=np.uint8)],
+)
+def test_what_can_not_be_the_observation_is_not_made_one(engines: Engines, space: Any) -> None:
+    server: Any = Counter()
+    server.observation_space = space
+    server.reset = lambda **_: (np.zeros(2, dtype=space.dtype), {})
+    wrong = [np.nan, 0.0] if space.dtype == np.float32 else [300.7, -5]
+    server.step = lambda action: (np.array(wrong, dtype=np.float64 if action else None), 1.0, False, False, {})
+    engine = engines(servers=[server])
+    engine.reset()
+    for action in (0, 1):
+        assert engine.step(action)[4]["status"] == "failed"
+    server.step = lambda action: (np.array(wrong, dtype=np.float32), 1.0, False, False, {})
+    engine._lanes[0].host.step = server.step
+    assert engine.step(0)[4]["status"] == "failed"
+
+
+def test_a_crash_costs_little_of_a_small_budget(engines: Engines) -> None:
+    engine = engines(steps=500)
+    engine.reset()
+    for number in range(300):
+        if engine.step(number % 3)[2]:
+            engine.reset()
+    past = live_reader.scan(engines.folder / "journal.jsonl")  # what a killed driver would leave
+    assert past.upto >= 300 - 5
+    assert past.reserved <= 300 + 5

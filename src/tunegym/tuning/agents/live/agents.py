@@ -42,7 +42,7 @@ class LivePolicy(LiveAgent):
         return [
             *out_of_bounds(config, LIVE_BOUNDS),
             *odd_gradient_steps(config),
-            *starts_too_late(config, experiment.most_trials),
+            *starts_too_late(config, experiment.most_trials, "steps"),
             *endless(config, experiment.most_trials),
         ]
 

@@ -29,11 +29,13 @@ class LiveAgent(ABC):
         Config: the frozen dataclass that ``agent_config`` is checked against.
         name: what the agent is called; its draws depend on it.
         failure: why ``run`` returned non-zero, in a sentence.
+        failure_hint: what to do about that, if it is known.
     """
 
     Config: ClassVar[type[LiveConfig]] = LiveConfig
     name: ClassVar[str]
     failure: str | None = None
+    failure_hint: str | None = None
 
     def __init__(self, env: LiveEnv, config: Any = None, seed: int = 0) -> None:
         self.env = env
@@ -56,7 +58,7 @@ class LiveAgent(ABC):
         except BudgetError:  # used up, or stopped, between two looks
             return 0
         except ServerLostError as error:
-            self.failure = error.message
+            self.failure, self.failure_hint = error.message, error.hint
             return 1
         except UnfitError as error:
             self.failure = str(error)

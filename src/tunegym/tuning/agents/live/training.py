@@ -185,8 +185,11 @@ class Training:
         if isinstance(self._config, LiveOnPolicyConfig):
             self._train_on_part()
         elif model.num_timesteps > max(self._updated_at, model.learning_starts):
-            steps = model.gradient_steps if model.gradient_steps > 0 else model.num_timesteps - self._updated_at
-            model.train(gradient_steps=steps, batch_size=model.batch_size)
+            each = model.train_freq.frequency * model.n_envs
+            collected = (model.num_timesteps - self._first) % each  # since the library's loop had an update last
+            steps = model.gradient_steps if model.gradient_steps > 0 else collected
+            if steps:
+                model.train(gradient_steps=steps, batch_size=model.batch_size)
         if not self._trained:
             logger.warning("%s has learned nothing: %d steps are too few for an update", self._name, self._env.taken)
         elif self._env.taken > self._saved:

@@ -45,6 +45,8 @@ class LiveVector(VecEnv):
         self._observations = observations
         self._left = left
         self._chosen: np.ndarray | None = None
+        # Without contexts to be shown, a key of this name is the server's own.
+        self._shows = any(param.encoding is not None for param in env.experiment.env_params.params.values())
         self._begun = time.perf_counter()
         self._returns = [0.0] * env.slots
         self._lengths = [0] * env.slots
@@ -110,6 +112,8 @@ class LiveVector(VecEnv):
         seconds = round(time.perf_counter() - self._begun, 6)
         episode = {"r": self._returns[lane], "l": self._lengths[lane], "t": seconds}
         self._returns[lane], self._lengths[lane] = 0.0, 0
+        if self._shows:  # what was returned is under the next episode's context already
+            observation = info.get("final_observation", observation)
         said = {"TimeLimit.truncated": cut_off, "terminal_observation": self._observations.one(observation)}
         success = {"is_success": info["is_success"]} if "is_success" in info else {}
         return {**said, **success, "episode": episode}

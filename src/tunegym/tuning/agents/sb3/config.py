@@ -181,11 +181,11 @@ def out_of_bounds(config: Any, bounds: Mapping[str, tuple[float, float, bool]] =
     return problems
 
 
-def starts_too_late(config: Any, most_trials: int | None) -> list[Problem]:
-    """Refuse a start of learning that the budget never reaches."""
+def starts_too_late(config: Any, most_trials: int | None, unit: str = "trials") -> list[Problem]:
+    """Refuse a start of learning that the budget, so many of ``unit``, never reaches."""
     starts = getattr(config, "learning_starts", None)
     if starts is None or most_trials is None or starts < most_trials:
         return []
-    what = f"it would never learn: the budget is {most_trials} trials"
+    what = f"it would never learn: the budget is {most_trials} {unit}"
     hint = "leave learning_starts out: it then follows from the budget"
     return [Problem("agent_config.learning_starts", what, spelled(starts), f"less than {most_trials}", hint)]

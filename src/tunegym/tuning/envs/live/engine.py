@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -14,43 +12,21 @@ from gymnasium import spaces
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import ActionError, BudgetError, ServerLostError, TunegymError
 from tunegym.core.randomness import integer
-from tunegym.tuning.envs.context_leaves import FindEncoding
 from tunegym.tuning.envs.live.lane import Lane, Running
+from tunegym.tuning.envs.live.parts import LiveParts
 from tunegym.tuning.envs.live.recorder import Recorder
 from tunegym.tuning.envs.live.reserving import Reserving
 from tunegym.tuning.envs.live.scoring import LiveScoring
 from tunegym.tuning.envs.live.showing import Showing
+from tunegym.tuning.envs.live.starting import start_all
 from tunegym.tuning.envs.live.tally import LiveTally
 from tunegym.tuning.envs.tally import BudgetClock
-from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.ports import Reward, Transition
-from tunegym.tuning.servers.hosting import Five, Host, ServerFailure, failure_of
-from tunegym.tuning.spaces import SpaceError, describe, differences, element_of
-from tunegym.tuning.stores.live import LiveStore
+from tunegym.tuning.ports import Transition
+from tunegym.tuning.servers.hosting import RAISED, Five, ServerFailure, failure_of
+from tunegym.tuning.spaces import SpaceError, element_of
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class LiveParts:
-    """What a live engine is made of.
-
-    Attributes:
-        hosts: a server for each lane; not started yet.
-        reward: of a step's metrics; None if the server's own reward counts.
-        encodings: finds a class of encodings by its name; None for the built-in ones.
-        end_leftovers: ends servers that a killed driver left running; how many there were.
-    """
-
-    experiment: Experiment
-    hosts: Sequence[Host]
-    store: LiveStore
-    folder: Path
-    seed: int
-    reward: Reward | None = None
-    encodings: FindEncoding | None = None
-    end_leftovers: Callable[[Sequence[tuple[int, str]]], int] = lambda _: 0
 
 
 class LiveEngine:
@@ -103,13 +79,15 @@ class LiveEngine:
         ended = parts.end_leftovers(store.leftovers())
         if ended:
             logger.warning("ended %d processes that a killed run had left behind", ended)
-        self._start_all()
+        start_all(parts.hosts, self.experiment)
         first = parts.hosts[0]
         store.declare(first.action_space, first.observation_space)
         self._showing = Showing(self.experiment, first.observation_space, parts.encodings)
         self.action_space: spaces.Space[Any] = first.action_space
         self.observation_space = self._showing.space
         self._own_action = element_of(first.action_space)
+        scalar = isinstance(first.action_space, spaces.Discrete)
+        self._given = _itself if scalar else self._own_action  # a server may change what it is given
         if isinstance(first.action_space, spaces.Discrete):  # the most common ones need no second look
             self._lowest = int(first.action_space.start)
             self._highest = self._lowest + int(first.action_space.n) - 1
@@ -130,29 +108,6 @@ class LiveEngine:
             )
         self._next = store.upto + 1
         self.budget.pause()
-
-    def _start_all(self) -> None:
-        for host in self._parts.hosts:
-            try:
-                host.start()
-                lines = self._unfit(host)
-            except (ServerFailure, SpaceError) as failure:
-                raise ServerLostError(
-                    f"{self.experiment.name}: the server can't be started: {failure}", hint="mend it, then resume"
-                ) from failure
-            if lines:
-                raise ServerLostError(f"{self.experiment.name}: {'; '.join(lines)}", hint="mend the server")
-
-    def _unfit(self, host: Host) -> list[str]:
-        first = self._parts.hosts[0]
-        if self._env_params and not host.applies_env_params:
-            return ["there are env_params, and the server has no apply_env_params()"]
-        describe(host.action_space)
-        describe(host.observation_space)
-        return [
-            *differences(first.action_space, host.action_space, "action_space"),
-            *differences(first.observation_space, host.observation_space, "observation_space"),
-        ]
 
     # the port -----------------------------------------------------------------------------------------
 
@@ -187,6 +142,8 @@ class LiveEngine:
     def step(self, action: Any, lane: int = 0) -> Five:
         """One step, recorded."""
         one = self._lanes[lane]
+        if self.slots > 1:
+            raise TunegymError("with several lanes each of them takes a step", hint="call step_all()")
         chosen = action
         if one.episode is None or type(action) is not int or not self._lowest <= action <= self._highest:
             chosen = self._accepted(action, one)
@@ -199,9 +156,12 @@ class LiveEngine:
         try:
             if context is not one.context:
                 one.apply(context)
-            answer = one.host.step(chosen)
-        except Exception as error:
+            answer = one.host.step(self._given(chosen))
+        except RAISED as error:
             return self._failed(one, number, chosen, context, failure_of(error), began)()
+        except BaseException:
+            self._interrupted([(one, number, chosen, context, began)])
+            raise
         try:
             return self._took(one, number, chosen, context, answer, began)
         except ServerFailure as failure:
@@ -213,9 +173,22 @@ class LiveEngine:
         chosen = [self._accepted(action, one) for one, action in zip(lanes, actions, strict=True)]
         first = self._next
         last = first + len(lanes) - 1
+        if len(lanes) < self.slots and last != self.experiment.budget.agent_steps:
+            what = f"{len(lanes)} actions for {self.slots} lanes"
+            raise TunegymError(what, hint="only the last steps of the budget may be fewer")
         if last > self._bound or self._timed or self._stopping():
             self._go_on(last)
         self._next = last + 1
+        try:
+            return self._step_all(lanes, first, chosen)
+        except (BudgetError, ServerLostError):
+            raise
+        except BaseException:
+            under_way = [(one, first + at, chosen[at], one.context, perf_counter()) for at, one in enumerate(lanes)]
+            self._interrupted(under_way)
+            raise
+
+    def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any]) -> list[Five]:
         begun = [self._send(one, first + at, chosen[at]) for at, one in enumerate(lanes)]
         answers: list[Callable[[], Five]] = []
         for at, (one, (context, failure, began)) in enumerate(zip(lanes, begun, strict=True)):
@@ -223,7 +196,9 @@ class LiveEngine:
             try:
                 if failure is not None:
                     raise failure
-                taken = self._took(one, number, chosen[at], context, one.host.receive(), began)
+                answer = one.host.receive()
+                began = perf_counter() - one.host.seconds  # as if it had been waited for alone
+                taken = self._took(one, number, chosen[at], context, answer, began)
                 answers.append(lambda taken=taken: taken)
             except ServerFailure as found:
                 answers.append(self._failed(one, number, chosen[at], context, found, began))
@@ -235,7 +210,7 @@ class LiveEngine:
         try:
             if context is not one.context:
                 one.apply(context)
-            one.host.send(action)
+            one.host.send(self._given(action))
         except ServerFailure as failure:
             return context, failure, began
         return context, None, began
@@ -244,6 +219,8 @@ class LiveEngine:
         """The newest recorded steps."""
         from tunegym.tuning.envs.live.recalling import transitions
 
+        if self._store.recording.kind != "all":
+            return ()
         self._store.flush()
         return transitions(self.folder, self.action_space, self._parts.hosts[0].observation_space, last, self._showing)
 
@@ -323,8 +300,18 @@ class LiveEngine:
 
         return go_on
 
+    def _interrupted(self, steps: list[tuple[Lane, int, Any, Context, float]]) -> None:
+        """The program is interrupted in the middle of steps: their numbers are used, and nobody knows how they went."""
+        for one, number, chosen, context, began in steps:
+            if self._store.upto < number and one.episode is not None:
+                self._recorder.failed(one, number, chosen, context, "cancelled", "the step was interrupted", began)
+
     def _seed_of(self, lane: int, number: int) -> Callable[[], int]:
         return lambda: integer(self._parts.seed, 2**31 - 1, "server", lane, number)
 
     def _note_restarts(self) -> None:
         self.tally.restarts = sum(one.restarted for one in self._lanes)
+
+
+def _itself(action: Any) -> Any:
+    return action

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,8 @@ class LiveTuneEnv(gymnasium.Env[Any, Any]):
 
     def __init__(self, engine: LiveEngine, on_close: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
-        self._on_close: Callable[[], None] | None = on_close
+        # A program that ends without a word closes it too: its last steps are in memory only.
+        self._finish = weakref.finalize(self, _closed, engine, on_close)
         self.action_space = engine.action_space
         self.observation_space = engine.observation_space
         self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)
@@ -48,10 +50,11 @@ class LiveTuneEnv(gymnasium.Env[Any, Any]):
 
     def close(self) -> None:
         """Let go of the server, and leave the journal complete. Calling it twice is fine."""
-        on_close, self._on_close = self._on_close, None
-        if on_close is None:
-            return
-        try:
-            self._engine.close()
-        finally:
-            on_close()
+        self._finish()
+
+
+def _closed(engine: LiveEngine, on_close: Callable[[], None]) -> None:
+    try:
+        engine.close()
+    finally:
+        on_close()

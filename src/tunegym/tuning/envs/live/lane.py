@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,11 +13,12 @@ from tunegym.core.errors import BudgetError, ServerLostError
 from tunegym.tuning.model.step import Episode, EpisodeEnd
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.servers.hosting import Host, ServerFailure
-from tunegym.tuning.spaces import SpaceError
+from tunegym.tuning.spaces import SpaceError, differences
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 _NAP_S = 0.05
+_LARGEST = sys.float_info.max
 
 
 @dataclass
@@ -35,7 +38,7 @@ class Lane:
 
     Args:
         place: which lane.
-        host: where its server lives.
+        host: where its server lives, which has been started.
         restarts: how often in a row it may be started again.
         own: makes an observation the caller's own, or raises ``SpaceError``.
         stopping: whether the run is to stop.
@@ -51,6 +54,7 @@ class Lane:
     ) -> None:
         self.place = place
         self.host = host
+        self._spaces = host.action_space, host.observation_space
         self._restarts = restarts
         self._own = own
         self._stopping = stopping
@@ -59,7 +63,6 @@ class Lane:
         self.fresh = True
         self.sound = False
         self.episode: Running | None = None
-        self.observation: Any = None
         self.context: Context = {}
 
     def begin(
@@ -83,7 +86,7 @@ class Lane:
                     self.host.apply_env_params(context)
                 given = (seed() if self.fresh else None) if callable(seed) else seed
                 observation, info = self.host.reset(given, options)
-                self.observation = self._observed(observation, info)
+                owned = self._observed(observation, info)
                 self.fresh = False
             except ServerFailure as failure:
                 if not self.sound and not failure.lost:  # it has never worked: to build it again won't help
@@ -93,7 +96,7 @@ class Lane:
                 self.start_again(failure, lost=True)
             else:
                 self.sound = True
-                return self.observation, info
+                return owned, info
 
     def apply(self, context: Context) -> None:
         """Have the server's next step under another context. Raises ``ServerFailure``."""
@@ -116,9 +119,19 @@ class Lane:
             except ServerFailure as again:
                 failure = again
             else:
+                self._check_same()
                 self.restarted += 1
                 self.fresh = True
                 lost = False
+
+    def _check_same(self) -> None:
+        """A server that came back as another one can't go on with what was learned of the first."""
+        lines = differences(self._spaces[0], self.host.action_space, "action_space")
+        lines += differences(self._spaces[1], self.host.observation_space, "observation_space")
+        if lines:
+            raise ServerLostError(
+                f"the server came back as another one: {'; '.join(lines)}", hint="put it back as it was, then resume"
+            )
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -140,4 +153,6 @@ class Lane:
         one, self.episode = self.episode, None
         if one is None or not one.length:
             return None
-        return Episode(one.number, self.place, one.first, one.last, one.length, one.total, end, one.context)
+        # A sum of large rewards may be beyond what JSON can hold.
+        total = 0.0 if math.isnan(one.total) else max(-_LARGEST, min(one.total, _LARGEST))
+        return Episode(one.number, self.place, one.first, one.last, one.length, total, end, one.context)

@@ -17,7 +17,7 @@ from tunegym.tuning.envs.live.tally import LiveTally
 from tunegym.tuning.model.step import EpisodeEnd
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.servers.hosting import Five, ServerFailure
-from tunegym.tuning.spaces import SpaceError, element_of
+from tunegym.tuning.spaces import SpaceError, element_of, nothing_of
 from tunegym.tuning.stores.live import LiveStore
 
 
@@ -48,9 +48,12 @@ class Recorder:
         self._shown = showing.shown if showing.shows else None
         self._tally = tally
         self._own = element_of(observations)
-        box = observations if isinstance(observations, spaces.Box) else None
-        self._dtype = None if box is None else np.dtype(box.dtype)
-        self._shape = None if box is None else box.shape
+        self._nothing = nothing_of(observations)
+        # Short vectors are what quick systems have, and need no second look.
+        short = isinstance(observations, spaces.Box) and len(observations.shape) == 1 and observations.shape[0] < 100
+        floats = short and np.dtype(observations.dtype).kind == "f"
+        self._dtype = np.dtype(observations.dtype) if floats else None
+        self._shape = observations.shape if floats else None
         self._following = following
         kind, self._every = store.recording.kind, store.recording.every
         self._all, self._ends_only = kind == "all", kind == "episodes"
@@ -63,18 +66,21 @@ class Recorder:
         except (TypeError, ValueError):
             raise ServerFailure("step: it did not return five values") from None
         if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
+            squares = observation.dot(observation)  # is NaN if one of them is, at a fraction of isnan's cost
+            if squares != squares:
+                raise ServerFailure("step: the observation is not of observation_space: it holds NaN")
             observation = observation.copy()
         else:
             observation = self._owned(observation)
         scoring, metrics = self._scoring, NO_METRICS
         if type(reward) is not float or not scoring.low <= reward <= scoring.high or type(info) is not dict:
             reward, metrics = scoring.scored(reward, info)
-        terminated, truncated = bool(terminated), bool(truncated)
+        if terminated is not False or truncated is not False:
+            terminated, truncated = _flag(terminated), _flag(truncated)
         over = terminated or truncated
         episode = lane.episode
         assert episode is not None
         lane.failures = 0
-        lane.observation = observation
         episode.last = number
         episode.length += 1
         episode.total += reward
@@ -85,7 +91,7 @@ class Recorder:
         else:
             self._store.upto = number
         self._tally.done = number
-        following = context
+        following: Context = {}
         if self._following is not None:
             following = self._following(lane, episode, over)
         told = {
@@ -94,13 +100,15 @@ class Recorder:
             "episode": episode.number,
             "status": "measured",
             "cached": False,
-            "metrics": metrics,
-            "env_params": context,
+            "metrics": {**metrics},
+            "env_params": {**context},
             "next_env_params": following,
         }
         if over:
             self.finish(lane, "terminated" if terminated else "truncated")
         if self._shown is not None:
+            if over:  # what it ended with belongs to its own conditions, whatever comes next
+                told["final_observation"] = self._shown(self._own(observation), context)
             observation = self._shown(observation, following)
         return observation, reward, terminated, truncated, told
 
@@ -122,7 +130,7 @@ class Recorder:
         episode.total += penalty
         duration = perf_counter() - began
         self._store.add_unmeasured(
-            number, episode.number, action, lane.observation, penalty, duration, context, status, reason
+            number, episode.number, action, self._nothing, penalty, duration, context, status, reason
         )
         self._tally.others[status] += 1
         self._tally.done = number
@@ -145,3 +153,10 @@ class Recorder:
             self._tally.episodes += 1
             if end in ("terminated", "truncated"):
                 self._tally.returns.append(finished.total)
+
+
+def _flag(found: Any) -> bool:
+    try:
+        return bool(found)
+    except (TypeError, ValueError):
+        raise ServerFailure(f"step: {found!r:.60} is neither true nor false") from None

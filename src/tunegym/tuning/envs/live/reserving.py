@@ -8,6 +8,8 @@ from tunegym.tuning.stores.live import LiveStore
 
 AHEAD_S = 0.4
 MOST = 100_000
+SHARE = 100
+"""No block is more than such a part of the budget: a crash must not use it up."""
 
 
 class Reserving:
@@ -24,6 +26,7 @@ class Reserving:
     def __init__(self, store: LiveStore, limit: int | None) -> None:
         self._store = store
         self._limit = limit
+        self._most = MOST if limit is None else min(MOST, max(1, limit // SHARE))
         self._size = 0
         self._at = 0.0
 
@@ -33,7 +36,7 @@ class Reserving:
         took = now - self._at
         fits = int(self._size * AHEAD_S / took) if took > 0 else MOST
         self._at = now
-        self._size = max(1, min(fits, 2 * self._size + 1, MOST))
+        self._size = max(1, min(fits, 2 * self._size + 1, self._most))
         last = max(needed, self._store.reserved + self._size)
         if self._limit is not None:
             last = max(needed, min(last, self._limit))

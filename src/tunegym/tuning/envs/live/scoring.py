@@ -49,7 +49,7 @@ class LiveScoring:
         if type(reward) is not float:
             try:
                 reward = float(reward)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise ServerFailure(f"step: the reward is {found!r:.60}, not a number") from None
         if not -_INFINITY < reward < _INFINITY:
             raise ServerFailure(f"step: the reward is {reward}")
@@ -75,7 +75,7 @@ class LiveScoring:
     def _read(self, info: Any) -> dict[str, float]:
         try:
             metrics = {name: float(info[name]) for name in self._metrics}
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise ServerFailure(self._missing(info)) from None
         for name, value in metrics.items():
             if not math.isfinite(value):
