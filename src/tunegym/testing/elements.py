@@ -124,7 +124,10 @@ def shown(value: Any) -> str:
         return "None"
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an integer of very many digits has none, and a class of one's own may do anything
+        return f"something of type {type(value).__name__}"
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,17 @@ class HostSuite:
         observation, reward, terminated, truncated, _ = unruly.receive()
         assert (observation.tolist(), reward, terminated, truncated) == ([1, 1], 1.0, False, False)
         assert unruly.step(COUNT)[1] == 2.0
+
+    @pytest.mark.parametrize("deed", [COUNT, RAISE])
+    def test_how_long_a_step_took(self, unruly: Host, deed: Any) -> None:
+        """Is known of one that failed, too."""
+        began = time.perf_counter()
+        if deed is COUNT:
+            unruly.send(deed)
+            unruly.receive()
+        else:
+            _failure(unruly, deed, halved=True)
+        assert 0.0 < unruly.seconds <= time.perf_counter() - began
 
     def test_several_side_by_side(self, make: Any) -> None:
         """Each has a server of its own."""

@@ -1,0 +1,307 @@
+"""Columns: the values of one field for some samples, as bytes and a description of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from tunegym.dataplane import dtypes, objects
+from tunegym.dataplane.errors import FieldError, StorageError
+
+Kind: TypeAlias = Literal["dense", "jagged", "object"]
+
+ALIGNED = 64
+"""Where a buffer may begin."""
+_SMALL_ROWS = 1024
+"""Rows of fewer bytes than this are put together first: one large piece is written faster than many small ones."""
+_NUMBERS = (bool, int, float)
+
+
+def aligned(nbytes: int) -> int:
+    """The next place where a buffer may begin."""
+    return nbytes + -nbytes % ALIGNED
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Rows of one field.
+
+    Attributes:
+        kind: ``dense`` (all rows of one shape), ``jagged`` (they differ in their first dimension), or ``object``.
+        rows: how many.
+        dtype: its name; ``object`` for objects.
+        shape: of a row; of a jagged one without its first dimension.
+        buffers: what is written, each as contiguous pieces and up to a multiple of ``ALIGNED``: values; of jagged rows
+            then offsets; of objects their JSON, offsets in it, and the bytes of arrays.
+    """
+
+    kind: Kind
+    rows: int
+    dtype: str
+    shape: tuple[int, ...]
+    buffers: tuple[tuple[np.ndarray, ...], ...]
+
+    # what the ledger wants to know --------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions a row has."""
+        return len(self.shape) + (self.kind == "jagged")
+
+    @property
+    def shape_key(self) -> tuple[str, int]:
+        """The dtype, and the rank of one row: what all puts of a field have in common."""
+        return self.dtype, self.rank
+
+    @property
+    def lengths(self) -> list[int] | None:
+        """The first dimension of every row; None where rows have none."""
+        if self.kind == "jagged":
+            return np.diff(self.offsets).tolist()
+        return [self.shape[0]] * self.rows if self.shape else None
+
+    # bytes --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The bytes of each buffer."""
+        return tuple(sum(piece.nbytes for piece in pieces) for pieces in self.buffers)
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes: buffers begin at multiples of ``ALIGNED``."""
+        return sum(aligned(size) for size in self.sizes)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data that, with the bytes, gives the column back."""
+        described = {"kind": self.kind, "rows": self.rows, "dtype": self.dtype}
+        return {**described, "shape": list(self.shape), "sizes": list(self.sizes)}
+
+    def copied(self) -> Column:
+        """The same in memory of its own, which nobody can write to."""
+        memory = np.empty(self.nbytes, dtype=np.uint8)
+        start = 0
+        for pieces, size in zip(self.buffers, self.sizes, strict=True):
+            if size:
+                place = memory[start : start + size].view(pieces[0].dtype)
+                np.concatenate([piece.reshape(-1) for piece in pieces], out=place)
+            start += aligned(size)
+        memory.flags.writeable = False
+        return restore(self.describe(), memory)
+
+    # values -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """All values as they are kept: rows one after the other, of dense ones an array of ``rows`` such."""
+        pieces = self.buffers[0]
+        whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return whole.reshape(self.rows, *self.shape) if self.kind == "dense" else whole
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Of jagged rows and objects: row i is from offsets[i] to offsets[i + 1]."""
+        return self.buffers[1][0]
+
+    def raw_rows(self, places: Sequence[int]) -> list[np.ndarray]:
+        """Rows of arrays, as they are kept; the same bytes."""
+        values = self.values
+        if self.kind == "dense":
+            return [values[place, ...] for place in places]
+        bounds = self.offsets.tolist()
+        return [values[bounds[place] : bounds[place + 1]] for place in places]
+
+    def object_rows(self, places: Sequence[int]) -> list[Any]:
+        """Rows of objects."""
+        text, bounds, leaves = self.values, self.offsets.tolist(), self.buffers[2][0]
+        return [objects.unpack(text[bounds[place] : bounds[place + 1]].tobytes(), leaves) for place in places]
+
+
+def restore(description: Mapping[str, Any], memory: np.ndarray) -> Column:
+    """The column of ``describe()`` whose bytes are in ``memory``; views of it, without a copy.
+
+    Raises:
+        StorageError: they don't belong together.
+    """
+    kind, rows, dtype, shape = (description[name] for name in ("kind", "rows", "dtype", "shape"))
+    parts: list[np.ndarray] = []
+    start = 0
+    for size in description["sizes"]:
+        if start + size > len(memory):
+            raise StorageError("a column is longer than the bytes there are", hint="the segment is damaged")
+        parts.append(memory[start : start + size])
+        start += aligned(size)
+    try:
+        if kind == "dense":
+            return Column(kind, rows, dtype, tuple(shape), ((_shaped(parts[0], dtype, (rows, *shape)),),))
+        offsets = parts[1].view(np.int64)
+        if kind == "jagged":
+            values = _shaped(parts[0], dtype, (int(offsets[-1]), *shape))
+        elif kind == "object":
+            values = parts[0]
+        else:
+            raise StorageError(f"there are no columns of kind {kind!r}", hint="use the version that wrote it")
+        _check(offsets, rows, len(values))
+    except (ValueError, TypeError, IndexError) as error:
+        raise StorageError(f"a column can't be read: {error}", hint="the segment is damaged") from error
+    return Column(kind, rows, dtype, tuple(shape), ((values,), (offsets,), *((leaves,) for leaves in parts[2:])))
+
+
+def _shaped(part: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    return part.view(dtypes.raw_dtype(dtype)).reshape(shape)
+
+
+def _check(offsets: np.ndarray, rows: int, end: int) -> None:
+    if len(offsets) != rows + 1 or offsets[0] or (np.diff(offsets) < 0).any() or offsets[-1] != end:
+        raise ValueError("its rows don't add up")
+
+
+# values to columns ------------------------------------------------------------------------------------
+
+
+def encode(values: Any) -> Column:
+    """A column of what a producer has, sharing its memory; a column as it is.
+
+    An array or tensor has a row for each of its first dimension. A list of arrays of one dtype and rank, equal in all
+    dimensions but their first, is dense if they are of one shape and else jagged, as are torch's nested tensors. A
+    list of numbers of one type is an array of them. All other lists, and arrays of objects, are objects: dicts,
+    lists, texts and so on, exactly as they are.
+
+    Raises:
+        FieldError: it can't be a column.
+    """
+    if isinstance(values, Column):
+        return values
+    if dtypes.is_tensor(values):
+        return _of_tensor(values)
+    if isinstance(values, np.ndarray):
+        return _of_list(_items(values)) if values.dtype.kind == "O" else _of_array(values)
+    if isinstance(values, list | tuple):
+        return _of_list(list(values))
+    raise FieldError(
+        f"a {type(values).__name__} can't be a column", hint="give an array, a tensor, or a list of arrays or objects"
+    )
+
+
+def _of_array(array: np.ndarray) -> Column:
+    if not array.ndim:
+        raise FieldError("an array without a dimension has no rows", hint="give a row for each sample")
+    if isinstance(array, np.ma.MaskedArray):
+        raise FieldError("a masked array can't be a column", hint="give values and mask as two fields")
+    name = dtypes.name_of(array.dtype)
+    raw = dtypes.to_raw(np.asarray(array), name)
+    return Column("dense", len(array), name, array.shape[1:], ((raw,),))
+
+
+def _of_tensor(tensor: Any) -> Column:
+    if not tensor.is_nested:
+        if not tensor.dim():
+            raise FieldError("a tensor without a dimension has no rows", hint="give a row for each sample")
+        array, name = dtypes.tensor_array(tensor)
+        return Column("dense", len(array), name, array.shape[1:], ((array,),))
+    packed = tensor.layout == dtypes.import_torch().jagged and tensor._ragged_idx == 1 and tensor.lengths() is None
+    if not packed:
+        return _of_list(list(tensor.unbind()))
+    array, name = dtypes.tensor_array(tensor.values())
+    offsets = tensor.offsets().detach().cpu().numpy().astype(np.int64)
+    if offsets[0] or offsets[-1] != len(array):
+        return _of_list(list(tensor.unbind()))
+    return Column("jagged", len(offsets) - 1, name, array.shape[1:], ((array,), (offsets,)))
+
+
+def _items(array: np.ndarray) -> list[Any]:
+    if array.ndim != 1:
+        raise FieldError(f"an array of objects of {array.ndim} dimensions", hint="give one of a single dimension")
+    items = array.tolist()
+    if items and all(isinstance(one, (*_NUMBERS, np.generic)) for one in items):
+        raise FieldError("numbers in an array of objects have no dtype", hint="give them one: values.astype(...)")
+    return items
+
+
+def _of_list(items: list[Any]) -> Column:
+    if not items:
+        raise FieldError("an empty list has no dtype", hint="give an empty array: np.zeros((0, ...), dtype=...)")
+    kinds = {_kind_of(one) for one in {type(one): one for one in items}.values()}
+    if kinds == {"tensor"}:
+        return _of_rows([dtypes.tensor_array(one) for one in items])
+    if kinds == {"array"}:
+        return _of_arrays([np.asarray(one) for one in items])
+    if len(kinds) > 1:
+        raise FieldError(
+            "some rows are arrays and some are not, or they are of numpy and of torch",
+            hint="give all rows as arrays of one package, or wrap them in dicts to keep them as objects",
+        )
+    types = {type(one) for one in items}
+    if types <= set(_NUMBERS):
+        return _of_numbers(items, types)
+    text, offsets, leaves = objects.pack(items)
+    return Column("object", len(items), "object", (), ((text,), (offsets,), (leaves,)))
+
+
+def _of_numbers(items: list[Any], types: set[type]) -> Column:
+    if len(types) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in types))
+        raise FieldError(f"numbers of several types: {names}", hint="give an array of the dtype that you want")
+    try:
+        return _of_array(np.array(items, dtype={bool: bool, int: np.int64, float: np.float64}[types.pop()]))
+    except OverflowError:
+        raise FieldError("integers beyond 64 bits are no column", hint="wrap them in dicts to keep them") from None
+
+
+def _kind_of(value: Any) -> str:
+    """By its type alone."""
+    if dtypes.is_tensor(value):
+        return "tensor"
+    if isinstance(value, np.ma.MaskedArray):
+        raise FieldError("a masked array can't be a row", hint="give values and mask as two fields")
+    return "array" if isinstance(value, np.ndarray | np.number | np.bool | np.datetime64) else "other"
+
+
+def _of_arrays(arrays: list[np.ndarray]) -> Column:
+    names = {dtype: dtypes.name_of(dtype) for dtype in {one.dtype for one in arrays}}
+    if len(names) > 1:
+        raise _several("dtypes", names.values())
+    name = names.popitem()[1]
+    return _of_raws([dtypes.to_raw(one, name) for one in arrays], name)
+
+
+def _of_rows(rows: list[tuple[np.ndarray, str]]) -> Column:
+    names = {name for _, name in rows}
+    if len(names) > 1:
+        raise _several("dtypes", names)
+    return _of_raws([row for row, _ in rows], names.pop())
+
+
+def _several(what: str, found: Iterable[Any]) -> FieldError:
+    return FieldError(f"rows of several {what}: {', '.join(map(str, sorted(found)))}", hint="convert them to one")
+
+
+def _of_raws(raws: list[np.ndarray], name: str) -> Column:
+    """Contiguous rows, as they are kept."""
+    all_shapes = [row.shape for row in raws]
+    shapes, count = set(all_shapes), len(raws)
+    ranks = {len(shape) for shape in shapes}
+    if len(ranks) > 1:
+        raise _several("ranks", ranks)
+    if ranks == {0}:
+        return Column("dense", count, name, (), ((np.stack(raws),),))
+    inner = {shape[1:] for shape in shapes}
+    if len(inner) > 1:
+        first, other = sorted(inner)[:2]
+        raise FieldError(
+            f"rows that differ in more than their first dimension: {first} and {other} after it",
+            hint="only the first dimension may differ: transpose or pad the others",
+        )
+    lengths = [shape[0] for shape in all_shapes]
+    nbytes = sum(lengths) * math.prod(all_shapes[0][1:]) * raws[0].itemsize
+    pieces = (np.concatenate(raws),) if nbytes < _SMALL_ROWS * count else tuple(raws)
+    if len(shapes) == 1:
+        return Column("dense", count, name, shapes.pop(), (pieces,))
+    offsets = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return Column("jagged", count, name, inner.pop(), (pieces, (offsets,)))

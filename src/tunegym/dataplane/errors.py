@@ -1,0 +1,65 @@
+"""What the data plane raises on purpose."""
+
+from __future__ import annotations
+
+from tunegym.core.errors import TunegymError
+
+
+class DataPlaneError(TunegymError):
+    """Root of what the data plane raises."""
+
+
+class NoPlaneError(DataPlaneError):
+    """There is no plane at the URL that one could join."""
+
+
+class UnknownPartitionError(DataPlaneError):
+    """No such partition, or it was deleted."""
+
+
+class SpecError(DataPlaneError):
+    """A call that doesn't fit what the partition was registered with; nothing of it took effect."""
+
+
+class SampleError(DataPlaneError):
+    """Sample ids that are unknown, cleared, there twice or already there; nothing took effect."""
+
+
+class FieldError(DataPlaneError):
+    """A field that is not declared, not produced, or of another dtype or rank than before."""
+
+
+class TagError(DataPlaneError):
+    """Tags that are missing, of the wrong kind, or don't match the samples."""
+
+
+class LeaseLostError(DataPlaneError):
+    """The samples were given to somebody else meanwhile, or given back."""
+
+
+class ClaimTimeoutError(DataPlaneError):
+    """Not enough samples became ready in time; says how many were, and what the others lack."""
+
+
+class FullError(DataPlaneError):
+    """The partition is at its capacity."""
+
+
+class EndOfStreamError(DataPlaneError):
+    """The partition is sealed, and there is nothing left to claim."""
+
+
+class SealedError(DataPlaneError):
+    """The partition takes no more samples."""
+
+
+class EpochError(DataPlaneError):
+    """The put belongs to weights that vanished in a rewind; the producer must fetch the present ones first."""
+
+
+class StorageError(DataPlaneError):
+    """Bytes can't be written or read. What was acknowledged is safe."""
+
+
+class ClosedError(DataPlaneError):
+    """The client is closed."""

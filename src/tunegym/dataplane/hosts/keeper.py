@@ -1,0 +1,227 @@
+"""The ledger with its journal: a change is written down before anybody hears of it, and takes effect once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from tunegym.dataplane.errors import DataPlaneError, StorageError
+from tunegym.dataplane.hosts.clients import Caller, caller_of
+from tunegym.dataplane.hosts.journal import LedgerJournal
+from tunegym.dataplane.hosts.operations import CHANGES, WAITING, as_plain, claim_again, perform, told
+from tunegym.dataplane.ledger.ledger import Ledger
+from tunegym.dataplane.ledger.requests import Waiter
+from tunegym.dataplane.storage.live import LiveSegments
+
+logger = logging.getLogger(__name__)
+
+Reply = tuple[str, int, Any]
+"""Whose call, its number, and what comes back: ``{"value": ...}`` or an error."""
+
+_MOST_REPLIES = 1024
+"""More calls than a client has under way at once."""
+
+
+class Keeper:
+    """Drives a ledger for many clients. One thread calls it; ``take_replies`` gives what may be sent.
+
+    Args:
+        journal: of this plane.
+        segments: keeps account of the bytes: told of every put before the ledger, and of what nobody wants any more.
+        snapshot, restore: the whole of a ledger as bytes, and back.
+    """
+
+    def __init__(
+        self,
+        journal: LedgerJournal,
+        segments: LiveSegments,
+        snapshot: Callable[[Ledger], bytes],
+        restore: Callable[[bytes], Ledger],
+    ) -> None:
+        self.ledger = Ledger()
+        self.callers: dict[str, Caller] = {}
+        self._journal = journal
+        self._segments = segments
+        self._snapshot, self._restore = snapshot, restore
+        self._waiters: dict[int, tuple[Waiter, str, int, str, Mapping[str, Any]]] = {}
+        self._replies: list[Reply] = []
+        self._behind = 0.0
+        self._last = 0.0
+
+    def recover(self) -> int:
+        """Come to where the last host was; how many changes were repeated."""
+        count = self._journal.recover(self._restored, self._repeat)
+        self._behind = max(0.0, self._last - time.monotonic())
+        self.ledger.take_freed()
+        missing = self._segments.recover(self.ledger.locations())
+        if missing:
+            logger.error("segments are missing, and so are the samples in them: %s", ", ".join(missing[:5]))
+        return count
+
+    def now(self) -> float:
+        """The ledger's time, which doesn't run back when the machine starts anew."""
+        return time.monotonic() + self._behind
+
+    # calls --------------------------------------------------------------------------------------------
+
+    def join(self, plain: dict[str, Any]) -> Caller:
+        """A client introduces itself, perhaps again."""
+        known = self.callers.get(str(plain.get("name")))
+        if known is None:
+            known = caller_of(plain)
+            self.callers[known.name] = known
+            self._journal.add(["join", self.now(), known.plain()])
+        return known
+
+    def call(
+        self, name: str, number: int, below: int, operation: str, arguments: Mapping[str, Any], wait_s: float | None
+    ) -> None:
+        """A client asks. The answer is among the replies, now or when it need not wait any more."""
+        caller = self.callers[name]
+        caller.forget(below)
+        if number in caller.replies:
+            self._replies.append((name, number, caller.replies[number]))
+            return
+        if number in caller.waiting:  # it came back, and still waits
+            return
+        now = self.now()
+        if operation in WAITING:
+            arguments = {**arguments, "timeout_s": wait_s}
+        try:
+            if operation == "put":
+                self._segments.keep(arguments["location"])
+            found = perform(self.ledger, operation, arguments, now, wait=wait_s is None or wait_s > 0)
+        except DataPlaneError as error:
+            self._refuse(name, number, operation, arguments, error)
+            return
+        if isinstance(found, Waiter):
+            self._waiters[found.number] = found, name, number, operation, arguments
+            caller.waiting.add(number)
+            return
+        self._answer(caller, number, operation, arguments, found, now)
+        self._settle(now)
+
+    def _refuse(
+        self, name: str, number: int, operation: str, arguments: Mapping[str, Any], error: DataPlaneError
+    ) -> None:
+        """Nothing was changed; the bytes of a put are nobody's."""
+        if operation == "put":
+            self._segments.free([arguments["location"]])
+        self._replies.append((name, number, as_plain(error)))
+
+    def _answer(
+        self, caller: Caller, number: int, operation: str, arguments: Mapping[str, Any], found: Any, now: float
+    ) -> None:
+        reply = {"value": found}
+        if operation in CHANGES:
+            caller.replies[number] = reply
+            if operation == "claim":  # what it got depends on more than what it asked for
+                self._journal.add(["claimed", now, caller.name, number, arguments, found["leases"]])
+            else:
+                self._journal.add(["do", now, caller.name, number, operation, arguments])
+        self._replies.append((caller.name, number, reply))
+
+    def _settle(self, now: float) -> None:
+        """Those who need wait no more get their answers, and theirs are changes, too."""
+        for waiter in self.ledger.take_settled():
+            _, name, number, operation, arguments = self._waiters.pop(waiter.number)
+            caller = self.callers[name]
+            caller.waiting.discard(number)
+            if isinstance(waiter.outcome, DataPlaneError):
+                self._refuse(name, number, operation, arguments, waiter.outcome)
+            else:
+                self._answer(caller, number, operation, arguments, told(waiter.outcome), now)
+
+    def sweep(self) -> None:
+        """Look for bytes that dead producers left."""
+        self._segments.sweep()
+
+    def pass_time(self) -> float:
+        """Leases and waits that are over end; when the next one does."""
+        now = self.now()
+        if self.ledger.next_deadline() <= now:
+            self._journal.add(["time", now])
+            self.ledger.expire(now)
+            self._settle(now)
+        return self.ledger.next_deadline() - now
+
+    def leave(self, name: str) -> None:
+        """A client is gone: its claims are given back."""
+        caller = self.callers.pop(name, None)
+        if caller is None:
+            return
+        for key, (waiter, whose, _, operation, arguments) in list(self._waiters.items()):
+            if whose == name:
+                del self._waiters[key]
+                self.ledger.give_up(waiter, self.now())
+                if operation == "put":
+                    self._segments.free([arguments["location"]])
+        now = self.now()
+        self._journal.add(["leave", now, name])
+        self.ledger.owner_gone(name, now)
+        self._settle(now)
+
+    def take_replies(self) -> list[Reply]:
+        """What may be sent: everything that it rests on is written down first. Raises ``StorageError``."""
+        self._journal.write()
+        replies, self._replies = self._replies, []
+        freed = self.ledger.take_freed()
+        if freed:
+            self._segments.free(freed)
+        if self._journal.due:
+            try:
+                self._journal.rotate(self._whole())
+            except StorageError as error:  # the changes are written, and the replies rest on them only
+                self._journal.put_off()
+                logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
+        return replies
+
+    def unanswered(self) -> list[tuple[str, int]]:
+        """Calls whose replies may not be sent, since what they rest on can't be written; and those that wait."""
+        waiting = [(name, number) for _, name, number, *_ in self._waiters.values()]
+        return [*((name, number) for name, number, _ in self._replies), *waiting]
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        self._journal.close()
+
+    # the past -----------------------------------------------------------------------------------------
+
+    def _whole(self) -> bytes:
+        head = {"now": self.now(), "callers": [caller.plain() for caller in self.callers.values()]}
+        text = orjson.dumps(head)
+        return len(text).to_bytes(8, "big") + text + self._snapshot(self.ledger)
+
+    def _restored(self, data: bytes) -> None:
+        length = int.from_bytes(data[:8], "big")
+        head = orjson.loads(data[8 : 8 + length])
+        self._last = head["now"]
+        self.callers = {one["name"]: caller_of(one) for one in head["callers"]}
+        self.ledger = self._restore(data[8 + length :])
+
+    def _repeat(self, change: Any) -> None:
+        kind, now, *rest = change
+        self._last = max(self._last, now)
+        if kind in ("do", "claimed"):
+            name, number = rest[:2]
+            if kind == "do":
+                found = perform(self.ledger, rest[2], rest[3], now)
+            else:
+                found = claim_again(self.ledger, rest[2], rest[3], now)
+            caller = self.callers.get(name)
+            if caller is not None:
+                caller.replies[number] = {"value": found}
+                while len(caller.replies) > _MOST_REPLIES:
+                    del caller.replies[next(iter(caller.replies))]
+        elif kind == "join":
+            self.callers[rest[0]["name"]] = caller_of(rest[0])
+        elif kind == "leave":
+            self.callers.pop(rest[0], None)
+            self.ledger.owner_gone(rest[0], now)
+        elif kind == "time":
+            self.ledger.expire(now)
+        self.ledger.take_settled()

@@ -1,0 +1,219 @@
+"""What a client may ask of a host, as plain data: the same for every host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tunegym.dataplane import errors
+from tunegym.dataplane.errors import DataPlaneError, SpecError
+from tunegym.dataplane.ledger.ledger import Ledger
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
+from tunegym.dataplane.model import PartitionSpec
+from tunegym.dataplane.predicate import from_plain
+
+Arguments = Mapping[str, Any]
+
+CHANGES = frozenset(
+    {
+        "register",
+        "delete",
+        "seal",
+        "put",
+        "write_tags",
+        "claim",
+        "ack",
+        "release",
+        "extend",
+        "commit",
+        "rewind",
+        "clear",
+        "gone",
+        "expire",
+    }
+)
+"""Those that a journal must have; all others only look."""
+
+WAITING = frozenset({"put", "claim"})
+"""Those that may have to wait."""
+
+
+def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *, wait: bool = False) -> Any:
+    """Do what is asked: plain data, or a ``Waiter`` if it has to wait, and may.
+
+    Raises:
+        DataPlaneError: it can't be done; nothing was changed.
+    """
+    handler = _HANDLERS.get(operation)
+    if handler is None:
+        raise SpecError(f"a plane has no operation {operation!r:.60}", hint="use the same version everywhere")
+    return handler(ledger, arguments, now, wait)
+
+
+def told(outcome: Grant | None) -> Any:
+    """What a waiter came to, as plain data."""
+    return None if outcome is None else outcome.plain()
+
+
+def as_plain(error: DataPlaneError) -> dict[str, Any]:
+    """An error as plain data."""
+    return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+
+
+def as_error(plain: Mapping[str, Any]) -> DataPlaneError:
+    """The error again."""
+    kind = getattr(errors, str(plain.get("error")), DataPlaneError)
+    if not (isinstance(kind, type) and issubclass(kind, DataPlaneError)):
+        kind = DataPlaneError
+    return kind(str(plain.get("message")), hint=plain.get("hint"))
+
+
+def spec_of(plain: Mapping[str, Any]) -> PartitionSpec:
+    """A partition's spec from plain data."""
+    known = {**plain, "fields": tuple(plain["fields"]), "tasks": tuple(plain["tasks"])}
+    return PartitionSpec(**known)
+
+
+# each operation ---------------------------------------------------------------------------------------
+
+
+def _register(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del now, wait
+    spec = spec_of(given["spec"])
+    ledger.register(spec)
+    return {"epoch": ledger.epoch(spec.partition_id)}
+
+
+def _delete(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del now, wait
+    ledger.delete(given["partition_id"])
+
+
+def _seal(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del wait
+    ledger.seal(given["partition_id"], now)
+
+
+def _put(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    shapes = {name: (kind, rank) for name, (kind, rank) in given["shapes"].items()}
+    request = Put(**{**_without(given, "timeout_s"), "shapes": shapes})
+    return ledger.put(request, now, _deadline(given, now), wait=wait)
+
+
+def _claim(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    found = ledger.claim(_claim_of(given), now, _deadline(given, now), wait=wait)
+    return found if isinstance(found, Waiter) else found.plain()
+
+
+def _claim_of(given: Arguments) -> Claim:
+    where = given.get("where")
+    return Claim(**{**_without(given, "timeout_s"), "where": None if where is None else from_plain(where)})
+
+
+def claim_again(ledger: Ledger, arguments: Arguments, leases: Sequence[int], now: float) -> Any:
+    """Repeat a claim of which one knows what it got."""
+    return ledger.claim_again(_claim_of(arguments), leases, now).plain()
+
+
+def _write_tags(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del wait
+    ledger.write_tags(given["partition_id"], given["sample_ids"], given["tags"], now)
+
+
+def _ack(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del wait
+    ledger.ack(**given, now=now)
+
+
+def _release(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del wait
+    ledger.release(**given, now=now)
+
+
+def _extend(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del wait
+    ledger.extend(**given, now=now)
+
+
+def _commit(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del wait
+    return ledger.commit(**given, now=now)
+
+
+def _rewind(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del wait
+    back, orphaned = ledger.rewind(**given, now=now)
+    return {"given_back": back, "orphaned": orphaned, "epoch": ledger.epoch(given["partition_id"])}
+
+
+def _clear(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del wait
+    return ledger.clear(**given, now=now)
+
+
+def _gone(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del wait
+    return ledger.owner_gone(given["owner"], now)
+
+
+def _expire(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del given, wait
+    ledger.expire(now)
+
+
+def _locate(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del now, wait
+    partition_id, fields = given["partition_id"], given["fields"]
+    found = ledger.locate(partition_id, given["sample_ids"], fields)
+    blocks = sorted({block for numbers, _ in found.values() for block in numbers})
+    return {
+        "fields": {name: [numbers, places] for name, (numbers, places) in found.items()},
+        "blocks": [[block, ledger.location(partition_id, block)] for block in blocks],
+    }
+
+
+def _consumed(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del now, wait
+    return ledger.consumed(given["partition_id"], given["task_names"])
+
+
+def _specs(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del given, now, wait
+    return [{**asdict(spec), "epoch": ledger.epoch(spec.partition_id)} for spec in ledger.specs()]
+
+
+def _stats(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
+    del given, wait
+    return ledger.stats(now)
+
+
+_HANDLERS: Mapping[str, Callable[[Ledger, Arguments, float, bool], Any]] = {
+    "register": _register,
+    "delete": _delete,
+    "seal": _seal,
+    "put": _put,
+    "claim": _claim,
+    "write_tags": _write_tags,
+    "ack": _ack,
+    "release": _release,
+    "extend": _extend,
+    "commit": _commit,
+    "rewind": _rewind,
+    "clear": _clear,
+    "gone": _gone,
+    "expire": _expire,
+    "locate": _locate,
+    "consumed": _consumed,
+    "specs": _specs,
+    "stats": _stats,
+}
+
+
+def _without(given: Arguments, *names: str) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in names}
+
+
+def _deadline(given: Arguments, now: float) -> float | None:
+    seconds = given.get("timeout_s")
+    return None if seconds is None else now + seconds

@@ -1,0 +1,222 @@
+"""The ledger host: one process, one thread, any number of local clients."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunegym.dataplane.errors import DataPlaneError, StorageError
+from tunegym.dataplane.hosts.frames import Inbox, pack
+from tunegym.dataplane.hosts.keeper import Keeper
+from tunegym.dataplane.hosts.operations import as_plain
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+LOOK_S = 1.0
+"""How often it looks whether clients that hung up are still alive."""
+_CHUNK = 1 << 20
+_CREDENTIALS = struct.Struct("3i")
+
+
+@dataclass
+class _Connection:
+    """One client's connection.
+
+    Attributes:
+        name: whose; empty before it has introduced itself.
+        out: what the socket has not taken yet.
+        full: whether it takes no more just now.
+    """
+
+    socket: socket.socket
+    inbox: Inbox = field(default_factory=Inbox)
+    name: str = ""
+    out: bytearray = field(default_factory=bytearray)
+    full: bool = False
+
+
+class Server:
+    """Serves a keeper on a listening local socket until nobody has needed it for a while.
+
+    Args:
+        listener: only processes of ``uid`` are heard on it.
+        build: makes a keeper that has recovered; again after a write that failed, since what it knows is then more
+            than what is written down.
+        uid: whose clients may connect.
+        linger_s: how long it stays without any client.
+    """
+
+    def __init__(self, listener: socket.socket, build: Callable[[], Keeper], uid: int, linger_s: float) -> None:
+        self._listener = listener
+        self._build = build
+        self._keeper = build()
+        self._uid = uid
+        self._linger_s = linger_s
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._connections: dict[str, _Connection] = {}
+        self._open: set[int] = set()
+        self._idle_since = time.monotonic()
+        self._looked = 0.0
+        self._stopping = False
+
+    def run(self) -> None:
+        """Serve."""
+        while not self._stopping:
+            pause = max(0.0, min(self._keeper.pass_time(), LOOK_S))
+            self._deliver()
+            for key, events in self._selector.select(pause):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif events & selectors.EVENT_WRITE:
+                    self._send(key.data)
+                else:
+                    self._read(key.data)
+            self._deliver()
+            self._look()
+            if self._open:
+                self._idle_since = time.monotonic()
+            elif time.monotonic() - self._idle_since > self._linger_s:
+                return
+
+    # connections --------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            accepted, _ = self._listener.accept()
+            data = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            _, uid, _ = _CREDENTIALS.unpack(data)
+            if uid not in (self._uid, 0):
+                accepted.close()
+                return
+            accepted.setblocking(False)
+            connection = _Connection(accepted)
+            self._open.add(accepted.fileno())
+            self._selector.register(accepted, selectors.EVENT_READ, connection)
+
+    def _read(self, connection: _Connection) -> None:
+        try:
+            content = connection.socket.recv(_CHUNK)
+            messages = connection.inbox.add(content) if content else None
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):
+            messages = None
+        if messages is None:
+            self._hang_up(connection)
+            return
+        for message in messages:
+            try:
+                self._heard(connection, message)
+            except (KeyError, TypeError, ValueError, IndexError) as error:  # somebody who speaks another language
+                logger.warning("a client was hung up on: %s: %s", type(error).__name__, error)
+                self._hang_up(connection)
+                return
+
+    def _heard(self, connection: _Connection, message: Any) -> None:
+        if not connection.name:
+            self._greet(connection, message)
+            return
+        if message[0] == "bye":
+            self._keeper.leave(connection.name)
+            self._hang_up(connection)
+            return
+        if message[0] == "stop":
+            self._stopping = True
+            return
+        number, below, operation, arguments, wait_s = message
+        self._keeper.call(connection.name, number, below, operation, arguments, wait_s)
+
+    def _greet(self, connection: _Connection, message: Any) -> None:
+        if message.get("format") != FORMAT:
+            found = message.get("format")
+            error = DataPlaneError(f"the plane speaks format {FORMAT}, this client {found!r}", hint="use one version")
+            self._queue(connection, as_plain(error))
+            return
+        caller = self._keeper.join(message["client"])
+        connection.name = caller.name
+        self._connections[caller.name] = connection
+        self._queue(connection, {"format": FORMAT})
+
+    def _hang_up(self, connection: _Connection) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(connection.socket)
+        self._open.discard(connection.socket.fileno())
+        connection.socket.close()
+        if self._connections.get(connection.name) is connection:
+            del self._connections[connection.name]
+        self._looked = 0.0  # whoever hung up may be dead
+
+    def _look(self) -> None:
+        """Clients without a connection whose process has ended are gone."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        gone = [
+            name
+            for name, caller in self._keeper.callers.items()
+            if name not in self._connections and not caller.alive()
+        ]
+        for name in gone:
+            self._keeper.leave(name)
+        if gone:
+            self._keeper.sweep()
+
+    # replies ------------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        try:
+            replies = self._keeper.take_replies()
+        except StorageError as error:
+            self._start_over(error)
+            return
+        for name, number, reply in replies:
+            connection = self._connections.get(name)
+            if connection is not None:
+                self._queue(connection, [number, reply])
+
+    def _start_over(self, error: StorageError) -> None:
+        """What can't be written down has not happened: everybody is told so, and the ledger is as it was."""
+        logger.error("%s", error)
+        for name, number in self._keeper.unanswered():
+            connection = self._connections.get(name)
+            if connection is not None:
+                self._queue(connection, [number, as_plain(error)])
+        self._keeper.close()
+        self._keeper = self._build()
+        for connection in list(self._connections.values()):
+            if connection.name not in self._keeper.callers:
+                self._hang_up(connection)
+
+    def _queue(self, connection: _Connection, message: Any) -> None:
+        connection.out += pack(message)
+        self._send(connection)
+
+    def _send(self, connection: _Connection) -> None:
+        try:
+            while connection.out:
+                sent = connection.socket.send(connection.out)
+                del connection.out[:sent]
+        except BlockingIOError:
+            self._watch(connection, full=True)
+        except OSError:
+            self._hang_up(connection)
+        else:
+            self._watch(connection, full=False)
+
+    def _watch(self, connection: _Connection, *, full: bool) -> None:
+        """Hear when a socket that was full has room again; asked for only when that changes."""
+        if connection.full != full:
+            connection.full = full
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if full else 0)
+            self._selector.modify(connection.socket, events, connection)

@@ -1,0 +1,79 @@
+"""The process of a ledger host: ``python -m tunegym.dataplane.hosts.server_main FOLDER LINGER_S``."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from tunegym.dataplane.errors import DataPlaneError
+from tunegym.dataplane.hosts.journal import LedgerJournal
+from tunegym.dataplane.hosts.keeper import Keeper
+from tunegym.dataplane.hosts.server import Server
+from tunegym.dataplane.hosts.starting import SEGMENTS, SOCKET, short_path
+from tunegym.dataplane.ledger.snapshot import restore, snapshot
+from tunegym.dataplane.storage.live import LiveSegments
+
+logger = logging.getLogger(__name__)
+
+HAND_OVER_S = 10.0
+
+
+def main() -> int:
+    """Serve the plane in a folder until nobody needs it; 0, or 1 if that can't be."""
+    folder, linger_s = Path(sys.argv[1]), float(sys.argv[2])
+    if os.fork():  # whoever started this waits for it, and must not have to wait for the host
+        os._exit(0)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lock = os.open(folder / "host.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    if not _locked(lock):
+        return 0  # another one is alive
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with short_path(folder) as place:
+            (folder / SOCKET).unlink(missing_ok=True)  # a dead host's
+            listener.bind(place)
+        (folder / SOCKET).chmod(0o600)
+        listener.listen(128)
+
+        def build() -> Keeper:
+            keeper = Keeper(LedgerJournal(folder), LiveSegments(folder / SEGMENTS), snapshot, restore)
+            repeated = keeper.recover()
+            logger.info("the ledger is there, %d changes were repeated", repeated)
+            return keeper
+
+        Server(listener, build, os.getuid(), linger_s).run()
+    except DataPlaneError as error:
+        logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
+        return 1
+    finally:
+        with contextlib.suppress(OSError):
+            (folder / SOCKET).unlink(missing_ok=True)
+        listener.close()
+    logger.info("nobody has needed the host for %g s", linger_s)
+    return 0
+
+
+def _locked(lock: int) -> bool:
+    """Take the lock; a host that is just ending has it for a moment longer than its socket."""
+    until = time.monotonic() + HAND_OVER_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Finding a plane's ledger host, or starting it: whoever holds the lock does, and everybody else joins."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+
+from tunegym.dataplane.errors import NoPlaneError, StorageError
+
+SOCKET = "host.sock"
+PLANE = "plane.json"
+FORMAT = 1
+START_S = 30.0
+LOG = "host.log"
+SEGMENTS = "segments"
+
+
+def bootstrap(folder: Path) -> None:
+    """Make ``folder`` a plane, if it isn't one. Raises ``StorageError`` if it can't be one."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(folder, "start.lock"):
+            place = folder / PLANE
+            if not place.exists():
+                if any(path.name not in ("start.lock", f"{PLANE}.new") for path in folder.iterdir()):
+                    raise StorageError(
+                        f"{folder} is not empty, and no plane", hint="give a folder of its own, or an empty one"
+                    )
+                folder.chmod(0o700)
+                fresh = folder / f"{PLANE}.new"
+                fresh.write_bytes(orjson.dumps({"format": FORMAT}))
+                fresh.replace(place)
+    except OSError as error:
+        raise StorageError(f"{folder} can't be used: {error.strerror}", hint="is it yours?") from error
+    check(folder)
+
+
+def check(folder: Path) -> None:
+    """Raise unless ``folder`` is a plane of this format."""
+    try:
+        found = orjson.loads((folder / PLANE).read_bytes())
+    except FileNotFoundError:
+        raise NoPlaneError(f"there is no plane at {folder}", hint="connect() makes one, attach() only joins") from None
+    except OSError as error:
+        raise StorageError(f"{folder} can't be read: {error.strerror}", hint="is it yours?") from error
+    except ValueError as error:
+        raise StorageError(f"{folder / PLANE} is damaged: {error}") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        known = found.get("format") if isinstance(found, dict) else found
+        raise StorageError(
+            f"{folder} has format {known!r}, and this tunegym knows {FORMAT}", hint="use the version that made it"
+        )
+
+
+def reach(folder: Path, linger_s: float) -> socket.socket:
+    """A connection to the plane's host, which is started if there is none.
+
+    Raises:
+        NoPlaneError: the folder is gone.
+        OSError: it could not be reached this time.
+    """
+    check(folder)
+    with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+        return _connected(folder)
+    with _locked(folder, "start.lock"):
+        with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+            return _connected(folder)  # somebody else was quicker
+        _start(folder, linger_s)
+        until = time.monotonic() + START_S
+        while True:
+            try:
+                return _connected(folder)
+            except (ConnectionRefusedError, FileNotFoundError):
+                if time.monotonic() > until:
+                    raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}") from None
+                time.sleep(0.01)
+
+
+def _connected(folder: Path) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with short_path(folder) as place:
+            connected.connect(place)
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+@contextlib.contextmanager
+def short_path(folder: Path) -> Iterator[str]:
+    """The socket's path through a descriptor of its folder: a socket's name may not be long."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
+def _start(folder: Path, linger_s: float) -> None:
+    """Start the host: a process of its own, which outlives whoever started it."""
+    log = os.open(folder / LOG, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        command = [sys.executable, "-m", "tunegym.dataplane.hosts.server_main", str(folder), str(linger_s)]
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
+        )
+    finally:
+        os.close(log)
+    child.returncode = 0  # not ours to wait for: it goes to init as soon as it has detached itself
+    os.waitpid(child.pid, 0)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, name: str) -> Iterator[None]:
+    descriptor = os.open(folder / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

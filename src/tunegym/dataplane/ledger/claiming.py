@@ -1,0 +1,174 @@
+"""Claims are leases: who gets which samples, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tunegym.dataplane.errors import LeaseLostError, SampleError, SpecError
+from tunegym.dataplane.ledger.grouping import GroupQueue
+from tunegym.dataplane.ledger.leasing import Lease, Numbers, read_tickets
+from tunegym.dataplane.ledger.measures import Histogram
+from tunegym.dataplane.ledger.partition import CONSUMED, Partition, few
+from tunegym.dataplane.ledger.rows import ACKED, COVERED, DONE, FREE, LEASED
+from tunegym.dataplane.ledger.spans import NOTHING, Span, array_of, pick, size_of, span_of
+from tunegym.dataplane.ledger.versions import Versions
+from tunegym.dataplane.predicate import Predicate
+
+
+class Claiming:
+    """The claims of one partition.
+
+    Attributes:
+        versions: what was acked into which.
+        claimed, redelivered: by task, how many samples were claimed, and how many were given back.
+        lags: by task, how long after the put samples were claimed.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        tasks = len(partition.spec.tasks)
+        self.versions = Versions(partition)
+        self.claimed = [0] * tasks
+        self.redelivered = [0] * tasks
+        self.lags = [Histogram() for _ in range(tasks)]
+
+    # claims -------------------------------------------------------------------------------------------
+
+    def ready(self, task: int, mask: int, where: Predicate | None = None) -> int:
+        """How many samples could be claimed."""
+        queue = self._partition.queues.of(task, mask)
+        if where is None:
+            return queue.count
+        return size_of(self._matching(queue, 0, queue.count, where))
+
+    def claim(self, task: int, mask: int, most: int, least: int, where: Predicate | None, now: float) -> Span | None:
+        """The rows of a claim, at least ``least`` and up to ``most``, which are to be leased; None if too few."""
+        queue = self._partition.queues.of(task, mask)
+        if queue.count < least or not queue.count:
+            return None
+        if where is None and not isinstance(queue, GroupQueue):
+            rows, taken = queue.take(most), mask
+        else:
+            rows, taken = self._matching(queue, least, most, where), None
+            if size_of(rows) < max(least, 1):
+                return None
+        self._claimed(task, rows, taken, now)
+        return rows
+
+    def claim_these(self, task: int, mask: int, rows: Span, now: float) -> None:
+        """Just these rows are to be leased. Raises ``LeaseLostError`` unless all of them can be claimed."""
+        table = self._partition.rows
+        bits = table.produced.dtype.type(mask)
+        good = table.alive[rows] & (table.states[task][rows] == FREE) & ((table.produced[rows] & bits) == bits)
+        if not good.all():
+            raise LeaseLostError(f"{int((~good).sum())} samples of a claim can't be claimed again")
+        self._claimed(task, rows, None, now)
+
+    def _claimed(self, task: int, rows: Span, taken: int | None, now: float) -> None:
+        self._partition.queues.claimed(task, rows, taken)
+        self.claimed[task] += size_of(rows)
+        self.lags[task].add(now - self._partition.rows.born[rows])
+
+    def _matching(self, queue: Any, least: int, most: int, where: Predicate | None) -> Span:
+        partition = self._partition
+
+        def wanted(rows: np.ndarray) -> np.ndarray:
+            assert where is not None
+            return where.mask(lambda name: partition.rows.tags.column(name, rows))
+
+        if not isinstance(queue, GroupQueue):
+            return span_of(queue.look(most, wanted))
+        whole = None if where is None else lambda rows: bool(wanted(np.array(rows, dtype=np.int32)).all())
+        return span_of(np.array(queue.choose(least, most, whole), dtype=np.int32))
+
+    def lease(self, number: int, task: int, rows: Span, owner: str, expires: float) -> None:
+        """Give rows that were claimed to an owner."""
+        partition = self._partition
+        partition.rows.states[task][rows] = LEASED
+        partition.rows.leases[task][rows] = number
+        count = size_of(rows)
+        partition.leased[task] += count
+        partition.leases.add(Lease(number, task, owner, expires, rows, count))
+
+    # what becomes of them -----------------------------------------------------------------------------
+
+    def held(self, task: int, sample_ids: Sequence[str], leases: Sequence[int]) -> tuple[Span, Numbers]:
+        """Rows and leases of claimed samples. Raises ``LeaseLostError`` unless all of them are still as claimed."""
+        if len(leases) != len(sample_ids):
+            raise SampleError(f"{len(leases)} leases for {len(sample_ids)} samples")
+        if not len(leases):
+            return NOTHING, np.zeros(0, dtype=np.int64)
+        numbers, rows = read_tickets(leases)
+        if not isinstance(rows, slice) and len(set(leases)) < len(leases):
+            raise SampleError("a sample is there twice in one call")
+        table = self._partition.rows
+        if isinstance(rows, slice) and isinstance(numbers, int) and rows.stop <= table.size:
+            good = table.leases[task][rows] == numbers
+        else:
+            each = array_of(rows)
+            known = each < table.size
+            good = known & (table.leases[task][np.where(known, each, 0)] == numbers) & (np.asarray(numbers) > 0)
+        if not good.all():
+            lost = [sample_ids[at] for at in np.flatnonzero(~good).tolist()]
+            raise LeaseLostError(
+                f"the claim of {few(lost)} is lost: it ended, or was settled before",
+                hint="others may have them by now; claim again, and extend() what takes long",
+            )
+        return rows, numbers
+
+    def ack(self, task: int, rows: Span, numbers: Numbers, version: int | None) -> None:
+        """Held rows are consumed; with a version, until a rewind to before it."""
+        versions, table = self.versions, self._partition.rows
+        covered = versions.committed[task]
+        if version is not None and covered is not None and version <= covered:
+            raise SpecError(
+                f"version {version} is covered by the commit of {covered}, which was made without these samples",
+                hint="ack into the version that they are trained into",
+            )
+        table.states[task][rows] = DONE if version is None else ACKED
+        self._settled(task, rows, numbers)
+        self._partition.acked[task] += size_of(rows)
+        self._partition.queues.settled(task, rows)
+        if version is not None:
+            versions.add(task, version, rows)
+        elif any(one is not None for one in versions.committed):
+            self._consume(rows)
+
+    def _consume(self, rows: Span) -> None:
+        """Of samples that one more task is done with, those go that the commits of others waited with."""
+        finished = np.ones(size_of(rows), dtype=bool)
+        covered = np.zeros(size_of(rows), dtype=bool)
+        for states in self._partition.rows.states:
+            finished &= states[rows] >= DONE
+            covered |= states[rows] == COVERED
+        self._partition.clear(pick(rows, finished & covered), CONSUMED)
+
+    def release(self, task: int, rows: Span, numbers: Numbers) -> None:
+        """Held rows are given back."""
+        self._settled(task, rows, numbers)
+        self._partition.give_back(task, rows)
+        self.redelivered[task] += size_of(rows)
+
+    def _settled(self, task: int, rows: Span, numbers: Numbers) -> None:
+        count = size_of(rows)
+        if not count:
+            return
+        self._partition.leased[task] -= count
+        self._partition.rows.leases[task][rows] = 0
+        self._partition.leases.settle(numbers, count)
+
+    def end(self, leases: Sequence[Lease]) -> int:
+        """Leases are over, by time or because their owner is gone; how many samples are given back."""
+        partition = self._partition
+        back = 0
+        for lease in reversed(leases):  # the oldest is given back last, and so is first in the queue
+            rows = pick(lease.rows, partition.rows.leases[lease.task][lease.rows] == lease.number)
+            partition.leases.forget(lease)
+            partition.leased[lease.task] -= size_of(rows)
+            partition.give_back(lease.task, rows)
+            self.redelivered[lease.task] += size_of(rows)
+            back += size_of(rows)
+        return back

@@ -1,0 +1,276 @@
+"""From sample ids to rows and back. Numbered ids (``rollout-17``) cost a few bytes each, others a dict's entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tunegym.dataplane.ledger.numbering import CHUNK, RETIRED, UNKNOWN, Form, Numbered, form_of, numbers_of
+from tunegym.dataplane.ledger.spans import Span, array_of
+
+_MANY = 64
+"""So many ids of one form, in a call or one after another, make that form numbered."""
+_MOST_FORMS = np.iinfo(np.int16).max
+_REMEMBERED = 1 << 18
+"""How many retired ids are remembered that are not numbered: the newest, at least half as many."""
+
+Keep = Callable[[np.ndarray], int]
+"""Takes an array into a snapshot, and says at which place."""
+
+
+@dataclass(slots=True)
+class Found:
+    """Ids that were looked up.
+
+    Attributes:
+        rows: the row of each, ``UNKNOWN`` or ``RETIRED``.
+        form, numbers: what the ids are, if all are of one form.
+    """
+
+    rows: np.ndarray
+    form: Form | None = None
+    numbers: np.ndarray | None = None
+
+
+class IdIndex:
+    """Which row an id has. An id is used once: when its sample is gone it is retired, not free again.
+
+    Numbered ids are remembered for good; of the others the newest ``_REMEMBERED``.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._forms: dict[Form, Numbered] = {}
+        self._by_place: list[Numbered] = []
+        self._others: dict[str, int] = {}
+        self._retired: dict[str, None] = {}
+        self._retired_before: dict[str, None] = {}
+        self._run: tuple[Form | None, int] = (None, 0)
+        self._rows = rows
+        self._place = np.zeros(0, dtype=np.int16)
+        self._number = np.zeros(0, dtype=np.int64)
+        self._names: list[str | None] = []
+
+    def grow(self, rows: int) -> None:
+        """Have room for so many rows."""
+        self._rows = rows
+        if self._by_place:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Numbered ids have a place, from 1 on, and a number; as long as there are none, this takes no room."""
+        place, number = np.zeros(self._rows, dtype=np.int16), np.zeros(self._rows, dtype=np.int64)
+        place[: len(self._place)], number[: len(self._number)] = self._place, self._number
+        self._place, self._number = place, number
+
+    def find(self, ids: Sequence[str]) -> Found:
+        """Look ids up."""
+        form, numbers = numbers_of(ids) or (None, None)
+        known = self._forms.get(form) if form is not None else None
+        if known is not None and numbers is not None:
+            rows = known.rows(numbers)
+            if self._others or self._retired or self._retired_before:
+                for at in np.flatnonzero(rows == UNKNOWN).tolist():
+                    rows[at] = self._other(ids[at])
+            return Found(rows, form, numbers)
+        if self._others.keys().isdisjoint(ids):
+            rows = np.full(len(ids), UNKNOWN, dtype=np.int32)
+        else:
+            get = self._others.get
+            rows = np.array([get(one, UNKNOWN) for one in ids], dtype=np.int32)
+        fresh = self._retired.keys().isdisjoint(ids) and self._retired_before.keys().isdisjoint(ids)
+        if self._forms or not fresh:
+            for at in np.flatnonzero(rows == UNKNOWN).tolist():
+                rows[at] = self._unusual(ids[at])
+        return Found(rows, form, numbers)
+
+    def _other(self, sample_id: str) -> int:
+        row = self._others.get(sample_id)
+        if row is None:
+            return RETIRED if sample_id in self._retired or sample_id in self._retired_before else UNKNOWN
+        return row
+
+    def _unusual(self, sample_id: str) -> int:
+        """Not among the others: perhaps retired, perhaps a numbered one among ids of other forms."""
+        if sample_id in self._retired or sample_id in self._retired_before:
+            return RETIRED
+        parsed = form_of(sample_id) if self._forms else None
+        known = self._forms.get(parsed[0]) if parsed is not None else None
+        return UNKNOWN if known is None or parsed is None else int(known.rows(np.array([parsed[1]]))[0])
+
+    def put(self, ids: Sequence[str], rows: Span, found: Found) -> None:
+        """Give new ids their rows; ``found`` is what looking up just these gave."""
+        numbered = self._numbered(found.form, len(ids)) if found.form is not None else None
+        if numbered is not None and found.numbers is not None:
+            numbered.put(found.numbers, array_of(rows))
+            self._place[rows] = numbered.place + 1
+            self._number[rows] = found.numbers
+            return
+        if self._by_place:
+            self._place[rows] = 0
+        if len(self._names) < self._rows:
+            self._names += [None] * (self._rows - len(self._names))
+        if isinstance(rows, slice):
+            self._names[rows] = ids
+            self._others.update(zip(ids, range(rows.start, rows.stop), strict=True))
+        else:
+            for sample_id, row in zip(ids, rows.tolist(), strict=True):
+                self._others[sample_id] = row
+                self._names[row] = sample_id
+
+    def _numbered(self, form: Form, count: int) -> Numbered | None:
+        """The index of a form; None as long as too few ids are of it to be worth one."""
+        numbered = self._forms.get(form)
+        if numbered is not None:
+            return numbered
+        self._run = form, count + (self._run[1] if self._run[0] == form else 0)
+        if self._run[1] < _MANY or len(self._by_place) >= _MOST_FORMS:
+            return None
+        numbered = self._forms[form] = Numbered(len(self._by_place), form)
+        self._by_place.append(numbered)
+        if len(self._place) < self._rows:
+            self._make_room()
+        return numbered
+
+    def names(self, rows: Span) -> list[str]:
+        """The ids of rows."""
+        place = self._place_of(rows)
+        if place == 0:
+            return self._named(rows)
+        if place is not None:
+            return _spelled(self._by_place[place - 1].form, self._number[rows])
+        each = array_of(rows)
+        names: list[Any] = [None] * len(each)
+        places = self._place[each]
+        for one in np.unique(places).tolist():
+            at = np.flatnonzero(places == one)
+            own = each[at]
+            found = self._named(own) if not one else _spelled(self._by_place[one - 1].form, self._number[own])
+            for where, name in zip(at.tolist(), found, strict=True):
+                names[where] = name
+        return names
+
+    def _place_of(self, rows: Span) -> int | None:
+        """The one place of all these rows; None if they have several."""
+        if not self._by_place:
+            return 0
+        places = self._place[rows]
+        if not len(places):
+            return 0
+        return int(places[0]) if (places == places[0]).all() else None
+
+    def _named(self, rows: Span) -> list[Any]:
+        names = self._names
+        return names[rows] if isinstance(rows, slice) else [names[row] for row in rows.tolist()]
+
+    def retire(self, rows: Span) -> None:
+        """The samples of these rows are gone."""
+        place = self._place_of(rows)
+        if place is not None:
+            self._retire(place, rows)
+            return
+        each = array_of(rows)
+        places = self._place[each]
+        for one in np.unique(places).tolist():
+            self._retire(one, each[places == one])
+
+    def _retire(self, place: int, rows: Span) -> None:
+        if place:
+            self._by_place[place - 1].retire(self._number[rows])
+            return
+        names = self._named(rows)
+        if isinstance(rows, slice):
+            self._names[rows] = [None] * len(names)
+        else:
+            for row in rows.tolist():
+                self._names[row] = None
+        for name in names:
+            del self._others[name]
+        self._retired.update(dict.fromkeys(names))
+        if len(self._retired) > _REMEMBERED // 2:
+            self._retired_before, self._retired = self._retired, {}
+
+    # snapshots ----------------------------------------------------------------------------------------
+
+    def state(self, keep: Keep, rows: int) -> dict[str, Any]:
+        """All of it, of so many rows, as plain data and arrays."""
+        places, numbers = self._place[:rows], self._number[:rows]  # both empty if nothing is numbered
+        others = np.fromiter(self._others.values(), dtype=np.int32, count=len(self._others))
+        return {
+            "place": keep(places),
+            "number": keep(numbers),
+            "others": [texts(list(self._others), keep), keep(others)],
+            "retired": [texts(list(one), keep) for one in (self._retired_before, self._retired)],
+            "run": self._run,
+            "forms": [
+                {
+                    "form": one.form,
+                    "chunks": list(one.chunks),
+                    "rows": keep(np.concatenate([*one.chunks.values(), np.zeros(0, dtype=np.int32)])),
+                    "used_up": one.used_up,
+                }
+                for one in self._by_place
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> None:
+        """Take on a state; there must be room for its rows."""
+        if state["forms"]:
+            self._place, self._number = arrays[state["place"]], arrays[state["number"]]
+            self._make_room()
+        names, values = state["others"]
+        rows = arrays[values].tolist()
+        self._others = dict(zip(read_texts(names, arrays), rows, strict=True))
+        if rows:
+            self._names = [None] * self._rows
+            for name, row in self._others.items():
+                self._names[row] = name
+        self._retired_before, self._retired = (dict.fromkeys(read_texts(one, arrays)) for one in state["retired"])
+        form, count = state["run"]
+        self._run = (None if form is None else _form(form)), count
+        for plain in state["forms"]:
+            one = Numbered(len(self._by_place), _form(plain["form"]), used_up=[list(run) for run in plain["used_up"]])
+            chunks = arrays[plain["rows"]].reshape(-1, CHUNK)
+            one.chunks = {chunk: chunks[at].copy() for at, chunk in enumerate(plain["chunks"])}
+            one.left = {chunk: int((rows != RETIRED).sum()) for chunk, rows in one.chunks.items()}
+            self._forms[one.form] = one
+            self._by_place.append(one)
+
+
+def _form(plain: Sequence[Any]) -> Form:
+    return plain[0], plain[1]
+
+
+_LAST_DIGITS = [f"{number:03d}" for number in range(1000)]
+
+
+def _spelled(form: Form, numbers: np.ndarray) -> list[str]:
+    """Numbered ids. What comes before the last three digits is the same for many of them."""
+    head, width = form
+    if width < 3:
+        return [f"{head}{number:0{width}d}" for number in numbers.tolist()]
+    before = numbers // 1000
+    after = (numbers - before * 1000).tolist()
+    first = int(before[0])
+    if first == before[-1] and (before == first).all():
+        start = f"{head}{first:0{width - 3}d}" if width > 3 else head
+        return [start + _LAST_DIGITS[one] for one in after]
+    each = before.tolist()
+    starts = {one: f"{head}{one:0{width - 3}d}" if width > 3 else head for one in set(each)}
+    return [starts[one] + _LAST_DIGITS[digits] for one, digits in zip(each, after, strict=True)]
+
+
+def texts(given: list[str], keep: Keep) -> list[int]:
+    """Texts as two arrays."""
+    data = "".join(given).encode("utf-8", "surrogatepass")
+    lengths = np.fromiter(map(len, given), dtype=np.int32, count=len(given))
+    return [keep(np.frombuffer(data, dtype=np.uint8)), keep(lengths)]
+
+
+def read_texts(kept: Sequence[int], arrays: Sequence[np.ndarray]) -> list[str]:
+    """The texts again."""
+    text = arrays[kept[0]].tobytes().decode("utf-8", "surrogatepass")
+    ends = np.cumsum(arrays[kept[1]], dtype=np.int64).tolist()
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]

@@ -1,0 +1,169 @@
+"""Nested Python values as JSON and raw arrays, and back exactly. No pickle: reading runs nobody's code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from tunegym.dataplane import dtypes
+from tunegym.dataplane.errors import FieldError, StorageError
+
+MOST_DEPTH = 100
+_ALIGNED = 16
+_TAG = "$"
+_PLAIN_ARRAYS = (np.ndarray, np.memmap)
+
+
+class Leaves:
+    """Raw bytes of arrays and bytes, one after the other."""
+
+    def __init__(self) -> None:
+        self.pieces: list[np.ndarray] = []
+        self.nbytes = 0
+
+    def add(self, raw: np.ndarray) -> int:
+        """Where it will be."""
+        if not raw.nbytes:
+            return self.nbytes
+        gap = -self.nbytes % _ALIGNED
+        if gap:
+            self.pieces.append(np.zeros(gap, dtype=np.uint8))
+        at = self.nbytes + gap
+        self.pieces.append(raw.reshape(-1).view(np.uint8))
+        self.nbytes = at + raw.nbytes
+        return at
+
+
+def pack(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows as their JSON, where each ends and begins in it, and the bytes of their arrays.
+
+    What comes back is exact: dicts, lists, tuples, texts, bytes, numbers of any size, NaN, None, and numpy's and
+    torch's arrays and numbers as leaves, with their dtypes.
+
+    Raises:
+        FieldError: something else is in them, such as a set or an object of a class of one's own.
+    """
+    leaves = Leaves()
+    texts: list[bytes] = []
+    for number, row in enumerate(rows):
+        try:
+            texts.append(orjson.dumps(_pack(row, leaves, 0)))
+        except FieldError as error:
+            raise FieldError(f"row {number}: {error.message}", hint=error.hint) from None
+        except TypeError as error:
+            raise FieldError(f"row {number}: {error}", hint="texts must be valid Unicode, without surrogates") from None
+    offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    text = np.frombuffer(b"".join(texts), dtype=np.uint8)
+    return text, offsets, np.concatenate(leaves.pieces) if leaves.pieces else np.zeros(0, dtype=np.uint8)
+
+
+def unpack(text: bytes, leaves: np.ndarray) -> Any:
+    """One row. Its numpy arrays are read-only views; its tensors are copies."""
+    try:
+        plain = orjson.loads(text)
+        return plain if b'"$"' not in text else _unpack(plain, leaves)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise StorageError(f"a row of objects can't be read: {error}", hint="its bytes are damaged") from error
+
+
+def _pack(value: Any, leaves: Leaves, depth: int) -> Any:
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return value
+    if depth > MOST_DEPTH:
+        raise FieldError(f"nested deeper than {MOST_DEPTH}", hint="does it hold itself?")
+    if kind is int:
+        return value if -(2**63) <= value < 2**64 else {_TAG: ["i", hex(value)]}
+    if kind is float:
+        return value if math.isfinite(value) else {_TAG: ["f", str(value)]}
+    if kind is list:
+        return [_pack(one, leaves, depth + 1) for one in value]
+    if kind is dict:
+        return _pack_dict(value, leaves, depth)
+    if kind is tuple:
+        return {_TAG: ["t", *(_pack(one, leaves, depth + 1) for one in value)]}
+    if kind is bytes:
+        return {_TAG: ["b", leaves.add(np.frombuffer(value, dtype=np.uint8)), len(value)]}
+    return _pack_leaf(value, leaves, depth)
+
+
+def _pack_dict(value: dict[Any, Any], leaves: Leaves, depth: int) -> dict[str, Any]:
+    if _TAG not in value and all(type(key) is str for key in value):
+        return {key: _pack(one, leaves, depth + 1) for key, one in value.items()}
+    return {_TAG: ["d", *(_pack(one, leaves, depth + 1) for item in value.items() for one in item)]}
+
+
+def _pack_leaf(value: Any, leaves: Leaves, depth: int) -> Any:
+    if type(value) in _PLAIN_ARRAYS and value.dtype.kind == "O":
+        return {_TAG: ["o", list(value.shape), *(_pack(one, leaves, depth + 1) for one in value.ravel().tolist())]}
+    if type(value) in _PLAIN_ARRAYS or isinstance(value, np.generic):
+        array = np.asarray(value)
+        name = dtypes.name_of(array.dtype, texts=True)
+        at = leaves.add(dtypes.to_raw(array, name))
+        return {_TAG: ["s" if isinstance(value, np.generic) else "n", name, list(array.shape), at]}
+    if dtypes.is_tensor(value):
+        if value.is_nested:
+            raise FieldError("a nested tensor can't be inside an object", hint="give a list of tensors")
+        array, name = dtypes.tensor_array(value)
+        return {_TAG: ["T", name, list(array.shape), leaves.add(array)]}
+    raise FieldError(
+        f"a {type(value).__module__}.{type(value).__qualname__} can't be kept exactly",
+        hint="use dicts, lists, tuples, texts, bytes, numbers, None, numpy arrays and torch tensors themselves",
+    )
+
+
+def _unpack(value: Any, leaves: np.ndarray) -> Any:
+    if type(value) is list:
+        return [_unpack(one, leaves) for one in value]
+    if type(value) is not dict:
+        return value
+    if _TAG not in value:
+        return {key: _unpack(one, leaves) for key, one in value.items()}
+    kind, *rest = value[_TAG]
+    if kind in ("s", "n", "T"):
+        return _unpack_leaf(kind, leaves, *rest)
+    if kind == "b":
+        return _cut(leaves, *rest).tobytes()
+    if kind == "i":
+        return int(rest[0], 16)
+    if kind == "f":
+        return float(rest[0])
+    if kind == "o":
+        return object_array([_unpack(one, leaves) for one in rest[1:]]).reshape(rest[0])
+    items = [_unpack(one, leaves) for one in rest]
+    if kind == "t":
+        return tuple(items)
+    if kind == "d":
+        return dict(zip(items[::2], items[1::2], strict=True))
+    raise ValueError(f"unknown kind {kind!r}")
+
+
+def _unpack_leaf(kind: str, leaves: np.ndarray, name: str, shape: list[int], at: int) -> Any:
+    dtype = dtypes.raw_dtype(name)
+    if dtype.itemsize:
+        raw = _cut(leaves, at, math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+    else:
+        raw = np.zeros(shape, dtype=dtype)
+    if kind == "T":
+        return dtypes.to_torch(raw.copy(), name)
+    array = dtypes.to_numpy(raw, name)
+    return array[()] if kind == "s" else array
+
+
+def _cut(leaves: np.ndarray, at: int, nbytes: int) -> np.ndarray:
+    if at < 0 or nbytes < 0 or at + nbytes > len(leaves):
+        raise ValueError("an array beyond its end")
+    return leaves[at : at + nbytes]
+
+
+def object_array(values: Sequence[Any]) -> np.ndarray:
+    """An array of one dimension whose items are the values, whatever they are."""
+    array = np.empty(len(values), dtype=object)
+    for at, value in enumerate(values):
+        array[at] = value
+    return array

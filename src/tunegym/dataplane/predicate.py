@@ -1,0 +1,241 @@
+"""Predicates over tags: small expressions that travel as plain data and are evaluated where the ledger is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tunegym.dataplane.errors import TagError
+
+Scalar: TypeAlias = bool | int | float | str
+"""What a tag may be; also None."""
+
+Column: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Values of one tag, and whether each sample has it."""
+
+_ORDERED = ("<", "<=", ">", ">=")
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+_DEEPEST = 50
+
+
+class Predicate:
+    """Says which samples are wanted, by their tags. Made from ``Tag`` by comparisons, and by ``&``, ``|`` and ``~``."""
+
+    def __and__(self, other: Predicate) -> Predicate:
+        return Combined("and", (self, _checked(other)))
+
+    def __or__(self, other: Predicate) -> Predicate:
+        return Combined("or", (self, _checked(other)))
+
+    def __invert__(self) -> Predicate:
+        return Combined("not", (self,))
+
+    def __bool__(self) -> bool:
+        raise TypeError("a predicate is neither true nor false: combine them with &, | and ~, not with and, or and not")
+
+    def plain(self) -> list[Any]:
+        """As plain data."""
+        raise NotImplementedError
+
+    def tags(self) -> set[str]:
+        """The tags that it looks at."""
+        raise NotImplementedError
+
+    def mask(self, columns: Callable[[str], Column]) -> np.ndarray:
+        """For each sample, whether it is wanted. A sample without the tag is not, whatever is asked of it.
+
+        Raises:
+            TagError: values that can't be compared.
+        """
+        raise NotImplementedError
+
+    def matches(self, tags: Mapping[str, Any]) -> bool:
+        """Whether a sample of these tags is wanted."""
+
+        def column(name: str) -> Column:
+            value = tags.get(name)
+            values = np.empty(1, dtype=object)
+            values[0] = value
+            return values, np.array([value is not None])
+
+        return bool(self.mask(column)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Predicate):
+    """A tag and a value; or, with ``in``, a tag and several."""
+
+    tag: str
+    sign: str
+    value: Any
+
+    def plain(self) -> list[Any]:
+        """See ``Predicate``."""
+        return [self.sign, self.tag, list(self.value) if self.sign == "in" else self.value]
+
+    def tags(self) -> set[str]:
+        """See ``Predicate``."""
+        return {self.tag}
+
+    def mask(self, columns: Callable[[str], Column]) -> np.ndarray:
+        """See ``Predicate``."""
+        values, there = columns(self.tag)
+        if self.sign == "in":
+            found = np.zeros(len(values), dtype=bool)
+            for one in self.value:
+                found |= self._compared("==", values, there, one)
+            return found
+        return self._compared(self.sign, values, there, self.value)
+
+    def _compared(self, sign: str, values: np.ndarray, there: np.ndarray, value: Any) -> np.ndarray:
+        compare = _COMPARISONS[sign]
+        if values.dtype != object:
+            if isinstance(value, str):
+                return self._other_kind(sign, values, there, value)
+            if not _exact(values.dtype, value):
+                return self._compared(sign, values.astype(object), there, value)
+            return np.asarray(compare(values, value), dtype=bool) & there
+        result = np.zeros(len(values), dtype=bool)
+        for at in np.flatnonzero(there):
+            one = values[at]
+            if isinstance(one, str) == isinstance(value, str):
+                result[at] = compare(one, value)
+            else:
+                result[at] = self._other_kind(sign, values[at : at + 1], there[at : at + 1], value)[0]
+        return result
+
+    def _other_kind(self, sign: str, values: np.ndarray, there: np.ndarray, value: Any) -> np.ndarray:
+        """A text and a number are not equal, and neither is above the other."""
+        if sign in _ORDERED and there.any():
+            found = values[there][0]
+            raise TagError(f"tag {self.tag!r}: {found!r} and {value!r} can't be compared by {sign}")
+        return there.copy() if sign == "!=" else np.zeros(len(values), dtype=bool)
+
+    def __str__(self) -> str:
+        return f"Tag({self.tag!r}) {self.sign} {self.value!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class Combined(Predicate):
+    """``and`` and ``or`` of two, ``not`` of one."""
+
+    word: str
+    parts: tuple[Predicate, ...]
+
+    def plain(self) -> list[Any]:
+        """See ``Predicate``."""
+        return [self.word, *(part.plain() for part in self.parts)]
+
+    def tags(self) -> set[str]:
+        """See ``Predicate``."""
+        return set().union(*(part.tags() for part in self.parts))
+
+    def mask(self, columns: Callable[[str], Column]) -> np.ndarray:
+        """See ``Predicate``. ``~`` also wants those without the tag."""
+        masks = [part.mask(columns) for part in self.parts]
+        if self.word == "not":
+            return ~masks[0]
+        return masks[0] & masks[1] if self.word == "and" else masks[0] | masks[1]
+
+    def __str__(self) -> str:
+        if self.word == "not":
+            return f"~({self.parts[0]})"
+        sign = {"and": "&", "or": "|"}[self.word]
+        return f"({self.parts[0]}) {sign} ({self.parts[1]})"
+
+
+@dataclass(frozen=True, eq=False)
+class Tag:
+    """A tag of a sample: ``Tag("weight_version") >= 3`` is a predicate."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TagError(f"{self.name!r:.60} is no name of a tag")
+
+    def __bool__(self) -> bool:
+        raise TypeError("a tag is neither true nor false: compare it, Tag(name) == True")
+
+    def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
+        return _comparison(self.name, "==", value)
+
+    def __ne__(self, value: object) -> Predicate:  # type: ignore[override]
+        return _comparison(self.name, "!=", value)
+
+    def __lt__(self, value: Scalar) -> Predicate:
+        return _comparison(self.name, "<", value)
+
+    def __le__(self, value: Scalar) -> Predicate:
+        return _comparison(self.name, "<=", value)
+
+    def __gt__(self, value: Scalar) -> Predicate:
+        return _comparison(self.name, ">", value)
+
+    def __ge__(self, value: Scalar) -> Predicate:
+        return _comparison(self.name, ">=", value)
+
+    def isin(self, values: Any) -> Predicate:
+        """Whether it is one of these."""
+        if isinstance(values, str):
+            raise TagError(f"tag {self.name!r}: isin takes several values, not the text {values!r:.60}")
+        return Comparison(self.name, "in", tuple(_value(self.name, one) for one in values))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def from_plain(plain: Any, depth: int = 0) -> Predicate:
+    """The predicate of plain data, which may come from anywhere. Raises ``TagError``."""
+    if depth > _DEEPEST:
+        raise TagError(f"a predicate is nested deeper than {_DEEPEST} levels")
+    if not isinstance(plain, list | tuple) or not plain:
+        raise TagError(f"this is no predicate: {plain!r:.100}")
+    word, *rest = plain
+    if word in ("and", "or") and len(rest) == 2:
+        return Combined(word, (from_plain(rest[0], depth + 1), from_plain(rest[1], depth + 1)))
+    if word == "not" and len(rest) == 1:
+        return Combined("not", (from_plain(rest[0], depth + 1),))
+    if len(rest) == 2 and isinstance(rest[0], str) and rest[0]:
+        if word == "in" and isinstance(rest[1], list | tuple):
+            return Tag(rest[0]).isin(rest[1])
+        if isinstance(word, str) and word in _COMPARISONS:
+            return _comparison(rest[0], word, rest[1])
+    raise TagError(f"this is no predicate: {plain!r:.100}")
+
+
+def _exact(kind: np.dtype, value: Any) -> bool:
+    """Whether numpy compares a column of this kind as Python would; large integers and floats it rounds first."""
+    if kind == np.int64 and isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return abs(value) < 2**53 or value in (math.inf, -math.inf)
+
+
+def _comparison(name: str, sign: str, value: Any) -> Comparison:
+    return Comparison(name, sign, _value(name, value))
+
+
+def _value(name: str, value: Any) -> Scalar:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, bool | int | float | str):
+        raise TagError(f"tag {name!r} can be compared with a number, a text, True or False, not with {value!r:.60}")
+    if value != value:
+        raise TagError(f"tag {name!r}: nothing compares with NaN")
+    return value
+
+
+def _checked(other: object) -> Predicate:
+    if not isinstance(other, Predicate):
+        raise TypeError(f"a predicate can be combined with a predicate, not with {other!r:.60}; mind the brackets")
+    return other

@@ -1,0 +1,239 @@
+"""How far producers may run ahead of the trainer: one value from which filter, admission and capacity follow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tunegym.dataplane.drops import DropCounts
+from tunegym.dataplane.errors import SampleError, SpecError, TagError
+from tunegym.dataplane.filters import StalenessFilter
+from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta
+
+
+@dataclass(frozen=True)
+class StalenessPolicy:
+    """How old samples may become, and what follows from it.
+
+    The trainer makes version *v + 1* of the weights out of version *v* and ``batch_size`` samples, in the order in
+    which they became ready for it. A sample of version *u* may be trained by the weights of version *u* to
+    *u + max_staleness*. It is **outstanding** from its start at a producer until the version that it was trained into
+    is there, or it was dropped or abandoned.
+
+    Admission: a sample may be started if afterwards at most ``(oldest + max_staleness + 1 - current) * batch_size``
+    samples are outstanding, where ``oldest`` is the oldest version among those that are started and not ready, the new
+    one included. So there are never enough others for the versions that would make such a sample stale; and once it is
+    ready, newer ones queue behind it. Hence whoever obeys drops nothing as stale, however slow a producer is. And a
+    batch can always be made full: at the oldest age that there can be, ``batch_size`` samples are still allowed. (With
+    ``oldest = current`` this is the known rule of so many batches ahead; that alone loses a sample which takes long
+    while others overtake it.)
+
+    Attributes:
+        batch_size: samples per version.
+        max_staleness: how many versions later a sample may still be trained; 0 for on-policy.
+        group_size: samples of a group, which are started, claimed and dropped together; None for no groups.
+        commit_every: how many versions there are from one checkpoint to the next: samples that are acked into a version
+            keep their place until it is committed (or they are cleared).
+        capacity: of the partition; None for just what is needed.
+
+    Raises:
+        SpecError: numbers that make no sense, or with which everybody would wait for ever.
+    """
+
+    batch_size: int
+    max_staleness: int
+    group_size: int | None = None
+    commit_every: int = 1
+    capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        lowest = {"batch_size": 1, "max_staleness": 0, "group_size": 1, "commit_every": 1, "capacity": 1}
+        for name, least in lowest.items():
+            number = getattr(self, name)
+            if number is None and name in ("group_size", "capacity"):
+                continue
+            if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least:
+                raise SpecError(f"{name} is {number!r}", hint=f"give an integer of at least {least}")
+            object.__setattr__(self, name, int(number))
+        if self.batch_size % self.unit:
+            raise SpecError(
+                f"a batch of {self.batch_size} can't be made of groups of {self.unit}",
+                hint="give a batch_size that is a multiple of group_size: the trainer would wait for the rest for ever",
+            )
+        needed = self.most_outstanding + self.commit_every * self.batch_size
+        if self.capacity is None:
+            object.__setattr__(self, "capacity", needed)
+        elif self.capacity < needed:
+            raise SpecError(
+                f"a capacity of {self.capacity} is too small: admission lets {self.most_outstanding} samples be"
+                f" outstanding, and {needed - self.most_outstanding} wait for a commit",
+                hint=f"give at least {needed}, or a smaller max_staleness or commit_every; a producer with the sample"
+                " that the trainer waits for could find the partition full",
+            )
+
+    @property
+    def unit(self) -> int:
+        """How many samples are started together: a group."""
+        return self.group_size or 1
+
+    @property
+    def most_outstanding(self) -> int:
+        """How many samples can be outstanding at once."""
+        return (self.max_staleness + 1) * self.batch_size
+
+    def filter(self, counts: DropCounts | None = None) -> StalenessFilter:
+        """The filter that drops what became too old all the same."""
+        return StalenessFilter(self.max_staleness, counts=counts)
+
+    def limits(self) -> dict[str, Any]:
+        """What ``register_partition`` is to be given."""
+        return {"capacity": self.capacity, "group_size": self.group_size}
+
+    def room(
+        self,
+        current_version: int,
+        *,
+        outstanding: int = 0,
+        oldest_version: int | None = None,
+        version: int | None = None,
+    ) -> int:
+        """How many samples may be started now, in whole groups.
+
+        Args:
+            current_version: of the trainer.
+            outstanding: see above.
+            oldest_version: among those of them that are not ready; None if there is none. If nobody knows which are
+                ready, or claims take them in another order, the oldest of all: that is safe, and keeps fewer busy.
+            version: of the weights that would make them; None for the current one. 0 samples may be started with
+                weights that are too old: fetch the present ones.
+        """
+        version = current_version if version is None else version
+        if version > current_version:
+            raise TagError(f"version {version} is still to come: the current one is {current_version}")
+        oldest = version if oldest_version is None else min(version, oldest_version)
+        allowed = (oldest + self.max_staleness + 1 - current_version) * self.batch_size
+        return max(0, allowed - outstanding) // self.unit * self.unit
+
+    def admits(
+        self,
+        count: int,
+        current_version: int,
+        *,
+        outstanding: int = 0,
+        oldest_version: int | None = None,
+        version: int | None = None,
+    ) -> bool:
+        """Whether ``count`` samples may be started now. See ``room``."""
+        return count <= self.room(
+            current_version, outstanding=outstanding, oldest_version=oldest_version, version=version
+        )
+
+
+class Admission:
+    """Keeps the count of what is outstanding, for one who admits producers. No lock, no clock: one thread calls it.
+
+    Args:
+        current_version: of the trainer.
+        outstanding: how many samples of which version are ready already, after a restart. If these are more than the
+            policy admits (a rewind gives back what was trained since), some of them may become stale.
+    """
+
+    def __init__(
+        self, policy: StalenessPolicy, current_version: int = 0, outstanding: Mapping[int, int] | None = None
+    ) -> None:
+        self.policy = policy
+        self.current_version = current_version
+        self._started: Counter[int] = Counter()
+        self._ready: Counter[int] = Counter(dict(outstanding or {}))
+
+    @property
+    def outstanding(self) -> int:
+        """How many samples are."""
+        return self._started.total() + self._ready.total()
+
+    @property
+    def oldest_version(self) -> int | None:
+        """The oldest version among those that are started and not ready."""
+        return min(self._started, default=None)
+
+    def room(self, version: int | None = None) -> int:
+        """See ``StalenessPolicy.room``."""
+        return self.policy.room(
+            self.current_version, outstanding=self.outstanding, oldest_version=self.oldest_version, version=version
+        )
+
+    def start(self, count: int, version: int | None = None) -> int:
+        """Up to ``count`` samples, in whole groups, are started with weights of ``version``; how many may be."""
+        version = self.current_version if version is None else int(version)
+        granted = min(self.room(version), count // self.policy.unit * self.policy.unit)
+        if granted > 0:
+            self._started[version] += granted
+        return max(0, granted)
+
+    def ready(self, meta: BatchMeta) -> None:
+        """Samples that were started are ready for the trainer: put, with all fields that its claim requires.
+
+        Whoever doesn't say so is safe, and has fewer samples outstanding.
+
+        Raises:
+            TagError: a sample has no version.
+            SampleError: more of a version than were started.
+        """
+        found = _versions([meta])
+        self._started = _without(self._started, found)
+        self._ready += found
+
+    def abandon(self, count: int, version: int) -> None:
+        """Samples that were started will never be ready: their producer failed, or they took too long."""
+        self._started = _without(self._started, Counter({int(version): count}))
+
+    def drop(self, meta: BatchMeta) -> None:
+        """Samples were dropped, and others may be started in their place before the next version.
+
+        Raises:
+            TagError: a sample has no version.
+            SampleError: more of a version than are outstanding.
+        """
+        self._gone(_versions([meta]))
+
+    def advance(self, version: int, *settled: BatchMeta) -> None:
+        """The trainer has made a newer version, for which these samples were trained, or dropped without replacement.
+
+        Raises:
+            SpecError: they are fewer than ``batch_size`` for each version: then others would age too fast.
+        """
+        steps, count = version - self.current_version, sum(meta.size for meta in settled)
+        if steps < 0:
+            raise SpecError(
+                f"version {version} is before the current one, {self.current_version}",
+                hint="after a rewind make a new Admission, with what is outstanding then",
+            )
+        if count < steps * self.policy.batch_size:
+            raise SpecError(
+                f"{count} samples for {steps} versions, and the policy says {self.policy.batch_size} for each",
+                hint="claim others for those that were dropped, or give a policy with a smaller batch_size",
+            )
+        self._gone(_versions(settled))
+        self.current_version = int(version)
+
+    def _gone(self, gone: Counter[int]) -> None:
+        unsaid = gone - self._ready
+        self._started, self._ready = _without(self._started, unsaid), self._ready - gone
+
+
+def _without(there: Counter[int], gone: Counter[int]) -> Counter[int]:
+    for version, count in gone.items():
+        if count > there[version]:
+            raise SampleError(
+                f"{count} samples of version {version} are not there: {there[version]} are started and not done with",
+                hint="start() each sample, count it once, and don't put one that was abandoned",
+            )
+    return there - gone
+
+
+def _versions(metas: Sequence[BatchMeta]) -> Counter[int]:
+    return Counter(int(version) for meta in metas if meta.size for version in meta.tag(WEIGHT_VERSION))

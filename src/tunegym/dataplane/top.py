@@ -1,0 +1,192 @@
+"""``python -m tunegym.dataplane top URL``: how a plane stands, once or as it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from tunegym.core.escaping import escaped, escaped_json
+from tunegym.dataplane.errors import NoPlaneError
+from tunegym.dataplane.planes import attach
+from tunegym.dataplane.prometheus import prometheus_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WIDE = 160
+"""Columns where there is no terminal whose width counts."""
+LINGER_S = 1.0
+"""A host that was started only for a look has no reason to stay."""
+CONSUMED = "consumed"
+"""The reason of those that left because every task was done with them: all others were dropped."""
+
+Form = Literal["table", "json", "prometheus"]
+_LEFT = ("partition", "task", "dropped")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A plane's stats, and when they were taken, by a clock that only goes on."""
+
+    stats: Mapping[str, Any]
+    at: float
+
+
+def top(url: str, *, form: Form = "table", once: bool = True, interval_s: float = 1.0) -> None:
+    """Print how the plane at ``url`` stands, once or until it is interrupted.
+
+    Raises:
+        NoPlaneError: there is no plane; none is made.
+    """
+    if url.startswith("memory://"):
+        raise NoPlaneError(
+            f"{url} can't be seen from outside: a plane in memory is for the threads of one process",
+            hint="there, call stats() of a client",
+        )
+    with attach(url, linger_s=LINGER_S) as plane, _reader_may_leave():
+        if form == "table" and not once and sys.stdout.isatty():
+            _live(plane.stats, url, interval_s)
+            return
+        before: Look | None = None
+        while True:
+            now = Look(plane.stats(), time.monotonic())
+            _print(now, before, url, form, indent=once)
+            if once:
+                return
+            before = now
+            time.sleep(interval_s)
+
+
+def table(now: Look, before: Look | None = None, title: str | None = None) -> Table:
+    """A row for each partition and task; with a look before this one, also how many samples a second pass."""
+    from rich.table import Table
+
+    names = ["partition", "task", "produced", "resident", "ready", "leased", "acked", "redelivered", "dropped"]
+    names += ["waiting", "bytes", "age p50", "lag p95"]
+    if before is not None:
+        names += ["put/s", "claim/s"]
+    shown = Table(title=None if title is None else escaped(title), title_justify="left")
+    for name in names:
+        shown.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=name not in _LEFT)
+    for partition_id, partition in now.stats.items():
+        for task_name, task in partition["tasks"].items():
+            cells = [*_cells(partition_id, partition, task_name, task)]
+            if before is not None:
+                cells += _rates(now, before, partition_id, task_name)
+            shown.add_row(*cells)
+    return shown
+
+
+def _cells(partition_id: str, partition: Mapping[str, Any], task_name: str, task: Mapping[str, Any]) -> list[str]:
+    room = "" if partition["capacity"] is None else f"/{partition['capacity']}"
+    ready = task["ready"]
+    if len(ready) > 1:
+        told = "\n".join(f"{escaped(fields)}: {count}" for fields, count in ready.items())
+    else:  # "-": nobody has claimed yet, so what makes a sample ready isn't known
+        told = "".join(str(count) for count in ready.values()) or "-"
+    dropped = {reason: count for reason, count in partition["gone"].items() if reason != CONSUMED}
+    waiting = [f"{count} {call}" for call, count in partition["waiting"].items() if count]
+    return [
+        escaped(partition_id) + (" (sealed)" if partition["sealed"] else ""),
+        escaped(task_name),
+        str(partition["produced"]),
+        f"{partition['resident']}{room}",
+        told,
+        str(task["leased"]),
+        str(task["acked"]),
+        str(task["redelivered"]),
+        "\n".join(f"{escaped(reason)}: {count}" for reason, count in dropped.items()) or "0",
+        "\n".join(waiting) or "0",
+        _size(partition["bytes"]),
+        _quantile(task["age"], 0.5),
+        _quantile(task["lag"], 0.95),
+    ]
+
+
+def _rates(now: Look, before: Look, partition_id: str, task_name: str) -> list[str]:
+    """Since the look before; "-" for what wasn't there then, or began anew."""
+    seconds = now.at - before.at
+    new, old = now.stats[partition_id], before.stats.get(partition_id)
+    if old is None or task_name not in old["tasks"] or seconds <= 0:
+        return ["-", "-"]
+    changes = (
+        new["produced"] - old["produced"],
+        new["tasks"][task_name]["claimed"] - old["tasks"][task_name]["claimed"],
+    )
+    return ["-" if change < 0 else f"{change / seconds:.0f}" for change in changes]
+
+
+def _quantile(histogram: Mapping[str, Any], share: float) -> str:
+    """The upper end of the bucket that it is in; "-" of nothing."""
+    total = sum(histogram["counts"])
+    if not total:
+        return "-"
+    seen = 0
+    for bound, count in zip(histogram["bounds"], histogram["counts"], strict=False):
+        seen += count
+        if seen >= math.ceil(share * total):
+            return f"<= {bound:g} s"
+    return f"> {histogram['bounds'][-1]:g} s"
+
+
+def _size(nbytes: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} TB"
+
+
+# where it goes ------------------------------------------------------------------------------------------------
+
+
+def _print(now: Look, before: Look | None, url: str, form: Form, *, indent: bool) -> None:
+    if form == "table":
+        from rich.console import Console
+
+        console = Console(highlight=False, markup=False, emoji=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, markup=False, emoji=False, width=max(console.width, WIDE))
+        console.print(table(now, before, url) if now.stats else f"{escaped(url)}: no partition")
+    elif form == "json":
+        text = orjson.dumps(now.stats, option=orjson.OPT_INDENT_2 if indent else None).decode()
+        sys.stdout.write(f"{escaped_json(text)}\n")
+    else:
+        sys.stdout.write(prometheus_text(now.stats))
+    sys.stdout.flush()
+
+
+def _live(stats: Callable[[], Mapping[str, Any]], url: str, interval_s: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    before = Look(stats(), time.monotonic())
+    console = Console(highlight=False, markup=False, emoji=False)
+    with Live(table(before, title=url), console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            time.sleep(interval_s)
+            now = Look(stats(), time.monotonic())
+            live.update(table(now, before, url), refresh=True)
+            before = now
+
+
+@contextlib.contextmanager
+def _reader_may_leave() -> Any:
+    """Whoever reads may have enough, and whoever looks may interrupt: neither is an error."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:
+        # What is left in the stream's own buffer must have somewhere to go when Python exits.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,287 @@
+"""What a ledger should do, written as simply as can be: a dict for each sample, and nothing clever.
+
+It follows a ledger: told what was asked and what came back, it asserts that this was allowed, and what must hold now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunegym.dataplane.ledger.ledger import Ledger
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put
+from tunegym.dataplane.model import PartitionSpec
+
+FREE, LEASED, ACKED, DONE, COVERED = "free", "leased", "acked", "done", "covered"
+
+
+@dataclass
+class Sample:
+    """One sample: what each task has done with it, and where its fields are."""
+
+    name: str
+    group: str | None
+    alive: bool = True
+    blocks: dict[str, int] = field(default_factory=dict)
+    tags: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
+    leases: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    reason: str = ""
+
+
+class LedgerModel:
+    """One partition, the slow way."""
+
+    def __init__(self, spec: PartitionSpec) -> None:
+        self.spec = spec
+        self.samples: dict[str, Sample] = {}
+        self.used: set[str] = set()
+        self.expires: dict[int, float] = {}
+        self.owners: dict[int, str] = {}
+        self.gone: Counter[str] = Counter()
+        self.redelivered: Counter[str] = Counter()
+        self.committed: dict[str, int] = {}
+        self.group_sizes: dict[str, int] = {}
+        self.freed: Counter[int] = Counter()
+        self.blocks: set[int] = set()
+        self.produced = 0
+        self.epoch = 0
+        self.sealed = False
+
+    # what is asked ------------------------------------------------------------------------------------
+
+    def put(self, request: Put) -> None:
+        """It was taken in."""
+        number = int(request.location["n"])
+        assert self.room(self.new(request))
+        for at, name in enumerate(request.sample_ids):
+            sample = self.samples.get(name)
+            if sample is None:
+                assert name not in self.used
+                assert not self.sealed
+                group = None if request.group_ids is None else request.group_ids[at]
+                if group is not None:
+                    size = self.spec.group_size
+                    self.group_sizes.setdefault(group, size or 0)
+                    self.group_sizes[group] += not size
+                sample = self.samples[name] = Sample(name, group, states=dict.fromkeys(self.spec.tasks, FREE))
+                self.used.add(name)
+                self.produced += 1
+            assert sample.alive
+            for one in request.shapes:
+                sample.blocks[one] = number
+            if request.tags is not None:
+                sample.tags.update(request.tags[at])
+        self.blocks.add(number)
+        self._collect()
+
+    def claim(self, request: Claim, grant: Grant, expires: float) -> None:
+        """It got something."""
+        ready = self.ready(request)
+        names = grant.sample_ids
+        assert len(set(names)) == len(names) == len(set(grant.leases)) == len(grant.leases)
+        assert set(names) <= set(ready), (names, ready)
+        if self.spec.group_size is None and not self.group_sizes:
+            assert len(names) == min(request.batch_size, len(ready))
+        else:
+            groups = {self.samples[name].group for name in names}
+            assert set(names) == {name for name in ready if self.samples[name].group in groups}
+        assert len(names) <= request.batch_size
+        assert len(names) >= request.min_batch or (self.sealed and names)
+        assert (grant.tags or [{}] * len(names)) == [self.samples[name].tags for name in names]
+        assert grant.groups is None or grant.groups == [self.samples[name].group for name in names]
+        for name, lease in zip(names, grant.leases, strict=True):
+            sample = self.samples[name]
+            sample.states[request.task_name] = LEASED
+            sample.leases[request.task_name] = lease
+            self.expires[lease], self.owners[lease] = expires, request.owner
+
+    def ack(self, task: str, names: list[str], version: int | None) -> None:
+        """Held samples were acked."""
+        for name in names:
+            sample = self.samples[name]
+            self._settle(sample, task)
+            sample.states[task] = DONE if version is None else ACKED
+            if version is not None:
+                sample.versions[task] = version
+            states = set(sample.states.values())
+            if version is None and states <= {DONE, COVERED} and COVERED in states:
+                self._clear(sample, "consumed")
+        self._collect()
+
+    def release(self, task: str, names: list[str]) -> None:
+        """Held samples were given back."""
+        for name in names:
+            self._settle(self.samples[name], task)
+            self.redelivered[task] += 1
+
+    def held(self, task: str, name: str, lease: int) -> bool:
+        """Whether a claim still is."""
+        sample = self.samples.get(name)
+        return sample is not None and sample.leases.get(task) == lease
+
+    def extend(self, task: str, names: list[str], expires: float) -> None:
+        """Held samples, and what was claimed with them, last longer."""
+        numbers = {self.samples[name].leases[task] >> 28 for name in names}
+        for lease in self.expires:
+            if lease >> 28 in numbers:
+                self.expires[lease] = max(self.expires[lease], expires)
+
+    def expire(self, now: float) -> None:
+        """Time has passed."""
+        self._end({lease for lease, expires in self.expires.items() if expires <= now})
+
+    def owner_gone(self, owner: str) -> int:
+        """A process has ended."""
+        return self._end({lease for lease, one in self.owners.items() if one == owner})
+
+    def _end(self, leases: set[int]) -> int:
+        count = 0
+        for sample in self.samples.values():
+            for task, lease in list(sample.leases.items()):
+                if lease in leases:
+                    self._settle(sample, task)
+                    self.redelivered[task] += 1
+                    count += 1
+        return count
+
+    def clear(self, names: list[str], reason: str) -> int:
+        """Samples were cleared."""
+        alive = [self.samples[name] for name in set(names) if name in self.samples and self.samples[name].alive]
+        for sample in alive:
+            self._clear(sample, reason)
+        self._collect()
+        return len(alive)
+
+    def commit(self, task: str, version: int) -> int:
+        """A checkpoint covers a version."""
+        self.committed[task] = max(version, self.committed.get(task, version))
+        covered = [one for one in self.samples.values() if one.versions.get(task, version + 1) <= version]
+        for sample in covered:
+            del sample.versions[task]
+            sample.states[task] = COVERED
+            if sample.alive and set(sample.states.values()) <= {DONE, COVERED}:
+                self._clear(sample, "consumed")
+        self._collect()
+        return len(covered)
+
+    def rewind(self, task: str, to_version: int) -> tuple[int, int]:
+        """Back to a checkpoint."""
+        back = [one for one in self.samples.values() if one.versions.get(task, to_version) > to_version]
+        for sample in back:
+            del sample.versions[task]
+            sample.states[task] = FREE
+            if not sample.alive:
+                sample.alive = True
+                self.gone[sample.reason] -= 1
+                if sample.group is not None:
+                    self.group_sizes[sample.group] += 1
+        orphans = [
+            one
+            for one in self.samples.values()
+            if one.alive and one.states[task] in (FREE, LEASED) and one.tags.get("weight_version", 0) > to_version
+        ]
+        kept = [one for one in back if one not in orphans]
+        for sample in orphans:
+            self._clear(sample, "orphaned")
+        self.redelivered[task] += len(kept)
+        self.epoch += 1
+        self._collect()
+        return len(kept), len(orphans)
+
+    # what follows -------------------------------------------------------------------------------------
+
+    def _settle(self, sample: Sample, task: str) -> None:
+        lease = sample.leases.pop(task)
+        self.expires.pop(lease)
+        self.owners.pop(lease)
+        sample.states[task] = FREE
+
+    def _clear(self, sample: Sample, reason: str) -> None:
+        for task in list(sample.leases):
+            self._settle(sample, task)
+        sample.alive = False
+        sample.reason = reason
+        self.gone[reason] += 1
+        if sample.group is not None:
+            self.group_sizes[sample.group] -= 1
+
+    def _collect(self) -> None:
+        """Forget what no rewind brings back, and the bytes that nobody wants."""
+        for name, sample in list(self.samples.items()):
+            if not sample.alive and ACKED not in sample.states.values():
+                del self.samples[name]
+        groups = {sample.group for sample in self.samples.values()}
+        for group, size in list(self.group_sizes.items()):
+            if not size and group not in groups:
+                del self.group_sizes[group]
+        wanted = {number for sample in self.samples.values() for number in sample.blocks.values()}
+        for number in self.blocks - wanted:
+            self.freed[number] += 1
+        self.blocks &= wanted
+
+    def new(self, request: Put) -> int:
+        """How many samples a put brings."""
+        return sum(name not in self.samples for name in request.sample_ids)
+
+    def room(self, count: int) -> bool:
+        """Whether so many samples fit."""
+        return not count or self.spec.capacity is None or len(self.samples) + count <= self.spec.capacity
+
+    def ready(self, request: Claim) -> list[str]:
+        """The samples that a claim could get."""
+        found = self.claimable(request.task_name, set(request.fields))
+        where = request.where
+        if where is None:
+            return found
+        unwanted = {name for name in found if not where.matches(self.samples[name].tags)}
+        groups = {self.samples[name].group for name in unwanted} - {None}
+        return [name for name in found if name not in unwanted and self.samples[name].group not in groups]
+
+    def claimable(self, task: str, fields: set[str]) -> list[str]:
+        """The samples that have the fields, in groups that are whole for the task."""
+        alive = [one for one in self.samples.values() if one.alive]
+        spoilt = {one.group for one in alive if one.states[task] == LEASED}
+        spoilt |= {one.group for one in alive if one.states[task] == FREE and not fields <= set(one.blocks)}
+        sizes = Counter(one.group for one in alive)
+        spoilt |= {group for group, size in self.group_sizes.items() if sizes[group] != size}
+        return [
+            one.name
+            for one in alive
+            if one.states[task] == FREE and fields <= set(one.blocks) and (one.group is None or one.group not in spoilt)
+        ]
+
+    def check(self, ledger: Ledger, now: float) -> None:
+        """Assert that a ledger counts the same."""
+        stats = ledger.stats(now)[self.spec.partition_id]
+        alive = [one for one in self.samples.values() if one.alive]
+        assert stats["alive"] == len(alive)
+        assert stats["resident"] == len(self.samples)
+        assert stats["produced"] == self.produced == len(self.samples) - len(self.samples) + len(self.used)
+        assert sum(stats["gone"].values()) + len(alive) == self.produced
+        assert stats["gone"] == {reason: count for reason, count in self.gone.items() if count}
+        assert stats["blocks"] == len(self.blocks)
+        assert (stats["epoch"], stats["sealed"]) == (self.epoch, self.sealed)
+        for task, told in stats["tasks"].items():
+            counts = Counter(one.states[task] for one in alive)
+            assert told["leased"] == counts[LEASED]
+            assert told["acked"] == counts[ACKED] + counts[DONE] + counts[COVERED]
+            assert told["free"] == counts[FREE]
+            assert told["redelivered"] == self.redelivered[task]
+            assert told["committed"] == self.committed.get(task)
+            for fields, count in told["ready"].items():
+                assert count == len(self.claimable(task, {one for one in fields.split(",") if one})), (task, fields)
+            if told["ready"]:
+                union = {one for fields in told["ready"] for one in self.claimable(task, set(fields.split(",")) - {""})}
+                assert sum(told["age"]["counts"]) == len(union)
+            acked = ledger.consumed(self.spec.partition_id, [task])
+            assert acked == (counts[FREE] + counts[LEASED] == 0)
+        assert ledger.owners() == set(self.owners.values())
+        assert ledger.next_deadline() <= min(self.expires.values(), default=float("inf"))
+        for sample in alive:
+            if sample.blocks:
+                found = ledger.locate(self.spec.partition_id, [sample.name], list(sample.blocks))
+                for name, number in sample.blocks.items():
+                    assert ledger.location(self.spec.partition_id, found[name][0][0])["n"] == number

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tunegym.dataplane.errors import EpochError, FieldError, SampleError, SpecError, TagError
+from tunegym.dataplane.ledger.snapshot import snapshot
+
+
+@pytest.mark.parametrize(
+    ("ids", "more", "error"),
+    [
+        (["b", "b"], {}, SampleError),
+        (["b", ""], {}, SampleError),
+        (["b", 3], {}, SampleError),
+        (["b"], {"tags": []}, TagError),
+        (["b"], {"tags": [{"k": [1]}]}, TagError),
+        (["b"], {"tags": [{"k": 2**63}]}, TagError),
+        (["b", "c"], {"tags": [{"k": 1}, {"k": 2, "l": {}}]}, TagError),
+        (["b"], {"lengths": [1, 2]}, SampleError),
+        (["b"], {"lengths": [2**31]}, SampleError),
+        (["b"], {"lengths": ["long"]}, SampleError),
+        (["b"], {"group_ids": ["g"]}, SampleError),
+        (["b"], {"group_ids": []}, SampleError),
+        (["b"], {"shapes": {"x": ("<i4", 1)}}, FieldError),
+        (["b"], {"shapes": {"x": ("<i8", 2)}}, FieldError),
+        (["b"], {"shapes": {"x": ("<i8", 1), "z": ("<i8", 1)}}, SpecError),
+        (["b"], {"epoch": -1}, EpochError),
+        (["a", "gone"], {}, SampleError),
+        (["kept", "b"], {}, SampleError),
+    ],
+)
+def test_what_is_refused_leaves_nothing_half_written(desk: Any, ids: Any, more: Any, error: type[Exception]) -> None:
+    desk.put(["a", "gone", "kept"], tags=[{"k": 1}] * 3)
+    grant = desk.claim(3)
+    desk.ack(grant, 1)
+    desk.clear(["kept"])
+    desk.put(["gone2"])
+    desk.clear(["gone2"])
+    ids = ["gone2" if one == "gone" else one for one in ids]
+    before = snapshot(desk.ledger)
+    with pytest.raises(error):
+        desk.put(ids, **more)
+    assert snapshot(desk.ledger) == before
+
+
+def test_a_field_may_be_written_again_and_the_old_bytes_go_when_nobody_needs_them(desk: Any) -> None:
+    desk.put(["a", "b"], ["x", "y"])
+    desk.put(["b"], ["x"])
+    assert desk.freed() == []
+    assert desk.ledger.locate("p", ["a", "b"], ["x", "y"]) == {"x": ([1, 2], [0, 0]), "y": ([1, 1], [0, 1])}
+    desk.put(["a"], ["x", "y"])
+    assert desk.freed() == []
+    desk.put(["b"], ["y"])
+    assert desk.freed() == [1]
+    desk.put(["b", "a"], ["y", "x"])
+    assert sorted(desk.freed()) == [2, 3, 4]
+    assert desk.ledger.locate("p", ["a", "b"], ["x"]) == {"x": ([5, 5], [1, 0])}
+    assert desk.clear(["a", "b"]) == 2
+    assert desk.freed() == [5]
+    assert desk.stats["bytes"] == desk.stats["blocks"] == 0
+
+
+def test_what_nobody_can_want_is_freed_at_once(desk: Any) -> None:
+    desk.put([])
+    desk.put(["a"], [])
+    assert desk.freed() == [1, 2]
+    with pytest.raises(FieldError, match="'x' was not produced for 'a'"):
+        desk.ledger.locate("p", ["a"], ["x"])
+    desk.put(["a"], ["x"])
+    assert desk.ledger.locate("p", ["a"], ["x"]) == {"x": ([1], [0])}
+    assert desk.ledger.location("p", 1) == {"n": 3}
+
+
+def test_what_is_cleared_or_was_never_there_can_not_be_read(desk: Any) -> None:
+    desk.put(["a", "b"])
+    desk.clear(["a"])
+    with pytest.raises(SampleError, match="'a' was cleared"):
+        desk.ledger.locate("p", ["a"], ["x"])
+    with pytest.raises(SampleError, match="no sample 'z'"):
+        desk.ledger.locate("p", ["b", "z"], ["x"])
+    with pytest.raises(SampleError, match="never had a sample 'z'"):
+        desk.clear(["b", "z"])
+    assert desk.clear(["a", "b", "b"]) == 1
+    assert desk.stats["gone"] == {"cleared": 2}
+
+
+def test_blocks_of_many_rows_keep_their_places(desk: Any) -> None:
+    ids = [f"s-{number:06d}" for number in range(70_000)]
+    desk.put(ids)
+    desk.put(ids, ["y"])
+    found = desk.ledger.locate("p", [ids[69_999], ids[3]], ["x", "y"])
+    assert found == {"x": ([1, 1], [69_999, 3]), "y": ([2, 2], [69_999, 3])}
+    assert desk.train(70_000) == ids
+
+
+@pytest.mark.parametrize("pattern", ["s-{:05d}", "{:05d}-s", "s{}", "g{}/t"])
+def test_an_id_is_used_once(desk: Any, pattern: str) -> None:
+    ids = [pattern.format(number) for number in range(200)]
+    desk.put(ids)
+    desk.clear(ids[:150])
+    for one in (ids[0], ids[149]):
+        with pytest.raises(SampleError, match="was there before"):
+            desk.put([one])
+    desk.put(ids[150:], ["y"])
+    assert desk.stats["alive"] == 50
+    assert desk.claim(50, fields=("x", "y")).sample_ids == ids[150:]
+
+
+def test_tags_are_merged_and_come_with_the_claim(desk: Any) -> None:
+    desk.put(["a", "b"], tags=[{"v": 1}, {"v": 2, "who": "me"}])
+    desk.put(["a"], ["y"], tags=[{"done": True}])
+    desk.ledger.write_tags("p", ["b", "a"], [{"v": 5}, {"who": None}], 0.0)
+    assert desk.claim(2).tags == [{"v": 1, "who": None, "done": True}, {"v": 5, "who": "me"}]
+    with pytest.raises(TagError):
+        desk.ledger.write_tags("p", ["a", "b"], [{}], 0.0)
+    with pytest.raises(SampleError):
+        desk.ledger.write_tags("p", ["a", "a"], [{}, {}], 0.0)
+    with pytest.raises(SampleError):
+        desk.ledger.write_tags("p", ["z"], [{}], 0.0)
+
+
+def test_lengths_come_with_the_claim_where_all_have_one(desk: Any) -> None:
+    desk.put(["a", "b"], lengths=[3, 0])
+    desk.put(["c"])
+    assert desk.claim(2).lengths == [3, 0]
+    assert desk.claim(1).lengths is None
+
+
+def test_a_put_of_new_and_known_samples_is_both(desk: Any) -> None:
+    desk.put([f"s{number:03d}" for number in range(0, 200, 2)])
+    desk.put([f"s{number:03d}" for number in range(200)], ["y"])
+    assert desk.stats["alive"] == 200
+    assert desk.stats["blocks"] == 2
+    assert len(desk.claim(100, fields=("x", "y")).sample_ids) == 100
+    odd = desk.claim(100, fields=("y",), task_name="judge").sample_ids
+    assert len(odd) == 100
+
+
+def test_sixty_four_fields_are_possible(open_desk: Callable[..., Any]) -> None:
+    names = tuple(f"f{number}" for number in range(64))
+    desk = open_desk(fields=names)
+    desk.put(["a"], shapes=dict.fromkeys(names[:63], ("<i8", 1)))
+    waiter = desk.wait(1, fields=names)
+    desk.put(["a"], shapes={"f63": ("<i8", 1)})
+    assert desk.settled() == [waiter]
+    assert set(desk.ledger.locate("p", ["a"], names)) == set(names)
+    desk.ack(waiter.outcome)
+    desk.clear(["a"])
+    assert desk.freed() == [1, 2]

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunegym.dataplane.errors import EpochError, FieldError, LeaseLostError, SampleError, SpecError
+
+
+def versions(*numbers: int) -> list[dict[str, int]]:
+    return [{"weight_version": number} for number in numbers]
+
+
+def test_acked_bytes_stay_until_a_commit_covers_them(one_task: Any) -> None:
+    one_task.put(["a", "b"])
+    one_task.put(["c"])
+    one_task.train(2, 1)
+    one_task.train(1, 2)
+    assert one_task.freed() == []
+    assert one_task.ledger.locate("p", ["a"], ["x"])
+    assert one_task.commit(1) == 2
+    assert one_task.freed() == [1]
+    assert one_task.stats["gone"] == {"consumed": 2}
+    assert (one_task.commit(1), one_task.commit(0), one_task.commit(5)) == (0, 0, 1)
+    assert one_task.freed() == [2]
+    assert one_task.stats["resident"] == 0
+
+
+def test_a_commit_lets_go_of_what_every_task_is_done_with(desk: Any) -> None:
+    desk.put(["a", "b"])
+    desk.train(2, 1)
+    desk.train(1, 4, "judge")
+    desk.commit(1)
+    assert desk.stats["alive"] == 2
+    desk.commit(4, "judge")
+    assert desk.stats["gone"] == {"consumed": 1}
+    assert desk.ledger.locate("p", ["b"], ["x"])
+    desk.train(1, 5, "judge")
+    desk.commit(5, "judge")
+    assert desk.freed() == [1]
+
+
+@pytest.mark.parametrize("first", ["with", "without"])
+def test_a_task_that_acks_without_a_version_holds_nothing_up(desk: Any, first: str) -> None:
+    """Whichever comes last, the commit or the other's ack: then the sample goes."""
+    desk.put(["a"])
+    if first == "without":
+        desk.train(1, None, "judge")
+        desk.train(1, 1)
+        desk.commit(1)
+    else:
+        desk.train(1, 1)
+        desk.commit(1)
+        desk.train(1, None, "judge")
+    assert desk.stats["gone"] == {"consumed": 1}
+    assert desk.freed() == [1]
+
+
+def test_without_versions_samples_stay_until_they_are_cleared(desk: Any) -> None:
+    desk.put(["a"])
+    desk.train(1)
+    desk.train(1, None, "judge")
+    desk.commit(9)
+    assert desk.ledger.locate("p", ["a"], ["x"])
+    assert desk.rewind(9) == (0, 0)
+    assert desk.ledger.consumed("p", ["train", "judge"])
+    assert desk.clear(["a"]) == 1
+    assert desk.freed() == [1]
+
+
+def test_an_ack_into_a_committed_version_is_refused(one_task: Any) -> None:
+    one_task.put(["a"])
+    one_task.commit(3)
+    grant = one_task.claim(1)
+    for version in (2, 3):
+        with pytest.raises(SpecError, match="covered by the commit of 3"):
+            one_task.ack(grant, version)
+    assert one_task.counts() == (0, 1, 0)
+    one_task.ack(grant, 4)
+
+
+def test_a_rewind_gives_back_exactly_what_was_trained_past_it(one_task: Any) -> None:
+    one_task.put(list("abcdefgh"))
+    for version in (1, 2, 3):
+        one_task.train(2, version)
+    one_task.commit(1)
+    with pytest.raises(SpecError, match="rewind to 1 or later"):
+        one_task.rewind(0)
+    assert one_task.rewind(2) == (2, 0)
+    assert one_task.counts() == (4, 0, 2)
+    assert one_task.rewind(1) == (2, 0)
+    assert one_task.claim(6).sample_ids == list("cdefgh")
+    assert one_task.stats["tasks"]["train"]["redelivered"] == 4
+    assert one_task.rewind(1) == (0, 0)
+
+
+def test_given_back_samples_come_in_the_order_of_their_versions(one_task: Any) -> None:
+    one_task.put(list("abcd"))
+    grant = one_task.claim(4)
+    for place, version in ((3, 2), (2, 3), (0, 1), (1, 4)):
+        one_task.ledger.ack(
+            "p", "train", grant.sample_ids[place : place + 1], grant.leases[place : place + 1], version, 0
+        )
+    one_task.rewind(0)
+    assert one_task.claim(4).sample_ids == ["a", "d", "c", "b"]
+
+
+def test_a_rewind_drops_what_vanished_weights_produced_and_begins_an_epoch(one_task: Any) -> None:
+    one_task.put(list("abcdef"), tags=versions(1, 1, 2, 2, 3, 3))
+    one_task.train(1, 2)
+    leased = one_task.claim(4)
+    one_task.ledger.ack("p", "train", leased.sample_ids[:2], leased.leases[:2], 3, 0.0)
+    # a: acked into 2. b, c: into 3. d, e: claimed. f: free.
+    assert one_task.rewind(1) == (2, 4)
+    assert one_task.stats["gone"] == {"orphaned": 4}
+    assert one_task.ledger.epoch("p") == 1
+    with pytest.raises(LeaseLostError):
+        one_task.ledger.ack("p", "train", leased.sample_ids[2:], leased.leases[2:], 2, 0.0)
+    with pytest.raises(EpochError):
+        one_task.put(["z"])
+    one_task.put(["z"], epoch=1, tags=versions(1))
+    assert one_task.claim(3).sample_ids == ["a", "b", "z"]
+
+
+def test_what_is_trained_into_the_surviving_model_is_no_orphan(one_task: Any) -> None:
+    one_task.put(["a", "b"], tags=versions(5, 5))
+    one_task.train(1, 2)
+    assert one_task.rewind(2) == (0, 1)
+    assert one_task.stats["alive"] == 1
+    assert one_task.rewind(1) == (0, 1)  # given back, and then of weights that vanished
+    assert one_task.stats["gone"] == {"orphaned": 2}
+    assert one_task.stats["resident"] == 0
+
+
+def test_versions_that_are_no_numbers_are_no_orphans(one_task: Any) -> None:
+    one_task.put(list("abcd"), tags=[{"weight_version": value} for value in (1, "two", None, 9)])
+    assert one_task.rewind(1) == (0, 1)
+    assert one_task.claim(3).sample_ids == ["a", "b", "c"]
+
+
+def test_cleared_samples_come_back_in_a_rewind_as_long_as_no_commit_covers_them(desk: Any) -> None:
+    desk.put(["a", "b"], ["x", "y"], tags=[{"v": 1}, {"v": 2}], lengths=[4, 5])
+    desk.train(2, 1)
+    assert desk.clear(["a", "b"], "stale") == 2
+    assert desk.stats["gone"] == {"stale": 2}
+    assert (desk.stats["alive"], desk.stats["resident"]) == (0, 2)
+    assert desk.freed() == []
+    with pytest.raises(SampleError, match="was cleared"):
+        desk.ledger.locate("p", ["a"], ["x"])
+    with pytest.raises(SampleError):
+        desk.put(["a"], ["y"])
+    assert desk.clear(["a"]) == 0
+    assert desk.rewind(0) == (2, 0)
+    assert desk.stats["gone"] == {}
+    grant = desk.claim(2)
+    assert (grant.sample_ids, grant.tags, grant.lengths) == (["a", "b"], [{"v": 1}, {"v": 2}], [4, 5])
+    assert desk.claim(2, task_name="judge").sample_ids == ["a", "b"]
+    assert desk.ledger.locate("p", ["b"], ["y"]) == {"y": ([1], [1])}
+
+
+def test_cleared_samples_go_with_the_commit_that_covers_them(desk: Any) -> None:
+    desk.put(["a", "b"])
+    desk.train(2, 1)
+    desk.train(1, 7, "judge")
+    desk.clear(["a", "b"])
+    assert desk.commit(1) == 2
+    assert desk.stats["resident"] == 1  # the other task may rewind
+    assert desk.rewind(6, "judge") == (1, 0)
+    assert desk.claim(1, task_name="judge").sample_ids == ["a"]
+    assert desk.ledger.consumed("p", ["train"])
+    assert desk.freed() == []
+
+
+def test_a_rewind_of_one_task_leaves_the_others_alone(desk: Any) -> None:
+    desk.put(["a", "b"])
+    desk.train(2, 1)
+    desk.train(2, 1, "judge")
+    desk.rewind(0)
+    assert desk.counts() == (2, 0, 0)
+    assert desk.counts("judge") == (0, 0, 2)
+    with pytest.raises(FieldError):
+        desk.ledger.locate("p", ["a"], ["y"])

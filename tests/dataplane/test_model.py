@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tunegym.dataplane.errors import SampleError, SpecError, TagError
+from tunegym.dataplane.model import BatchMeta, PartitionSpec, check_tags
+
+PER_SAMPLE = ("sequence_lengths", "tags", "group_ids", "leases")
+
+
+def numbered(numbers: list[int], having: frozenset[str] = frozenset(PER_SAMPLE), **more: Any) -> BatchMeta:
+    """Samples of which everything tells the number."""
+    values: dict[str, Any] = {
+        "sequence_lengths": tuple(numbers),
+        "tags": tuple({"number": number} for number in numbers),
+        "group_ids": tuple(f"g{number}" for number in numbers),
+        "leases": tuple(numbers),
+    }
+    chosen = {name: values[name] for name in having}
+    return BatchMeta("rollouts", tuple(f"s{number}" for number in numbers), ("tokens",), "train", **chosen, **more)
+
+
+# parts ----------------------------------------------------------------------------------------------------
+
+
+class Parts(RuleBasedStateMachine):
+    """Whatever is done to a batch, every sample keeps what is its own."""
+
+    @initialize(size=st.integers(0, 12), having=st.frozensets(st.sampled_from(PER_SAMPLE)))
+    def start(self, size: int, having: frozenset[str]) -> None:
+        self.meta = numbered(list(range(size)), having, epoch=3)
+        self.numbers = list(range(size))
+        self.stamps: dict[int, int] = {}
+        self.having = having
+        self.fields = ("tokens",)
+
+    @rule(data=st.data())
+    def subset(self, data: st.DataObject) -> None:
+        places = data.draw(st.permutations(range(len(self.numbers))))
+        places = places[: data.draw(st.integers(0, len(places)))]
+        self.meta = self.meta.subset(data.draw(st.sampled_from([list, tuple, np.array]))(places))
+        self.numbers = [self.numbers[at] for at in places]
+
+    @rule(data=st.data())
+    def mask(self, data: st.DataObject) -> None:
+        mask = data.draw(st.lists(st.booleans(), min_size=len(self.numbers), max_size=len(self.numbers)))
+        self.meta = self.meta.subset(mask or np.zeros(0, dtype=bool))
+        self.numbers = [number for number, wanted in zip(self.numbers, mask, strict=True) if wanted]
+
+    @rule(start=st.none() | st.integers(-15, 15), stop=st.none() | st.integers(-15, 15))
+    def slice(self, start: int | None, stop: int | None) -> None:
+        self.meta = self.meta.slice(start, stop)
+        self.numbers = self.numbers[start:stop]
+
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        gone = data.draw(st.sets(st.sampled_from(self.numbers))) if self.numbers else set()
+        self.meta = self.meta.drop(f"s{number}" for number in gone)
+        self.numbers = [number for number in self.numbers if number not in gone]
+
+    @rule(data=st.data())
+    def concat(self, data: st.DataObject) -> None:
+        cut = data.draw(st.integers(0, len(self.numbers)))
+        self.meta = BatchMeta.concat([self.meta.slice(cut), self.meta.slice(0, 0), self.meta.slice(0, cut)])
+        self.numbers = self.numbers[cut:] + self.numbers[:cut]
+
+    @rule(stamp=st.integers(0, 99), each=st.booleans())
+    def stamp_tags(self, stamp: int, each: bool) -> None:
+        before = self.meta
+        kept = repr(before.tags)
+        self.meta = before.stamp_tags([{"stamp": stamp}] * before.size if each else {"stamp": np.int64(stamp)})
+        self.stamps |= dict.fromkeys(self.numbers, stamp)
+        assert repr(before.tags) == kept
+
+    @rule(fields=st.lists(st.sampled_from("abc"), unique=True))
+    def with_fields(self, fields: list[str]) -> None:
+        self.meta = self.meta.with_fields(fields)
+        self.fields = tuple(fields)
+
+    @rule()
+    def pickled(self) -> None:
+        again = pickle.loads(pickle.dumps(self.meta))
+        assert again == self.meta
+        self.meta = again
+
+    @invariant()
+    def aligned(self) -> None:
+        meta = self.meta
+        assert meta.sample_ids == tuple(f"s{number}" for number in self.numbers)
+        assert (meta.size, len(meta)) == (len(self.numbers), len(self.numbers))
+        assert (meta.fields, meta.task_name, meta.partition_id, meta.epoch) == (self.fields, "train", "rollouts", 3)
+        for name, make in (("sequence_lengths", int), ("group_ids", "g{}".format), ("leases", int)):
+            expected = tuple(make(number) for number in self.numbers) if name in self.having else None
+            assert getattr(meta, name) == expected
+        for number, tags in zip(self.numbers, meta.tags or (), strict=False):
+            assert tags.get("stamp") == self.stamps.get(number)
+            assert tags.get("number") == (number if "tags" in self.having else None)
+        repr(meta)
+
+
+TestParts = Parts.TestCase
+TestParts.settings = settings(max_examples=40, stateful_step_count=15)
+
+
+@pytest.mark.parametrize("places", [[0.5], [[0]], ["s0"], [None], 3, [2], [-3], [True], [True, False, True]])
+def test_places_that_are_none_are_refused(places: Any) -> None:
+    with pytest.raises(SampleError):
+        numbered([0, 1]).subset(places)
+
+
+def test_negative_places_count_from_the_end() -> None:
+    assert numbered([0, 1, 2]).subset([-1, 0]) == numbered([2, 0])
+
+
+def test_only_what_is_there_can_be_dropped() -> None:
+    with pytest.raises(SampleError, match="'s9' can't be dropped"):
+        numbered([0, 1]).drop(["s0", "s9"])
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (numbered([0]), "there twice"),
+        (BatchMeta("other", ("x",), ("tokens",), "train"), "several partition_ids"),
+        (BatchMeta("rollouts", ("x",), ("tokens",), "score"), "several task_names"),
+        (numbered([5]).with_fields(["reward"]), "other fields"),
+        (numbered([5], frozenset({"tags"})), "some have none"),
+    ],
+)
+def test_what_does_not_belong_together_is_not_put_together(other: BatchMeta, message: str) -> None:
+    with pytest.raises(SampleError, match=message):
+        BatchMeta.concat([numbered([0]), other])
+    with pytest.raises(SampleError, match="nothing"):
+        BatchMeta.concat([])
+
+
+def test_an_empty_part_changes_nothing() -> None:
+    empty = BatchMeta("rollouts", (), ("reward",), "train", epoch=1)
+    assert BatchMeta.concat([empty, numbered([1], epoch=4)]) == numbered([1], epoch=4)
+
+
+def test_parts_of_two_epochs_are_of_the_older() -> None:
+    """What belongs in part to weights that are gone must not be put as if it were of the present ones."""
+    assert BatchMeta.concat([numbered([1], epoch=4), numbered([2], epoch=3)]).epoch == 3
+
+
+def test_extra_info_is_put_together() -> None:
+    parts = [numbered([1]).with_info(a=1, b=1), numbered([2]).with_info(b=2)]
+    assert BatchMeta.concat(parts).extra_info == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("name", PER_SAMPLE)
+def test_values_that_are_not_one_for_each_are_refused(name: str) -> None:
+    error = TagError if name == "tags" else SampleError
+    with pytest.raises(error, match=f"1 {name} for 2 samples"):
+        BatchMeta("rollouts", ("a", "b"), **{name: ({},) if name == "tags" else (1,)})  # type: ignore[arg-type]
+
+
+def test_lists_become_tuples() -> None:
+    meta = BatchMeta("rollouts", ["a"], ["tokens"], tags=[{"x": 1}])  # type: ignore[arg-type]
+    assert (meta.sample_ids, meta.fields, meta.tags) == (("a",), ("tokens",), ({"x": 1},))
+
+
+def test_it_prints_usefully() -> None:
+    assert repr(numbered([1, 2, 3, 4])) == (
+        "BatchMeta(4 samples of 'rollouts', for 'train', ['s1', 's2', 's3' and 1 more], fields tokens, lengths 1 to 4,"
+        " tags number)"
+    )
+    assert repr(BatchMeta("rollouts", ())) == "BatchMeta(0 samples of 'rollouts', [])"
+
+
+def test_equal_is_what_has_equal_parts() -> None:
+    assert numbered([1]) == numbered([1])
+    assert numbered([1]) != numbered([1]).stamp_tags({"x": 1})
+    assert numbered([1]) != "s1"
+
+
+# tags -----------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1),
+        st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    )
+)
+def test_small_values_are_tags(tags: dict[str, Any]) -> None:
+    assert repr(check_tags([tags])) == repr((tags,))
+
+
+def test_numpy_scalars_become_plain() -> None:
+    (tags,) = check_tags([{"a": np.int32(1), "b": np.float64(0.5), "c": np.bool_(True), "d": np.str_("x")}])
+    assert {name: type(value) for name, value in tags.items()} == {"a": int, "b": float, "c": bool, "d": str}
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"a": [1]},
+        {"a": np.zeros(1)},
+        {"": 1},
+        {1: 1},
+        {"a": 2**63},
+        {"a": b"x"},
+        {"a": math.inf},
+        {"a": math.nan},
+        None,
+        3,
+    ],
+)
+def test_other_values_are_no_tags(tags: Any) -> None:
+    with pytest.raises(TagError):
+        check_tags([tags])
+    with pytest.raises((TagError, TypeError)):
+        numbered([1]).stamp_tags([tags])
+
+
+def test_stamps_are_one_for_each() -> None:
+    with pytest.raises(TagError, match="1 tags for 2 samples"):
+        numbered([0, 1]).stamp_tags([{"a": 1}])
+
+
+def test_a_tag_that_is_missing_is_named() -> None:
+    assert numbered([1, 2]).tag("number") == [1, 2]
+    with pytest.raises(TagError, match="missing at 's1', 's2'"):
+        numbered([1, 2]).tag("reward")
+    with pytest.raises(TagError, match="no tags"):
+        numbered([1], frozenset()).tag("reward")
+
+
+# partitions -----------------------------------------------------------------------------------------------
+
+
+def test_equal_specs_are_equal() -> None:
+    first = PartitionSpec("rollouts", ["a", "b"], ["train"], 8, 2)  # type: ignore[arg-type]
+    assert first == PartitionSpec("rollouts", ("a", "b"), ("train",), 8, 2)
+    assert hash(first)
+    assert (first.mask(["b"]), first.mask(["a", "b"]), first.names(2), first.task("train")) == (2, 3, ("b",), 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"partition_id": ""}, "partition_id"),
+        ({"partition_id": "a/b"}, "partition_id"),
+        ({"fields": ()}, "fields is empty"),
+        ({"fields": "tokens"}, "fields is the text 'tokens'"),
+        ({"fields": ("a", "a")}, "there twice"),
+        ({"fields": tuple(f"f{at}" for at in range(65))}, "65 fields"),
+        ({"tasks": ()}, "tasks is empty"),
+        ({"tasks": ("a\n",)}, "no name"),
+        ({"capacity": 0}, "capacity is 0"),
+        ({"capacity": True}, "capacity is True"),
+        ({"group_size": 1.5}, "group_size is 1.5"),
+        ({"group_size": 9, "capacity": 8}, "never fits"),
+        ({"on_full": "wait"}, "on_full"),
+    ],
+)
+def test_specs_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        PartitionSpec(**{"partition_id": "rollouts", "fields": ("tokens",), "tasks": ("train",), **arguments})
+
+
+def test_what_is_not_declared_is_named() -> None:
+    spec = PartitionSpec("rollouts", ("tokens",), ("train",))
+    with pytest.raises(SpecError, match="no field 'reward'"):
+        spec.mask(["tokens", "reward"])
+    with pytest.raises(SpecError, match="no task 'score'"):
+        spec.task("score")

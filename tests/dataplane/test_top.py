@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tunegym.dataplane import DataPlaneClient, connect
+from tunegym.dataplane import top as module
+from tunegym.dataplane.__main__ import main
+from tunegym.dataplane.top import Look, table
+
+
+@pytest.fixture
+def plane() -> Iterator[DataPlaneClient]:
+    with connect("memory://top") as client:
+        client.register_partition("p", ["x", "y"], ["train", "judge"], capacity=8)
+        client.put_samples("p", list("abcd"), {"x": [1, 2, 3, 4]})
+        yield client
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """A plane that is a folder, with one sample."""
+    url = f"mmap://{tmp_path / 'plane'}"
+    with connect(url, linger_s=0.1) as client:
+        client.register_partition("p", ["x"], ["train"])
+        client.put_samples("p", ["a"], {"x": [1]})
+        yield url
+
+
+def shown(now: Look, before: Look | None = None) -> list[list[str]]:
+    """The cells of the table's lines."""
+    out = io.StringIO()
+    Console(file=out, width=220).print(table(now, before))
+    lines = [line.replace("┃", "│") for line in out.getvalue().splitlines()]
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+
+
+def row(lines: list[list[str]], task: str) -> dict[str, str]:
+    (found,) = [line for line in lines[1:] if line[1] == task]
+    return dict(zip(lines[0], found, strict=True))
+
+
+def test_a_row_for_each_partition_and_task(plane: DataPlaneClient) -> None:
+    plane.ack(plane.claim_meta("p", "train", ["x"], 2))
+    plane.claim_meta("p", "train", ["x"], 1)
+    plane.clear_samples("p", ["d"], "stale")
+    lines = shown(Look(plane.stats(), 0.0))
+    train = row(lines, "train")
+    assert (train["partition"], train["produced"], train["resident"]) == ("p", "4", "3/8")
+    assert (train["ready"], train["leased"], train["acked"], train["dropped"]) == ("0", "1", "2", "stale: 1")
+    assert (train["age p50"], train["waiting"]) == ("-", "0")
+    assert row(lines, "judge")["ready"] == "-", "nobody has said which fields it needs"
+    assert "put/s" not in lines[0]
+
+
+def test_rates_are_since_the_look_before(plane: DataPlaneClient) -> None:
+    before = Look(plane.stats(), 10.0)
+    plane.put_samples("p", list("efgh"), {"x": [1, 2, 3, 4]})
+    plane.claim_meta("p", "train", ["x"], 6)
+    lines = shown(Look(plane.stats(), 12.0), before)
+    assert (row(lines, "train")["put/s"], row(lines, "train")["claim/s"]) == ("2", "3")
+    assert row(lines, "judge")["claim/s"] == "0"
+    plane.register_partition("q", ["x"], ["later"])
+    assert row(shown(Look(plane.stats(), 12.0), before), "later")["put/s"] == "-"
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "told"),
+    [
+        ([0, 0, 0], 0.5, "-"),
+        ([1, 1, 0], 0.5, "<= 0.1 s"),
+        ([1, 2, 0], 0.5, "<= 1 s"),
+        ([9, 0, 1], 0.95, "> 1 s"),
+        ([1, 0, 0], 0.95, "<= 0.1 s"),
+    ],
+)
+def test_quantiles_are_ends_of_buckets(counts: list[int], share: float, told: str) -> None:
+    assert module._quantile({"bounds": [0.1, 1.0], "counts": counts, "sum": 1.0}, share) == told
+
+
+@pytest.mark.parametrize(("nbytes", "told"), [(0, "0 B"), (999, "999 B"), (5_400_000, "5.4 MB"), (10**16, "1e+04 TB")])
+def test_sizes(nbytes: int, told: str) -> None:
+    assert module._size(nbytes) == told
+
+
+def test_a_names_escape_sequences_do_not_reach_the_terminal(plane: DataPlaneClient) -> None:
+    plane.clear_samples("p", ["a"], "\x1b[31mred")
+    out = io.StringIO()
+    Console(file=out, width=220).print(table(Look(plane.stats(), 0.0)))
+    assert "\x1b" not in out.getvalue()
+
+
+# the command ----------------------------------------------------------------------------------------------
+
+
+def test_once(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", url, "--once"]) == 0
+    assert "train" in capsys.readouterr().out
+    assert main(["top", url, "--once", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["p"]["produced"] == 1
+    assert main(["top", url, "--once", "--prometheus"]) == 0
+    assert 'samples_produced_total{partition="p"} 1\n' in capsys.readouterr().out
+
+
+def test_until_it_is_interrupted(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    assert main(["top", url, "--json", "--interval", "0.5"]) == 0
+    assert pauses == [0.5] * 3
+    looks: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [look["p"]["produced"] for look in looks] == [1, 1, 1]
+
+
+def test_a_plane_without_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"mmap://{tmp_path / 'plane'}"
+    with connect(url, linger_s=0.1):
+        assert main(["top", url, "--once"]) == 0
+    assert "no partition" in capsys.readouterr().out
+
+
+def test_where_there_is_no_plane_none_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "none"
+    assert main(["top", f"mmap://{folder}", "--once"]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "there is no plane at" in told.err
+    assert "hint: " in told.err
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "told"), [("memory://x", "can't be seen from outside"), ("http://x", "is no plane's URL")]
+)
+def test_another_url(url: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", url]) == 1
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more", [["--prometheus"], ["--json", "--prometheus", "--once"], ["--interval", "0"], ["--interval", "nan"]]
+)
+def test_arguments_that_make_no_sense(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["top", "mmap:///x", *more])
+    assert ended.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_from_a_shell(url: str) -> None:
+    command = [sys.executable, "-m", "tunegym.dataplane", "top", url]
+    done = subprocess.run([*command, "--once"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "train" in done.stdout
+    head = subprocess.run(
+        ["bash", "-c", '"$@" --json --interval 0.05 | head -1; echo "${PIPESTATUS[0]}"', "bash", *command],
+        capture_output=True,
+        text=True,
+    )
+    first, code = head.stdout.splitlines()
+    assert json.loads(first)["p"]["produced"] == 1
+    assert (code, head.stderr) == ("0", "")

@@ -1,0 +1,123 @@
+"""Strategies: what a producer may have, of every kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+NUMPY = [
+    "bool",
+    "int8",
+    "uint16",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    ">i4",
+    ">c8",
+    ">M8[s]",
+    "datetime64[us]",
+]
+TORCH = [torch.bool, torch.int64, torch.uint8, torch.float32, torch.float64, torch.float16, torch.bfloat16]
+
+
+def array(seed: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Any bits, NaN included."""
+    generator = np.random.default_rng(seed)
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return generator.integers(0, 2, shape).astype(bool)
+    size = int(np.prod(shape)) * kind.itemsize
+    return np.frombuffer(generator.bytes(size), dtype=kind).reshape(shape)
+
+
+def tensor(seed: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    if dtype == torch.bool:
+        return torch.from_numpy(array(seed, shape, "bool"))
+    kind = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}[dtype.itemsize]
+    return torch.from_numpy(array(seed, shape, kind).copy()).view(dtype)
+
+
+seeds = st.integers(0, 2**32)
+inner = st.lists(st.integers(0, 3), max_size=2).map(tuple)
+lengths = st.lists(st.integers(0, 9), min_size=1, max_size=12)
+
+
+@st.composite
+def dense(draw: st.DrawFn) -> Any:
+    shape = (draw(st.integers(1, 12)), *draw(inner))
+    if draw(st.booleans()):
+        return array(draw(seeds), shape, draw(st.sampled_from(NUMPY)))
+    return tensor(draw(seeds), shape, draw(st.sampled_from(TORCH)))
+
+
+@st.composite
+def jagged(draw: st.DrawFn) -> list[Any]:
+    seed, more, sizes = draw(seeds), draw(inner), draw(lengths)
+    make, dtype = draw(
+        st.one_of(
+            st.sampled_from(NUMPY).map(lambda one: (array, one)), st.sampled_from(TORCH).map(lambda one: (tensor, one))
+        )
+    )
+    return [make(seed + at, (size, *more), dtype) for at, size in enumerate(sizes)]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    texts,
+    st.just("$"),
+    st.binary(max_size=8),
+    st.builds(array, seeds, inner, st.sampled_from(NUMPY)),
+    st.builds(lambda seed, dtype: array(seed, (), dtype)[()], seeds, st.sampled_from(NUMPY[:9])),
+    st.builds(tensor, seeds, inner, st.sampled_from(TORCH)),
+    st.lists(texts, min_size=1, max_size=3).map(np.array),
+)
+keys = st.one_of(texts, st.just("$"), st.integers(), st.tuples(st.integers(), texts))
+
+
+def containers(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.lists(inside, max_size=4), st.lists(inside, max_size=3).map(tuple), st.dictionaries(keys, inside, max_size=4)
+    )
+
+
+objects = st.lists(containers(st.recursive(leaves, containers, max_leaves=12)), min_size=1, max_size=6)
+any_values = st.one_of(dense(), jagged(), objects)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in type, dtype, shape and every bit."""
+    if isinstance(one, torch.Tensor):
+        if not isinstance(other, torch.Tensor) or one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        bits = [
+            each.contiguous().reshape(-1).view(torch.uint8).tolist() if each.numel() else [] for each in (one, other)
+        ]
+        return bits[0] == bits[1]
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray | np.generic):
+        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return repr(one) == repr(other)
+
+
+def _bits(given: torch.Tensor) -> list[int]:
+    return given.contiguous().reshape(-1).view(torch.uint8).tolist() if given.numel() else []
+
+
+def rows_of(given: Any) -> list[Any]:
+    """As they must come back: an array's rows are arrays, of its very dtype, and never numbers."""
+    return [given[at, ...] for at in range(len(given))] if isinstance(given, np.ndarray) else list(given)
