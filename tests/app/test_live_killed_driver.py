@@ -30,7 +30,7 @@ Start = Callable[..., subprocess.Popen[str]]
 Storm = Callable[..., Any]
 
 MISSING = "missing component: "
-LOST = re.compile(r"at most (\d+) steps were lost \(numbers (\d+) to (\d+)\)")
+LOST = re.compile(r"at most (\d+) steps? (?:was|were) lost \(numbers (\d+) to (\d+)\)")
 CONTEXT: dict[str, Any] = {"load": [1, 2, 5], "level": {"low": 0.0, "high": 1.0}}
 DRAWN: dict[str, Any] = {"load": {}, "level": {"draw": "step"}}
 

@@ -103,8 +103,8 @@ class LiveEngine:
             self.tally.others["cancelled"] += store.lost
             self.tally.done = store.upto
             logger.warning(
-                "the last session was cut off: at most %d steps were lost (numbers %d to %d), which are not used again",
-                *(store.lost, a, b),
+                "the last session was cut off: at most %d step%s lost (numbers %d to %d), which are not used again",
+                *(store.lost, " was" if store.lost == 1 else "s were", a, b),
             )
         self._next = store.upto + 1
         self.budget.pause()
