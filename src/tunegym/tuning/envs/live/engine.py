@@ -34,7 +34,7 @@ class LiveEngine:
 
     Args:
         parts: the seams.
-        stopping: asked before every step; True means that none may be taken.
+        stopping: True means that no step may be taken; asked before every one, of a quick system before some.
         spent_s: time that earlier sessions used of ``max_time``.
         clock: for the budget.
     """
@@ -86,8 +86,8 @@ class LiveEngine:
         self.action_space: spaces.Space[Any] = first.action_space
         self.observation_space = self._showing.space
         self._own_action = element_of(first.action_space)
-        scalar = isinstance(first.action_space, spaces.Discrete)
-        self._given = _itself if scalar else self._own_action  # a server may change what it is given
+        self._given = self._own_action
+        self._copies = not isinstance(first.action_space, spaces.Discrete)  # a server may change what it is given
         if isinstance(first.action_space, spaces.Discrete):  # the most common ones need no second look
             self._lowest = int(first.action_space.start)
             self._highest = self._lowest + int(first.action_space.n) - 1
@@ -148,7 +148,7 @@ class LiveEngine:
         if one.episode is None or type(action) is not int or not self._lowest <= action <= self._highest:
             chosen = self._accepted(action, one)
         number = self._next
-        if number > self._bound or self._timed or self._stopping():
+        if number > self._bound or self._timed or not number & 7:  # whether to stop is asked now and then
             self._go_on(number)
         self._next = number + 1
         context = self._step_context(one, number) if self._varies else one.context
@@ -156,7 +156,7 @@ class LiveEngine:
         try:
             if context is not one.context:
                 one.apply(context)
-            answer = one.host.step(self._given(chosen))
+            answer = one.host.step(self._given(chosen) if self._copies else chosen)
         except RAISED as error:
             return self._failed(one, number, chosen, context, failure_of(error), began)()
         except BaseException:
@@ -283,6 +283,7 @@ class LiveEngine:
     ) -> Callable[[], Five]:
         """Record that the step has no measurement; what is returned has the episode go on from a new beginning."""
         stopped = self._stopping()
+        self._bound = 0  # the next step asks whether it may be taken
         status, reason = ("cancelled", "the run was stopped while it ran") if stopped else ("failed", str(failure))
         penalty, told = self._recorder.failed(one, number, chosen, context, status, reason, began)
         episode = one.episode
@@ -311,7 +312,3 @@ class LiveEngine:
 
     def _note_restarts(self) -> None:
         self.tally.restarts = sum(one.restarted for one in self._lanes)
-
-
-def _itself(action: Any) -> Any:
-    return action

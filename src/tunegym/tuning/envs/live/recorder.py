@@ -17,7 +17,7 @@ from tunegym.tuning.envs.live.tally import LiveTally
 from tunegym.tuning.model.step import EpisodeEnd
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.servers.hosting import Five, ServerFailure
-from tunegym.tuning.spaces import SpaceError, element_of, nothing_of
+from tunegym.tuning.spaces import SHORT, SpaceError, element_of, nothing_of
 from tunegym.tuning.stores.live import LiveStore
 
 
@@ -50,7 +50,7 @@ class Recorder:
         self._own = element_of(observations)
         self._nothing = nothing_of(observations)
         # Short vectors are what quick systems have, and need no second look.
-        short = isinstance(observations, spaces.Box) and len(observations.shape) == 1 and observations.shape[0] < 100
+        short = isinstance(observations, spaces.Box) and len(observations.shape) == 1 and observations.shape[0] < SHORT
         floats = short and np.dtype(observations.dtype).kind == "f"
         self._dtype = np.dtype(observations.dtype) if floats else None
         self._shape = observations.shape if floats else None
@@ -66,7 +66,7 @@ class Recorder:
         except (TypeError, ValueError):
             raise ServerFailure("step: it did not return five values") from None
         if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
-            squares = observation.dot(observation)  # is NaN if one of them is, at a fraction of isnan's cost
+            squares = observation.dot(observation)  # as has_nan()
             if squares != squares:
                 raise ServerFailure("step: the observation is not of observation_space: it holds NaN")
             observation = observation.copy()

@@ -31,7 +31,9 @@ class Reserving:
         self._at = 0.0
 
     def upto(self, needed: int) -> int:
-        """The last number that may be used now; ``needed`` at least, which was not reserved before."""
+        """The last number that may be used now; ``needed`` at least."""
+        if needed <= self._store.reserved:
+            return self._store.reserved
         now = perf_counter()
         took = now - self._at
         fits = int(self._size * AHEAD_S / took) if took > 0 else MOST
