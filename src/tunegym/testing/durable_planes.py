@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import resource
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +21,7 @@ import orjson
 import pytest
 
 from tunegym.dataplane import DataPlaneClient, attach, connect
-from tunegym.dataplane.errors import LeaseLostError, NoPlaneError, StorageError
+from tunegym.dataplane.errors import EndOfStreamError, LeaseLostError, NoPlaneError, StorageError
 from tunegym.testing.dataplane import PATIENCE_S, Begin, DataPlaneSuite, Join, P, named, tokens, until
 
 _HOST = b"tunegym.dataplane.hosts.server_main"
@@ -113,6 +116,60 @@ class DurablePlaneSuite(DataPlaneSuite):
         assert [row.tolist() for row in read] == [row.tolist() for row in tokens(claimed.sample_ids)]
         plane.put_samples(P, ["s-0"], {"reward": np.ones(1)})
         assert waiting.result(PATIENCE_S).sample_ids == ("s-0",)
+
+    @pytest.mark.slow
+    def test_hosts_killed_at_any_moment(self, plane: DataPlaneClient, folder: Path, join: Join) -> None:
+        """Each id is consumed once by each task, whenever the host dies; repeated calls take effect once."""
+        producers, kills, size = 2, 5, 5
+        rng = random.Random(7)
+        over = threading.Event()
+
+        def produce(part: int) -> list[str]:
+            client, mine = join(attach), []
+            while not over.wait(0.005):
+                ids = named(size, part * 1_000_000 + len(mine))
+                client.put_samples(P, ids, {"tokens": tokens(ids)})
+                mine += ids
+            return mine
+
+        def consume(task: str) -> list[str]:
+            client, mine = join(attach), []
+            while True:
+                try:
+                    claimed = client.claim_meta(P, task, ["tokens"], 8, min_batch=1, timeout_s=None)
+                except EndOfStreamError:
+                    return mine
+                rows = client.get_samples(claimed, ["tokens"])["tokens"].to_list()
+                assert [row[0] for row in rows] == [int(one[2:]) for one in claimed.sample_ids]
+                client.ack(claimed)
+                mine += claimed.sample_ids
+
+        def kill() -> None:
+            try:
+                for _ in range(kills):
+                    until(lambda: bool(hosts_of(folder)), "there is a host")
+                    over.wait(0.7 * rng.random())
+                    for pid in hosts_of(folder):
+                        _kill(pid)
+            finally:
+                over.set()
+
+        with ThreadPoolExecutor(8) as threads:
+            consuming = {task: [threads.submit(consume, task) for _ in range(2)] for task in ("train", "judge")}
+            producing = [threads.submit(produce, part) for part in range(producers)]
+            killing = threads.submit(kill)
+            try:
+                killing.result()
+                ids = [one for part in producing for one in part.result(PATIENCE_S)]
+            finally:
+                plane.seal(P)
+            for parts in consuming.values():
+                assert Counter(one for part in parts for one in part.result(PATIENCE_S)) == Counter(ids)
+        found = plane.stats()[P]
+        assert found["produced"] == len(ids)
+        assert [one["acked"] for one in found["tasks"].values()] == [len(ids)] * 2
+        assert [one["claimed"] for one in found["tasks"].values()] == [len(ids)] * 2
+        assert plane.check_consumption_status(P, ["train", "judge"])
 
     def test_the_plane_outlives_all_of_its_processes(self, plane: DataPlaneClient, folder: Path, join: Join) -> None:
         """The plane outlives all of its processes."""

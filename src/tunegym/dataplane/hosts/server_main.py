@@ -1,4 +1,7 @@
-"""The process of a ledger host: ``python -m tunegym.dataplane.hosts.server_main FOLDER LINGER_S``."""
+"""The process of a ledger host: ``python -m tunegym.dataplane.hosts.server_main FOLDER LINGER_S FD``.
+
+It writes to ``FD`` once it listens.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,12 @@ HAND_OVER_S = 10.0
 
 def main() -> int:
     """Serve the plane in a folder until nobody needs it; 0, or 1 if that can't be."""
-    folder, linger_s = Path(sys.argv[1]), float(sys.argv[2])
+    folder, linger_s, listens = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     if os.fork():  # whoever started this waits for it, and must not have to wait for the host
         os._exit(0)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     lock = os.open(folder / "host.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     if not _locked(lock):
         return 0  # another one is alive
@@ -42,6 +46,9 @@ def main() -> int:
             listener.bind(place)
         (folder / SOCKET).chmod(0o600)
         listener.listen(128)
+        with contextlib.suppress(OSError):  # whoever started it may be gone
+            os.write(listens, b"\n")
+        os.close(listens)
 
         def build() -> Keeper:
             keeper = Keeper(LedgerJournal(folder), LiveSegments(folder / SEGMENTS), snapshot, restore)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tunegym.dataplane.errors import NoPlaneError, StorageError
 SOCKET = "host.sock"
 PLANE = "plane.json"
 FORMAT = 1
-START_S = 30.0
+START_S = 15.0
 LOG = "host.log"
 SEGMENTS = "segments"
 
@@ -74,15 +74,9 @@ def reach(folder: Path, linger_s: float) -> socket.socket:
     with _locked(folder, "start.lock"):
         with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
             return _connected(folder)  # somebody else was quicker
-        _start(folder, linger_s)
-        until = time.monotonic() + START_S
-        while True:
-            try:
-                return _connected(folder)
-            except (ConnectionRefusedError, FileNotFoundError):
-                if time.monotonic() > until:
-                    raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}") from None
-                time.sleep(0.01)
+        if not _started(folder, linger_s):
+            raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}")
+        return _connected(folder)
 
 
 def _connected(folder: Path) -> socket.socket:
@@ -106,18 +100,32 @@ def short_path(folder: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _start(folder: Path, linger_s: float) -> None:
-    """Start the host: a process of its own, which outlives whoever started it."""
-    log = os.open(folder / LOG, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+def _started(folder: Path, linger_s: float) -> bool:
+    """Start the host, a process of its own, which outlives whoever started it; whether it listens.
+
+    It is known at once when it dies before that: the pipe that it has is closed then.
+    """
+    reading, writing = os.pipe()
     try:
-        command = [sys.executable, "-m", "tunegym.dataplane.hosts.server_main", str(folder), str(linger_s)]
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
-        )
+        log = os.open(folder / LOG, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            module = "tunegym.dataplane.hosts.server_main"
+            child = subprocess.Popen(
+                [sys.executable, "-m", module, str(folder), str(linger_s), str(writing)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(writing,),
+            )
+        finally:
+            os.close(log)
+            os.close(writing)
+        child.wait()  # not for the host: it has detached itself by then
+        ready, _, _ = select.select([reading], [], [], START_S)
+        return bool(ready) and os.read(reading, 1) != b""
     finally:
-        os.close(log)
-    child.returncode = 0  # not ours to wait for: it goes to init as soon as it has detached itself
-    os.waitpid(child.pid, 0)
+        os.close(reading)
 
 
 @contextlib.contextmanager
