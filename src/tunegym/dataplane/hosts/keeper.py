@@ -49,6 +49,7 @@ class Keeper:
         self._snapshot, self._restore = snapshot, restore
         self._waiters: dict[int, tuple[Waiter, str, int, str, Mapping[str, Any]]] = {}
         self._replies: list[Reply] = []
+        self._asked: set[tuple[str, str, tuple[str, ...]]] = set()
         self._behind = 0.0
         self._last = 0.0
 
@@ -94,6 +95,10 @@ class Keeper:
         try:
             if operation == "put":
                 self._segments.keep(arguments["location"])
+            elif operation == "claim":
+                self._ask(arguments, now)
+            elif operation == "delete":
+                self._asked.clear()
             found = perform(self.ledger, operation, arguments, now, wait=wait_s is None or wait_s > 0)
         except DataPlaneError as error:
             self._refuse(name, number, operation, arguments, error)
@@ -104,6 +109,14 @@ class Keeper:
             return
         self._answer(caller, number, operation, arguments, found, now)
         self._settle(now)
+
+    def _ask(self, arguments: Mapping[str, Any], now: float) -> None:
+        """The first claim of its kind is a change, whatever comes of it: the order of what is ready begins with it."""
+        kind = arguments["partition_id"], arguments["task_name"], tuple(arguments["fields"])
+        if kind not in self._asked:
+            self.ledger.ask(*kind)
+            self._asked.add(kind)
+            self._journal.add(["asked", now, *kind])
 
     def _refuse(
         self, name: str, number: int, operation: str, arguments: Mapping[str, Any], error: DataPlaneError
@@ -217,6 +230,8 @@ class Keeper:
                 caller.replies[number] = {"value": found}
                 while len(caller.replies) > _MOST_REPLIES:
                     del caller.replies[next(iter(caller.replies))]
+        elif kind == "asked":
+            self.ledger.ask(*rest)
         elif kind == "join":
             self.callers[rest[0]["name"]] = caller_of(rest[0])
         elif kind == "leave":

@@ -142,6 +142,11 @@ class Ledger:
         """
         return self._find(request.partition_id).claim(request, now, deadline, wait)
 
+    def ask(self, partition_id: str, task_name: str, fields: Sequence[str]) -> None:
+        """Claims of this kind will come: from here on, samples that become ready for them keep their order."""
+        partition = self._find(partition_id).partition
+        partition.queues.of(partition.spec.task(task_name), partition.spec.mask(fields))
+
     def claim_again(self, request: Claim, leases: Sequence[int], now: float) -> Grant:
         """Repeat a claim of which one knows what it got, as from a journal: the same samples, under the same leases.
 
