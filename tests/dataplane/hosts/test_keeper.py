@@ -28,9 +28,9 @@ class Host:
         ((_, _, reply),) = self.keeper.take_replies()
         return reply.get("value", reply)
 
-    def put(self, names: str) -> None:
-        location = {"segment": "one.segment", "at": ord(names[0])}
-        shapes = {"tokens": ("int64", 1)}
+    def put(self, names: str, field: str = "tokens") -> None:
+        location = {"segment": "one.segment", "at": ord(names[0]) + 1000 * len(names)}
+        shapes = {field: ("int64", 1)}
         assert self.call("put", partition_id="p", sample_ids=list(names), shapes=shapes, location=location) is None
 
     def claim(self, count: int) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Host:
         return self.call("claim", **asked, batch_size=count, min_batch=count)
 
 
-SPEC = {"partition_id": "p", "fields": ["tokens"], "tasks": ["train"]}
+SPEC = {"partition_id": "p", "fields": ["tokens", "prompt"], "tasks": ["train"]}
 
 
 def test_samples_keep_their_order_through_the_death_of_a_host(tmp_path: Path) -> None:
@@ -48,7 +48,8 @@ def test_samples_keep_their_order_through_the_death_of_a_host(tmp_path: Path) ->
         first = Host(folder, rotate_bytes)
         first.call("register", spec=SPEC)
         assert first.claim(1)["error"] == "ClaimTimeoutError"  # got nothing, and the order begins with it
-        for name in "fedcba":
+        first.put("abcdef", "prompt")
+        for name in "fedcba":  # they become ready in another order than they came in
             first.put(name)
         assert first.claim(2)["sample_ids"] == ["f", "e"]
         given_back = first.claim(2)
