@@ -40,6 +40,7 @@ class Columns:
 
     def _make_room(self, rows: int) -> None:
         self.buffers = [np.zeros((rows, *leaf.shape), dtype=leaf.dtype) for leaf in self.leaves]
+        self._texts: list[bytes | None] = []  # of what plain() gave last: whoever asks for cells next needs the same
         self.only = self.buffers[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
 
     def names(self, prefix: str) -> list[str]:
@@ -57,11 +58,19 @@ class Columns:
 
     def plain(self, count: int) -> list[Any]:
         """The first ``count`` rows for a record: an array for each leaf."""
-        return [_exact(np.ascontiguousarray(buffer[:count])) for buffer in self.buffers]
+        self._texts = [_text(buffer[:count]) for buffer in self.buffers]
+        return [
+            _exact(buffer[:count]) if text is None else orjson.Fragment(text)
+            for buffer, text in zip(self.buffers, self._texts, strict=True)
+        ]
 
     def cells(self, count: int) -> list[list[str]]:
         """The first ``count`` rows for a CSV: for each leaf the text of each row, its numbers joined by commas."""
-        return [_cells(buffer[:count].reshape(count, -1)) for buffer in self.buffers]
+        texts, self._texts = self._texts or [None] * len(self.buffers), []
+        return [
+            _cells(buffer[:count].reshape(count, -1)) if text is None or buffer.ndim > 2 else _split(text, buffer.ndim)
+            for buffer, text in zip(self.buffers, texts, strict=True)
+        ]
 
     def packed(self, count: int) -> bytes:
         """The first ``count`` rows as they lie in a file of their own: each one's numbers, without gaps."""
@@ -70,6 +79,7 @@ class Columns:
 
     def load(self, arrays: list[Any], count: int) -> None:
         """Take in what ``plain`` gave, from a journal, of a session that may have had larger groups."""
+        self._texts = []
         if count > len(self.buffers[0]):
             self._make_room(count)
         for buffer, values in zip(self.buffers, arrays, strict=True):
@@ -79,10 +89,19 @@ class Columns:
                 buffer[:count] = np.array(values).reshape((count, *buffer.shape[1:]))
 
 
+def _text(array: np.ndarray) -> bytes | None:
+    """The JSON of an array; None if there is none."""
+    text = orjson.dumps(np.ascontiguousarray(array), option=_NUMPY)
+    return None if b"null" in text else text
+
+
+def _split(text: bytes, rank: int) -> list[str]:
+    """The rows of an array's JSON."""
+    return text.decode()[1:-1].split(",") if rank == 1 else text.decode()[2:-2].split("],[")
+
+
 def _exact(array: np.ndarray) -> Any:
     """As JSON can hold it, in which there is no infinity: such an array is one of texts."""
-    if array.dtype.kind != "f" or np.isfinite(array).all():
-        return array
     return array.astype(np.float64).astype(str).tolist()
 
 

@@ -16,7 +16,7 @@ from tunegym.tuning.stores.live_reader import Steps
 from tunegym.tuning.stores.records import Record
 from tunegym.tuning.stores.views import line
 
-MOST_ROWS = 256
+MOST_ROWS = 1024
 MOST_BYTES = 4 << 20
 MEASURED = "measured"
 
@@ -96,7 +96,7 @@ class Group:
             record |= {
                 "episode": self.episodes,
                 "reward": self.rewards,
-                "duration_s": np.round(self.durations, 6),
+                "duration_s": self._rounded(),
                 "terminated": self.terminated,
                 "truncated": self.truncated,
             }
@@ -122,22 +122,25 @@ class Group:
             return "", ""
         steps = list(map(str, self.numbers))
         drawn = self._drawn()
-        parts = [self._heads(steps), _numbers(self.rewards)]
+        parts = [steps, self._statuses(count), _numbers(self.rewards)]
         parts += self.actions.cells(count) if self.actions.inline else []
         parts += [drawn] if drawn else []
         parts += self.observations.cells(count) if self.observations.inline else []
         parts += [[_cell(one.get(name)) for one in self.values] for name in self._metrics]
-        parts += [_numbers(np.round(self.durations, 6)), self._tails()]
+        parts += [_numbers(self._rounded()), self._tails()]
         rows = _rows(parts, count)
         env = "\n".join(map(",".join, zip(steps, drawn, strict=True)) if drawn else steps)
         return rows, f"{env}\n"
 
-    def _heads(self, steps: list[str]) -> list[str]:
-        """Number, status and cached, which is never so."""
-        heads = [f"{step},measured,false" for step in steps]
+    def _rounded(self) -> np.ndarray:
+        return np.round(self.durations, 6)
+
+    def _statuses(self, count: int) -> list[str]:
+        """Status and cached, which is never so."""
+        statuses = ["measured,false"] * count
         for at, (status, _) in self.unmeasured.items():
-            heads[at] = f"{steps[at]},{status},false"
-        return heads
+            statuses[at] = f"{status},false"
+        return statuses
 
     def _tails(self) -> list[str]:
         """Episode, terminated and truncated."""

@@ -148,7 +148,7 @@ class LiveEngine:
         if one.episode is None or type(action) is not int or not self._lowest <= action <= self._highest:
             chosen = self._accepted(action, one)
         number = self._next
-        if number > self._bound or self._timed or not number & 7:  # whether to stop is asked now and then
+        if number > self._bound or self._timed or not number & 31:  # whether to stop is asked now and then
             self._go_on(number)
         self._next = number + 1
         context = self._step_context(one, number) if self._varies else one.context

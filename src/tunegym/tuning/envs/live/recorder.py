@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan
 from time import perf_counter
 from typing import Any
 
@@ -66,8 +67,7 @@ class Recorder:
         except (TypeError, ValueError):
             raise ServerFailure("step: it did not return five values") from None
         if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
-            squares = observation.dot(observation)  # as has_nan()
-            if squares != squares:
+            if isnan(observation.dot(observation)):  # as has_nan()
                 raise ServerFailure("step: the observation is not of observation_space: it holds NaN")
             observation = observation.copy()
         else:
@@ -99,9 +99,8 @@ class Recorder:
             "step": number,
             "episode": episode.number,
             "status": "measured",
-            "cached": False,
-            "metrics": {**metrics},
-            "env_params": {**context},
+            "metrics": {**metrics} if metrics else {},
+            "env_params": {**context} if context else {},
             "next_env_params": following,
         }
         if over:
