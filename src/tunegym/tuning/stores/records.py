@@ -13,7 +13,7 @@ A live experiment has these instead of ``open`` and ``close``:
 
 - ``spaces``: what the server's actions and observations are; once;
 - ``reserve``: numbers up to this one may be used from now on, or, at an end, were used;
-- ``steps``: up to 256 steps by column, and the episodes that are over;
+- ``steps``: up to 1,024 steps by column, and the episodes that are over;
 - ``lost``: numbers that a session which was cut off had reserved, and of which nothing is on record.
 
 ``at`` is the time of day; ``since`` counts the seconds since the session began by a clock that nobody can set.
