@@ -56,10 +56,11 @@ def _kill(pid: int) -> None:
 
 
 def kill_host(folder: Path) -> None:
-    """Kill the host of the plane in a folder, and see it dead."""
-    for pid in hosts_of(folder):
+    """Kill the host of the plane in a folder, and see it dead. Whoever waits may have started another by then."""
+    killed = set(hosts_of(folder))
+    for pid in killed:
         _kill(pid)
-    until(lambda: not hosts_of(folder), "the host is dead")
+    until(lambda: killed.isdisjoint(hosts_of(folder)), "the host is dead")
 
 
 def claim_and_stay(url: str, count: int) -> None:
