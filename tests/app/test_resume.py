@@ -18,6 +18,8 @@ from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import ExperimentResults, find_run
 from tunegym.tuning.stores import reader
 
+pytestmark = pytest.mark.slow  # every test runs a scenario more than once
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 RESULTS = Path("results")
 
@@ -106,7 +108,6 @@ def test_a_finished_run_stays_as_it_is(finished: Path, tunegym: Cli) -> None:
     assert "best settings" in done.stdout
 
 
-@pytest.mark.slow
 def test_more_steps_extend_every_experiment(finished: Path, tunegym: Cli) -> None:
     before = {name: trials(finished, name) for name in ("shell", "call")}
     done = tunegym("resume", finished, "--agent-steps", 7)
@@ -265,7 +266,6 @@ def test_an_edited_copy_that_is_another_experiment_is_refused(finished: Path, tu
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_living_run_is_left_alone(
     start_tunegym: Callable[..., subprocess.Popen[str]],
     tunegym: Cli,
@@ -304,7 +304,6 @@ def test_a_living_run_is_left_alone(
     assert all(trial.measured for trial in results.trials)
 
 
-@pytest.mark.slow
 def test_of_resumes_at_once_one_wins_and_writes(
     scenario: Path, start_tunegym: Callable[..., subprocess.Popen[str]]
 ) -> None:

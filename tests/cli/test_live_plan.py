@@ -13,6 +13,8 @@ from tunegym.app.catalog import Catalog
 from tunegym.cli.live_plan import live_lines
 from tunegym.config.loading import load
 
+pytestmark = pytest.mark.slow  # every test starts the command anew
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 MODULE = """

@@ -14,6 +14,8 @@ from tunegym.app import running
 from tunegym.app.resuming import resume
 from tunegym.cli.errors import guarded
 
+pytestmark = pytest.mark.slow  # every test starts the command anew, some of them ten times
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 MINIMAL = 'name = "m"\n[[experiments]]\nname = "e"\nworkload = "command"\ncmd_args.command = "true"\n'
@@ -64,14 +66,12 @@ def test_no_scenario(name: str, things: Path, tunegym: Cli) -> None:
     assert not Path("results").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_no_run(name: str, things: Path, tunegym: Cli) -> None:
     for command in ("status", "resume", "report", "compare"):
         assert_told(tunegym(command, things / name), {1, 2})
 
 
-@pytest.mark.slow
 def test_nowhere_to_write(things: Path, tunegym: Cli, write: Callable[..., Path]) -> None:
     path = write("minimal.toml", MINIMAL)
     for output in (things / "words.toml", things / "words.toml" / "below", Path("/proc/nowhere")):

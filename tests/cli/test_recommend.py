@@ -14,6 +14,8 @@ import tunegym as library
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import Choice, PolicyTable
 
+pytestmark = pytest.mark.slow  # every test starts the command anew
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 SCENARIO = """

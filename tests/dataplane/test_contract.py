@@ -19,6 +19,7 @@ class TestMemory(DataPlaneSuite):
         return f"memory://{folder.parent.name}"
 
 
+@pytest.mark.slow  # every test starts a host; what all planes have in common is quick to see above
 class TestMmap(DurablePlaneSuite):
     def url(self, folder: Path) -> str:
         return f"mmap://{folder}"

@@ -11,6 +11,8 @@ from tunegym.testing.agents import AgentSuite
 from tunegym.tuning.agents.optuna import OptunaAgent
 from tunegym.tuning.model.space import Choice, Knob, Range
 
+pytestmark = pytest.mark.slow  # samplers that fit a model take their time
+
 
 class OptunaSuite(AgentSuite):
     """Past its start-up within 24 trials."""
@@ -23,7 +25,6 @@ class TestTpe(OptunaSuite):
     config: ClassVar[Mapping[str, Any]] = {"sampler": "tpe", "startup_trials": 5}
 
 
-@pytest.mark.slow
 class TestGp(OptunaSuite):
     config: ClassVar[Mapping[str, Any]] = {"sampler": "gp", "startup_trials": 20}
 

@@ -76,6 +76,7 @@ def test_restarts_and_what_is_lost(tmp_path: Path) -> None:
     assert facts["steps"]["done"] == 11
 
 
+@pytest.mark.slow
 def test_curves_stay_small(tmp_path: Path) -> None:
     results = write_live(tmp_path, ({"length": 20, "reward": at / 20} for at in range(2000)))
     curves = summarise_live(results).curves
@@ -87,6 +88,7 @@ def test_curves_stay_small(tmp_path: Path) -> None:
     assert curves["lengths"]["low"][0] == curves["lengths"]["high"][0] == 20
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_steps(tmp_path: Path) -> None:
     peaks = []
     for many in (50, 1000):

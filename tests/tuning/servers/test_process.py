@@ -22,6 +22,8 @@ from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.logs import BoundedLog
 from tunegym.tuning.servers.process import ProcessHost
 
+pytestmark = pytest.mark.slow  # every server is a process of its own
+
 
 @pytest.fixture
 def host(trouble: Path, token: str) -> Iterator[Callable[..., ProcessHost]]:
@@ -114,7 +116,6 @@ def test_an_answer_that_is_too_large_is_said_to_be(host: Callable[..., ProcessHo
     assert held.step(do("fine"))[4]["steps"] == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -174,7 +175,6 @@ def test_a_text_that_is_no_unicode_survives(host: Callable[..., ProcessHost], tr
     assert not failure.value.lost
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", ["hang", "spin", "stop", "mute"])
 def test_one_that_hangs_is_ended(host: Callable[..., ProcessHost], do: Callable, token: str, what: str) -> None:
     held = host(step_timeout_s=0.5)
@@ -191,7 +191,6 @@ def test_one_that_hangs_is_ended(host: Callable[..., ProcessHost], do: Callable,
     assert held.reset(None, None)[1]["seed"] is None
 
 
-@pytest.mark.slow
 def test_killed_at_any_moment(host: Callable[..., ProcessHost], do: Callable, token: str) -> None:
     """The budget is met whenever the process is killed, from outside, in and between steps."""
     dice = random.Random(5)
@@ -224,7 +223,6 @@ def test_killed_at_any_moment(host: Callable[..., ProcessHost], do: Callable, to
     assert no_zombie()
 
 
-@pytest.mark.slow
 def test_one_that_can_not_be_built(host: Callable[..., ProcessHost], token: str, trouble: Path) -> None:
     with pytest.raises(ServerFailure, match="it could not be built: ValueError: no such thing") as failure:
         host({"breaks": True}).start()
@@ -290,7 +288,6 @@ def test_a_log_that_can_not_be_written_is_a_failure(trouble: Path, token: str) -
     held.close()
 
 
-@pytest.mark.slow
 def test_a_large_answer_is_not_lost_because_another_server_hangs(
     host: Callable[..., ProcessHost], do: Callable
 ) -> None:

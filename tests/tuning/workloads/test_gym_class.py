@@ -15,7 +15,7 @@ from tunegym.tuning.workloads.gym_class import ClassError, GymClass, argument_pr
 MODULE = """
 import abc, os
 from typing import Protocol
-from tunegym.tuning.ports import GymServer
+from tunegym.tuning.live_ports import GymServer
 
 print("importing")
 VALUE = 3

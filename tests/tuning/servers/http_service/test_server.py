@@ -21,6 +21,8 @@ from tunegym.testing.servers import GymServerWarning, check_gym_server
 from tunegym.tuning.servers.http_service import HttpService
 from tunegym.tuning.servers.http_service.knobs import CHOICES
 
+pytestmark = pytest.mark.slow  # every test is a service under load
+
 PATIENCE_S = 60.0
 QUICK: dict[str, Any] = {"window_s": 0.05, "settle_s": 0.02, "target_ms": 50.0}
 METRICS = {"throughput_rps", "p50_ms", "p99_ms", "error_share", "cpu_share", "hit_share", "offered_rps", "knobs"}
@@ -142,7 +144,6 @@ def test_reset_and_steps_are_gymnasiums(build: Callable[..., HttpService]) -> No
     assert service.step(service.default_action)[3] is False
 
 
-@pytest.mark.slow
 def test_it_passes_the_checks_for_servers() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GymServerWarning)  # no two windows of a live system are the same
@@ -181,7 +182,6 @@ def test_a_short_queue_refuses(build: Callable[..., HttpService]) -> None:
     assert service.counts()["service"]["queued"] <= 64  # what the default limit had let in
 
 
-@pytest.mark.slow
 def test_a_larger_cache_hits_more(build: Callable[..., HttpService]) -> None:
     service = build(load=1000.0, keys=300, backend_ms=0.0, item_ms=0.0)
 
@@ -194,7 +194,6 @@ def test_a_larger_cache_hits_more(build: Callable[..., HttpService]) -> None:
     assert some < many
 
 
-@pytest.mark.slow
 def test_more_workers_have_more_batches_in_flight(build: Callable[..., HttpService]) -> None:
     service = build(load=1000.0, backend_ms=300.0)
 
@@ -207,7 +206,6 @@ def test_more_workers_have_more_batches_in_flight(build: Callable[..., HttpServi
     assert busy(8) == 8
 
 
-@pytest.mark.slow
 def test_the_load_is_an_env_param(build: Callable[..., HttpService]) -> None:
     service = build(load=50.0, window_s=0.2)
     service.reset(seed=1)
@@ -219,7 +217,6 @@ def test_the_load_is_an_env_param(build: Callable[..., HttpService]) -> None:
     assert low[4]["requests"] < high[4]["requests"]
 
 
-@pytest.mark.slow
 def test_load_ends_when_nobody_looks(build: Callable[..., HttpService]) -> None:
     service = build(load=200.0)
     service.reset(seed=1)
@@ -265,7 +262,6 @@ def test_close_leaves_no_process(build: Callable[..., HttpService]) -> None:
     service.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_process_that_dies_fails_the_step_and_is_started_again(build: Callable[..., HttpService], which: int) -> None:
     service = build(load=300.0)
@@ -294,7 +290,6 @@ while True:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["alone", "forked"])
 def test_a_parent_that_is_killed_leaves_no_process(how: str) -> None:
     parent = subprocess.Popen(

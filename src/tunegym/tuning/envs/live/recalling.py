@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tunegym.tuning.envs.live.showing import Showing
-from tunegym.tuning.ports import Transition
+from tunegym.tuning.live_ports import Transition
 from tunegym.tuning.spaces import Leaf, leaves
 from tunegym.tuning.stores.columns import row_type
 from tunegym.tuning.stores.live import SIDES
