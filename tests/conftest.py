@@ -56,6 +56,26 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
+def mount() -> Iterator[Callable[[Path, str], Path]]:
+    """Mount a small file system of its own at a folder, with options such as ``size=1m``, for as long as the test."""
+    with contextlib.ExitStack() as mounted:
+
+        def mount_at(folder: Path, options: str) -> Path:
+            folder.mkdir(exist_ok=True)
+            command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+            except FileNotFoundError:
+                pytest.skip(f"{MISSING}mount")
+            if done.returncode:
+                pytest.skip(f"{MISSING}the right to mount a tmpfs ({done.stderr.strip()})")
+            mounted.callback(subprocess.run, ["umount", "-l", str(folder)], check=True)
+            return folder
+
+        yield mount_at
+
+
+@pytest.fixture
 def command_line() -> list[str]:
     """How the command line is called, without arguments."""
     return list(COMMAND)

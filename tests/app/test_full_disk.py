@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -15,7 +15,6 @@ from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.stores import reader
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
-MISSING = "missing component: "
 
 IN_PROCESS = """
 workload = "python"
@@ -46,20 +45,11 @@ agent_metrics = ["value"]
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> Path:
     """A file system of one megabyte, most of it taken by ``ballast``."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-        mounted = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip(f"{MISSING}mount")
-    if mounted.returncode:
-        pytest.skip(f"{MISSING}the right to mount a tmpfs ({mounted.stderr.strip()})")
+    folder = mount(tmp_path / "disk", "size=1m")
     (folder / "ballast").write_bytes(bytes(800_000))
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    return folder
 
 
 @pytest.mark.slow
@@ -115,20 +105,13 @@ def test_no_space_for_a_new_run(tunegym: Cli, write: Callable[..., Path], small_
 
 
 @pytest.mark.slow
-def test_out_of_inodes_is_not_blamed_on_the_job(tunegym: Cli, write: Callable[..., Path], tmp_path: Path) -> None:
-    folder = tmp_path / "few"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=20m,nr_inodes=40", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip(f"{MISSING}the right to mount a tmpfs")
-    try:
-        workload = COMMAND.replace(
-            "echo value={x}", "for i in 1 2 3 4 5; do echo > f$i || exit 1; done; echo value={x}"
-        )
-        done = tunegym("run", write("scenario.toml", SCENARIO.format(workload=workload, slots=1)), "--output", folder)
-        assert done.returncode == 1
-        assert "Traceback" not in done.stderr
-        (results,) = assert_sound(folder, complete=False).values()
-        assert {trial.status for trial in results.trials} == {"measured"}
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+def test_out_of_inodes_is_not_blamed_on_the_job(
+    tunegym: Cli, write: Callable[..., Path], tmp_path: Path, mount: Callable[[Path, str], Path]
+) -> None:
+    folder = mount(tmp_path / "few", "size=20m,nr_inodes=40")
+    workload = COMMAND.replace("echo value={x}", "for i in 1 2 3 4 5; do echo > f$i || exit 1; done; echo value={x}")
+    done = tunegym("run", write("scenario.toml", SCENARIO.format(workload=workload, slots=1)), "--output", folder)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (results,) = assert_sound(folder, complete=False).values()
+    assert {trial.status for trial in results.trials} == {"measured"}

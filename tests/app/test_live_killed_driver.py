@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 Storm = Callable[..., Any]
 
-MISSING = "missing component: "
 LOST = re.compile(r"at most (\d+) steps? (?:was|were) lost \(numbers (\d+) to (\d+)\)")
 CONTEXT: dict[str, Any] = {"load": [1, 2, 5], "level": {"low": 0.0, "high": 1.0}}
 DRAWN: dict[str, Any] = {"load": {}, "level": {"draw": "step"}}
@@ -336,20 +335,11 @@ def test_ctrl_c_in_a_python_program_leaves_whole_records(live: Any) -> None:
 
 
 @pytest.fixture
-def small_disk(live: Any) -> Iterator[Path]:
+def small_disk(live: Any, mount: Callable[[Path, str], Path]) -> Path:
     """The results are on a file system of three megabytes, most of it taken by ``ballast``."""
-    folder = live.output
-    folder.mkdir()
-    try:
-        command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-        mounted = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip(f"{MISSING}mount")
-    if mounted.returncode:
-        pytest.skip(f"{MISSING}the right to mount a tmpfs ({mounted.stderr.strip()})")
+    folder = mount(live.output, "size=3m")
     (folder / "ballast").write_bytes(bytes(2_200_000))
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    return folder
 
 
 @pytest.mark.slow

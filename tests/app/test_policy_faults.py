@@ -30,7 +30,6 @@ pytestmark = pytest.mark.slow  # torch takes seconds to import
 
 Start = Callable[..., subprocess.Popen[str]]
 Document = dict[str, Any]
-MISSING = "missing component: "
 
 WORK = """
 import time
@@ -267,19 +266,9 @@ def test_with_a_damaged_checkpoint_it_starts_anew(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> Path:
     """A file system that a large network doesn't fit on."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-        mounted = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip(f"{MISSING}mount")
-    if mounted.returncode:
-        pytest.skip(f"{MISSING}the right to mount a tmpfs ({mounted.stderr.strip()})")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    return mount(tmp_path / "disk", "size=3m")
 
 
 def test_a_checkpoint_that_does_not_fit_on_the_disk_costs_no_trial(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,14 @@ COUNT, RAISE, EXIT, HANG, UNFIT = (np.int64(place) for place in range(len(Unruly
 TIMEOUT_S = 1.0
 
 
-class HostSuite:
+class HostSuite(ABC):
     """The contract of the ``Host`` port, as tests."""
 
+    @abstractmethod
     def make_host(
         self, folder: Path, reference: str, arguments: Mapping[str, Any], step_timeout_s: float | None = None
     ) -> Host:
         """A host of the class that ``reference`` names, not started; ``close`` is called on it."""
-        raise NotImplementedError
 
     @pytest.fixture
     def make(self, tmp_path: Path) -> Iterator[Any]:

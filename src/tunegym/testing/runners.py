@@ -9,6 +9,7 @@ import contextlib
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,12 @@ def wrong_value(report):
 """
 
 
-class RunnerSuite:
+class RunnerSuite(ABC):
     """The contract of the ``Runner`` port, as tests."""
 
+    @abstractmethod
     def make_runner(self, tmp_path: Path) -> Runner:
         """A fresh runner; ``close`` is called on it."""
-        raise NotImplementedError
 
     @pytest.fixture
     def runner(self, tmp_path: Path) -> Iterator[Runner]:

@@ -6,6 +6,7 @@ A store that outlives its process subclasses ``DurableStoreSuite``, which asks f
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -43,12 +44,12 @@ def context_of(number: int) -> Context:
     return {"load": number}
 
 
-class TrialStoreSuite:
+class TrialStoreSuite(ABC):
     """The contract of the ``TrialStore`` port, as tests."""
 
+    @abstractmethod
     def make_store(self, folder: Path) -> TrialStore:
         """An empty store with ``FINGERPRINT`` as its fingerprint; ``close`` is called on it."""
-        raise NotImplementedError
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:

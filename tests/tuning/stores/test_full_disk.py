@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -18,23 +18,12 @@ from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import JournalStore
 
 Journals = Callable[..., JournalStore]
-MISSING = "missing component: "
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> Path:
     """A file system with room for a few hundred records."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip(f"{MISSING}mount")
-    if mounted.returncode:
-        pytest.skip(f"{MISSING}the right to mount a tmpfs ({mounted.stderr.strip()})")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    return mount(tmp_path / "disk", "size=256k")
 
 
 def closed(trial: OpenTrial) -> Trial:

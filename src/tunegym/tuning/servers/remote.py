@@ -6,6 +6,7 @@ import logging
 import math
 import reprlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,7 +27,7 @@ START_S = 60.0
 CLOSE_S = 5.0
 
 
-class RemoteHost:
+class RemoteHost(ABC):
     """Talks to one server over a channel (the ``Host`` port); derived classes know how to get one.
 
     ``start`` raises ``ServerLostError`` instead of ``ServerFailure`` where trying again is of no use: the two ends
@@ -106,9 +107,9 @@ class RemoteHost:
 
     # for derived classes -------------------------------------------------------------------------------
 
+    @abstractmethod
     def _connect(self) -> Channel:
         """A channel on which the welcome comes next. Raises ``ServerFailure`` or ``ServerLostError``."""
-        raise NotImplementedError
 
     def _why_gone(self, what: str) -> str:
         """Why the channel was closed, now that it is; ``what`` is all that the channel knows."""
