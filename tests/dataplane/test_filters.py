@@ -273,3 +273,11 @@ def test_counts_print_as_a_table() -> None:
         "512             0        1",
     ]
     assert "samples" in str(DropCounts())
+
+
+def test_a_filter_without_reasons_is_none() -> None:
+    class Forgotten(BaseRolloutFilter):
+        pass
+
+    with pytest.raises(TypeError, match="reasons"):
+        Forgotten()  # type: ignore[abstract]

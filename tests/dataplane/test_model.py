@@ -196,6 +196,16 @@ def test_small_values_are_tags(tags: dict[str, Any]) -> None:
     assert repr(check_tags([tags])) == repr((tags,))
 
 
+def test_the_same_tags_for_all_are_each_samples_own() -> None:
+    one, other = {"a": np.int64(1)}, {"a": 2}
+    found = check_tags([one, one, other, other, one])
+    assert found == ({"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}, {"a": 1})
+    assert len({id(each) for each in found}) == 5
+    assert all(type(each["a"]) is int for each in found)
+    with pytest.raises(TagError, match="sample 2"):
+        check_tags([one, one, {"a": []}])
+
+
 def test_numpy_scalars_become_plain() -> None:
     (tags,) = check_tags([{"a": np.int32(1), "b": np.float64(0.5), "c": np.bool_(True), "d": np.str_("x")}])
     assert {name: type(value) for name, value in tags.items()} == {"a": int, "b": float, "c": bool, "d": str}
@@ -275,3 +285,19 @@ def test_what_is_not_declared_is_named() -> None:
         spec.mask(["tokens", "reward"])
     with pytest.raises(SpecError, match="no task 'score'"):
         spec.task("score")
+
+
+def test_a_large_batch_prints_in_a_line() -> None:
+    size = 100_000
+    meta = BatchMeta(
+        "rollouts",
+        tuple(f"s{number}" for number in range(size)),
+        ("tokens",),
+        "train",
+        sequence_lengths=tuple(range(size)),
+        tags=({"weight_version": 1},) * size,
+    )
+    assert repr(meta) == (
+        "BatchMeta(100000 samples of 'rollouts', for 'train', ['s0', 's1', 's2' and 99997 more], fields tokens,"
+        " lengths 0 to 99999, tags weight_version)"
+    )

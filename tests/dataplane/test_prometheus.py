@@ -65,6 +65,8 @@ def stats(partition: str = "p", reason: str = "stale", **changes: Any) -> dict[s
         "committed": -1,
         "age": {"bounds": [0.1, 1.0], "counts": [0, 0, 0], "sum": 0.0},
         "lag": lag,
+        "claim_latency": lag,
+        "claim_wait": lag,
     }
     whole = {
         "produced": 20,
@@ -77,6 +79,8 @@ def stats(partition: str = "p", reason: str = "stale", **changes: Any) -> dict[s
         "sealed": True,
         "gone": {reason: 8, "consumed": 9},
         "waiting": {"puts": 1, "claims": 0},
+        "put_latency": {"bounds": [0.001, 0.1], "counts": [1, 1, 0], "sum": 0.02},
+        "put_wait": {"bounds": [0.001, 0.1], "counts": [2, 0, 0], "sum": 0.0},
         "tasks": {"train": task},
     }
     return {partition: {**whole, **changes}}
@@ -107,6 +111,10 @@ def test_buckets_are_cumulative_and_end_with_the_count() -> None:
     assert counts == [2, 2, 3]
     assert value(samples, "lag_seconds_count", **own) == 3
     assert value(samples, "lag_seconds_sum", **own) == 7.5
+    assert value(samples, "claim_seconds_count", **own) == 3
+    assert value(samples, "claim_wait_seconds_count", **own) == 3
+    assert value(samples, "put_seconds_bucket", partition="p", le="0.001") == 1
+    assert value(samples, "put_wait_seconds_count", partition="p") == 2
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -142,4 +150,7 @@ def test_of_a_real_plane() -> None:
     assert value(samples, "samples_redelivered_total", **own) == 2
     assert value(samples, "samples_ready", **own, fields="x") == 1
     assert value(samples, "age_seconds_count", **own) == 1
+    assert value(samples, "put_seconds_count", partition="p") == 1
+    assert value(samples, "claim_seconds_count", **own) == 2
+    assert value(samples, "claim_wait_seconds_sum", **own) == 0.0
     assert value(samples, "lag_seconds_count", **own) == 3

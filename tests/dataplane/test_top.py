@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,6 +59,9 @@ def test_a_row_for_each_partition_and_task(plane: DataPlaneClient) -> None:
     assert (train["partition"], train["produced"], train["resident"]) == ("p", "4", "3/8")
     assert (train["ready"], train["leased"], train["acked"], train["dropped"]) == ("0", "1", "2", "stale: 1")
     assert (train["age p50"], train["waiting"]) == ("-", "0")
+    assert re.fullmatch(r"[0-9.]+ / [0-9.]+", train["put ms"])
+    assert re.fullmatch(r"[0-9.]+ / [0-9.]+", train["claim ms"])
+    assert row(lines, "judge")["claim ms"] == "-"
     assert row(lines, "judge")["ready"] == "-", "nobody has said which fields it needs"
     assert "put/s" not in lines[0]
 
@@ -84,6 +89,14 @@ def test_rates_are_since_the_look_before(plane: DataPlaneClient) -> None:
 )
 def test_quantiles_are_ends_of_buckets(counts: list[int], share: float, told: str) -> None:
     assert module._quantile({"bounds": [0.1, 1.0], "counts": counts, "sum": 1.0}, share) == told
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [([0, 0, 0], "-"), ([9, 1, 0], "0.1 / 1000"), ([1, 0, 0], "0.1 / 0.1"), ([0, 0, 2], "inf / inf")],
+)
+def test_latencies_are_median_and_p95(counts: list[int], told: str) -> None:
+    assert module._latency({"bounds": [0.0001, 1.0], "counts": counts, "sum": 1.0}) == told
 
 
 @pytest.mark.parametrize(("nbytes", "told"), [(0, "0 B"), (999, "999 B"), (5_400_000, "5.4 MB"), (10**16, "1e+04 TB")])
@@ -174,3 +187,14 @@ def test_from_a_shell(url: str) -> None:
     first, code = head.stdout.splitlines()
     assert json.loads(first)["p"]["produced"] == 1
     assert (code, head.stderr) == ("0", "")
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_shell(url: str) -> None:
+    command = [sys.executable, "-m", "tunegym.dataplane", "top", url, "--interval", "0.05"]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert url in running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (0, "")

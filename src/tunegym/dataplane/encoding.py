@@ -70,7 +70,7 @@ class Column:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The bytes of each buffer."""
-        return tuple(sum(piece.nbytes for piece in pieces) for pieces in self.buffers)
+        return tuple(sum([piece.nbytes for piece in pieces]) for pieces in self.buffers)
 
     @property
     def nbytes(self) -> int:
@@ -108,17 +108,22 @@ class Column:
         """Of jagged rows and objects: row i is from offsets[i] to offsets[i + 1]."""
         return self.buffers[1][0]
 
+    @cached_property
+    def _bounds(self) -> list[int]:
+        """The offsets, each of which is looked at: lists are made for that."""
+        return self.offsets.tolist()
+
     def raw_rows(self, places: Sequence[int]) -> list[np.ndarray]:
         """Rows of arrays, as they are kept; the same bytes."""
         values = self.values
         if self.kind == "dense":
             return [values[place, ...] for place in places]
-        bounds = self.offsets.tolist()
+        bounds = self._bounds
         return [values[bounds[place] : bounds[place + 1]] for place in places]
 
     def object_rows(self, places: Sequence[int]) -> list[Any]:
         """Rows of objects."""
-        text, bounds, leaves = self.values, self.offsets.tolist(), self.buffers[2][0]
+        text, bounds, leaves = self.values, self._bounds, self.buffers[2][0]
         return [objects.unpack(text[bounds[place] : bounds[place + 1]].tobytes(), leaves) for place in places]
 
 
@@ -266,7 +271,9 @@ def _of_arrays(arrays: list[np.ndarray]) -> Column:
     names = {dtype: dtypes.name_of(dtype) for dtype in {one.dtype for one in arrays}}
     if len(names) > 1:
         raise _several("dtypes", names.values())
-    name = names.popitem()[1]
+    dtype, name = names.popitem()
+    if dtype == dtypes.raw_dtype(name):  # there may be many: a call for each would take longer than writing them
+        return _of_raws([one if one.flags.c_contiguous else one.copy(order="C") for one in arrays], name)
     return _of_raws([dtypes.to_raw(one, name) for one in arrays], name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +25,7 @@ class MissingStateError(TagError, TypeError):
     """A filter is called without something that it needs to know."""
 
 
-class BaseRolloutFilter:
+class BaseRolloutFilter(ABC):
     """Splits a batch into what to keep and what to drop.
 
     A filter of your own says in ``reasons`` why each sample is dropped; the rest follows here. What it needs to know of
@@ -36,13 +37,13 @@ class BaseRolloutFilter:
 
     counts: DropCounts | None = None
 
+    @abstractmethod
     def reasons(self, meta: BatchMeta, **state: Any) -> Sequence[str | None]:
         """For each sample, why it is dropped, or None to keep it. Looks at no other thing than ``meta`` and ``state``.
 
         Raises:
             TagError: the tags don't say it. It never guesses.
         """
-        raise NotImplementedError
 
     def split(self, meta: BatchMeta, **state: Any) -> tuple[BatchMeta, BatchMeta]:
         """What to keep, and what to drop: every sample is in exactly one of them, in the order of the batch.

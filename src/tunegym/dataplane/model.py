@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -11,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tunegym.dataplane.errors import SampleError, SpecError, TagError
+from tunegym.dataplane.tags import Tags, check_tags
 
-Tags: TypeAlias = Mapping[str, bool | int | float | str | None]
 OnFull: TypeAlias = Literal["block", "raise"]
 MOST_FIELDS = 64
 WEIGHT_VERSION = "weight_version"
@@ -97,31 +96,6 @@ def _check_names(what: str, names: Sequence[str]) -> None:
             raise SpecError(f"{what}: {name!r} is no name", hint="give a text without / and control characters")
         if name in names[:at]:
             raise SpecError(f"{what}: {name!r} is there twice", hint="name each once")
-
-
-def check_tags(tags: Sequence[Tags]) -> tuple[dict[str, Any], ...]:
-    """Tags as plain Python values. Raises ``TagError`` for what is none."""
-    checked = []
-    for at, one in enumerate(tags):
-        if not isinstance(one, Mapping):
-            raise TagError(f"the tags of sample {at} are {type(one).__name__}, not a dict")
-        plain: dict[str, Any] = {}
-        for name, value in one.items():
-            found = value.item() if isinstance(value, np.generic) else value
-            if not isinstance(name, str) or not name:
-                raise TagError(f"{name!r} is no name of a tag")
-            if found is not None and not isinstance(found, bool | int | float | str):
-                raise TagError(
-                    f"tag {name!r} of sample {at} is {type(value).__name__}",
-                    hint="tags are small: numbers, texts, True, False and None; larger things are fields",
-                )
-            if isinstance(found, float) and not math.isfinite(found):
-                raise TagError(f"tag {name!r} of sample {at} is {found}", hint="leave it out, or use None or a field")
-            if isinstance(found, int) and not -(2**63) <= found < 2**63:
-                raise TagError(f"tag {name!r} of sample {at} is an integer beyond 64 bits")
-            plain[name] = found
-        checked.append(plain)
-    return tuple(checked)
 
 
 @dataclass(frozen=True, eq=False)

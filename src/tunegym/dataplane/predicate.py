@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -29,7 +30,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 _DEEPEST = 50
 
 
-class Predicate:
+class Predicate(ABC):
     """Says which samples are wanted, by their tags. Made from ``Tag`` by comparisons, and by ``&``, ``|`` and ``~``."""
 
     def __and__(self, other: Predicate) -> Predicate:
@@ -44,32 +45,29 @@ class Predicate:
     def __bool__(self) -> bool:
         raise TypeError("a predicate is neither true nor false: combine them with &, | and ~, not with and, or and not")
 
+    @abstractmethod
     def plain(self) -> list[Any]:
         """As plain data."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tags(self) -> set[str]:
         """The tags that it looks at."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mask(self, columns: Callable[[str], Column]) -> np.ndarray:
         """For each sample, whether it is wanted. A sample without the tag is not, whatever is asked of it.
 
         Raises:
             TagError: values that can't be compared.
         """
+
+    def wants(self, value: Callable[[str], Any]) -> bool:
+        """Whether one sample is wanted, by the values of its tags: the same as ``mask``, and for few faster."""
         raise NotImplementedError
 
     def matches(self, tags: Mapping[str, Any]) -> bool:
         """Whether a sample of these tags is wanted."""
-
-        def column(name: str) -> Column:
-            value = tags.get(name)
-            values = np.empty(1, dtype=object)
-            values[0] = value
-            return values, np.array([value is not None])
-
-        return bool(self.mask(column)[0])
+        return self.wants(tags.get)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +96,19 @@ class Comparison(Predicate):
             return found
         return self._compared(self.sign, values, there, self.value)
 
+    def wants(self, value: Callable[[str], Any]) -> bool:
+        """See ``Predicate``."""
+        found = value(self.tag)
+        if found is None:
+            return False
+        if self.sign == "in":
+            return any(isinstance(found, str) == isinstance(one, str) and found == one for one in self.value)
+        if isinstance(found, str) == isinstance(self.value, str):
+            return bool(_COMPARISONS[self.sign](found, self.value))
+        if self.sign in _ORDERED:
+            raise self._incomparable(found, self.value)
+        return self.sign == "!="
+
     def _compared(self, sign: str, values: np.ndarray, there: np.ndarray, value: Any) -> np.ndarray:
         compare = _COMPARISONS[sign]
         if values.dtype != object:
@@ -118,9 +129,11 @@ class Comparison(Predicate):
     def _other_kind(self, sign: str, values: np.ndarray, there: np.ndarray, value: Any) -> np.ndarray:
         """A text and a number are not equal, and neither is above the other."""
         if sign in _ORDERED and there.any():
-            found = values[there][0]
-            raise TagError(f"tag {self.tag!r}: {found!r} and {value!r} can't be compared by {sign}")
+            raise self._incomparable(values[there][:1].tolist()[0], value)
         return there.copy() if sign == "!=" else np.zeros(len(values), dtype=bool)
+
+    def _incomparable(self, found: Any, value: Any) -> TagError:
+        return TagError(f"tag {self.tag!r}: {found!r} and {value!r} can't be compared by {self.sign}")
 
     def __str__(self) -> str:
         return f"Tag({self.tag!r}) {self.sign} {self.value!r}"
@@ -147,6 +160,13 @@ class Combined(Predicate):
         if self.word == "not":
             return ~masks[0]
         return masks[0] & masks[1] if self.word == "and" else masks[0] | masks[1]
+
+    def wants(self, value: Callable[[str], Any]) -> bool:
+        """See ``Predicate``."""
+        found = [part.wants(value) for part in self.parts]  # all of them: one that can't be compared is an error
+        if self.word == "not":
+            return not found[0]
+        return all(found) if self.word == "and" else any(found)
 
     def __str__(self) -> str:
         if self.word == "not":

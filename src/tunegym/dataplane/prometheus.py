@@ -60,6 +60,8 @@ _PARTITION = (
     _Family("epoch", "gauge", "Rewinds so far.", _one("epoch")),
     _Family("sealed", "gauge", "1 if no more samples are taken.", _one("sealed")),
     _Family("waiters", "gauge", "Calls that wait: puts for room, claims for samples.", _each("waiting", "call")),
+    _Family("put_seconds", "histogram", "Time from the call of a put to its answer.", _one("put_latency")),
+    _Family("put_wait_seconds", "histogram", "Part of that for which there was no room.", _one("put_wait")),
 )
 _TASK = (
     _Family(
@@ -76,6 +78,8 @@ _TASK = (
     _Family("committed_version", "gauge", "The latest version that a checkpoint covers.", _one("committed")),
     _Family("age_seconds", "histogram", "Age of the samples that are ready now; of the moment, no rate.", _one("age")),
     _Family("lag_seconds", "histogram", "Time from the put of a sample to its claim.", _one("lag")),
+    _Family("claim_seconds", "histogram", "Time from the call of a claim to its answer.", _one("claim_latency")),
+    _Family("claim_wait_seconds", "histogram", "Part of that with too few samples ready.", _one("claim_wait")),
 )
 
 

@@ -21,7 +21,7 @@ from tunegym.dataplane.prometheus import prometheus_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-WIDE = 160
+WIDE = 180
 """Columns where there is no terminal whose width counts."""
 LINGER_S = 1.0
 """A host that was started only for a look has no reason to stay."""
@@ -70,7 +70,7 @@ def table(now: Look, before: Look | None = None, title: str | None = None) -> Ta
     from rich.table import Table
 
     names = ["partition", "task", "produced", "resident", "ready", "leased", "acked", "redelivered", "dropped"]
-    names += ["waiting", "bytes", "age p50", "lag p95"]
+    names += ["waiting", "bytes", "age p50", "lag p95", "put ms", "claim ms"]
     if before is not None:
         names += ["put/s", "claim/s"]
     shown = Table(title=None if title is None else escaped(title), title_justify="left")
@@ -108,6 +108,8 @@ def _cells(partition_id: str, partition: Mapping[str, Any], task_name: str, task
         _size(partition["bytes"]),
         _quantile(task["age"], 0.5),
         _quantile(task["lag"], 0.95),
+        _latency(partition["put_latency"]),
+        _latency(task["claim_latency"]),
     ]
 
 
@@ -126,15 +128,27 @@ def _rates(now: Look, before: Look, partition_id: str, task_name: str) -> list[s
 
 def _quantile(histogram: Mapping[str, Any], share: float) -> str:
     """The upper end of the bucket that it is in; "-" of nothing."""
-    total = sum(histogram["counts"])
-    if not total:
+    if not any(histogram["counts"]):
         return "-"
+    end = _end(histogram, share)
+    return f"> {histogram['bounds'][-1]:g} s" if end == math.inf else f"<= {end:g} s"
+
+
+def _latency(histogram: Mapping[str, Any]) -> str:
+    """Upper ends of the buckets of the median and of p95, in ms; "-" of nothing."""
+    if not any(histogram["counts"]):
+        return "-"
+    return " / ".join(f"{1000 * _end(histogram, share):g}" for share in (0.5, 0.95))
+
+
+def _end(histogram: Mapping[str, Any], share: float) -> float:
+    wanted = math.ceil(share * sum(histogram["counts"]))
     seen = 0
     for bound, count in zip(histogram["bounds"], histogram["counts"], strict=False):
         seen += count
-        if seen >= math.ceil(share * total):
-            return f"<= {bound:g} s"
-    return f"> {histogram['bounds'][-1]:g} s"
+        if seen >= wanted:
+            return bound
+    return math.inf
 
 
 def _size(nbytes: float) -> str:

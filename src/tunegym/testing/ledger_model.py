@@ -107,7 +107,7 @@ class LedgerModel:
             if version is not None:
                 sample.versions[task] = version
             states = set(sample.states.values())
-            if version is None and states <= {DONE, COVERED} and COVERED in states:
+            if version is None and states <= {DONE, COVERED}:
                 self._clear(sample, "consumed")
         self._collect()
 
@@ -169,11 +169,12 @@ class LedgerModel:
 
     def rewind(self, task: str, to_version: int) -> tuple[int, int]:
         """Back to a checkpoint."""
+        self._end({lease for one in self.samples.values() for name, lease in one.leases.items() if name == task})
         back = [one for one in self.samples.values() if one.versions.get(task, to_version) > to_version]
         for sample in back:
             del sample.versions[task]
             sample.states[task] = FREE
-            if not sample.alive:
+            if not sample.alive and sample.reason != "orphaned":
                 sample.alive = True
                 self.gone[sample.reason] -= 1
                 if sample.group is not None:
@@ -181,11 +182,17 @@ class LedgerModel:
         orphans = [
             one
             for one in self.samples.values()
-            if one.alive and one.states[task] in (FREE, LEASED) and one.tags.get("weight_version", 0) > to_version
+            if one.alive and one.states[task] == FREE and one.tags.get("weight_version", 0) > to_version
         ]
-        kept = [one for one in back if one not in orphans]
+        kept = [one for one in back if one.alive and one not in orphans]
         for sample in orphans:
             self._clear(sample, "orphaned")
+        for sample in self.samples.values():  # cleared, and kept for another task: its weights are gone all the same
+            later = sample.tags.get("weight_version", 0) > to_version
+            if not sample.alive and sample.states[task] == FREE and later:
+                self.gone[sample.reason] -= 1
+                self.gone["orphaned"] += 1
+                sample.reason = "orphaned"
         self.redelivered[task] += len(kept)
         self.epoch += 1
         self._collect()

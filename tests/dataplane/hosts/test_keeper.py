@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tunegym.dataplane.hosts.clients import myself
 from tunegym.dataplane.hosts.journal import LedgerJournal
@@ -73,3 +76,28 @@ def test_a_call_that_is_repeated_takes_effect_once(tmp_path: Path) -> None:
     ((_, _, reply),) = second.keeper.take_replies()
     assert reply["value"] == claimed
     assert second.claim(2)["sample_ids"] == ["c", "d"]
+
+
+def test_a_snapshot_that_cannot_be_written_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked is written down, and answered; the snapshot is tried again when there is more to gain."""
+    first = Host(tmp_path, rotate_bytes=1000)
+    first.call("register", spec=SPEC)
+    tried = 0
+
+    def full(*_: object) -> int:
+        nonlocal tried
+        tried += 1
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        for name in "abcdefghijklmnop":
+            first.put(name)
+    assert 1 <= tried < 8
+    assert (tmp_path / "ledger-00000000.journal").exists()
+    assert Host(tmp_path).claim(16)["sample_ids"] == list("abcdefghijklmnop")
+    for at in range(200):
+        first.put(f"z{at}")
+        if not (tmp_path / "ledger-00000000.journal").exists():
+            break
+    assert (tmp_path / "ledger-00000001.snapshot").exists()

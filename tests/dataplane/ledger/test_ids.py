@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from tunegym.dataplane.ledger import ids as module
 from tunegym.dataplane.ledger.ids import IdIndex
+from tunegym.dataplane.ledger.named import Named, hashes_of
 from tunegym.dataplane.ledger.numbering import RETIRED, UNKNOWN, form_of, numbers_of
 from tunegym.dataplane.ledger.spans import span_of
 
@@ -83,6 +86,53 @@ def test_an_index_is_a_dict_that_forgets_nothing(steps: list[tuple[str, list[str
             assert index.names(np.array([known[one] for one in some], dtype=np.int32)) == some
 
 
+@pytest.mark.parametrize("clashes", [1, 7])
+def test_ids_whose_hashes_are_equal_are_told_apart(monkeypatch: pytest.MonkeyPatch, clashes: int) -> None:
+    def poor(ids: list[str]) -> np.ndarray:
+        return np.array([hash(one) % clashes for one in ids], dtype=np.int64)
+
+    monkeypatch.setattr(module, "hashes_of", poor)
+    index = IdIndex(1024)
+    ids = [f"{number}-x" for number in range(300)]
+    for start in range(0, 300, 30):
+        some = ids[start : start + 30]
+        assert (index.find(some).rows == UNKNOWN).all()
+        index.put(some, slice(start, start + 30), index.find(some))
+    index.retire(slice(100, 200))
+    index.put(["new", *(f"{number}-y" for number in range(20))], slice(100, 121), index.find(["new"] + ["?"] * 20))
+    expected = [*range(100), *[RETIRED] * 100, *range(200, 300)]
+    assert index.find(ids).rows.tolist() == expected
+    assert [int(index.find([one]).rows[0]) for one in ids] == expected
+    assert index.find(["new", "19-y", "20-y"]).rows.tolist() == [100, 120, UNKNOWN]
+
+
+@pytest.mark.parametrize("most", [1, 5, 64, 1000])
+def test_names_come_and_go_for_long(most: int) -> None:
+    """Slots are used again and again, in any order, and the newest retired ids are known, no others."""
+    chance = random.Random(most)
+    named, known, gone, number = Named(most), dict[str, int](), list[str](), 0
+    for _ in range(150):
+        free = [row for row in range(256) if row not in known.values()]
+        rows = np.array(chance.sample(free, chance.randint(0, min(40, len(free)))), dtype=np.int32)
+        fresh = [f"{number + at}-x" for at in range(len(rows))]
+        number += len(rows)
+        named.put(fresh, hashes_of(fresh), span_of(rows), 256)
+        known.update(zip(fresh, rows.tolist(), strict=True))
+        leaving = chance.sample(sorted(known), chance.randint(0, len(known)) // 2)
+        named.retire(span_of(np.array([known[one] for one in leaving], dtype=np.int32)))
+        for one in leaving:
+            del known[one]
+        gone = (gone + leaving)[-most:]
+        assert named.count == len(known)
+        assert named.retired() == gone
+        assert named.all().tolist() == sorted(known.values())
+        asked = [f"{at}-x" for at in range(number + 3)]
+        retired = set(gone)
+        expected = [known.get(one, RETIRED if one in retired else UNKNOWN) for one in asked]
+        assert named.find(asked, hashes_of(asked)).tolist() == expected
+    assert len(named._table) <= 4096
+
+
 def test_numbered_ids_are_remembered_for_good_and_take_no_room() -> None:
     index = IdIndex(1024)
     for start in range(0, 200_000, 1000):
@@ -121,7 +171,7 @@ def test_ids_that_come_one_by_one_become_numbered() -> None:
     index = IdIndex(1024)
     for number in range(1000):
         index.put([f"s-{number:03d}"], slice(number, number + 1), index.find([f"s-{number:03d}"]))
-    assert len(index._others) < 100
+    assert index._others.count < 100
     assert index.names(slice(0, 1000)) == [f"s-{number:03d}" for number in range(1000)]
     assert index.find([f"s-{number:03d}" for number in range(1000)]).rows.tolist() == list(range(1000))
 

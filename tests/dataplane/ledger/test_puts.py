@@ -77,7 +77,7 @@ def test_what_nobody_can_want_is_freed_at_once(desk: Any) -> None:
 def test_what_is_cleared_or_was_never_there_can_not_be_read(desk: Any) -> None:
     desk.put(["a", "b"])
     desk.clear(["a"])
-    with pytest.raises(SampleError, match="'a' was cleared"):
+    with pytest.raises(SampleError, match="'a' was consumed or cleared"):
         desk.ledger.locate("p", ["a"], ["x"])
     with pytest.raises(SampleError, match="no sample 'z'"):
         desk.ledger.locate("p", ["b", "z"], ["x"])

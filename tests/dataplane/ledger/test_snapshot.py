@@ -62,6 +62,8 @@ def test_groups_come_back_too(open_desk: Callable[..., Any]) -> None:
     assert desk.rewind(0) == (4, 0)
     assert sorted(desk.claim(4).sample_ids) == ["s0", "s1", "s2", "s3"]
     desk.put(["s21"], group_ids=["g10"], epoch=1)
+    held_before = ["s4", "s5", "s6", "s7", "s8"]  # until the rewind, which ends all claims
+    assert sorted(desk.claim(5).sample_ids) == held_before
     assert desk.claim(99, 12).sample_ids == [f"s{number}" for number in range(10, 22)]
 
 
@@ -95,9 +97,23 @@ def test_what_is_no_snapshot_is_refused() -> None:
     header, arrays = save(Ledger())
     with pytest.raises(StorageError, match="format 99"):
         load({**header, "format": 99}, arrays)
-    for data in (b"", good[:4], good[:20], b"\x05" + good[1:], b"\xff" * 64):
-        with pytest.raises(StorageError):
+    for data in (b"", good[:4], b"\x05" + good[1:], b"\xff" * 64):
+        with pytest.raises(StorageError, match="no snapshot of a ledger"):
             restore(data)
+
+
+def test_a_snapshot_that_is_cut_or_damaged_is_refused_wherever_it_is(desk: Any) -> None:
+    busy(desk, "{}-x")
+    good = snapshot(desk.ledger)
+    for end in [*range(8, len(good), 997), len(good) - 1]:
+        with pytest.raises(StorageError, match="was cut" if end >= 24 else None):
+            restore(good[:end])
+    with pytest.raises(StorageError, match="was cut"):
+        restore(good + b"\0")
+    for at in range(0, len(good), 499):
+        with pytest.raises(StorageError, match="damaged" if at >= 16 else None):
+            restore(good[:at] + bytes([good[at] ^ 0x40]) + good[at + 1 :])
+    assert snapshot(restore(good)) == good
 
 
 def test_what_was_freed_and_not_handed_out_is_kept(desk: Any) -> None:

@@ -21,6 +21,7 @@ from tunegym.dataplane.errors import (
     SampleError,
     SealedError,
     SpecError,
+    UnknownPartitionError,
 )
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
@@ -33,7 +34,13 @@ TASKS = ("train", "judge")
 FIELDS = ("x", "y")
 SHAPES = {"x": ("int64", 1), "y": ("float32", 1)}
 OWNERS = ("one", "two", "three")
-WHERES = (None, None, Tag("weight_version") >= 2, ~(Tag("weight_version") == 1))
+WHERES = (
+    None,
+    None,
+    Tag("weight_version") >= 2,
+    ~(Tag("weight_version") == 1),
+    Tag("weight_version").isin([1, 3]) | (Tag("kind") == "odd"),
+)
 FIELD_SETS = (("x", "y"), ("x",), ("y",), ())
 seeds = st.integers(0, 2**16)
 tasks = st.sampled_from(TASKS)
@@ -51,9 +58,11 @@ class LedgerMachine(RuleBasedStateMachine):
         group_size=st.sampled_from([None, None, 2, 3]),
         grouped=st.booleans(),
         numbered=st.booleans(),
+        raises=st.sampled_from([False, False, True]),
     )
-    def begin(self, capacity: int | None, group_size: int | None, grouped: bool, numbered: bool) -> None:
-        self.spec = PartitionSpec("p", FIELDS, TASKS, capacity, group_size)
+    def begin(self, capacity: int | None, group_size: int | None, grouped: bool, numbered: bool, raises: bool) -> None:
+        on_full = "raise" if raises and capacity is not None else "block"
+        self.spec = PartitionSpec("p", FIELDS, TASKS, capacity, group_size, on_full)
         self.grouped = grouped or group_size is not None
         self.numbered = numbered
         self.ledger = Ledger()
@@ -67,6 +76,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.waiting: list[Waiter] = []
         self.freed: Counter[int] = Counter()
         self.journal: list[tuple[Any, ...]] = []
+        self.base = snapshot(self.ledger)
 
     # what is asked of it ------------------------------------------------------------------------------
 
@@ -112,6 +122,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.took(request)
                 return
             assert not model.room(model.new(request)) or behind
+            assert self.spec.on_full == "block"
             self.waiting.append(waiter)
             return
         assert self.plain() == before
@@ -161,10 +172,14 @@ class LedgerMachine(RuleBasedStateMachine):
     def write_tags(self, seed: int, version: int) -> None:
         alive = [name for name, one in self.model.samples.items() if one.alive]
         if alive:
-            name = random.Random(seed).choice(alive)
-            self.ledger.write_tags("p", [name], [{"weight_version": version}], self.now)
-            self.journal.append(("tags", name, version, self.now))
-            self.model.samples[name].tags["weight_version"] = version
+            chance = random.Random(seed)
+            names = chance.sample(alive, min(len(alive), chance.randint(1, 4)))
+            tags = [{"weight_version": version}, {"kind": chance.choice(["odd", "even", None])}] * 2
+            tags = tags[: len(names)]
+            self.ledger.write_tags("p", names, tags, self.now)
+            self.journal.append(("write_tags", names, tags, self.now))
+            for name, given in zip(names, tags, strict=True):
+                self.model.samples[name].tags.update(given)
             self.settle()
 
     @rule(
@@ -362,11 +377,23 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def start_again(self) -> None:
-        """From a snapshot; whoever waits asks again."""
+        """From a snapshot, from which the journal goes on; whoever waits asks again."""
         self.collect()
         before = self.plain()
-        self.ledger = restore(snapshot(self.ledger))
+        self.base, self.journal = snapshot(self.ledger), []
+        self.ledger = restore(self.base)
         assert self.plain() == before
+        self.ask_again()
+
+    @rule()
+    def host_dies(self) -> None:
+        """What took effect is done again, from the last snapshot on; whoever waits asks again."""
+        self.collect()
+        self.ledger = self.replayed()
+        self.ledger.take_freed()
+        self.ask_again()
+
+    def ask_again(self) -> None:
         waiting, self.waiting = self.waiting, []
         for waiter in waiting:
             request = waiter.request
@@ -374,6 +401,22 @@ class LedgerMachine(RuleBasedStateMachine):
             again = ask(request, self.now, waiter.deadline, wait=True)
             assert isinstance(again, Waiter)
             self.waiting.append(again)
+
+    @rule(chance=st.integers(0, 9))
+    def delete(self, chance: int) -> None:
+        """And make it anew: nothing is left, and what was claimed is lost."""
+        if chance != 9:
+            return
+        self.ledger.delete("p")
+        settled = self.ledger.take_settled()
+        assert settled == sorted(self.waiting, key=lambda one: one.number)
+        assert all(isinstance(one.outcome, UnknownPartitionError) for one in settled)
+        self.waiting = []
+        self.ledger.register(self.spec)
+        self.journal.append(("anew",))
+        fresh = LedgerModel(self.spec)
+        fresh.freed = self.model.freed + Counter(self.model.blocks)
+        self.model, self.names = fresh, []
 
     # what must hold -----------------------------------------------------------------------------------
 
@@ -443,16 +486,19 @@ class LedgerMachine(RuleBasedStateMachine):
         """A journal of what took effect leads to the same ledger."""
         if not hasattr(self, "model"):
             return
-        again = Ledger()
-        again.register(self.spec)
+        self.replayed()
+
+    def replayed(self) -> Ledger:
+        again = restore(self.base)
         for change in self.journal:
             self.repeat(again, *change)
             assert not again.take_settled()
         self.model.check(again, self.now)
         for task, name, lease in self.claims:
             if self.model.held(task, name, lease):
-                again.extend("p", task, [name], [lease], 1.0, self.now)
+                again.extend("p", task, [name], [lease], 0.0, self.now)
         assert rows_of(again) == rows_of(self.ledger)
+        return again
 
     @staticmethod
     def repeat(again: Ledger, kind: str, *given: Any) -> None:
@@ -462,9 +508,10 @@ class LedgerMachine(RuleBasedStateMachine):
         elif kind == "claim":
             request, grant, now = given
             assert again.claim_again(request, grant.leases, now) == grant
-        elif kind == "tags":
-            name, version, now = given
-            again.write_tags("p", [name], [{"weight_version": version}], now)
+        elif kind == "anew":
+            (spec,) = again.specs()
+            again.delete("p")
+            again.register(spec)
         elif kind == "time":
             again.expire(*given)
         elif kind == "gone":
@@ -500,7 +547,13 @@ def storm(seed: int, steps: int) -> None:
     chance = random.Random(seed)
     pick = chance.choice
     machine = LedgerMachine()
-    machine.begin(pick([None, 6, 9]), pick([None, None, 2, 3]), chance.random() < 0.3, chance.random() < 0.5)
+    machine.begin(
+        pick([None, 6, 9]),
+        pick([None, None, 2, 3]),
+        chance.random() < 0.3,
+        chance.random() < 0.5,
+        chance.random() < 0.3,
+    )
 
     def version(low: int, high: int) -> int:
         """One near the latest commits, so that versions go on and on."""
@@ -534,6 +587,8 @@ def storm(seed: int, steps: int) -> None:
         lambda: machine.owner_dies(pick(OWNERS)): 1,
         lambda: machine.give_up(chance.randrange(2**16)): 1,
         machine.start_again: 1,
+        machine.host_dies: 1,
+        lambda: machine.delete(9 if chance.random() < 0.05 else 0): 1,
         lambda: machine.seal(9 if chance.random() < 0.03 else 0): 1,
     }
     for step in chance.choices(list(steps_of), weights=list(steps_of.values()), k=steps):

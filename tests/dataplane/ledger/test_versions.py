@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,16 +57,34 @@ def test_a_task_that_acks_without_a_version_holds_nothing_up(desk: Any, first: s
     assert desk.freed() == [1]
 
 
-def test_without_versions_samples_stay_until_they_are_cleared(desk: Any) -> None:
-    desk.put(["a"])
-    desk.train(1)
+def test_what_every_task_acked_without_a_version_leaves_with_its_bytes(desk: Any) -> None:
+    desk.put(["a", "b"])
+    desk.train(2)
+    assert desk.ledger.locate("p", ["a", "b"], ["x"])
     desk.train(1, None, "judge")
-    desk.commit(9)
-    assert desk.ledger.locate("p", ["a"], ["x"])
-    assert desk.rewind(9) == (0, 0)
+    assert (desk.stats["gone"], desk.stats["resident"], desk.freed()) == ({"consumed": 1}, 1, [])
+    assert not desk.ledger.consumed("p", ["train", "judge"])
+    desk.train(1, None, "judge")
+    assert (desk.stats["gone"], desk.stats["resident"], desk.freed()) == ({"consumed": 2}, 0, [1])
     assert desk.ledger.consumed("p", ["train", "judge"])
-    assert desk.clear(["a"]) == 1
-    assert desk.freed() == [1]
+    assert desk.clear(["a", "b"]) == 0
+    with pytest.raises(SampleError, match="consumed or cleared"):
+        desk.ledger.locate("p", ["a"], ["x"])
+    with pytest.raises(SampleError, match="used once"):
+        desk.put(["a"])
+    assert desk.rewind(0) == (0, 0)
+
+
+def test_a_partition_with_a_capacity_goes_on_with_acks_alone(open_desk: Callable[..., Any]) -> None:
+    desk = open_desk(tasks=("train",), capacity=2)
+    desk.put(["0-a", "0-b"])
+    for number in range(1, 20):
+        waiter = desk.put_or_wait([f"{number}-a", f"{number}-b"])
+        assert waiter is not None
+        assert desk.train(2) == [f"{number - 1}-a", f"{number - 1}-b"]
+        assert desk.settled() == [waiter]
+        assert desk.freed() == [number]
+    assert (desk.stats["gone"], desk.stats["resident"]) == ({"consumed": 38}, 2)
 
 
 def test_an_ack_into_a_committed_version_is_refused(one_task: Any) -> None:
@@ -145,7 +164,7 @@ def test_cleared_samples_come_back_in_a_rewind_as_long_as_no_commit_covers_them(
     assert desk.stats["gone"] == {"stale": 2}
     assert (desk.stats["alive"], desk.stats["resident"]) == (0, 2)
     assert desk.freed() == []
-    with pytest.raises(SampleError, match="was cleared"):
+    with pytest.raises(SampleError, match="was consumed or cleared"):
         desk.ledger.locate("p", ["a"], ["x"])
     with pytest.raises(SampleError):
         desk.put(["a"], ["y"])
@@ -180,3 +199,49 @@ def test_a_rewind_of_one_task_leaves_the_others_alone(desk: Any) -> None:
     assert desk.counts("judge") == (0, 0, 2)
     with pytest.raises(FieldError):
         desk.ledger.locate("p", ["a"], ["y"])
+
+
+def test_what_one_task_orphaned_no_rewind_of_another_brings_back(desk: Any) -> None:
+    """Those weights are gone: a trainer would find samples of weights that are still to come."""
+    desk.put(list("abc"), tags=versions(1, 2, 2))
+    desk.train(3, 1_000_001, "judge")
+    desk.clear(["b"], "stale")
+    assert desk.rewind(1, "train") == (0, 1)
+    assert desk.stats["gone"] == {"orphaned": 2}  # b is of those weights, too
+    assert desk.stats["resident"] == 3
+    assert desk.rewind(1_000_000, "judge") == (1, 0)
+    assert desk.stats["gone"] == {"orphaned": 2}
+    assert (desk.stats["resident"], desk.counts("judge"), desk.counts("train")) == (1, (1, 0, 0), (1, 0, 0))
+    assert desk.claim(1).sample_ids == ["a"]
+
+
+def test_an_orphan_goes_when_the_last_task_that_may_rewind_has(desk: Any) -> None:
+    desk.put(["a"], ["x", "y"], tags=versions(2))
+    desk.train(1, 3)
+    desk.train(1, 3, "judge")
+    desk.clear(["a"], "stale")
+    assert desk.rewind(1) == (0, 1)
+    assert (desk.stats["gone"], desk.stats["resident"]) == ({"orphaned": 1}, 1)
+    assert desk.rewind(1, "judge") == (0, 0)
+    assert (desk.stats["gone"], desk.stats["resident"]) == ({"orphaned": 1}, 0)
+
+
+def test_a_rewind_ends_the_claims_of_its_task(desk: Any) -> None:
+    """Whoever still has one trains a model that is gone: its ack would lose the sample for the one that survives."""
+    desk.put(["a", "b"])
+    stale, other = desk.claim(1), desk.claim(1, task_name="judge")
+    desk.rewind(0)
+    with pytest.raises(LeaseLostError):
+        desk.ack(stale, 1)
+    desk.ack(other, 1, "judge")
+    assert desk.claim(2).sample_ids == ["a", "b"]
+
+
+def test_a_rewind_that_is_refused_ends_no_claim(one_task: Any) -> None:
+    one_task.put(["a", "b"])
+    one_task.train(1, 3)
+    one_task.commit(3)
+    held = one_task.claim(1)
+    with pytest.raises(SpecError):
+        one_task.rewind(2)
+    one_task.ack(held, 4)

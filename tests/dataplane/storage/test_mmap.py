@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -385,19 +385,9 @@ def test_a_full_disk(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> Path:
     """A file system of 16 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    try:
-        command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
-        mounted = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("missing component: mount")
-    if mounted.returncode:
-        pytest.skip(f"missing component: the right to mount a tmpfs ({mounted.stderr.strip()})")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    return mount(tmp_path / "disk", "size=16m")
 
 
 def test_a_small_disk_that_is_full(small_disk: Path) -> None:
@@ -490,6 +480,20 @@ def test_a_segment_that_was_cut(
 
 def value_of_ten(storage: MmapStorage, location: Location) -> int:
     return int(Rows([storage.read(location, "a", range(10))]).dense()[0])
+
+
+def test_a_producer_cuts_a_segment_while_it_is_mapped(
+    storage: MmapStorage, live: LiveSegments, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = put(storage, live, 7)
+    path = folder / location["segment"]
+
+    def check_head(found: bytes, of: Path) -> None:
+        del found, of
+        os.truncate(path, location["at"] + location["nbytes"])
+
+    monkeypatch.setattr(reading, "check_head", check_head)
+    assert value(storage, location) == 7
 
 
 def test_names_that_lead_elsewhere(storage: MmapStorage) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from tunegym.core.interrupts import interrupts_deferred
 from tunegym.dataplane.errors import ClosedError, DataPlaneError
+from tunegym.dataplane.hosts.base import Handle
+from tunegym.dataplane.hosts.latencies import Latencies
 from tunegym.dataplane.hosts.operations import WAITING, perform, told
+from tunegym.dataplane.ledger.leasing import any_lease
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
 
@@ -22,13 +28,30 @@ class SharedLedger(Generic[S]):
 
     Attributes:
         users: how many clients are open; with the last one it is gone.
+        process: the one whose threads share it.
     """
 
     storage: S
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Ledger = field(default_factory=lambda: Ledger(any_lease()))
+    latencies: Latencies = field(default_factory=Latencies)
     guard: threading.Lock = field(default_factory=threading.Lock)
     events: dict[int, threading.Event] = field(default_factory=dict)
     users: int = 0
+    process: int = field(default_factory=os.getpid)
+
+
+@dataclass
+class _UnderWay:
+    """A call that has reached the ledger.
+
+    Attributes:
+        found: what it came to, or who waits for that.
+    """
+
+    operation: str
+    arguments: Mapping[str, Any]
+    found: Any
+    event: threading.Event | None = None
 
 
 class InProcessHost(Generic[S]):
@@ -56,42 +79,60 @@ class InProcessHost(Generic[S]):
         self._on_close = on_close
         self._closed = False
 
-    def call(self, operation: str, arguments: Mapping[str, Any], wait_s: float | None = 0.0) -> Any:
+    def call(
+        self, operation: str, arguments: Mapping[str, Any], wait_s: float | None = 0.0, handle: Handle | None = None
+    ) -> Any:
         """See ``Host``."""
-        shared = self._shared
+        handle = Handle() if handle is None else handle
         deadline = None if wait_s is None else time.monotonic() + wait_s
-        with shared.guard:
-            if self._closed:
-                raise ClosedError("the client is closed")
-            now = time.monotonic()
-            shared.ledger.expire(now)
-            until = shared.ledger.next_deadline()
-            if operation in WAITING:
-                arguments = {**arguments, "timeout_s": wait_s}
-            found = perform(shared.ledger, operation, arguments, now, wait=wait_s is None or wait_s > 0)
-            if shared.ledger.next_deadline() < until:
-                self._nudge()  # whoever waits must wake up earlier than it meant to
-            if not isinstance(found, Waiter):
-                self._wake()
-                return found
-            event = shared.events[found.number] = threading.Event()
-            self._wake()
-        return self._waited(found, event, deadline)
+        with self._alone():
+            self._check(handle)
+            call = handle.under_way = self._begun(operation, arguments, wait_s, handle)
+        return call.found if call.event is None else self._waited(call.found, call.event, deadline, handle)
 
-    def _waited(self, waiter: Waiter, event: threading.Event, deadline: float | None) -> Any:
+    def _begun(self, operation: str, arguments: Mapping[str, Any], wait_s: float | None, handle: Handle) -> _UnderWay:
+        shared = self._shared
+        now = time.monotonic()
+        shared.ledger.expire(now)
+        until = shared.ledger.next_deadline()
+        if operation in WAITING:
+            arguments = {**shared.latencies.heard(handle, arguments), "timeout_s": wait_s}
+        try:
+            found = perform(shared.ledger, operation, arguments, now, wait=wait_s is None or wait_s > 0)
+        except BaseException:
+            shared.latencies.refused(handle)
+            raise
+        if shared.ledger.next_deadline() < until:
+            self._nudge()  # whoever waits must wake up earlier than it meant to
+        event = None
+        if isinstance(found, Waiter):
+            event = shared.events[found.number] = threading.Event()
+        else:
+            shared.latencies.answered(handle, waited=False)
+            if operation == "delete":
+                shared.latencies.forget(arguments["partition_id"])
+            elif operation == "stats":
+                found = shared.latencies.added_to(found)
+        self._wake()
+        return _UnderWay(operation, arguments, found, event)
+
+    def _waited(self, waiter: Waiter, event: threading.Event, deadline: float | None, handle: Handle) -> Any:
         """Wait by event; the time of leases and waits passes for everybody while one waits."""
         shared = self._shared
         while True:
-            with shared.guard:
+            with self._alone():
                 now = time.monotonic()
                 shared.ledger.expire(now)
                 self._wake()
                 if waiter.settled:
+                    if isinstance(waiter.outcome, DataPlaneError):
+                        shared.latencies.refused(handle)
+                    else:
+                        shared.latencies.answered(handle, waited=True)
                     break
-                if self._closed:
-                    shared.ledger.give_up(waiter)
-                    shared.events.pop(waiter.number, None)
-                    raise ClosedError("the client was closed while it waited")
+                if self._closed or handle.abandoned:
+                    self._give_up(waiter, handle)
+                    self._check(handle)
                 until = shared.ledger.next_deadline()
                 event.clear()
             until = until if deadline is None else min(until, deadline)
@@ -100,6 +141,56 @@ class InProcessHost(Generic[S]):
         if isinstance(outcome, DataPlaneError):
             raise outcome
         return told(outcome)
+
+    def abandon(self, handle: Handle) -> bool:
+        """See ``Host``."""
+        with self._alone():
+            handle.abandoned = True
+            self._shared.latencies.refused(handle)
+            call: _UnderWay | None = handle.under_way
+            if call is None:
+                return False
+            got = call.found
+            if isinstance(got, Waiter):
+                if not got.settled:
+                    self._give_up(got, handle)
+                    return False
+                if isinstance(got.outcome, DataPlaneError):
+                    return False
+                got = told(got.outcome)
+            if call.operation == "claim":
+                names = {name: call.arguments[name] for name in ("partition_id", "task_name")}
+                given = {**names, "sample_ids": got["sample_ids"], "leases": got["leases"]}
+                with contextlib.suppress(DataPlaneError):  # they are lost already
+                    perform(self._shared.ledger, "release", given, time.monotonic())
+            self._wake()
+            return True
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else is at the ledger, and nothing interrupts what is done to it."""
+        if self._shared.process != os.getpid():
+            raise ClosedError(
+                "this plane is in the memory of the process that made it, and this is a fork of it",
+                hint="use mmap:///folder, and call connect or attach in each process",
+            )
+        with interrupts_deferred(), self._shared.guard:
+            yield
+
+    def _check(self, handle: Handle) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed")
+        if handle.abandoned:
+            raise ClosedError("the call was given up")
+
+    def _give_up(self, waiter: Waiter, handle: Handle) -> None:
+        shared = self._shared
+        shared.ledger.give_up(waiter, time.monotonic())
+        shared.latencies.refused(handle)
+        event = shared.events.pop(waiter.number, None)
+        if event is not None:
+            event.set()
+        self._wake()
 
     def _wake(self) -> None:
         """After a change: tell those who need wait no more, and let bytes go."""
@@ -118,11 +209,13 @@ class InProcessHost(Generic[S]):
 
     def close(self) -> None:
         """See ``Host``."""
-        with self._shared.guard:
+        if self._shared.process != os.getpid():
+            return
+        with self._alone():
             if self._closed:
                 return
             self._closed = True
             self._shared.ledger.owner_gone(self._owner, time.monotonic())
             self._wake()
             self._nudge()
-        self._on_close()
+            self._on_close()

@@ -15,31 +15,40 @@ import orjson
 
 from tunegym.dataplane.errors import StorageError
 
-RECORD = struct.Struct("!II")
-"""Length and checksum of what follows."""
-ROTATE_BYTES = 64 << 20
-_NAME = re.compile(r"ledger-([0-9]{8})\.(journal|snapshot)\Z")
+RECORD = struct.Struct("!III")
+"""Length of what follows; the same, disguised, so that a damaged one is found out; checksum."""
+_DISGUISE = 0x7467_6A6C
+RESERVE = 256 << 10
+"""Bytes that the journal holds on to beyond its end: what makes room on a full disk must be written down, too."""
+SMALLEST, LARGEST = 4 << 20, 64 << 20
+"""How large the changes may become: twice what a snapshot takes, within these."""
+_FLAGS = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC
+_NAME = re.compile(r"ledger-([0-9]{8})\.(journal|snapshot|new)\Z")
 
 
 class LedgerJournal:
     """Files of one generation after another: a snapshot, and the changes since. One process writes.
 
-    A change is in the file when ``write`` has returned, so it outlives the process; the disk is not waited for. What a
-    killed writer left torn is cut off.
+    A change is in the file when ``write`` has returned, so it outlives the process; the disk is not waited for. Zeros
+    follow the last one. What a killed writer left torn is wiped out.
+
+    A generation begins with its snapshot: one without, which isn't the first, was never begun.
 
     Args:
         folder: where the files are.
-        rotate_bytes: how large the changes may become before a snapshot takes their place.
+        rotate_bytes: how large the changes may become before a snapshot takes their place; by default about as large
+            as is worth it, so that a small plane stays small, and a new host soon has it all.
     """
 
-    def __init__(self, folder: Path, rotate_bytes: int = ROTATE_BYTES) -> None:
+    def __init__(self, folder: Path, rotate_bytes: int | None = None) -> None:
         self._folder = folder
         self._rotate_bytes = rotate_bytes
-        self._generation = max((number for number, _ in self._files()), default=0)
+        self._generation = 0
         self._waiting: list[bytes] = []
         self._file = -1
-        self._size = 0
-        self._limit = rotate_bytes
+        self._size = self._held = 0
+        self._lacking = ""
+        self._limit = self._worth(0)
 
     # reading ------------------------------------------------------------------------------------------
 
@@ -47,22 +56,38 @@ class LedgerJournal:
         """Have the last state built again: ``restore`` a snapshot, if any, then ``repeat`` each change. How many.
 
         Raises:
-            StorageError: a file is damaged in the middle.
+            StorageError: a file is damaged, missing, or can't be read.
         """
-        whole = [number for number, kind in self._files() if kind == "snapshot"]
-        self._generation = max(whole, default=self._generation)
+        try:
+            return self._recover(restore, repeat)
+        except OSError as error:
+            raise StorageError(f"{error.filename or self._folder} can't be used: {error.strerror}") from error
+
+    def _recover(self, restore: Callable[[bytes], None], repeat: Callable[[Any], None]) -> int:
+        self._generation = max((number for number, kind in self._files() if kind == "snapshot"), default=0)
+        for number, kind in self._files():
+            if kind == "journal" and number > self._generation and self._path(kind, number).stat().st_size:
+                raise StorageError(
+                    f"{self._path('snapshot', number)} is missing", hint="bring it back; the changes after it are there"
+                )
         snapshot = self._path("snapshot")
         if snapshot.exists():
-            restore(_whole_record(snapshot))
-        journal, count, size = self._path("journal"), 0, 0
+            content = _whole_record(snapshot)
+            self._limit = self._worth(len(content))
+            restore(content)
+        journal, count, size, data = self._path("journal"), 0, 0, b""
         if journal.exists():
-            for change, end in _changes(journal):
+            data = journal.read_bytes().rstrip(b"\0")
+            for change, end in _changes(data, journal):
                 repeat(change)
                 count, size = count + 1, end
-        self._open(size)
+        self.close()
+        self._file = os.open(journal, _FLAGS, 0o600)
+        os.pwrite(self._file, bytes(len(data) - size), size)
+        self._begin(size)
         for number, kind in self._files():
-            if number < self._generation:
-                (self._folder / f"ledger-{number:08d}.{kind}").unlink(missing_ok=True)
+            if number != self._generation:
+                self._path(kind, number).unlink(missing_ok=True)
         return count
 
     # writing ------------------------------------------------------------------------------------------
@@ -70,7 +95,7 @@ class LedgerJournal:
     def add(self, change: Any) -> None:
         """A change, to be written with the next ``write``."""
         content = orjson.dumps(change)
-        self._waiting.append(RECORD.pack(len(content), zlib.crc32(content)) + content)
+        self._waiting.append(_head(content) + content)
 
     def write(self) -> None:
         """Write what waits, all of it or nothing.
@@ -82,15 +107,49 @@ class LedgerJournal:
             return
         data = b"".join(self._waiting)
         self._waiting.clear()
+        self._reserve()
+        at = 0
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._file, view) :]
+            while at < len(data):
+                at += os.pwrite(self._file, memoryview(data)[at:], self._size + at)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._size)
-            raise StorageError(f"{self._path('journal')} can't be written: {error.strerror}") from error
+            self._wipe(at)
+            raise self._full(error.strerror) from error
         self._size += len(data)
+        self._held = max(self._held, self._size)
+
+    def _wipe(self, count: int) -> None:
+        """Nothing was written."""
+        with contextlib.suppress(OSError):
+            try:
+                os.pwrite(self._file, bytes(count), self._size)
+            except OSError:
+                os.ftruncate(self._file, self._size)
+                self._held = self._size
+
+    def check_room(self) -> None:
+        """Raise ``StorageError`` if all that is left is for those who make room."""
+        self._reserve()
+        if self._lacking:
+            raise self._full(self._lacking)
+
+    def _reserve(self) -> None:
+        """Hold on to more of the disk, if there is more."""
+        if self._held - self._size >= RESERVE and not self._lacking:
+            return
+        wanted = self._size + 2 * RESERVE
+        try:
+            os.posix_fallocate(self._file, self._held, wanted - self._held)
+        except OSError as error:
+            self._lacking = error.strerror or str(error)
+        else:
+            self._held, self._lacking = wanted, ""
+
+    def _full(self, reason: str | None) -> StorageError:
+        return StorageError(
+            f"{self._path('journal')} can't be written: {reason}",
+            hint="make room: on the disk, or by clearing and committing samples; what was acknowledged is safe",
+        )
 
     @property
     def due(self) -> bool:
@@ -102,23 +161,33 @@ class LedgerJournal:
         self._limit = 2 * self._size
 
     def rotate(self, snapshot: bytes) -> None:
-        """A snapshot of the present state begins the next generation; if that fails, all stays as it is."""
+        """A snapshot of the present state begins the next generation.
+
+        Raises:
+            StorageError: it can't be written; all stays as it is.
+        """
         self.write()
-        old = self._generation
-        place = self._folder / f"ledger-{old + 1:08d}.snapshot"
-        fresh = place.with_suffix(".new")
+        old, following = self._generation, self._generation + 1
+        place, fresh = self._path("snapshot", following), self._path("new", following)
+        file = -1
         try:
-            fresh.write_bytes(RECORD.pack(len(snapshot) & 0xFFFFFFFF, zlib.crc32(snapshot)) + snapshot)
-            fresh.replace(place)
+            file = os.open(self._path("journal", following), _FLAGS | os.O_TRUNC, 0o600)
+            fresh.write_bytes(_head(snapshot) + snapshot)
+            fresh.replace(place)  # from here on the next generation counts, and not before
         except OSError as error:
-            with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
+            if file >= 0:
+                os.close(file)
+            for path in (fresh, self._path("journal", following)):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
             raise StorageError(f"{place} can't be written: {error.strerror}") from error
-        self._generation = old + 1
-        self._limit = self._rotate_bytes
-        self._open(0)
+        self.close()
         for kind in ("journal", "snapshot"):
-            (self._folder / f"ledger-{old:08d}.{kind}").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the next host tries again
+                self._path(kind, old).unlink(missing_ok=True)
+        self._file, self._generation = file, following
+        self._limit = self._worth(len(snapshot))
+        self._begin(0)
 
     def close(self) -> None:
         """Let go. Calling it twice is fine."""
@@ -126,47 +195,48 @@ class LedgerJournal:
             os.close(self._file)
             self._file = -1
 
-    def _open(self, size: int) -> None:
-        self.close()
-        try:
-            flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-            self._file = os.open(self._path("journal"), flags, 0o600)
-            os.ftruncate(self._file, size)
-        except OSError as error:
-            raise StorageError(f"{self._path('journal')} can't be written: {error.strerror}") from error
-        self._size = size
+    def _begin(self, size: int) -> None:
+        """Go on in the open file, after so many bytes."""
+        self._size, self._held = size, max(size, os.fstat(self._file).st_size)
+        self._reserve()
 
-    def _path(self, kind: str) -> Path:
-        return self._folder / f"ledger-{self._generation:08d}.{kind}"
+    def _worth(self, snapshot: int) -> int:
+        """How large the changes after a snapshot of so many bytes may become."""
+        return min(max(SMALLEST, 2 * snapshot), LARGEST) if self._rotate_bytes is None else self._rotate_bytes
+
+    def _path(self, kind: str, number: int | None = None) -> Path:
+        return self._folder / f"ledger-{self._generation if number is None else number:08d}.{kind}"
 
     def _files(self) -> list[tuple[int, str]]:
         found = [_NAME.match(path.name) for path in self._folder.iterdir()]
         return [(int(match[1]), match[2]) for match in found if match]
 
 
-def _changes(path: Path) -> Iterator[tuple[Any, int]]:
+def _head(content: bytes) -> bytes:
+    length = len(content) & 0xFFFFFFFF
+    return RECORD.pack(length, length ^ _DISGUISE, zlib.crc32(content))
+
+
+def _changes(data: bytes, path: Path) -> Iterator[tuple[Any, int]]:
     """Every whole change, with where it ends; a torn last one is left out."""
-    data = path.read_bytes()
     at = 0
     while len(data) - at >= RECORD.size:
-        length, checksum = RECORD.unpack_from(data, at)
-        content = data[at + RECORD.size : at + RECORD.size + length]
-        if len(content) < length:
+        length, disguised, checksum = RECORD.unpack_from(data, at)
+        end = at + RECORD.size + length
+        content = data[at + RECORD.size : end]
+        damaged = zlib.crc32(content) != checksum
+        if disguised != length ^ _DISGUISE or (damaged and end < len(data)):
+            raise StorageError(
+                f"{path} is damaged at byte {at}", hint="keep a copy; the plane can't be recovered beyond that"
+            )
+        if damaged:
             return
-        if zlib.crc32(content) != checksum:
-            if at + RECORD.size + length < len(data):
-                raise StorageError(
-                    f"{path} is damaged at byte {at}", hint="keep a copy; the plane can't be recovered beyond that"
-                )
-            return
-        at += RECORD.size + length
+        at = end
         yield orjson.loads(content), at
 
 
 def _whole_record(path: Path) -> bytes:
     data = path.read_bytes()
-    if len(data) >= RECORD.size:
-        _, checksum = RECORD.unpack_from(data)
-        if zlib.crc32(data[RECORD.size :]) == checksum:
-            return data[RECORD.size :]
+    if len(data) >= RECORD.size and data[: RECORD.size] == _head(data[RECORD.size :]):
+        return data[RECORD.size :]
     raise StorageError(f"{path} is damaged", hint="keep a copy; the plane can't be recovered from it")

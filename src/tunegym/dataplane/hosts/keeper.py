@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -9,10 +10,12 @@ from typing import Any
 
 import orjson
 
-from tunegym.dataplane.errors import DataPlaneError, StorageError
+from tunegym.dataplane.errors import ClosedError, DataPlaneError, StorageError
 from tunegym.dataplane.hosts.clients import Caller, caller_of
 from tunegym.dataplane.hosts.journal import LedgerJournal
+from tunegym.dataplane.hosts.latencies import Latencies
 from tunegym.dataplane.hosts.operations import CHANGES, WAITING, as_plain, claim_again, perform, told
+from tunegym.dataplane.ledger.leasing import any_lease
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
 from tunegym.dataplane.storage.live import LiveSegments
@@ -42,13 +45,14 @@ class Keeper:
         snapshot: Callable[[Ledger], bytes],
         restore: Callable[[bytes], Ledger],
     ) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger(any_lease())
         self.callers: dict[str, Caller] = {}
         self._journal = journal
         self._segments = segments
         self._snapshot, self._restore = snapshot, restore
         self._waiters: dict[int, tuple[Waiter, str, int, str, Mapping[str, Any]]] = {}
         self._replies: list[Reply] = []
+        self._latencies = Latencies()
         self._asked: set[tuple[str, str, tuple[str, ...]]] = set()
         self._behind = 0.0
         self._last = 0.0
@@ -90,15 +94,20 @@ class Keeper:
         if number in caller.waiting:  # it came back, and still waits
             return
         now = self.now()
+        if operation == "give_up":
+            self._give_up(caller, number, arguments, now)
+            return
         if operation in WAITING:
-            arguments = {**arguments, "timeout_s": wait_s}
+            arguments = {**self._latencies.heard((name, number), arguments), "timeout_s": wait_s}
         try:
             if operation == "put":
+                self._journal.check_room()
                 self._segments.keep(arguments["location"])
             elif operation == "claim":
                 self._ask(arguments, now)
             elif operation == "delete":
                 self._asked.clear()
+                self._latencies.forget(arguments["partition_id"])
             found = perform(self.ledger, operation, arguments, now, wait=wait_s is None or wait_s > 0)
         except DataPlaneError as error:
             self._refuse(name, number, operation, arguments, error)
@@ -107,7 +116,33 @@ class Keeper:
             self._waiters[found.number] = found, name, number, operation, arguments
             caller.waiting.add(number)
             return
+        if operation == "stats":
+            found = self._latencies.added_to(found)
+        self._latencies.answered((name, number), waited=False)
         self._answer(caller, number, operation, arguments, found, now)
+        self._settle(now)
+
+    def _give_up(self, caller: Caller, number: int, arguments: Mapping[str, Any], now: float) -> None:
+        """A client wants no answer to an earlier put or claim: it waits no more, or its claim is given back.
+
+        The answer says whether it had taken effect.
+        """
+        given_up = arguments["number"]
+        reply = caller.replies.get(given_up)
+        release = {key: arguments[key] for key in ("partition_id", "task_name")}
+        if given_up in caller.waiting:
+            key = next(key for key, one in self._waiters.items() if one[1:3] == (caller.name, given_up))
+            waiter, _, _, operation, given = self._waiters.pop(key)
+            caller.waiting.discard(given_up)
+            self.ledger.give_up(waiter, now)
+            self._refuse(caller.name, given_up, operation, given, ClosedError("the call was given up"))
+        elif reply is not None and arguments["operation"] == "claim":
+            release |= {key: reply["value"][key] for key in ("sample_ids", "leases")}
+            with contextlib.suppress(DataPlaneError):  # they are lost already
+                perform(self.ledger, "release", release, now)
+                self._journal.add(["do", now, caller.name, number, "release", release])
+        answer = caller.replies[number] = {"value": reply is not None}
+        self._replies.append((caller.name, number, answer))
         self._settle(now)
 
     def _ask(self, arguments: Mapping[str, Any], now: float) -> None:
@@ -124,6 +159,7 @@ class Keeper:
         """Nothing was changed; the bytes of a put are nobody's."""
         if operation == "put":
             self._segments.free([arguments["location"]])
+        self._latencies.refused((name, number))
         self._replies.append((name, number, as_plain(error)))
 
     def _answer(
@@ -147,6 +183,7 @@ class Keeper:
             if isinstance(waiter.outcome, DataPlaneError):
                 self._refuse(name, number, operation, arguments, waiter.outcome)
             else:
+                self._latencies.answered((name, number), waited=True)
                 self._answer(caller, number, operation, arguments, told(waiter.outcome), now)
 
     def sweep(self) -> None:
@@ -167,9 +204,10 @@ class Keeper:
         caller = self.callers.pop(name, None)
         if caller is None:
             return
-        for key, (waiter, whose, _, operation, arguments) in list(self._waiters.items()):
+        for key, (waiter, whose, number, operation, arguments) in list(self._waiters.items()):
             if whose == name:
                 del self._waiters[key]
+                self._latencies.refused((name, number))
                 self.ledger.give_up(waiter, self.now())
                 if operation == "put":
                     self._segments.free([arguments["location"]])

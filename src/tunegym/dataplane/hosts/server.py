@@ -22,8 +22,10 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 LOOK_S = 1.0
 """How often it looks whether clients that hung up are still alive."""
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
+_STRANGER = "only processes of the user who made it can connect: give a folder of your own"
+_ANOTHER_LANGUAGE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
 @dataclass
@@ -32,6 +34,7 @@ class _Connection:
 
     Attributes:
         name: whose; empty before it has introduced itself.
+        stranger: of another user, who is told so, and nothing else.
         out: what the socket has not taken yet.
         full: whether it takes no more just now.
     """
@@ -39,6 +42,7 @@ class _Connection:
     socket: socket.socket
     inbox: Inbox = field(default_factory=Inbox)
     name: str = ""
+    stranger: bool = False
     out: bytearray = field(default_factory=bytearray)
     full: bool = False
 
@@ -47,7 +51,7 @@ class Server:
     """Serves a keeper on a listening local socket until nobody has needed it for a while.
 
     Args:
-        listener: only processes of ``uid`` are heard on it.
+        listener: only processes of ``uid`` are heard on it. It need not listen yet.
         build: makes a keeper that has recovered; again after a write that failed, since what it knows is then more
             than what is written down.
         uid: whose clients may connect.
@@ -95,18 +99,17 @@ class Server:
             accepted, _ = self._listener.accept()
             data = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             _, uid, _ = _CREDENTIALS.unpack(data)
-            if uid not in (self._uid, 0):
-                accepted.close()
-                return
             accepted.setblocking(False)
-            connection = _Connection(accepted)
+            connection = _Connection(accepted, stranger=uid not in (self._uid, 0))
             self._open.add(accepted.fileno())
             self._selector.register(accepted, selectors.EVENT_READ, connection)
 
     def _read(self, connection: _Connection) -> None:
         try:
             content = connection.socket.recv(_CHUNK)
-            messages = connection.inbox.add(content) if content else None
+            if content and connection.stranger:
+                self._queue(connection, as_plain(StorageError("the plane is somebody else's", hint=_STRANGER)))
+            messages = connection.inbox.add(content) if content and not connection.stranger else None
         except BlockingIOError:
             return
         except (OSError, ValueError):
@@ -117,9 +120,12 @@ class Server:
         for message in messages:
             try:
                 self._heard(connection, message)
-            except (KeyError, TypeError, ValueError, IndexError) as error:  # somebody who speaks another language
-                logger.warning("a client was hung up on: %s: %s", type(error).__name__, error)
-                self._hang_up(connection)
+            except _ANOTHER_LANGUAGE as error:
+                if connection.name:
+                    self._fail(connection, message, error)
+                else:
+                    logger.warning("a client was hung up on: %s: %s", type(error).__name__, error)
+                    self._hang_up(connection)
                 return
 
     def _heard(self, connection: _Connection, message: Any) -> None:
@@ -197,6 +203,20 @@ class Server:
         for connection in list(self._connections.values()):
             if connection.name not in self._keeper.callers:
                 self._hang_up(connection)
+
+    def _fail(self, connection: _Connection, message: Any, error: Exception) -> None:
+        """A call makes no sense, or is more than the ledger can bear: whoever called is told, or would ask for ever.
+
+        What it did until then is undone: the ledger is as it is written down, and all others ask again.
+        """
+        logger.error("a call failed: %.500r", message, exc_info=error)
+        if isinstance(message, list) and message:
+            what = f"the plane's host failed at this call: {type(error).__name__}: {error}"
+            self._queue(connection, [message[0], as_plain(DataPlaneError(what, hint="see host.log in its folder"))])
+        self._keeper.close()
+        self._keeper = self._build()
+        for one in list(self._connections.values()):
+            self._hang_up(one)
 
     def _queue(self, connection: _Connection, message: Any) -> None:
         connection.out += pack(message)

@@ -1,6 +1,6 @@
 """The process of a ledger host: ``python -m tunegym.dataplane.hosts.server_main FOLDER LINGER_S FD``.
 
-It writes to ``FD`` once it listens.
+It writes ``null`` to ``FD`` once it listens, or the error for which it can't.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import sys
 import time
 from pathlib import Path
 
-from tunegym.dataplane.errors import DataPlaneError
+import orjson
+
+from tunegym.dataplane.errors import DataPlaneError, StorageError
 from tunegym.dataplane.hosts.journal import LedgerJournal
 from tunegym.dataplane.hosts.keeper import Keeper
+from tunegym.dataplane.hosts.operations import as_plain
 from tunegym.dataplane.hosts.server import Server
 from tunegym.dataplane.hosts.starting import SEGMENTS, SOCKET, short_path
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
@@ -40,23 +43,22 @@ def main() -> int:
     if not _locked(lock):
         return 0  # another one is alive
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def build() -> Keeper:
+        keeper = Keeper(LedgerJournal(folder), LiveSegments(folder / SEGMENTS), snapshot, restore)
+        repeated = keeper.recover()
+        logger.info("the ledger is there, %d changes were repeated", repeated)
+        return keeper
+
     try:
-        with short_path(folder) as place:
-            (folder / SOCKET).unlink(missing_ok=True)  # a dead host's
-            listener.bind(place)
-        (folder / SOCKET).chmod(0o600)
-        listener.listen(128)
-        with contextlib.suppress(OSError):  # whoever started it may be gone
-            os.write(listens, b"\n")
-        os.close(listens)
-
-        def build() -> Keeper:
-            keeper = Keeper(LedgerJournal(folder), LiveSegments(folder / SEGMENTS), snapshot, restore)
-            repeated = keeper.recover()
-            logger.info("the ledger is there, %d changes were repeated", repeated)
-            return keeper
-
-        Server(listener, build, os.getuid(), linger_s).run()
+        try:
+            server = Server(listener, build, os.getuid(), linger_s)
+            _listen(listener, folder)
+        except DataPlaneError as error:
+            _tell(listens, error)
+            raise
+        _tell(listens, None)
+        server.run()
     except DataPlaneError as error:
         logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
         return 1
@@ -66,6 +68,24 @@ def main() -> int:
         listener.close()
     logger.info("nobody has needed the host for %g s", linger_s)
     return 0
+
+
+def _listen(listener: socket.socket, folder: Path) -> None:
+    try:
+        with short_path(folder) as place:
+            (folder / SOCKET).unlink(missing_ok=True)  # a dead host's
+            listener.bind(place)
+        (folder / SOCKET).chmod(0o600)
+        listener.listen(128)
+    except OSError as error:
+        raise StorageError(f"{folder / SOCKET} can't be used: {error.strerror}", hint="is the folder yours?") from error
+
+
+def _tell(listens: int, error: DataPlaneError | None) -> None:
+    """Tell whoever started this, and may be gone by now."""
+    with contextlib.suppress(OSError):
+        os.write(listens, orjson.dumps(None if error is None else as_plain(error)))
+    os.close(listens)
 
 
 def _locked(lock: int) -> bool:

@@ -15,12 +15,15 @@ from pathlib import Path
 import orjson
 
 from tunegym.dataplane.errors import NoPlaneError, StorageError
+from tunegym.dataplane.hosts.operations import as_error
 
 SOCKET = "host.sock"
 PLANE = "plane.json"
 FORMAT = 1
-START_S = 15.0
+START_S = 60.0
+"""How long a host may take until it has the ledger, and listens."""
 LOG = "host.log"
+_LOG_BYTES = 1 << 20
 SEGMENTS = "segments"
 
 
@@ -66,6 +69,7 @@ def reach(folder: Path, linger_s: float) -> socket.socket:
 
     Raises:
         NoPlaneError: the folder is gone.
+        StorageError: the ledger can't be brought back.
         OSError: it could not be reached this time.
     """
     check(folder)
@@ -74,8 +78,7 @@ def reach(folder: Path, linger_s: float) -> socket.socket:
     with _locked(folder, "start.lock"):
         with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
             return _connected(folder)  # somebody else was quicker
-        if not _started(folder, linger_s):
-            raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}")
+        _start(folder, linger_s)
         return _connected(folder)
 
 
@@ -100,15 +103,21 @@ def short_path(folder: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _started(folder: Path, linger_s: float) -> bool:
-    """Start the host, a process of its own, which outlives whoever started it; whether it listens.
+def _start(folder: Path, linger_s: float) -> None:
+    """Start the host, a process of its own, which outlives whoever started it, and wait until it listens.
 
     It is known at once when it dies before that: the pipe that it has is closed then.
+
+    Raises:
+        DataPlaneError: what it said.
+        OSError: it said nothing.
     """
     reading, writing = os.pipe()
     try:
         log = os.open(folder / LOG, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
+            if os.fstat(log).st_size > _LOG_BYTES:
+                os.ftruncate(log, 0)
             module = "tunegym.dataplane.hosts.server_main"
             child = subprocess.Popen(
                 [sys.executable, "-m", module, str(folder), str(linger_s), str(writing)],
@@ -123,9 +132,14 @@ def _started(folder: Path, linger_s: float) -> bool:
             os.close(writing)
         child.wait()  # not for the host: it has detached itself by then
         ready, _, _ = select.select([reading], [], [], START_S)
-        return bool(ready) and os.read(reading, 1) != b""
+        told = os.read(reading, 1 << 16) if ready else b""
     finally:
         os.close(reading)
+    if not told:
+        raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}")
+    error = orjson.loads(told)
+    if error is not None:
+        raise as_error(error)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,10 @@ from tunegym.dataplane.ledger.grouping import GroupQueue
 from tunegym.dataplane.ledger.leasing import Lease, Numbers, read_tickets
 from tunegym.dataplane.ledger.measures import Histogram
 from tunegym.dataplane.ledger.partition import CONSUMED, Partition, few
-from tunegym.dataplane.ledger.rows import ACKED, COVERED, DONE, FREE, LEASED
-from tunegym.dataplane.ledger.spans import NOTHING, Span, array_of, pick, size_of, span_of
+from tunegym.dataplane.ledger.rows import ACKED, DONE, FREE, LEASED
+from tunegym.dataplane.ledger.spans import NOTHING, Span, array_of, every, pick, size_of, span_of
 from tunegym.dataplane.ledger.versions import Versions
+from tunegym.dataplane.ledger.wanting import Watches
 from tunegym.dataplane.predicate import Predicate
 
 
@@ -23,6 +23,7 @@ class Claiming:
 
     Attributes:
         versions: what was acked into which.
+        watches: what claims with a predicate want.
         claimed, redelivered: by task, how many samples were claimed, and how many were given back.
         lags: by task, how long after the put samples were claimed.
     """
@@ -31,6 +32,7 @@ class Claiming:
         self._partition = partition
         tasks = len(partition.spec.tasks)
         self.versions = Versions(partition)
+        self.watches = Watches(partition.rows.tags)
         self.claimed = [0] * tasks
         self.redelivered = [0] * tasks
         self.lags = [Histogram() for _ in range(tasks)]
@@ -38,23 +40,26 @@ class Claiming:
     # claims -------------------------------------------------------------------------------------------
 
     def ready(self, task: int, mask: int, where: Predicate | None = None) -> int:
-        """How many samples could be claimed."""
+        """How many samples could be claimed. Raises ``TagError`` for tags that the predicate can't compare."""
         queue = self._partition.queues.of(task, mask)
         if where is None:
             return queue.count
-        return size_of(self._matching(queue, 0, queue.count, where))
+        return self.watches.count(task, queue, where)
 
     def claim(self, task: int, mask: int, most: int, least: int, where: Predicate | None, now: float) -> Span | None:
         """The rows of a claim, at least ``least`` and up to ``most``, which are to be leased; None if too few."""
         queue = self._partition.queues.of(task, mask)
         if queue.count < least or not queue.count:
             return None
-        if where is None and not isinstance(queue, GroupQueue):
-            rows, taken = queue.take(most), mask
+        taken = None
+        if where is not None:
+            rows = self.watches.choose(task, queue, where, least, most)
+        elif isinstance(queue, GroupQueue):
+            rows = span_of(np.array(queue.choose(least, most), dtype=np.int32))
         else:
-            rows, taken = self._matching(queue, least, most, where), None
-            if size_of(rows) < max(least, 1):
-                return None
+            rows, taken = queue.take(most), mask
+        if rows is None or not size_of(rows):
+            return None
         self._claimed(task, rows, taken, now)
         return rows
 
@@ -63,7 +68,7 @@ class Claiming:
         table = self._partition.rows
         bits = table.produced.dtype.type(mask)
         good = table.alive[rows] & (table.states[task][rows] == FREE) & ((table.produced[rows] & bits) == bits)
-        if not good.all():
+        if not every(good):
             raise LeaseLostError(f"{int((~good).sum())} samples of a claim can't be claimed again")
         self._claimed(task, rows, None, now)
 
@@ -71,18 +76,6 @@ class Claiming:
         self._partition.queues.claimed(task, rows, taken)
         self.claimed[task] += size_of(rows)
         self.lags[task].add(now - self._partition.rows.born[rows])
-
-    def _matching(self, queue: Any, least: int, most: int, where: Predicate | None) -> Span:
-        partition = self._partition
-
-        def wanted(rows: np.ndarray) -> np.ndarray:
-            assert where is not None
-            return where.mask(lambda name: partition.rows.tags.column(name, rows))
-
-        if not isinstance(queue, GroupQueue):
-            return span_of(queue.look(most, wanted))
-        whole = None if where is None else lambda rows: bool(wanted(np.array(rows, dtype=np.int32)).all())
-        return span_of(np.array(queue.choose(least, most, whole), dtype=np.int32))
 
     def lease(self, number: int, task: int, rows: Span, owner: str, expires: float) -> None:
         """Give rows that were claimed to an owner."""
@@ -111,7 +104,7 @@ class Claiming:
             each = array_of(rows)
             known = each < table.size
             good = known & (table.leases[task][np.where(known, each, 0)] == numbers) & (np.asarray(numbers) > 0)
-        if not good.all():
+        if not every(good):
             lost = [sample_ids[at] for at in np.flatnonzero(~good).tolist()]
             raise LeaseLostError(
                 f"the claim of {few(lost)} is lost: it ended, or was settled before",
@@ -134,17 +127,15 @@ class Claiming:
         self._partition.queues.settled(task, rows)
         if version is not None:
             versions.add(task, version, rows)
-        elif any(one is not None for one in versions.committed):
+        else:
             self._consume(rows)
 
     def _consume(self, rows: Span) -> None:
-        """Of samples that one more task is done with, those go that the commits of others waited with."""
+        """Of samples that one more task is done with for good, those go that all tasks are done with."""
         finished = np.ones(size_of(rows), dtype=bool)
-        covered = np.zeros(size_of(rows), dtype=bool)
         for states in self._partition.rows.states:
             finished &= states[rows] >= DONE
-            covered |= states[rows] == COVERED
-        self._partition.clear(pick(rows, finished & covered), CONSUMED)
+        self._partition.clear(pick(rows, finished), CONSUMED)
 
     def release(self, task: int, rows: Span, numbers: Numbers) -> None:
         """Held rows are given back."""

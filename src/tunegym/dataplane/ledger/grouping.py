@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,35 +150,47 @@ class GroupQueue:
     Attributes:
         mask: the fields that its claims require, as bits.
         count: how many samples are in them.
+        watchers: by name; they hear of every group that joins it, changes, or leaves it, afterwards.
     """
 
     def __init__(self, mask: int) -> None:
         self.mask = mask
         self.count = 0
+        self.watchers: dict[str, Any] = {}
         self._ready: OrderedDict[int, list[int]] = OrderedDict()
         self._sizes: Counter[int] = Counter()
 
     def look_again(self, numbers: Iterable[int], ready: Mapping[int, list[int]], first: bool = False) -> None:
         """Groups of which something has changed; ``ready`` has the rows of those that can be claimed."""
+        gone = []
         for number in numbers:
-            rows = ready.get(number)
+            rows, before = ready.get(number), self._ready.get(number)
             if rows is None:
-                self.drop([number])
+                gone.append(number)
                 continue
-            before = self._ready.get(number)
             if before is not None:
                 self._count(len(before), -1)
             self._ready[number] = rows
             self._count(len(rows), 1)
             if first:
                 self._ready.move_to_end(number, last=False)
+        self.drop(gone)
+        for one in self.watchers.values():
+            one.joins(ready, first)
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Groups that can't be claimed any more, if they could."""
-        for number in numbers:
-            before = self._ready.pop(number, None)
-            if before is not None:
-                self._count(len(before), -1)
+        gone = [number for number in numbers if number in self._ready]
+        for number in gone:
+            self._count(len(self._ready.pop(number)), -1)
+        if gone:
+            for one in self.watchers.values():
+                one.left(gone)
+
+    def of(self, numbers: Iterable[int]) -> dict[int, list[int]]:
+        """The rows of those of these groups that can be claimed."""
+        ready = self._ready
+        return {number: ready[number] for number in numbers if number in ready}
 
     def _count(self, size: int, change: int) -> None:
         self.count += size * change
@@ -186,25 +198,24 @@ class GroupQueue:
         if not self._sizes[size]:
             del self._sizes[size]
 
-    def choose(self, least: int, most: int, wanted: Callable[[list[int]], bool] | None = None) -> list[int]:
+    def choose(self, least: int, most: int) -> list[int]:
         """The rows of whole groups, ``least`` to ``most`` of them, none if that is impossible; they stay.
 
         The first that fit; where that makes too few, since one at the front is of an odd size, others besides it.
         """
+        if not _totals(self._sizes, most) & _between(max(least, 1), most):
+            return []
         chosen: list[int] = []
-        smallest = min(self._sizes, default=0)
+        smallest = min(self._sizes)
         for rows in self._ready.values():
             if len(chosen) + smallest > most:
                 break
-            if len(chosen) + len(rows) <= most and (wanted is None or wanted(rows)):
+            if len(chosen) + len(rows) <= most:
                 chosen += rows
-        if len(chosen) >= least:
-            return chosen
-        fitting = [rows for rows in self._ready.values() if len(rows) <= most and (wanted is None or wanted(rows))]
-        sizes = Counter(map(len, fitting))
-        if not _totals(sizes) & _between(least, most):
-            return []
-        return [row for at in _chosen(list(map(len, fitting)), least, most) for row in fitting[at]]
+        if len(chosen) < least:
+            fitting = [rows for rows in self._ready.values() if len(rows) <= most]
+            chosen = [row for at in _chosen(list(map(len, fitting)), least, most) for row in fitting[at]]
+        return chosen
 
     def mark(self, marks: np.ndarray) -> None:
         """Set what is ready."""
@@ -220,14 +231,14 @@ def _between(least: int, most: int) -> int:
     return (1 << most + 1) - (1 << least)
 
 
-def _totals(sizes: Mapping[int, int]) -> int:
-    """What so many groups of these sizes can make together, as bits."""
-    totals = 1
+def _totals(sizes: Mapping[int, int], most: int) -> int:
+    """What so many groups of these sizes can make together, up to ``most``, as bits."""
+    totals, within = 1, (1 << most + 1) - 1
     for size, count in sizes.items():
-        step = 1
+        count, step = min(count, most // size), 1
         while count > 0:  # as many as one, two, four, ... of them: together, any number
             step = min(step, count)
-            totals |= totals << size * step
+            totals |= totals << size * step & within
             count -= step
             step *= 2
     return totals

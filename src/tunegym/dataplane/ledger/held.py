@@ -13,7 +13,7 @@ from tunegym.dataplane.ledger.partition import Partition
 from tunegym.dataplane.ledger.putting import check_put, take_in
 from tunegym.dataplane.ledger.reporting import ended, full, not_ready
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
-from tunegym.dataplane.ledger.spans import NOTHING, Span, size_of
+from tunegym.dataplane.ledger.spans import NOTHING, Span, every, size_of
 from tunegym.dataplane.ledger.waiting import Waiting
 
 
@@ -41,8 +41,9 @@ class Held:
     def __init__(self, partition: Partition, common: Common) -> None:
         self.partition = partition
         self.claims = Claiming(partition)
-        self.waiting = Waiting()
+        self.waiting = Waiting(self._waits_no_more)
         self._common = common
+        self._kinds: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
 
     # puts ---------------------------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ class Held:
 
     def _try(self, request: Claim, now: float) -> Grant | DataPlaneError | None:
         partition, claims = self.partition, self.claims
-        task, mask = partition.spec.task(request.task_name), partition.spec.mask(request.fields)
+        task, mask = self._kind(request)
         try:
             rows = claims.claim(task, mask, request.batch_size, request.min_batch, request.where, now)
             if rows is None and partition.sealed:
@@ -116,7 +117,7 @@ class Held:
             table.ids.names(rows),
             tickets(number, rows),
             self.partition.epoch,
-            lengths.tolist() if (lengths >= 0).all() else None,
+            lengths.tolist() if every(lengths >= 0) else None,
             table.tags.of(rows),
             None if groups is None else [groups.name(one) for one in table.groups[rows].tolist()],
         )
@@ -135,11 +136,17 @@ class Held:
         for waiter in late:
             request = waiter.request
             if isinstance(request, Claim):
-                self._answer(waiter, not_ready(self.partition, self.claims, request))
+                self._answer(waiter, self._too_late(request))
             else:
                 self._answer(waiter, full(self.partition, len(request.sample_ids), self.waiting))
         if late:  # others may have stood behind them
             self.settle(now)
+
+    def _too_late(self, request: Claim) -> DataPlaneError:
+        try:
+            return not_ready(self.partition, self.claims, request)
+        except TagError as error:  # of samples that were too few to be looked at until now
+            return error
 
     def owner_gone(self, owner: str, now: float) -> int:
         """Give back an owner's claims, and let it wait no more. How many samples came back."""
@@ -173,7 +180,23 @@ class Held:
         self._common.waiter += 1
         waiter = Waiter(self._common.waiter, request, deadline)
         self.waiting.add(waiter)
+        if isinstance(request, Claim) and request.where is not None:
+            self.claims.watches.hold(*self._kind(request), request.where)
         return waiter
+
+    def _waits_no_more(self, waiter: Waiter) -> None:
+        request = waiter.request
+        if isinstance(request, Claim) and request.where is not None:
+            self.claims.watches.let_go(*self._kind(request), request.where)
+
+    def _kind(self, request: Claim) -> tuple[int, int]:
+        """Task and fields of a claim, as numbers."""
+        key = request.task_name, tuple(request.fields)
+        known = self._kinds.get(key)
+        if known is None:
+            spec = self.partition.spec
+            known = self._kinds[key] = spec.task(request.task_name), spec.mask(request.fields)
+        return known
 
     def _attempt(self, request: Put | Claim, now: float) -> tuple[Grant | DataPlaneError | None] | None:
         """What comes of a request that waits; None if it must wait on."""

@@ -1,4 +1,4 @@
-"""From sample ids to rows and back. Numbered ids (``rollout-17``) cost a few bytes each, others a dict's entry."""
+"""From sample ids to rows and back. Numbered ids (``rollout-17``) cost a few bytes each, others themselves and some."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from tunegym.dataplane.ledger.named import Named, hashes_of
 from tunegym.dataplane.ledger.numbering import CHUNK, RETIRED, UNKNOWN, Form, Numbered, form_of, numbers_of
-from tunegym.dataplane.ledger.spans import Span, array_of
+from tunegym.dataplane.ledger.spans import Span, array_of, every, span_of
 
 _MANY = 64
 """So many ids of one form, in a call or one after another, make that form numbered."""
 _MOST_FORMS = np.iinfo(np.int16).max
 _REMEMBERED = 1 << 18
-"""How many retired ids are remembered that are not numbered: the newest, at least half as many."""
+"""How many retired ids are remembered that are not numbered: the newest."""
 
 Keep = Callable[[np.ndarray], int]
 """Takes an array into a snapshot, and says at which place."""
@@ -28,11 +29,19 @@ class Found:
     Attributes:
         rows: the row of each, ``UNKNOWN`` or ``RETIRED``.
         form, numbers: what the ids are, if all are of one form.
+        hashes: of the ids, if they were needed.
     """
 
     rows: np.ndarray
     form: Form | None = None
     numbers: np.ndarray | None = None
+    hashes: np.ndarray | None = None
+
+    def distinct(self, ids: Sequence[str]) -> bool:
+        """Whether no id is there twice."""
+        if self.numbers is not None and every(self.numbers[1:] > self.numbers[:-1]):
+            return True
+        return len(set(ids)) == len(ids)
 
 
 class IdIndex:
@@ -44,14 +53,11 @@ class IdIndex:
     def __init__(self, rows: int) -> None:
         self._forms: dict[Form, Numbered] = {}
         self._by_place: list[Numbered] = []
-        self._others: dict[str, int] = {}
-        self._retired: dict[str, None] = {}
-        self._retired_before: dict[str, None] = {}
+        self._others = Named(_REMEMBERED)
         self._run: tuple[Form | None, int] = (None, 0)
         self._rows = rows
         self._place = np.zeros(0, dtype=np.int16)
         self._number = np.zeros(0, dtype=np.int64)
-        self._names: list[str | None] = []
 
     def grow(self, rows: int) -> None:
         """Have room for so many rows."""
@@ -71,32 +77,23 @@ class IdIndex:
         known = self._forms.get(form) if form is not None else None
         if known is not None and numbers is not None:
             rows = known.rows(numbers)
-            if self._others or self._retired or self._retired_before:
-                for at in np.flatnonzero(rows == UNKNOWN).tolist():
-                    rows[at] = self._other(ids[at])
-            return Found(rows, form, numbers)
-        if self._others.keys().isdisjoint(ids):
-            rows = np.full(len(ids), UNKNOWN, dtype=np.int32)
-        else:
-            get = self._others.get
-            rows = np.array([get(one, UNKNOWN) for one in ids], dtype=np.int32)
-        fresh = self._retired.keys().isdisjoint(ids) and self._retired_before.keys().isdisjoint(ids)
-        if self._forms or not fresh:
+            found = Found(rows, form, numbers)
+            if self._others:
+                unknown = np.flatnonzero(rows == UNKNOWN)
+                if len(unknown):
+                    found.hashes = hashes_of(ids)
+                    rows[unknown] = self._others.find([ids[at] for at in unknown.tolist()], found.hashes[unknown])
+            return found
+        hashes = hashes_of(ids)
+        rows = self._others.find(ids, hashes)
+        if self._forms:
             for at in np.flatnonzero(rows == UNKNOWN).tolist():
-                rows[at] = self._unusual(ids[at])
-        return Found(rows, form, numbers)
+                rows[at] = self._lone(ids[at])
+        return Found(rows, form, numbers, hashes)
 
-    def _other(self, sample_id: str) -> int:
-        row = self._others.get(sample_id)
-        if row is None:
-            return RETIRED if sample_id in self._retired or sample_id in self._retired_before else UNKNOWN
-        return row
-
-    def _unusual(self, sample_id: str) -> int:
-        """Not among the others: perhaps retired, perhaps a numbered one among ids of other forms."""
-        if sample_id in self._retired or sample_id in self._retired_before:
-            return RETIRED
-        parsed = form_of(sample_id) if self._forms else None
+    def _lone(self, sample_id: str) -> int:
+        """Perhaps a numbered one among ids of other forms."""
+        parsed = form_of(sample_id)
         known = self._forms.get(parsed[0]) if parsed is not None else None
         return UNKNOWN if known is None or parsed is None else int(known.rows(np.array([parsed[1]]))[0])
 
@@ -110,15 +107,7 @@ class IdIndex:
             return
         if self._by_place:
             self._place[rows] = 0
-        if len(self._names) < self._rows:
-            self._names += [None] * (self._rows - len(self._names))
-        if isinstance(rows, slice):
-            self._names[rows] = ids
-            self._others.update(zip(ids, range(rows.start, rows.stop), strict=True))
-        else:
-            for sample_id, row in zip(ids, rows.tolist(), strict=True):
-                self._others[sample_id] = row
-                self._names[row] = sample_id
+        self._others.put(ids, hashes_of(ids) if found.hashes is None else found.hashes, rows, self._rows)
 
     def _numbered(self, form: Form, count: int) -> Numbered | None:
         """The index of a form; None as long as too few ids are of it to be worth one."""
@@ -138,7 +127,7 @@ class IdIndex:
         """The ids of rows."""
         place = self._place_of(rows)
         if place == 0:
-            return self._named(rows)
+            return self._others.names(rows)
         if place is not None:
             return _spelled(self._by_place[place - 1].form, self._number[rows])
         each = array_of(rows)
@@ -147,7 +136,7 @@ class IdIndex:
         for one in np.unique(places).tolist():
             at = np.flatnonzero(places == one)
             own = each[at]
-            found = self._named(own) if not one else _spelled(self._by_place[one - 1].form, self._number[own])
+            found = self._others.names(own) if not one else _spelled(self._by_place[one - 1].form, self._number[own])
             for where, name in zip(at.tolist(), found, strict=True):
                 names[where] = name
         return names
@@ -159,11 +148,7 @@ class IdIndex:
         places = self._place[rows]
         if not len(places):
             return 0
-        return int(places[0]) if (places == places[0]).all() else None
-
-    def _named(self, rows: Span) -> list[Any]:
-        names = self._names
-        return names[rows] if isinstance(rows, slice) else [names[row] for row in rows.tolist()]
+        return int(places[0]) if every(places == places[0]) else None
 
     def retire(self, rows: Span) -> None:
         """The samples of these rows are gone."""
@@ -180,29 +165,19 @@ class IdIndex:
         if place:
             self._by_place[place - 1].retire(self._number[rows])
             return
-        names = self._named(rows)
-        if isinstance(rows, slice):
-            self._names[rows] = [None] * len(names)
-        else:
-            for row in rows.tolist():
-                self._names[row] = None
-        for name in names:
-            del self._others[name]
-        self._retired.update(dict.fromkeys(names))
-        if len(self._retired) > _REMEMBERED // 2:
-            self._retired_before, self._retired = self._retired, {}
+        self._others.retire(rows)
 
     # snapshots ----------------------------------------------------------------------------------------
 
     def state(self, keep: Keep, rows: int) -> dict[str, Any]:
         """All of it, of so many rows, as plain data and arrays."""
         places, numbers = self._place[:rows], self._number[:rows]  # both empty if nothing is numbered
-        others = np.fromiter(self._others.values(), dtype=np.int32, count=len(self._others))
+        others = self._others.all()
         return {
             "place": keep(places),
             "number": keep(numbers),
-            "others": [texts(list(self._others), keep), keep(others)],
-            "retired": [texts(list(one), keep) for one in (self._retired_before, self._retired)],
+            "others": [texts(self._others.names(others), keep), keep(others)],
+            "retired": texts(self._others.retired(), keep),
             "run": self._run,
             "forms": [
                 {
@@ -220,14 +195,10 @@ class IdIndex:
         if state["forms"]:
             self._place, self._number = arrays[state["place"]], arrays[state["number"]]
             self._make_room()
-        names, values = state["others"]
-        rows = arrays[values].tolist()
-        self._others = dict(zip(read_texts(names, arrays), rows, strict=True))
-        if rows:
-            self._names = [None] * self._rows
-            for name, row in self._others.items():
-                self._names[row] = name
-        self._retired_before, self._retired = (dict.fromkeys(read_texts(one, arrays)) for one in state["retired"])
+        names, rows = read_texts(state["others"][0], arrays), arrays[state["others"][1]]
+        if names:
+            self._others.put(names, hashes_of(names), span_of(rows.astype(np.int32)), self._rows)
+        self._others.remember(read_texts(state["retired"], arrays))
         form, count = state["run"]
         self._run = (None if form is None else _form(form)), count
         for plain in state["forms"]:
@@ -254,7 +225,7 @@ def _spelled(form: Form, numbers: np.ndarray) -> list[str]:
     before = numbers // 1000
     after = (numbers - before * 1000).tolist()
     first = int(before[0])
-    if first == before[-1] and (before == first).all():
+    if first == before[-1] and every(before == first):
         start = f"{head}{first:0{width - 3}d}" if width > 3 else head
         return [start + _LAST_DIGITS[one] for one in after]
     each = before.tolist()

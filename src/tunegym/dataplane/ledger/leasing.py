@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,6 +22,11 @@ _SLACK = 1024
 
 Numbers: TypeAlias = int | np.ndarray
 """Of leases: one for each sample, or one for all of them."""
+
+
+def any_lease() -> int:
+    """A number to begin with, another one for each plane: what was claimed from one is no claim at another."""
+    return secrets.randbelow(MOST_LEASES // 2)
 
 
 def tickets(number: int, rows: Span) -> list[int]:
@@ -138,6 +144,10 @@ class Leases:
     def of(self, owner: str) -> list[Lease]:
         """An owner's, the oldest first."""
         return [self.known[number] for number in self._by_owner.get(owner, ())]
+
+    def of_task(self, task: int) -> list[Lease]:
+        """Those for a task, the oldest first."""
+        return [lease for lease in self.known.values() if lease.task == task]
 
     # snapshots ----------------------------------------------------------------------------------------
 

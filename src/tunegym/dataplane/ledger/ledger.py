@@ -23,11 +23,14 @@ class Ledger:
 
     Every call takes effect whole, or raises a ``DataPlaneError`` and changes nothing. Calls that others wait for have
     them settled: ``take_settled`` hands these out, each once.
+
+    Args:
+        first_lease: leases are numbered from here on. Ledgers that begin apart don't take each other's for their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first_lease: int = 0) -> None:
         self._held: dict[str, Held] = {}
-        self._common = Common()
+        self._common = Common(lease=first_lease)
 
     # partitions ---------------------------------------------------------------------------------------
 
@@ -88,7 +91,9 @@ class Ledger:
             raise TagError(f"{len(tags)} tags for {len(sample_ids)} samples")
         if len(set(sample_ids)) < len(sample_ids):
             raise SampleError("a sample is there twice in one call")
-        held.partition.rows.tags.put(held.partition.find(sample_ids), tags)
+        rows = held.partition.find(sample_ids)
+        held.partition.rows.tags.put(rows, tags)
+        held.partition.queues.retagged(rows)
         held.settle(now)
 
     def locate(
@@ -204,9 +209,14 @@ class Ledger:
         return covered
 
     def rewind(self, partition_id: str, task_name: str, to_version: int, now: float) -> tuple[int, int]:
-        """A trainer is back at a checkpoint: how many samples are given back, and how many orphaned."""
+        """A trainer is back at a checkpoint: how many samples are given back, and how many orphaned.
+
+        Whoever still has a claim for the task trains a model that is gone: it loses the claim.
+        """
         held = self._find(partition_id)
         task = held.partition.spec.task(task_name)
+        held.claims.versions.check_rewind(task, to_version)
+        held.claims.end(held.partition.leases.of_task(task))
         back, orphaned = held.claims.versions.rewind(task, to_version)
         held.claims.redelivered[task] += back
         held.settle(now)

@@ -10,6 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tunegym.dataplane.ledger.spans import every
+
 UNKNOWN = -1
 RETIRED = -2
 """In place of a row: an id that was never there, and one that was, and is used up."""
@@ -139,7 +141,7 @@ def _by_chunk(numbers: np.ndarray) -> list[tuple[int, slice | np.ndarray, slice 
     if not count:
         return []
     first, last = int(numbers[0]), int(numbers[-1])
-    if last - first == count - 1 and (numbers[1:] > numbers[:-1]).all():  # the most common by far: they are in order
+    if last - first == count - 1 and every(numbers[1:] > numbers[:-1]):  # the most common by far: they are in order
         edges = [first, *range((first | (CHUNK - 1)) + 1, last + 1, CHUNK), last + 1]
         return [
             (

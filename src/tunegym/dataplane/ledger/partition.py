@@ -35,6 +35,7 @@ class Partition:
         produced: how many samples were ever put.
         gone: how many left, by reason.
         acked, leased: how many of those alive are, by task.
+        condemned: rows that were cleared, and are kept for a rewind, with the reason.
     """
 
     def __init__(self, spec: PartitionSpec) -> None:
@@ -54,7 +55,7 @@ class Partition:
         self.acked = [0] * len(spec.tasks)
         self.leased = [0] * len(spec.tasks)
         self.gone: Counter[str] = Counter()
-        self._condemned: dict[int, str] = {}
+        self.condemned: dict[int, str] = {}
 
     @property
     def groups(self) -> Groups | None:
@@ -80,7 +81,7 @@ class Partition:
             if row == RETIRED or (row >= 0 and not self.rows.alive[row])
         ]
         if gone:
-            raise SampleError(f"partition {self.spec.partition_id!r}: {few(gone)} was cleared")
+            raise SampleError(f"partition {self.spec.partition_id!r}: {few(gone)} was consumed or cleared")
         unknown = [sample_ids[at] for at, row in enumerate(rows.tolist()) if row == UNKNOWN]
         raise SampleError(f"partition {self.spec.partition_id!r} has no sample {few(unknown)}")
 
@@ -139,7 +140,7 @@ class Partition:
             self.free(rows)
             return
         each = array_of(rows)
-        self._condemned.update(dict.fromkeys(each[uncovered].tolist(), reason))
+        self.condemned.update(dict.fromkeys(each[uncovered].tolist(), reason))
         self.free(each[~uncovered])
 
     def _end_leases(self, task: int, rows: Span) -> None:
@@ -149,6 +150,13 @@ class Partition:
         table.states[task][rows] = FREE
         table.leases[task][rows] = 0
 
+    def condemn(self, rows: np.ndarray, reason: str) -> None:
+        """Rows that were cleared, and are kept, are gone for this reason, whatever the first one was."""
+        for row in rows.tolist():
+            self.gone[self.condemned[row]] -= 1
+            self.gone[reason] += 1
+            self.condemned[row] = reason
+
     def revive(self, rows: Span) -> None:
         """Samples that were cleared, and whose bytes are still there, are back; in no queue as yet."""
         table = self.rows
@@ -156,7 +164,7 @@ class Partition:
         self.alive += size_of(rows)
         each = array_of(rows).tolist()
         for row in each:
-            self.gone[self._condemned.pop(row)] -= 1
+            self.gone[self.condemned.pop(row)] -= 1
         if self.groups is not None:
             self.groups.revive(each, table.groups[rows].tolist())
         for task, states in enumerate(table.states):
@@ -167,9 +175,9 @@ class Partition:
         if not size_of(rows):
             return
         table = self.rows
-        if self._condemned:
+        if self.condemned:
             for row in array_of(rows).tolist():
-                self._condemned.pop(row, None)
+                self.condemned.pop(row, None)
         table.places.free(rows)
         if self.groups is not None:
             self.groups.forget(array_of(rows).tolist(), table.groups[rows].tolist())
@@ -191,7 +199,7 @@ class Partition:
             "blocks": self.blocks.state(),
             "queues": self.queues.state(keep),
             "leases": self.leases.state(keep),
-            "condemned": [keep(np.array(list(self._condemned), dtype=np.int32)), list(self._condemned.values())],
+            "condemned": [keep(np.array(list(self.condemned), dtype=np.int32)), list(self.condemned.values())],
         }
 
     @classmethod
@@ -209,7 +217,7 @@ class Partition:
         partition.queues.restore(state["queues"], arrays, spec.group_size)
         partition.leases.restore(state["leases"], arrays)
         rows, reasons = state["condemned"]
-        partition._condemned = dict(zip(arrays[rows].tolist(), reasons, strict=True))
+        partition.condemned = dict(zip(arrays[rows].tolist(), reasons, strict=True))
         return partition
 
 

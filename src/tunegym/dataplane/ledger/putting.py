@@ -48,6 +48,9 @@ def check_put(partition: Partition, request: Put) -> CheckedPut:
     tags = None if request.tags is None else check_columns(request.tags)
     _check_ids(sample_ids)
     found = partition.rows.ids.find(sample_ids)
+    if not found.distinct(sample_ids):
+        twice = next(one for one, count in Counter(sample_ids).items() if count > 1)
+        raise SampleError(f"{twice!r} is there twice in one put")
     new = int(np.count_nonzero(found.rows == UNKNOWN))
     if new < len(sample_ids):
         _check_alive(partition, sample_ids, found.rows)
@@ -86,13 +89,9 @@ def _check_lengths(request: Put) -> np.ndarray | None:
 
 def _check_ids(sample_ids: Sequence[str]) -> None:
     kinds = set(map(type, sample_ids))
-    distinct = set(sample_ids) if kinds == {str} else set()
-    if sample_ids and (kinds != {str} or "" in distinct):
+    if sample_ids and (kinds != {str} or not all(sample_ids)):
         wrong = next(one for one in sample_ids if not isinstance(one, str) or not one)
         raise SampleError(f"{wrong!r} is no sample id", hint="give texts that are not empty")
-    if len(distinct) < len(sample_ids):
-        twice = next(one for one, count in Counter(sample_ids).items() if count > 1)
-        raise SampleError(f"{twice!r} is there twice in one put")
 
 
 def _check_alive(partition: Partition, sample_ids: Sequence[str], rows: np.ndarray) -> None:
@@ -151,6 +150,8 @@ def take_in(partition: Partition, put: CheckedPut, now: float) -> None:
     table.places.move(rows, [partition.spec.fields.index(name) for name in shapes], number)
     table.produced[rows] = after
     partition.queues.became(rows, before, after)
+    if put.tags:
+        partition.queues.retagged(rows)
 
 
 def _admit_some(partition: Partition, put: CheckedPut, now: float) -> np.ndarray:
@@ -161,10 +162,11 @@ def _admit_some(partition: Partition, put: CheckedPut, now: float) -> np.ndarray
     request, places = put.request, np.flatnonzero(rows == UNKNOWN)
     each = places.tolist()
     numbers = None if put.found.numbers is None else put.found.numbers[places]
+    hashes = None if put.found.hashes is None else put.found.hashes[places]
     groups: Any = request.group_ids
     fresh = partition.admit(
         [request.sample_ids[at] for at in each],
-        Found(rows[places], put.found.form, numbers),
+        Found(rows[places], put.found.form, numbers, hashes),
         None if groups is None else [groups[at] for at in each],
         now,
     )

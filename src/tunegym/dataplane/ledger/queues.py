@@ -12,7 +12,7 @@ from tunegym.dataplane.ledger.grouping import GroupQueue, Groups
 from tunegym.dataplane.ledger.ids import Keep
 from tunegym.dataplane.ledger.ready import ReadyQueue
 from tunegym.dataplane.ledger.rows import FREE, LEASED, Rows
-from tunegym.dataplane.ledger.spans import Span, pick, span_of
+from tunegym.dataplane.ledger.spans import Span, array_of, pick, span_of
 
 
 class Queues:
@@ -111,6 +111,18 @@ class Queues:
             for queue in self.by_task[task].values():
                 if isinstance(queue, GroupQueue):
                     self._regroup(task, queue, rows)
+
+    def retagged(self, rows: Span) -> None:
+        """Tags of these rows have changed."""
+        for queue in (one for queues in self.by_task for one in queues.values() if one.watchers):
+            if isinstance(queue, GroupQueue):
+                changed = queue.of(self._numbers(rows))
+                for watcher in queue.watchers.values():
+                    watcher.joins(changed, False)
+                continue
+            ready = array_of(pick(rows, queue.has(rows)))
+            for watcher in queue.watchers.values():
+                watcher.retagged(ready)
 
     def _numbers(self, rows: Span) -> list[int]:
         return list(dict.fromkeys(self._rows.groups[rows].tolist()))

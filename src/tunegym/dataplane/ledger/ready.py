@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +24,13 @@ class ReadyQueue:
     Attributes:
         mask: the fields that its claims require, as bits.
         count: how many of its rows are ready, exactly.
+        watchers: by name; they hear of rows that join it, before they do, and of those that leave it, afterwards.
     """
 
     def __init__(self, mask: int, rows: int) -> None:
         self.mask = mask
         self.count = 0
+        self.watchers: dict[str, Any] = {}
         self._stamps = np.zeros(rows, dtype=np.int32)
         self._last = 0
         self._parts: deque[tuple[int, Span]] = deque()
@@ -38,12 +41,28 @@ class ReadyQueue:
         stamps = np.zeros(rows, dtype=np.int32)
         stamps[: len(self._stamps)] = self._stamps
         self._stamps = stamps
+        for one in self.watchers.values():
+            one.grow(rows)
+
+    @property
+    def size(self) -> int:
+        """For how many rows it has room."""
+        return len(self._stamps)
+
+    def has(self, rows: Span) -> np.ndarray:
+        """Which of these are ready."""
+        return self._stamps[rows] != 0
 
     def append(self, rows: Span, first: bool = False) -> None:
         """Rows that have become ready, behind all others, or before them."""
-        count = size_of(rows)
-        if not count:
+        if not size_of(rows):
             return
+        for one in self.watchers.values():
+            one.joins(rows, first)
+        self._add(rows, first)
+
+    def _add(self, rows: Span, first: bool = False) -> None:
+        count = size_of(rows)
         if self._last == _MOST_STAMPS:
             self._tidy()
         self._last += 1
@@ -73,7 +92,10 @@ class ReadyQueue:
                 self.count -= count
                 wanted -= count
                 found.append(good)
-        return found[0] if len(found) == 1 else join(found)
+        taken = found[0] if len(found) == 1 else join(found)
+        for one in self.watchers.values():
+            one.left(taken)
+        return taken
 
     def leave(self, rows: Span) -> None:
         """These are not ready any more, if they were."""
@@ -83,6 +105,8 @@ class ReadyQueue:
             self.count -= count
             if self._length > 2 * self.count + _SLACK:
                 self._tidy()
+            for one in self.watchers.values():
+                one.left(rows)
 
     def look(self, most: int, wanted: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """The first rows that are wanted, up to ``most``; they stay. No more of the others is looked at than needed."""
@@ -130,4 +154,6 @@ class ReadyQueue:
         if self._last > _MOST_STAMPS // 2:
             self._stamps[:] = 0
             self._last = 0
-        self.append(rows if isinstance(rows, slice) else span_of(rows))
+        rows = rows if isinstance(rows, slice) else span_of(rows)
+        if size_of(rows):
+            self._add(rows)

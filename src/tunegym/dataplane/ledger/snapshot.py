@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -15,8 +17,11 @@ from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.partition import Partition
 from tunegym.dataplane.model import PartitionSpec
 
-_FORMAT = 1
+_FORMAT = 2
 _ALIGN = 8
+_MAGIC = b"tgledger"
+_HEAD = struct.Struct("<8sQQ")
+_LOST = "use the one before it, or start with an empty folder"
 
 
 def save(ledger: Ledger) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -79,27 +84,44 @@ def load(header: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> Ledger:
 
 
 def snapshot(ledger: Ledger) -> bytes:
-    """What ``save`` gives, as one piece."""
+    """What ``save`` gives, as one piece, with its length and a checksum."""
     header, arrays = save(ledger)
     shapes = [[array.dtype.str, list(array.shape)] for array in arrays]
     text = orjson.dumps({"header": header, "arrays": shapes})
-    parts = [len(text).to_bytes(_ALIGN, "little"), text, bytes(-len(text) % _ALIGN)]
+    parts: list[Any] = [len(text).to_bytes(_ALIGN, "little"), text, bytes(-len(text) % _ALIGN)]
     for array in arrays:
         parts += [np.ascontiguousarray(array).data.cast("B") if array.size else b"", bytes(-array.nbytes % _ALIGN)]
-    return b"".join(parts)
+    total, check = 0, 0
+    for part in parts:
+        total, check = total + len(part), zlib.crc32(part, check)
+    return b"".join([_HEAD.pack(_MAGIC, total, check), *parts])
 
 
 def restore(data: bytes | memoryview) -> Ledger:
-    """The ledger of a snapshot. Raises ``StorageError`` if it is none."""
+    """The ledger of a snapshot. Raises ``StorageError`` if it is none, or not as it was written."""
+    body = _checked(memoryview(data))
     try:
-        length = int.from_bytes(data[:_ALIGN], "little")
-        plain = orjson.loads(data[_ALIGN : _ALIGN + length])
+        length = int.from_bytes(body[:_ALIGN], "little")
+        plain = orjson.loads(body[_ALIGN : _ALIGN + length])
         at = _ALIGN + length + -length % _ALIGN
         arrays: list[np.ndarray] = []
         for kind, shape in plain["arrays"]:
             count = int(np.prod(shape))
-            arrays.append(np.frombuffer(data, dtype=kind, count=count, offset=at).reshape(shape))
+            arrays.append(np.frombuffer(body, dtype=kind, count=count, offset=at).reshape(shape))
             at += arrays[-1].nbytes + -arrays[-1].nbytes % _ALIGN
         return load(plain["header"], arrays)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise StorageError(f"the snapshot can't be read: {error}") from error
+
+
+def _checked(data: memoryview) -> memoryview:
+    """What is behind the head, if it is all there, and as it was written."""
+    if len(data) < _HEAD.size or bytes(data[: len(_MAGIC)]) != _MAGIC:
+        raise StorageError("this is no snapshot of a ledger", hint=_LOST)
+    _, total, check = _HEAD.unpack(data[: _HEAD.size])
+    body = data[_HEAD.size :]
+    if len(body) != total:
+        raise StorageError(f"the snapshot has {len(body):,} of {total:,} bytes: it was cut", hint=_LOST)
+    if zlib.crc32(body) != check:
+        raise StorageError("the snapshot is damaged: its checksum is another one", hint=_LOST)
+    return body

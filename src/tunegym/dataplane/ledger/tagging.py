@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tunegym.dataplane.errors import TagError
-from tunegym.dataplane.ledger.spans import Span, array_of
+from tunegym.dataplane.ledger.spans import Span, array_of, every
 
 _KINDS: dict[type, Any] = {int: np.int64, float: np.float64, bool: np.bool_}
+_MOST_TEXTS = 4096
 _ALLOWED = frozenset({int, float, bool, str, type(None)})
 
 Checked: TypeAlias = list[tuple[str, "list[int] | None", Any, Any]]
@@ -54,6 +55,7 @@ class TagColumns:
         self._rows = rows
         self._values: dict[str, np.ndarray] = {}
         self._there: dict[str, np.ndarray] = {}
+        self._texts: dict[str, str] = {}
 
     def grow(self, rows: int) -> None:
         """Have room for so many rows."""
@@ -81,12 +83,19 @@ class TagColumns:
         elif column.dtype != kind and column.dtype != object:
             column = self._widened(name, column)
         if column.dtype == object:
-            each = values.tolist() if isinstance(values, np.ndarray) else values
-            for row, value in zip(array_of(rows).tolist(), each, strict=True):
-                column[row] = value
+            given = values.tolist() if isinstance(values, np.ndarray) else values
+            each = np.empty(len(given), dtype=object)
+            each[:] = [self._same(one) if type(one) is str else one for one in given]
+            column[rows] = each
         else:
             column[rows] = values
         self._there[name][rows] = True
+
+    def _same(self, text: str) -> str:
+        """An equal text that is there already, so that many of a few take no room."""
+        if len(self._texts) >= _MOST_TEXTS:
+            self._texts.clear()
+        return self._texts.setdefault(text, text)
 
     def _widened(self, name: str, column: np.ndarray) -> np.ndarray:
         """A column of another kind becomes one of objects, with Python's own values."""
@@ -114,16 +123,21 @@ class TagColumns:
             there = there & np.array([one is not None for one in found], dtype=bool)
         return found, there
 
+    def value(self, row: int, name: str) -> Any:
+        """A tag of one row; None if it has none."""
+        there = self._there.get(name)
+        return self._values[name].item(row) if there is not None and there.item(row) else None
+
     def of(self, rows: Span) -> list[dict[str, Any]] | None:
         """All tags of rows; None if they have none."""
         found: list[tuple[str, np.ndarray, np.ndarray]] = []
         for name, there in self._there.items():
             here = there[rows]
-            if here.any():
+            if np.count_nonzero(here):
                 found.append((name, here, self._values[name][rows]))
         if not found:
             return None
-        if all(here.all() for _, here, _ in found):
+        if all(every(here) for _, here, _ in found):
             if len(found) == 1:
                 only = found[0][0]
                 return [{only: one} for one in found[0][2].tolist()]
@@ -157,7 +171,7 @@ class TagColumns:
             values = np.zeros(self._rows, dtype=object if plain else arrays[kept].dtype)
             if plain:
                 for row, value in zip(np.flatnonzero(there).tolist(), kept, strict=True):
-                    values[row] = value
+                    values[row] = self._same(value) if type(value) is str else value
             else:
                 values[: len(arrays[kept])] = arrays[kept]
             self._values[name], self._there[name] = values, there

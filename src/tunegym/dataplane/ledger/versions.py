@@ -10,7 +10,7 @@ import numpy as np
 from tunegym.dataplane.errors import SpecError
 from tunegym.dataplane.ledger.ids import Keep
 from tunegym.dataplane.ledger.partition import CONSUMED, Partition
-from tunegym.dataplane.ledger.rows import ACKED, COVERED, DONE, FREE, LEASED
+from tunegym.dataplane.ledger.rows import ACKED, COVERED, DONE, FREE
 from tunegym.dataplane.ledger.spans import Span, array_of, join, pick, size_of, span_of
 
 WEIGHT_VERSION = "weight_version"
@@ -57,17 +57,21 @@ class Versions:
             partition.free(pick(rows, ~alive & ~uncovered))
         return count
 
-    def rewind(self, task: int, to_version: int) -> tuple[int, int]:
-        """Back to a checkpoint: how many are given back, and how many orphaned."""
+    def check_rewind(self, task: int, to_version: int) -> None:
+        """Raise ``SpecError`` if there is no way back to a version."""
         covered = self.committed[task]
         if covered is not None and to_version < covered:
             raise SpecError(
                 f"version {covered} is committed, and what it covers may be gone",
                 hint=f"rewind to {covered} or later",
             )
+
+    def rewind(self, task: int, to_version: int) -> tuple[int, int]:
+        """Back to a checkpoint: how many are given back, and how many orphaned. Nothing is leased for the task."""
         partition, table = self._partition, self._partition.rows
         waiting = self._uncovered[task]
         rows = array_of(join([some for one in sorted(waiting) if one > to_version for some in waiting.pop(one)]))
+        rows = self._without_orphans(task, rows)
         revived = rows[~table.alive[rows]]  # cleared since, and kept for this
         partition.revive(revived)
         partition.acked[task] -= len(rows)
@@ -82,15 +86,34 @@ class Versions:
             if other != task:
                 partition.queues.back(other, revived[states[revived] == FREE])
         partition.clear(span_of(orphans), ORPHANED)
+        kept = np.fromiter(partition.condemned, dtype=np.int32, count=len(partition.condemned))
+        partition.condemn(self._later(kept[table.states[task][kept] == FREE], to_version), ORPHANED)
         partition.epoch += 1
         return len(back), len(orphans)
+
+    def _without_orphans(self, task: int, rows: np.ndarray) -> np.ndarray:
+        """All but those that another task's rewind orphaned: their weights don't come back, and so neither do they."""
+        partition, table = self._partition, self._partition.rows
+        orphaned = np.array([partition.condemned.get(row) == ORPHANED for row in rows.tolist()], dtype=bool)
+        if not orphaned.any():
+            return rows
+        lost = rows[orphaned]
+        table.states[task][lost] = FREE
+        wanted = np.zeros(len(lost), dtype=bool)
+        for states in table.states:
+            wanted |= states[lost] == ACKED
+        partition.free(lost[~wanted])
+        return rows[~orphaned]
 
     def _orphans(self, task: int, to_version: int) -> np.ndarray:
         """What weights after a version produced, and the task isn't done with."""
         table = self._partition.rows
-        states = table.states[task]
-        rows = np.flatnonzero(table.alive & ((states == FREE) | (states == LEASED))).astype(np.int32)
-        values, there = table.tags.column(WEIGHT_VERSION, rows)
+        rows = np.flatnonzero(table.alive & (table.states[task] == FREE)).astype(np.int32)
+        return self._later(rows, to_version)
+
+    def _later(self, rows: np.ndarray, to_version: int) -> np.ndarray:
+        """Those of the rows that weights after a version produced."""
+        values, there = self._partition.rows.tags.column(WEIGHT_VERSION, rows)
         if values.dtype == object:
             later = [isinstance(one, int | float) and one > to_version for one in values]
             return rows[there & np.array(later, dtype=bool)]

@@ -27,9 +27,14 @@ def line_of(request: Put | Claim, number: int = 0) -> Hashable:
 
 
 class Waiting:
-    """The lines of a partition."""
+    """The lines of a partition.
 
-    def __init__(self) -> None:
+    Args:
+        left: is told of everybody who leaves.
+    """
+
+    def __init__(self, left: Callable[[Waiter], None]) -> None:
+        self._left = left
         self._lines: dict[Hashable, deque[Waiter]] = {}
         self._all: dict[int, Waiter] = {}
         self._times: list[tuple[float, int]] = []
@@ -60,6 +65,7 @@ class Waiting:
         line.remove(waiter)
         if not line:
             del self._lines[key]
+        self._left(waiter)
         return True
 
     def behind(self, request: Put | Claim) -> bool:

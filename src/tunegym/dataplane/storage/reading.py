@@ -27,9 +27,9 @@ class _Map:
         self.path = path
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            size = os.fstat(self.descriptor).st_size
             check_head(os.pread(self.descriptor, HEAD_BYTES, 0), path)
-            mapped = mmap.mmap(self.descriptor, size, prot=mmap.PROT_READ)
+            # All of it, as long as it is now: its producer may just be cutting off what it didn't use.
+            mapped = mmap.mmap(self.descriptor, 0, prot=mmap.PROT_READ)
         except BaseException:
             os.close(self.descriptor)
             raise

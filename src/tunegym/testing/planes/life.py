@@ -1,0 +1,121 @@
+"""The life of a plane and its partitions."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tunegym.dataplane import (
+    DataPlaneClient,
+    attach,
+)
+from tunegym.dataplane.errors import (
+    DataPlaneError,
+    EndOfStreamError,
+    EpochError,
+    FullError,
+    NoPlaneError,
+    SealedError,
+    SpecError,
+    UnknownPartitionError,
+)
+from tunegym.testing.planes.fixtures import PATIENCE_S, Begin, Join, P, PlaneFixtures, named, tokens
+
+
+class LifeSuite(PlaneFixtures):
+    """P12 to P15."""
+
+    # P12: capacity ------------------------------------------------------------------------------------
+
+    def test_a_full_partition_raises_or_blocks(self, plane: DataPlaneClient, begin: Begin) -> None:
+        """A full partition raises or blocks."""
+        plane.register_partition("raises", ["tokens"], ["train"], capacity=4, on_full="raise")
+        plane.put_samples("raises", named(4), {"tokens": tokens(named(4))})
+        with pytest.raises(FullError, match="4 of 4"):
+            plane.put_samples("raises", ["s-4"], {"tokens": tokens(["s-4"])})
+        plane.delete_partition(P)
+        plane.register_partition(P, ["tokens"], ["train"], capacity=4)
+        plane.put_samples(P, named(4), {"tokens": tokens(named(4))})
+        with pytest.raises(FullError):
+            plane.put_samples(P, named(2, 4), {"tokens": tokens(named(2, 4))}, timeout_s=0.05)
+        waiting = begin(plane.put_samples, P, named(2, 4), {"tokens": tokens(named(2, 4))})
+        plane.clear_samples(P, ["s-0"])
+        assert plane.stats()[P]["waiting"]["puts"] == 1
+        plane.clear_samples(P, ["s-1"])
+        put = waiting.result(PATIENCE_S)
+        assert plane.get_samples(put, ["tokens"])["tokens"].lengths == [len(row) for row in tokens(named(2, 4))]
+        with pytest.raises(DataPlaneError):
+            plane.put_samples(P, named(5, 6), {"tokens": tokens(named(5, 6))})
+        with pytest.raises(SpecError, match="never fits"):
+            plane.register_partition("stuck", ["tokens"], ["train"], capacity=4, group_size=5)
+
+    # P13, P14: joining --------------------------------------------------------------------------------
+
+    def test_attach_only_joins(self, folder: Path, join: Join) -> None:
+        """Attach only joins."""
+        with pytest.raises(NoPlaneError):
+            attach(self.url(folder))
+        first = join()
+        first.register_partition(P, ["tokens"], ["train"])
+        assert join(attach).stats().keys() == join().stats().keys() == {P}
+        assert first.durable is self.durable
+
+    def test_everybody_connects_to_one_plane(self, join: Join) -> None:
+        """Everybody connects to one plane."""
+        with ThreadPoolExecutor(6) as threads:
+            clients = list(threads.map(lambda _: join(), range(6)))
+        for at, client in enumerate(clients):
+            client.register_partition(f"of-{at}", ["tokens"], ["train"])
+        assert all(len(client.stats()) == 6 for client in clients)
+
+    # P15: versions ------------------------------------------------------------------------------------
+
+    def test_rewind_gives_back_what_no_checkpoint_covers(self, plane: DataPlaneClient, join: Join) -> None:
+        """Rewind gives back what no checkpoint covers."""
+        plane.register_partition("versions", ["tokens"], ["train"])
+        producer = join(attach)
+        for version in range(3):
+            ids = named(2, 2 * version)
+            producer.put_samples("versions", ids, {"tokens": tokens(ids)}, tags={"weight_version": version})
+            plane.ack(plane.claim_meta("versions", "train", ["tokens"], 2), version=version + 1)
+        assert plane.commit("versions", "train", 1) == 2
+        assert plane.stats()["versions"]["alive"] == 4
+        found = plane.rewind("versions", "train", 1)
+        assert (found["given_back"], found["orphaned"]) == (2, 2)
+        assert plane.claim_meta("versions", "train", ["tokens"], 2).sample_ids == ("s-2", "s-3")
+        assert plane.stats()["versions"]["gone"]["orphaned"] == 2
+        with pytest.raises(EpochError):
+            producer.put_samples("versions", ["s-6"], {"tokens": tokens(["s-6"])}, tags={"weight_version": 3})
+        producer.put_samples("versions", ["s-6"], {"tokens": tokens(["s-6"])}, tags={"weight_version": 1})
+
+    # the life of a partition --------------------------------------------------------------------------
+
+    def test_registering_again(self, plane: DataPlaneClient) -> None:
+        """Registering again."""
+        plane.register_partition(P, ["tokens", "reward"], ["train", "judge"])
+        with pytest.raises(SpecError):
+            plane.register_partition(P, ["tokens"], ["train", "judge"])
+
+    def test_a_sealed_partition_ends(self, plane: DataPlaneClient, begin: Begin) -> None:
+        """A sealed partition ends."""
+        plane.put_samples(P, named(1), {"tokens": tokens(named(1))})
+        waiting = begin(plane.claim_meta, P, "train", ["tokens"], 2, timeout_s=None)
+        plane.seal(P)
+        claimed = waiting.result(PATIENCE_S)
+        assert claimed.sample_ids == ("s-0",)
+        plane.ack(claimed)
+        with pytest.raises(EndOfStreamError):
+            plane.claim_meta(P, "train", ["tokens"], 2)
+        with pytest.raises(SealedError):
+            plane.put_samples(P, ["s-1"], {"tokens": tokens(["s-1"])})
+
+    def test_a_partition_deleted_under_a_waiting_claim(self, plane: DataPlaneClient, join: Join, begin: Begin) -> None:
+        """A partition deleted under a waiting claim."""
+        waiting = begin(join(attach).claim_meta, P, "train", ["tokens"], 2, timeout_s=None)
+        plane.delete_partition(P)
+        with pytest.raises(UnknownPartitionError):
+            waiting.result(PATIENCE_S)
+        with pytest.raises(UnknownPartitionError):
+            plane.put_samples(P, ["s-1"], {"tokens": tokens(["s-1"])})

@@ -1,0 +1,210 @@
+"""What is refused: each with an error that says what to do, and nothing half done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunegym.dataplane import BatchMeta, DataPlaneClient, Tag
+from tunegym.dataplane.errors import (
+    ClosedError,
+    DataPlaneError,
+    FieldError,
+    LeaseLostError,
+    SampleError,
+    SpecError,
+    TagError,
+    UnknownPartitionError,
+)
+from tunegym.testing.planes.fixtures import Join, P, PlaneFixtures, named, tokens
+
+Refused = tuple[type[DataPlaneError], Callable[[], Any]]
+NO_NUMBERS: tuple[Any, ...] = (None, 1.5, math.nan, "2", True, [], 2**80)
+NO_NAMES: tuple[Any, ...] = (None, 3, b"p", ["p"], "", "\ud800")
+
+
+def puts(plane: DataPlaneClient) -> list[Refused]:
+    """Puts that are wrong; there are samples already."""
+    ids = named(2, 2)
+    good = {"tokens": tokens(ids)}
+
+    def put(sample_ids: Any = ids, fields: Any = good, partition_id: Any = P, **more: Any) -> Callable[[], Any]:
+        return lambda: plane.put_samples(partition_id, sample_ids, fields, **more)
+
+    refused: list[Refused] = [
+        (DataPlaneError, put(fields={"nothing": tokens(ids)})),
+        (SampleError, put(["s-2", "s-2"])),
+        (FieldError, put(["s-2"])),
+        (FieldError, put(fields={"tokens": np.zeros((2, 3))})),
+        (FieldError, put(fields={"tokens": np.zeros((2, 3, 3), dtype=np.int64)})),
+        (UnknownPartitionError, put(partition_id="elsewhere")),
+    ]
+    refused += [(SampleError, put(one)) for one in (None, 3, "s2", b"s2", {"s-2": 1, "s-3": 2}, ["s-2", ""])]
+    refused += [(SampleError, put(["s-2", one])) for one in (3, None, b"x", "\ud800")]
+    refused += [(FieldError, put(fields=one)) for one in (None, {}, [tokens(ids)], {"tokens": None}, {"tokens": 3})]
+    refused += [(SpecError, put(fields={3: tokens(ids)})), *((SpecError, put(partition_id=one)) for one in NO_NAMES)]
+    wrong_tags: tuple[Any, ...] = ([{}], 3, "ab", {"a": [1]}, {"a": math.nan}, {3: 1}, {"a": "\ud800"}, {"a": 2**70})
+    refused += [(TagError, put(tags=one)) for one in wrong_tags]
+    refused += [(SampleError, put(group_ids=one)) for one in (3, "ab", ["a"], [1, 2], ["a", "b"])]
+    return refused + [(SpecError, put(timeout_s=one)) for one in (-1, math.nan, "1", True)]
+
+
+def claims(plane: DataPlaneClient) -> list[Refused]:
+    """Claims that are wrong."""
+
+    def claim(**more: Any) -> Callable[[], Any]:
+        given = {"partition_id": P, "task_name": "train", "required_fields": ["tokens"], "batch_size": 2}
+        return lambda: plane.claim_meta(**{**given, "timeout_s": 0, **more})
+
+    refused: list[Refused] = [
+        (SpecError, claim(task_name="nobody")),
+        (SpecError, claim(required_fields=["nothing"])),
+        (SpecError, claim(min_batch=3)),
+        (UnknownPartitionError, claim(partition_id="elsewhere")),
+        (TagError, claim(where=Tag("version") < "text")),
+    ]
+    for name, wrong in (
+        ("batch_size", (*NO_NUMBERS, 0, -1)),
+        ("min_batch", (*NO_NUMBERS[1:], 0, -1)),
+        ("timeout_s", (-1, math.nan, "1", True)),
+        ("required_fields", (None, 3, "tokens", [3])),
+        ("where", ("version > 3", True, Tag("version"))),
+        ("task_name", NO_NAMES),
+        ("partition_id", NO_NAMES),
+    ):
+        refused += [(SpecError, claim(**{name: one})) for one in wrong]
+    return refused
+
+
+def others(plane: DataPlaneClient, put: BatchMeta, claimed: BatchMeta) -> list[Refused]:
+    """Other calls that are wrong, with a batch that was put, and one that is claimed."""
+    given: Any = plane  # arguments of other types than are allowed are the point
+    refused: list[Refused] = [
+        (UnknownPartitionError, lambda: plane.check_consumption_status("elsewhere", ["train"])),
+        (UnknownPartitionError, lambda: plane.delete_partition("elsewhere")),
+        (UnknownPartitionError, lambda: plane.seal("elsewhere")),
+        (SampleError, lambda: plane.clear_samples(P, ["s-0", "nobody"])),
+        (SampleError, lambda: given.clear_samples(P, "s-0")),
+        (SpecError, lambda: given.clear_samples(P, ["s-0"], reason=3)),
+        (SpecError, lambda: given.get_samples(put, "tokens")),
+        (SpecError, lambda: given.get_samples(put, None)),
+        (SpecError, lambda: plane.get_samples(put.slice(0, 0), ["nothing"])),
+        (SpecError, lambda: given.check_consumption_status(P, "train")),
+        (SpecError, lambda: given.check_consumption_status(P, None)),
+        (SpecError, lambda: plane.check_consumption_status(P, ["nobody"])),
+        (SpecError, lambda: given.register_partition("new", "ab", ["train"])),
+        (SpecError, lambda: given.register_partition("new", ["a"], None)),
+        (SpecError, lambda: given.register_partition("new", ["a"], ["train"], on_full="wait")),
+    ]
+    refused += [(SpecError, lambda one=one: given.ack(claimed, version=one)) for one in NO_NUMBERS[1:]]
+    refused += [(SpecError, lambda one=one: given.commit(P, "train", one)) for one in NO_NUMBERS]
+    refused += [(SpecError, lambda one=one: given.rewind(P, "train", one)) for one in NO_NUMBERS]
+    for wrong in (*NO_NUMBERS[1:], 0, -1):
+        refused += [
+            (SpecError, lambda wrong=wrong: given.register_partition("new", ["a"], ["train"], capacity=wrong)),
+            (SpecError, lambda wrong=wrong: given.register_partition("new", ["a"], ["train"], group_size=wrong)),
+        ]
+    for call in (given.ack, given.release, given.extend):
+        refused.append((LeaseLostError, lambda call=call: call(put)))
+    for call in (given.ack, given.release, given.extend, given.write_tags, given.get_data):
+        refused.append((SpecError, lambda call=call: call(None)))
+    return refused
+
+
+class RefusalsSuite(PlaneFixtures):
+    """A wrong call is an error that says what to do, and changes nothing."""
+
+    def test_what_is_refused_leaves_nothing(self, plane: DataPlaneClient) -> None:
+        """What is refused leaves nothing."""
+        put = plane.put_samples(P, named(2), {"tokens": tokens(named(2))}, tags={"version": 1})
+        claimed = plane.claim_meta(P, "judge", ["tokens"], 1)
+        plane.stats()
+        before = {name: value for name, value in plane.stats()[P].items() if name != "tasks"}
+        for error, call in [*puts(plane), *claims(plane), *others(plane, put, claimed)]:
+            with pytest.raises(error) as told:
+                call()
+            assert told.value.message
+        assert set(plane.stats()) == {P}
+        after = {name: value for name, value in plane.stats()[P].items() if name != "tasks"}
+        assert after == before
+        assert [one["leased"] for one in plane.stats()[P]["tasks"].values()] == [0, 1]
+        plane.ack(claimed)
+        plane.put_samples(P, named(2, 2), {"tokens": tokens(named(2, 2))})
+        assert not plane.check_consumption_status(P, ["train"])
+        plane.clear_samples(P, named(4))
+        assert plane.check_consumption_status(P, ["train", "judge"])
+
+    def test_what_numpy_gives_is_fine(self, plane: DataPlaneClient) -> None:
+        """Integers and texts of numpy are integers and texts; an empty batch is one."""
+        plane.put_samples(P, np.array(["a", "b"]), {"tokens": tokens(named(2))})  # type: ignore[arg-type]
+        claimed = plane.claim_meta(P, "train", ["tokens"], np.int64(2), min_batch=np.int32(1))  # type: ignore[arg-type]
+        assert claimed.sample_ids == ("a", "b")
+        plane.ack(claimed, version=np.int64(3))  # type: ignore[arg-type]
+        assert plane.commit(P, "train", np.int64(3)) == 2  # type: ignore[arg-type]
+        empty = plane.put_samples(P, [], {"tokens": []})
+        assert (empty.size, empty.fields) == (0, ("tokens",))
+        assert len(plane.get_data(empty)["tokens"]) == 0
+        assert plane.clear_samples(P, []) == 0
+
+    def test_a_claim_is_settled_once(self, plane: DataPlaneClient) -> None:
+        """Twice, in part, after the other, and after the samples are gone."""
+        plane.put_samples(P, named(6), {"tokens": tokens(named(6))})
+        first, second = (plane.claim_meta(P, "train", ["tokens"], 3) for _ in range(2))
+        whole = BatchMeta.concat([second, first])
+        plane.ack(whole.subset([0, 3]))
+        for call in (plane.ack, plane.release, plane.extend):
+            for part in (whole, whole.subset([0]), first):
+                with pytest.raises(LeaseLostError, match="is lost"):
+                    call(part)
+        plane.extend(whole.subset([1, 4]))
+        plane.release(whole.subset([1, 4]))
+        with pytest.raises(LeaseLostError):
+            plane.ack(whole.subset([1]))
+        plane.clear_samples(P, [whole.sample_ids[2]])
+        with pytest.raises(LeaseLostError):
+            plane.ack(whole.subset([2, 5]))
+        plane.ack(whole.subset([5]))
+        plane.ack(whole.slice(0, 0))
+        found = plane.stats()[P]["tasks"]["train"]
+        assert (found["acked"], found["leased"], found["free"]) == (3, 0, 2)
+
+    def test_a_claim_of_elsewhere_is_none_here(self, plane: DataPlaneClient, folder: Any, join: Join) -> None:
+        """Of another partition, or of another plane in which everything has the same names."""
+        del join
+        plane.register_partition("other", ["tokens"], ["train", "judge"])
+        from tunegym.dataplane import connect
+
+        with connect("memory://elsewhere") as elsewhere:
+            elsewhere.register_partition(P, ["tokens", "reward"], ["train", "judge"])
+            for one, partition_id in ((plane, P), (plane, "other"), (elsewhere, P)):
+                one.put_samples(partition_id, named(2), {"tokens": tokens(named(2))})
+            claimed = plane.claim_meta(P, "train", ["tokens"], 2)
+            foreign = elsewhere.claim_meta(P, "train", ["tokens"], 2)
+            other = plane.claim_meta("other", "train", ["tokens"], 2)
+        moved = BatchMeta(P, other.sample_ids, other.fields, other.task_name, leases=other.leases)
+        for wrong in (foreign, moved):
+            for call in (plane.ack, plane.release, plane.extend):
+                with pytest.raises(LeaseLostError):
+                    call(wrong)
+        plane.ack(claimed)
+
+    def test_after_close(self, plane: DataPlaneClient, join: Join) -> None:
+        """Every call says that the client is closed; closing again is fine."""
+        put = plane.put_samples(P, named(1), {"tokens": tokens(named(1))})
+        other = join()
+        other.close()
+        other.close()
+        for call in (
+            other.stats,
+            lambda: other.get_data(put),
+            lambda: other.put_samples(P, ["x"], {"tokens": tokens(named(1))}),
+            lambda: other.claim_meta(P, "train", ["tokens"], 1),
+            lambda: other.register_partition("q", ["a"], ["b"]),
+        ):
+            with pytest.raises(ClosedError):
+                call()
+        assert plane.stats()[P]["produced"] == 1

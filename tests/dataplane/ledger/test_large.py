@@ -1,0 +1,92 @@
+"""Large batches, long ids and many values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunegym.dataplane.errors import SampleError
+from tunegym.dataplane.ledger.snapshot import restore, snapshot
+from tunegym.dataplane.predicate import Tag
+
+MANY = 200_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["rollout-{:08d}", "{:x}-x"])
+def test_a_batch_of_more_rows_than_sixteen_bits_count(one_task: Any, pattern: str) -> None:
+    ids = [pattern.format(number) for number in range(MANY)]
+    one_task.put(["small.x"], ["x", "y"])
+    one_task.put(ids, lengths=list(range(MANY)), tags=[{"n": number, "t": str(number)} for number in range(MANY)])
+    one_task.put(ids[::-1], ["y"])
+    blocks, places = one_task.ledger.locate("p", [ids[-1], ids[0], "small.x"], ["x", "y"])["y"]
+    assert (blocks, places) == ([3, 3, 1], [0, MANY - 1, 0])
+    assert one_task.ledger.locate("p", [ids[-1], ids[65_536]], ["x"])["x"] == ([2, 2], [MANY - 1, 65_536])
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    assert one_task.train(1, fields=("x", "y")) == ["small.x"]
+    grant = one_task.claim(MANY, fields=("x", "y"), where=Tag("n") >= 0)
+    assert grant.sample_ids == ids
+    assert grant.tags is not None
+    assert grant.tags[7]["t"] == str(grant.tags[7]["n"])
+    one_task.release(grant)
+    one_task.ledger.write_tags("p", ids, [{"n": -number} for number in range(MANY)], 0.0)
+    grant = one_task.claim(MANY)
+    one_task.ack(grant, 1)
+    assert one_task.clear(ids[: MANY // 2]) == MANY // 2
+    assert one_task.rewind(0) == (MANY, 0)
+    assert one_task.clear(ids) == MANY
+    assert (one_task.stats["resident"], sorted(one_task.freed())) == (0, [1, 2, 3])
+    with pytest.raises(SampleError, match="used once"):
+        one_task.put(ids[-1:], epoch=1)
+
+
+@pytest.mark.slow
+def test_groups_of_a_batch_of_so_many(one_task: Any) -> None:
+    ids = [f"rollout-{number:08d}" for number in range(MANY)]
+    one_task.put(ids, group_ids=[f"g{number // 8}" for number in range(MANY)], tags=[{"v": 1}] * MANY)
+    assert one_task.train(80_000, 1) == ids[:80_000]
+    assert one_task.train(80_000, 1, where=Tag("v") == 1) == ids[80_000:160_000]
+    assert one_task.clear(ids) == MANY
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["long-" + "x" * 10_000 + str(number) for number in range(200)],
+        ["long-" + "x" * 10_000 + f"{number:05d}" for number in range(200)],
+        [f"ключ-{number}-\N{GRINNING FACE}" for number in range(200)],
+        [f"\N{FULLWIDTH DIGIT ONE}{number:05d}" for number in range(200)],
+        [" " * number + "." for number in range(200)],
+        ["\0" * number + "." for number in range(200)],
+    ],
+    ids=["long", "long and numbered", "unicode", "wide digits", "blanks", "zeros"],
+)
+def test_ids_are_any_texts(one_task: Any, ids: list[str]) -> None:
+    one_task.put(ids)
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    with pytest.raises(SampleError, match="twice"):
+        one_task.put([*ids, ids[0]], ["y"])
+    one_task.put(ids[::-1], ["y"])
+    assert one_task.train(200, 1) == ids
+    assert one_task.clear(ids) == 200
+    one_task.commit(1)
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    with pytest.raises(SampleError, match="used once"):
+        one_task.put(ids)
+    assert one_task.stats["resident"] == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 50])
+def test_an_empty_id_is_none(one_task: Any, count: int) -> None:
+    with pytest.raises(SampleError, match="'' is no sample id"):
+        one_task.put([f"{number}" for number in range(count - 1)] + [""])
+    assert one_task.stats["produced"] == 0
+
+
+def test_texts_that_are_equal_are_kept_once(one_task: Any) -> None:
+    texts = ["".join(["ma", "th"]) for _ in range(10)]
+    one_task.put(list("abcdefghij"), tags=[{"kind": text} for text in texts])
+    for ledger in (one_task.ledger, restore(snapshot(one_task.ledger))):
+        kept = ledger._held["p"].partition.rows.tags._values["kind"][:10].tolist()
+        assert len({id(one) for one in kept}) == 1
