@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(VENV)/.core
 DEV    := $(VENV)/.dev
+PEERS  := $(VENV)/.peers
 JOBS   ?= auto
 
 .PHONY: help demo test test-fast lint format bench chaos clean
@@ -25,6 +26,11 @@ $(DEV): $(BIN)/python pyproject.toml constraints.txt
 	@echo "setting up: the development packages"
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	@touch $@ $(CORE)
+
+$(PEERS): $(DEV)
+	@echo "setting up: the data plane's peers, for benchmarks only"
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,peers]'
+	@touch $@
 
 demo: $(CORE)    ## a real tuning job of about a minute: compression settings on generated data
 	@$(BIN)/tunegym run examples/compression/compression.toml
@@ -50,7 +56,7 @@ format: $(DEV)   ## let ruff format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(DEV)    ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns, live systems
+bench: $(PEERS)  ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns, live systems, data planes
 	@$(BIN)/python -m benchmarks.trial_overhead
 	@$(BIN)/python -m benchmarks.env_overhead
 	@$(BIN)/python -m benchmarks.search
@@ -59,6 +65,7 @@ bench: $(DEV)    ## us and the peer side by side: CPU time, what searches find, 
 	@$(BIN)/python -m benchmarks.live_overhead
 	@$(BIN)/python -m benchmarks.live_cartpole
 	@$(BIN)/python -m benchmarks.live_http
+	@$(BIN)/python -m benchmarks.dataplane
 
 chaos: $(DEV)    ## long fault storms
 	@$(BIN)/python -m pytest -m chaos -n 1

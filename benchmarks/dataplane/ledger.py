@@ -1,4 +1,4 @@
-"""``python -m benchmarks.dataplane.ledger``: CPU and memory of the ledger alone, per sample.
+"""CPU and memory of the ledger alone, per sample.
 
 A life is all that a ledger does for a sample: its part of a put of 512 (three fields, a length and a tag), of a claim
 of 64 and its ack into a version for one task, and of a commit that lets it go. The ids are made before; the clock is
@@ -7,45 +7,32 @@ the process's CPU time. The ledgers of a comparison take turns, and the best of 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
-import json
 import os
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.trial_overhead.measure import Line
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
 from tunegym.dataplane.model import PartitionSpec
+from tunegym.dataplane.predicate import Tag
 
 PUT, CLAIM = 512, 64
 FIELDS = ("tokens", "logprobs", "mask")
 SHAPES = {"tokens": ("<i8", 1), "logprobs": ("<f4", 1), "mask": ("|b1", 1)}
 ROUND = 8 * PUT
 FEW, MANY = 1_000, 1_000_000
+UNWANTED = 300_000
 SPEC = PartitionSpec("rollouts", FIELDS, ("train",))
 WANTED = Claim("rollouts", "train", ("tokens", "logprobs"), CLAIM, CLAIM, "trainer", 60.0)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One bound, and what was measured."""
-
-    name: str
-    value: float
-    unit: str
-    bound: float
-
-    @property
-    def ok(self) -> bool:
-        return self.value <= self.bound
 
 
 def sequential(producer: int) -> Iterator[str]:
@@ -70,23 +57,25 @@ class Flow:
         self._lengths, self._tags = list(range(PUT)), [{"weight_version": 1}] * PUT
         self._version = 0
         for _ in range(-(-resident // PUT)):
-            self._put(self._batch())
+            self.put(self.batch())
 
-    def _batch(self) -> list[str]:
+    def batch(self) -> list[str]:
+        """The next ids."""
         return list(itertools.islice(self._ids[next(self._turn)], PUT))
 
-    def _put(self, batch: list[str]) -> None:
+    def put(self, batch: list[str]) -> None:
+        """Samples of these ids."""
         location = {"segment": 1, "offset": 0}
         put = Put("rollouts", batch, SHAPES, location, 1 << 20, self._lengths, self._tags)
         self.ledger.put(put, time.monotonic())
 
     def round(self) -> float:
         """So many lives: microseconds for each."""
-        batches = [self._batch() for _ in range(ROUND // PUT)]
+        batches = [self.batch() for _ in range(ROUND // PUT)]
         self._version += 1
         begun = time.process_time()
         for batch in batches:
-            self._put(batch)
+            self.put(batch)
         for _ in range(ROUND // CLAIM):
             grant = self.ledger.claim(WANTED, time.monotonic())
             assert isinstance(grant, Grant)
@@ -142,6 +131,22 @@ def snapshots(kind: str, rounds: int) -> tuple[float, float]:
     return best[0], best[1]
 
 
+def beside_waiting(rounds: int) -> float:
+    """How much longer a put takes while 8 claims wait, each by a predicate that nothing of what is there fulfils."""
+    flows = [Flow(sequential, 1, UNWANTED) for _ in range(2)]
+    for number in range(8):
+        wanted = replace(WANTED, min_batch=1, where=Tag("weight_version") == 10 + number)
+        flows[1].ledger.claim(wanted, time.monotonic(), wait=True)
+    best = [float("inf")] * 2
+    for _ in range(rounds):
+        for at, flow in enumerate(flows):
+            batch = flow.batch()
+            begun = time.process_time()
+            flow.put(batch)
+            best[at] = min(best[at], time.process_time() - begun)
+    return best[1] / best[0]
+
+
 KINDS: dict[str, Callable[[int], Iterator[str]]] = {"sequential": sequential, "arbitrary": arbitrary}
 
 
@@ -152,31 +157,15 @@ def measured(quick: bool) -> Iterator[Line]:
         cases = [(1, FEW), (8, FEW), (1, MANY), (8, MANY)]
         costs = compared([Flow(KINDS[kind], *case) for case in cases], rounds)
         for (producers, resident), cost in zip(cases, costs, strict=True):
-            bound = 2.0 if kind == "arbitrary" else float("inf")
-            yield Line(f"a life, {kind}, {producers} producers, {resident:,} resident", cost, "us", bound)
-        yield Line(f"dearest to cheapest, {kind}", max(costs) / min(costs), "times", most)
-        yield Line(f"memory, {kind}", memory(kind), "bytes", 200.0)
+            bound = 2.0 if kind == "arbitrary" else None
+            yield _line(f"a life, {kind}, {producers} producers, {resident:,} resident", cost, "us", bound)
+        yield _line(f"dearest to cheapest, {kind}", max(costs) / min(costs), "times", most)
+        yield _line(f"memory, {kind}", memory(kind), "bytes", 200.0)
         write_s, read_s = snapshots(kind, 2 if quick else 5)
-        yield Line(f"snapshot of a million, {kind}", write_s, "s", 2.0)
-        yield Line(f"the million back, {kind}", read_s, "s", 2.0)
+        yield _line(f"snapshot of a million, {kind}", write_s, "s", 2.0)
+        yield _line(f"the million back, {kind}", read_s, "s", 2.0)
+    yield _line(f"a put while 8 predicates wait, {UNWANTED:,} unwanted", beside_waiting(4 * rounds), "times", 2.0)
 
 
-def main() -> int:
-    """0, or 1 if a bound is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dataplane.ledger", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", action="store_true", help="lines as JSON, nothing else")
-    options = parser.parse_args()
-    missed = False
-    for line in measured(options.quick):
-        missed |= not line.ok
-        if options.json:
-            print(json.dumps({**asdict(line), "ok": line.ok}))
-        else:
-            bound = "" if line.bound == float("inf") else f"<= {line.bound:g} {'OK' if line.ok else 'MISSED'}"
-            print(f"{line.name:58} {line.value:9.2f} {line.unit:6} {bound}", flush=True)
-    return int(missed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _line(name: str, value: float, unit: str, bound: float | None) -> Line:
+    return Line(name, unit, value, "", None, (), bound)

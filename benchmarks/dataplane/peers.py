@@ -1,0 +1,122 @@
+"""The mmap plane beside TransferQueue and Ray's object store: put, claim of 64, get, in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+from benchmarks.dataplane.batches import CLAIM, KINDS
+from benchmarks.dataplane.places import place
+from benchmarks.dataplane.talking import Child
+from benchmarks.trial_overhead.measure import Line, Numbers, middle
+
+QUEUE, STORE, COPY = "TransferQueue", "Ray's store", "numpy's copy"
+LEAST_TIMES = 10.0
+"""How many times as fast as TransferQueue batches are put and read."""
+MOST_CLAIM = 0.2
+"""Of TransferQueue's latency."""
+LEAST_COPY = 0.15
+"""The padded read, of the speed of numpy's copy of the same bytes."""
+
+ROUNDS = {True: 3, False: 7}
+"""Of a quick run, and of a whole one."""
+
+Pass = Callable[[str], Numbers]
+"""A batch of a kind through a system, from put to gone: seconds by what was done."""
+
+
+def measured(quick: bool) -> Iterator[Line]:
+    """Every kind of batch, in turn through each system."""
+    missing = [name for name in ("ray", "tensordict", "transfer_queue") if find_spec(name) is None]
+    if missing:
+        print(
+            f"no peers beside ours: {', '.join(missing)} not installed (pip install 'tunegym[peers]')", file=sys.stderr
+        )
+    with contextlib.ExitStack() as stack:
+        passes = {"ours": _ours(stack)}
+        if not missing:
+            passes |= _on_ray(stack)
+        for kind in KINDS:
+            rounds = _rounds(kind, passes, ROUNDS[quick])
+            yield from _lines(kind, rounds)
+
+
+def _ours(stack: contextlib.ExitStack) -> Pass:
+    url = f"mmap://{stack.enter_context(place())}"
+    producer = stack.enter_context(Child("benchmarks.dataplane.ours", url))
+    consumer = stack.enter_context(Child("benchmarks.dataplane.ours", url))
+
+    def through(kind: str) -> Numbers:
+        copy = {"copy": consumer.call("copy", kind=kind)}
+        return copy | _through(kind, producer.call, consumer.call)
+
+    return through
+
+
+def _on_ray(stack: contextlib.ExitStack) -> dict[str, Pass]:
+    peers = stack.enter_context(Child("benchmarks.dataplane.on_ray"))
+    peers.call("ready")
+
+    def ask(method: str, **arguments: Any) -> Any:
+        return peers.call("queue", method=method, **arguments)
+
+    def store(kind: str) -> Numbers:
+        return {what: peers.call("store", method=what, kind=kind) for what in ("put", "get")}
+
+    return {QUEUE: lambda kind: _through(kind, ask, ask), STORE: store}
+
+
+def _through(kind: str, produce: Callable[..., Any], consume: Callable[..., Any]) -> Numbers:
+    """Put; claim it all in parts; read the first part, and all of it; let it go."""
+    rows = KINDS[kind].rows
+    part = min(rows, CLAIM)
+    put_s = produce("put", kind=kind)
+    claims = [consume("claim", kind=kind, count=part) for _ in range(rows // part)]
+    first_s = consume("get", kind=kind, first=True)
+    get_s = consume("get", kind=kind)
+    consume("done")
+    return {"put": put_s, "claim": median(claims), "get": get_s, "get of 64": first_s}
+
+
+def _rounds(kind: str, passes: dict[str, Pass], rounds: int) -> dict[str, list[Numbers]]:
+    """The best of each round, the systems in turn: machines are busy. What the first batches take is not counted."""
+    found: dict[str, list[Numbers]] = {name: [] for name in passes}
+    for through in passes.values():
+        for _ in range(2):
+            through(kind)
+    for _ in range(rounds):
+        for name, through in passes.items():
+            taken = [through(kind) for _ in range(KINDS[kind].repeats)]
+            found[name].append({what: min(one[what] for one in taken) for what in taken[0]})
+    return found
+
+
+def _lines(kind: str, rounds: dict[str, list[Numbers]]) -> Iterator[Line]:
+    what, batch = KINDS[kind].what, KINDS[kind].rows > 1
+    ours = rounds["ours"]
+
+    def line(action: str, peer: str, bound: float | None, key: str = "", *, faster: bool = True) -> Line:
+        """``faster``: how many times as fast; else which part of the time."""
+        theirs = rounds.get(peer, ours)
+        key, name = key or action, f"{action}, {what}"
+        both = list(zip(ours, theirs, strict=True))
+        ratios = [their[key] / our[action] if faster else our[action] / their[key] for our, their in both]
+        return Line(
+            name, "ms", 1e3 * middle(ours, action), peer, 1e3 * middle(theirs, key), tuple(ratios), bound, faster
+        )
+
+    least = LEAST_TIMES if batch else None
+    if QUEUE in rounds:
+        yield line("put", QUEUE, least)
+        yield line("get", QUEUE, least)
+        if batch:
+            yield line("get of 64", QUEUE, None)
+        yield line("claim", QUEUE, MOST_CLAIM if batch else None, faster=False)
+        yield line("put", STORE, None)
+        yield line("get", STORE, None)
+    if kind == "jagged":
+        yield line("get", COPY, LEAST_COPY, "copy")
