@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tunegym.core.errors import TunegymError
 
 
@@ -34,7 +36,15 @@ class TagError(DataPlaneError):
 
 
 class LeaseLostError(DataPlaneError):
-    """The samples were given to somebody else meanwhile, or given back."""
+    """Samples were given to somebody else meanwhile, given back, or cleared; nothing took effect.
+
+    Attributes:
+        sample_ids: which ones. The others are still held: ``meta.drop(error.sample_ids)`` can be acked or released.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, sample_ids: Iterable[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.sample_ids = tuple(sample_ids)
 
 
 class ClaimTimeoutError(DataPlaneError):

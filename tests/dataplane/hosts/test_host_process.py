@@ -145,6 +145,26 @@ def test_another_user_is_not_heard() -> None:
             assert set(plane.stats()) == {"p"}
 
 
+MANY_FILES = """
+import os, resource, sys
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+import numpy as np
+from tunegym.dataplane import connect
+with connect(sys.argv[1], linger_s=0.2) as plane:
+    plane.register_partition("p", ["x"], ["t"])
+    plane.put_samples("p", ["a"], {"x": np.ones(1)})
+    print(plane.claim_meta("p", "t", ["x"], 1).sample_ids)
+"""
+
+
+def test_whoever_has_very_many_files_open_is_heard(folder: Path) -> None:
+    command = [sys.executable, "-c", MANY_FILES, f"mmap://{folder}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "('a',)\n", done.stderr
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -21,6 +21,7 @@ from tunegym.dataplane.hosts.operations import WAITING, as_error
 from tunegym.dataplane.hosts.server import FORMAT
 
 _CHUNK = 1 << 16
+_LOOK_MS = 1000
 RETRY_S = 0.05
 NUDGE_S = 1.0
 """When a thread that waits looks by itself whether anybody reads: whoever did may have been interrupted."""
@@ -194,7 +195,9 @@ class SocketHost:
         connected = self._socket
         assert connected is not None
         try:
-            ready, _, _ = select.select([connected], [], [], 1.0)
+            waiting = select.poll()  # select() can't bear descriptors above 1023
+            waiting.register(connected, select.POLLIN)
+            ready = bool(waiting.poll(_LOOK_MS))
         except (OSError, ValueError):
             ready = True  # it is broken, as reading it will tell
         if not ready:

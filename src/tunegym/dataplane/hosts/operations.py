@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tunegym.dataplane import errors
-from tunegym.dataplane.errors import DataPlaneError, SpecError
+from tunegym.dataplane.errors import DataPlaneError, LeaseLostError, SpecError
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.model import PartitionSpec
@@ -58,7 +58,8 @@ def told(outcome: Grant | None) -> Any:
 
 def as_plain(error: DataPlaneError) -> dict[str, Any]:
     """An error as plain data."""
-    return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    plain = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    return {**plain, "sample_ids": error.sample_ids} if isinstance(error, LeaseLostError) else plain
 
 
 def as_error(plain: Mapping[str, Any]) -> DataPlaneError:
@@ -66,7 +67,10 @@ def as_error(plain: Mapping[str, Any]) -> DataPlaneError:
     kind = getattr(errors, str(plain.get("error")), DataPlaneError)
     if not (isinstance(kind, type) and issubclass(kind, DataPlaneError)):
         kind = DataPlaneError
-    return kind(str(plain.get("message")), hint=plain.get("hint"))
+    message, hint = str(plain.get("message")), plain.get("hint")
+    if issubclass(kind, LeaseLostError):
+        return kind(message, hint=hint, sample_ids=plain.get("sample_ids", ()))
+    return kind(message, hint=hint)
 
 
 def spec_of(plain: Mapping[str, Any]) -> PartitionSpec:

@@ -131,7 +131,9 @@ def _start(folder: Path, linger_s: float) -> None:
             os.close(log)
             os.close(writing)
         child.wait()  # not for the host: it has detached itself by then
-        ready, _, _ = select.select([reading], [], [], START_S)
+        waiting = select.poll()  # select() can't bear descriptors above 1023
+        waiting.register(reading, select.POLLIN)
+        ready = waiting.poll(1000 * START_S)
         told = os.read(reading, 1 << 16) if ready else b""
     finally:
         os.close(reading)

@@ -109,6 +109,7 @@ class Claiming:
             raise LeaseLostError(
                 f"the claim of {few(lost)} is lost: it ended, or was settled before",
                 hint="others may have them by now; claim again, and extend() what takes long",
+                sample_ids=lost,
             )
         return rows, numbers
 

@@ -87,9 +87,10 @@ class ClaimsSuite(PlaneFixtures):
         again = join(attach).claim_meta(P, "train", ["tokens"], 2)
         assert again.sample_ids == claimed.sample_ids[:2]
         for call in (plane.ack, plane.release, plane.extend):
-            with pytest.raises(LeaseLostError):
+            with pytest.raises(LeaseLostError) as lost:
                 call(claimed)
-        plane.ack(claimed.slice(2))
+            assert lost.value.sample_ids == claimed.sample_ids[:2]
+        plane.ack(claimed.drop(lost.value.sample_ids))
         assert plane.stats()[P]["tasks"]["train"]["acked"] == 2
         with pytest.raises(LeaseLostError, match="no claim"):
             plane.ack(plane.put_samples(P, ["s-9"], {"tokens": tokens(["s-9"])}))

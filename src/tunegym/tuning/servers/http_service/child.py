@@ -66,9 +66,11 @@ class Child:
         """The next answer."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + patience_s
+        waiting = select.poll()  # select() can't bear descriptors above 1023
+        waiting.register(self._process.stdout, select.POLLIN)
         while b"\n" not in self._read:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+            if left <= 0 or not waiting.poll(1000 * left):
                 raise ChildError(f"{self._name} did not answer within {patience_s:g} s")
             found = os.read(self._process.stdout.fileno(), 65536)
             if not found:
