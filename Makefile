@@ -44,7 +44,7 @@ test: $(DEV) browser ## the whole suite
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'not chaos'
 
 test-fast: $(DEV) browser ## what answers in under two minutes
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not chaos and not slow'
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not chaos and not slow' --hypothesis-profile=fast
 
 lint: $(DEV)     ## ruff, pyright and the direction of imports
 	@$(BIN)/ruff check .

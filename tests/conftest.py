@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast", settings.get_profile("default"), max_examples=20)
 settings.load_profile("default")
 
 MISSING = "missing component: "

@@ -14,6 +14,8 @@ import tunegym as library
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
 
+pytestmark = pytest.mark.slow  # every test starts the command anew
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 SCENARIO = """

@@ -22,6 +22,8 @@ from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.stores import live_reader, reader
 
+pytestmark = pytest.mark.slow  # whole experiments
+
 RESULTS = Path("results")
 CARTPOLE = {"env_class": "tunegym.servers:GymnasiumServer", "env_id": "CartPole-v1"}
 
@@ -104,7 +106,6 @@ def test_a_reset_in_the_middle_of_a_rollout_moves_no_number(live: Any) -> None:
     assert_sound(find_run(RESULTS))
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")  # SB3 would have actions and observations scaled
 @pytest.mark.parametrize("place", ["in_process", "process"])
 @pytest.mark.parametrize("checker", ["gymnasium", "sb3"])
@@ -453,7 +454,6 @@ def test_what_to_do_is_said_where_the_agent_gives_up(live: Any, tunegym: Any) ->
 # contexts ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("faults", ["", "step@9=die,step@20=raise,apply@7=die,step@29=die"])
 @pytest.mark.parametrize("draw", ["episode", "step"])
 @pytest.mark.parametrize("place", ["in_process", "process"])

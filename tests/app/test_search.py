@@ -19,6 +19,8 @@ from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import ExperimentResults, find_run
 from tunegym.tuning.stores import reader
 
+pytestmark = pytest.mark.slow  # whole searches
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -57,7 +59,6 @@ def actions(folder: Path) -> dict[int, dict[str, Any]]:
     return {trial.number: dict(trial.action) for trial in results.trials}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii", "qmc", "random"])
 def test_killed_and_resumed_it_proposes_what_the_uninterrupted_run_would(
     sampler: str, tmp_path: Path, write: Any, tunegym: Cli, start_tunegym: Start, wait_until: Callable[..., None]
@@ -111,7 +112,6 @@ def search(folder: Path, objectives: list[dict[str, Any]], sampler: str, steps: 
     return tunegym.load(folder / "results").experiments["e"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "steps"), [("tpe", 250), ("nsgaii", 900)])
 def test_the_front_is_right_where_it_is_known(tmp_path: Path, sampler: str, steps: int) -> None:
     """Two objectives and a limit: everything in the set keeps the limit, is undominated, and lies by the true front."""
@@ -217,7 +217,6 @@ def warm(
     return cli("run", second, "--output", "new")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -238,7 +237,6 @@ def test_warm_start_takes_maps_and_counts(old: str, new: str, said: str, write: 
     assert f"warm start: {said}" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_resume_starts_from_the_same_trials_whatever_became_of_the_other_run(
     write: Any, tunegym: Cli, tmp_path: Path
 ) -> None:
@@ -269,7 +267,6 @@ def test_trials_that_lack_an_objectives_metric_are_left_out(write: Any, tunegym:
     assert "0 trials taken, 3 left out (3 x metric memory was not measured)" in done.stderr
 
 
-@pytest.mark.slow
 def test_warm_start_from_several_runs_is_refused_before_anything_runs(write: Any, tunegym: Cli) -> None:
     write("work.py", WORK)
     settings = {"steps": 9, "reward": "identity", "knobs": "x = [1, 2]"}
@@ -284,7 +281,6 @@ def test_warm_start_from_several_runs_is_refused_before_anything_runs(write: Any
     assert not list(Path("new").glob("**/journal.jsonl"))
 
 
-@pytest.mark.slow
 def test_warm_start_scores_by_the_reward_of_here(write: Any, tunegym: Cli, tmp_path: Path) -> None:
     """There more was better, here less is: the surrogate must learn that."""
     knobs = "x = { low = 0, high = 60, step = 1 }"

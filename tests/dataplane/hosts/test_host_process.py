@@ -22,6 +22,8 @@ from tunegym.dataplane.hosts.frames import LENGTH, pack
 from tunegym.testing.dataplane import until
 from tunegym.testing.durable_planes import hosts_of, kill_host, without_hosts
 
+pytestmark = pytest.mark.slow  # every test starts a host
+
 MISSING = "missing component: "
 KB = 1 << 10
 
@@ -128,7 +130,6 @@ with socket.socket(socket.AF_UNIX) as connected:
 """
 
 
-@pytest.mark.slow
 def test_another_user_is_not_heard() -> None:
     """Even where the folder lets everybody in."""
     if os.geteuid():
@@ -242,7 +243,6 @@ def test_a_corrupt_segment_is_an_error_for_its_samples_only(folder: Path) -> Non
 # a full disk ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_small_disk_that_is_full(tmp_path: Path, mount: Callable[[Path, str], Path]) -> None:
     """A clear error, nothing acknowledged is lost, and clearing makes room again."""
     folder = mount(tmp_path / "disk", "size=8m") / "plane"

@@ -11,6 +11,8 @@ import pytest
 from tunegym.dataplane import BatchMeta, DataPlaneClient, connect
 from tunegym.testing.durable_planes import without_hosts
 
+pytestmark = pytest.mark.slow  # every test starts a host
+
 MB = 1 << 20
 COUNT = 20
 

@@ -19,6 +19,8 @@ from tunegym.tuning.trackers import process
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
 from tunegym.tuning.trackers.tail import Entry
 
+pytestmark = pytest.mark.slow  # every tracker is a process of its own
+
 
 class FileSink:
     """Writes each trial's number into a file; ``trouble`` says what it does before."""

@@ -12,6 +12,8 @@ from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.tuning.workloads import asking
 from tunegym.tuning.workloads.gym_class import ClassError, GymClass, argument_problems, describe_class
 
+pytestmark = pytest.mark.slow  # classes are looked at in processes of their own
+
 MODULE = """
 import abc, os
 from typing import Protocol
