@@ -15,6 +15,8 @@ from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run, load
 from tunegym.tuning.stores import reader
 
+pytestmark = pytest.mark.slow  # every test runs a scenario
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 RESULTS = Path("results")
 
@@ -199,7 +201,6 @@ sys.exit(tunegym.run("scenario.toml"))
 """
 
 
-@pytest.mark.slow
 def test_runs_of_the_same_second_get_folders_of_their_own(
     scenario: Path, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:

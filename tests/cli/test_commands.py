@@ -16,6 +16,8 @@ from tunegym.app.catalog import Catalog
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
 
+pytestmark = pytest.mark.slow  # every test starts the command anew
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 GOOD = """
@@ -137,7 +139,6 @@ def test_dry_run_of_a_huge_grid(write: Callable[..., Path], tunegym: Cli) -> Non
 # status -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_status_of_every_state(
     write: Callable[..., Path],
     tunegym: Cli,
@@ -178,7 +179,6 @@ def test_status_of_every_state(
     assert first["ended"] == "the agent ended"
 
 
-@pytest.mark.slow
 def test_status_of_a_killed_run_and_of_odd_failure_files(good: Path, tunegym: Cli) -> None:
     assert library.run(good) == 0
     run = find_run(Path("results"))
@@ -218,7 +218,6 @@ def test_list_of_something_else(tunegym: Cli) -> None:
 # init -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["command", "python"])
 def test_a_starter_runs_as_it_is(kind: str, tunegym: Cli) -> None:
     done = tunegym("init", "--workload", kind)

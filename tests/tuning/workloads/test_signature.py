@@ -10,6 +10,8 @@ from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.tuning.workloads import asking
 from tunegym.tuning.workloads.signature import describe, source_file
 
+pytestmark = pytest.mark.slow  # modules are looked at in processes of their own
+
 
 def module(tmp_path: Path, text: str, name: str = "sig_bench") -> tuple[str, ...]:
     (tmp_path / f"{name}.py").write_text(text)
