@@ -135,10 +135,17 @@ class Plane:
         self.columns: dict[str, Any] = {}
 
     def put_samples(
-        self, partition_id: str, sample_ids: Sequence[str], fields: Mapping[str, Any], *rest: Any, **more: Any
+        self,
+        partition_id: str,
+        sample_ids: Sequence[str],
+        fields: Mapping[str, Any],
+        *rest: Any,
+        lengths: Sequence[int] | None = None,
+        **more: Any,
     ) -> BatchMeta:
         self.columns.update({name: encode(one) for name, one in fields.items()})
-        return BatchMeta(partition_id, tuple(sample_ids), tuple(fields))
+        known = None if lengths is None else tuple(lengths)
+        return BatchMeta(partition_id, tuple(sample_ids), tuple(fields), sequence_lengths=known)
 
     def get_samples(self, meta: BatchMeta, select_fields: Sequence[str]) -> dict[str, Rows]:
         return {name: Rows([(self.columns[name], range(meta.size))]) for name in select_fields}
@@ -180,12 +187,38 @@ def test_lengths_that_disagree() -> None:
     with pytest.raises(FieldError, match="different lengths: prompt, answer"):
         kv_first_write(Plane(), "p", ["a", "b"], fields)
     meta = kv_first_write(Plane(), "p", ["a", "b"], fields, lengths_of="answer")
-    assert meta.fields == ("answer", "prompt")
+    assert (meta.fields, meta.sequence_lengths) == (("prompt", "answer"), (4, 1))
     with pytest.raises(FieldError, match="no lengths"):
         kv_first_write(Plane(), "p", ["a", "b"], fields, lengths_of="other")
 
 
+def test_the_lengths_of_a_named_field_count_also_if_they_are_all_the_same() -> None:
+    fields = {"answer": [np.arange(4), np.arange(1)], "prompt": [np.arange(2), np.arange(2)]}
+    assert kv_first_write(Plane(), "p", ["a", "b"], fields, lengths_of="prompt").sequence_lengths == (2, 2)
+
+
+def test_what_is_written_back_has_the_lengths_of_its_batch() -> None:
+    meta = BatchMeta("p", ("a", "b"), sequence_lengths=(3, 5))
+    assert write_columns(Plane(), meta, {"adv": np.zeros((2, 1))}).sequence_lengths == (3, 5)
+
+
+@pytest.mark.parametrize("pad_to", [np.int64(6), {"tokens": np.int32(6)}])
+def test_numpys_integers_are_lengths(pad_to: Any) -> None:
+    plane = Plane()
+    meta = kv_first_write(plane, "p", ["a", "b"], {"tokens": [np.arange(2), np.arange(4)]})
+    assert read_columns(plane, meta, ["tokens"], pad_to=pad_to)["tokens"].shape == (2, 6)
+
+
+@pytest.mark.parametrize("package", [np, torch])
+def test_cut_by_a_mask(package: Any) -> None:
+    mask = package.asarray([[True, True, False], [True, False, False]])
+    rows = cut(package.asarray([[1, 2, 0], [3, 0, 0]]), mask.sum(1))
+    assert [row.tolist() for row in rows] == [[1, 2], [3]]
+
+
 def test_cut() -> None:
+    with pytest.raises(FieldError, match="lengths is"):
+        cut(np.zeros((2, 3)), np.array([1.0, 2.0]))  # type: ignore[arg-type]
     with pytest.raises(FieldError, match="1 lengths for 2"):
         cut(np.zeros((2, 3)), [1])
     with pytest.raises(FieldError, match="row 1 has 3 items, and not 4"):

@@ -69,6 +69,7 @@ def test_a_folder_that_can_be_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
+    (tmp_path / "plane").mkdir(mode=0o700)
     monkeypatch.setattr(Path, "mkdir", refused)
     monkeypatch.setattr(Path, "read_bytes", refused)
     for how in (connect, attach):

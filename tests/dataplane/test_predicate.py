@@ -23,7 +23,7 @@ SIGNS = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-LARGE = st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2.0**53, 2.0**60, 2**60 + 1, 2**63 - 1, -(2**63), math.inf])
+LARGE = st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2.0**53, 2.0**60, 2**60 + 1, 2**63 - 1, -(2**63)])
 NUMBERS = st.booleans() | st.integers(-3, 3) | st.sampled_from([-1.5, 0.0, 0.5, 2.0]) | LARGE
 VALUES = NUMBERS | st.sampled_from(["", "a", "b"])
 TAGS = st.dictionaries(st.sampled_from("xy"), st.none() | VALUES | st.just(math.nan))
@@ -92,9 +92,8 @@ def test_equality_is_as_in_python(tree: Any, tags: list[dict[str, Any]]) -> None
 @example((">=", "x", 2.0**53), [{"x": 2**53 - 1}, {"x": 2**53 + 1}])
 @example(("==", "x", 2.0**53), [{"x": 2**53 + 1}])
 @example(("==", "x", 2**53 + 1), [{"x": 2.0**53}])
-@example(("<", "x", 10**400), [{"x": 1.0}])
-@example(("<", "x", 10**400), [{"x": 1}])
-@example(("==", "x", 2**63), [{"x": 2**63 - 1}])
+@example(("<", "x", 2**63 - 1), [{"x": 1.0}])
+@example(("==", "x", 2**63 - 1), [{"x": 2**63 - 1}])
 def test_order_of_numbers_is_as_in_python(tree: Any, tags: list[dict[str, Any]]) -> None:
     expected = [evaluated(tree, one) for one in tags]
     assert masks(built(tree), tags) == expected
@@ -167,6 +166,30 @@ def test_what_is_no_scalar_is_refused(value: Any) -> None:
     for wrong in (lambda: Tag("x") == value, lambda: Tag("x") < value, lambda: Tag("x").isin([value])):
         with pytest.raises(TagError, match="'x'"):
             wrong()
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, np.float32("inf"), 2**63, -(2**63) - 1, 2**70, 10**400])
+def test_what_no_tag_can_be_is_refused_with_a_hint(value: Any) -> None:
+    for wrong in (lambda: Tag("x") < value, lambda: Tag("x").isin([1, value]), lambda: from_plain(["<", "x", value])):
+        with pytest.raises(TagError, match="'x'") as told:
+            wrong()
+        assert "leave the comparison out" in str(told.value.hint)
+
+
+def test_halves_of_surrogate_pairs_are_refused() -> None:
+    for wrong in (lambda: Tag("x") == "\ud800", lambda: Tag("\ud800")):
+        with pytest.raises(TagError):
+            wrong()
+
+
+def test_what_is_nested_too_deeply_is_refused_where_it_is_written() -> None:
+    predicate = Tag("x") == 0
+    for value in range(1, 51):
+        predicate |= Tag("x") == value
+    assert from_plain(predicate.plain()).matches({"x": 50})
+    with pytest.raises(TagError, match="deeper than 50") as told:
+        predicate |= Tag("x") == 51
+    assert "isin" in str(told.value.hint)
 
 
 def test_numpy_scalars_are_taken() -> None:

@@ -36,7 +36,7 @@ METHODS = [
     for name, member in vars(DataPlaneClient).items()
     if not name.startswith("_") and inspect.isfunction(member) and not name.endswith("_async")
 ]
-FUNCTIONS = ["connect", "attach", "kv_first_write", "read_columns", "write_columns", "shard_meta_for_dp"]
+FUNCTIONS = ["connect", "attach", "kv_first_write", "read_columns", "write_columns", "cut", "shard_meta_for_dp"]
 
 
 @pytest.mark.parametrize("name", dataplane.__all__)

@@ -109,6 +109,8 @@ def test_samples_that_are_there_twice_stay_twice() -> None:
 def test_pad_to_is_the_same_everywhere_and_a_multiple() -> None:
     shards, _ = shard_meta_for_dp(batch([10, 65, 3]), 3, pad_to_multiple=64)
     assert [shard.pad_to for shard in shards] == [128] * 3
+    shards, _ = shard_meta_for_dp(batch([10, 65, 3]), 3, pad_to_multiple=np.int64(64))  # type: ignore[arg-type]
+    assert {type(shard.pad_to) for shard in shards} == {int}
 
 
 @pytest.mark.parametrize(

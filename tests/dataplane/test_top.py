@@ -66,6 +66,21 @@ def test_a_row_for_each_partition_and_task(plane: DataPlaneClient) -> None:
     assert "put/s" not in lines[0]
 
 
+def test_a_narrow_terminal_shows_everything_too(plane: DataPlaneClient) -> None:
+    plane.clear_samples("p", ["d"], "stale")
+    now = Look(plane.stats(), 12.0)
+    for width in (60, 80):
+        out = io.StringIO()
+        console = Console(file=out, width=width)
+        console.print(module.fitting(console, now, Look(plane.stats(), 10.0)))
+        text = out.getvalue()
+        assert "…" not in text
+        for name in ("partition", "train", "judge", "resident", "3/8", "stale: 1", "redelivered", "claim/s"):
+            assert name in text
+    wide = Console(file=io.StringIO(), width=220)
+    assert len(module.fitting(wide, now).columns) == len(table(now).columns)
+
+
 def test_rates_are_since_the_look_before(plane: DataPlaneClient) -> None:
     before = Look(plane.stats(), 10.0)
     plane.put_samples("p", list("efgh"), {"x": [1, 2, 3, 4]})

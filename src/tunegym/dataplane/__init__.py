@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tunegym.dataplane.client import DataPlaneClient
-    from tunegym.dataplane.columns import kv_first_write, read_columns, write_columns
+    from tunegym.dataplane.columns import cut, kv_first_write, read_columns, write_columns
     from tunegym.dataplane.drops import DropCounts
     from tunegym.dataplane.filters import All, BaseRolloutFilter, StalenessFilter, TagFilter
     from tunegym.dataplane.model import BatchMeta, PartitionSpec
@@ -34,6 +34,7 @@ _EXPORTS = {
     "TagFilter": "filters",
     "attach": "planes",
     "connect": "planes",
+    "cut": "columns",
     "kv_first_write": "columns",
     "read_columns": "columns",
     "shard_meta_for_dp": "sharding",
@@ -55,6 +56,7 @@ __all__ = [
     "TagFilter",
     "attach",
     "connect",
+    "cut",
     "kv_first_write",
     "read_columns",
     "shard_meta_for_dp",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,21 @@ def checked_columns(fields: Mapping[str, Any], count: int) -> dict[str, Column]:
             raise FieldError(f"field {name!r} has {column.rows} rows for {count} samples", hint="give a row for each")
         columns[name] = column
     return columns
+
+
+def checked_lengths(lengths: Iterable[int] | None, count: int) -> list[int] | None:
+    """Lengths as Python's integers, one for each sample. Raises ``SampleError``."""
+    if lengths is None:
+        return None
+    try:
+        found = [operator.index(one) for one in lengths]
+    except TypeError:
+        raise SampleError(f"lengths is {lengths!r:.60}", hint="give an integer for each sample") from None
+    if len(found) != count:
+        raise SampleError(f"{len(found)} lengths for {count} samples", hint="give one for each sample")
+    if any(not 0 <= one < 2**31 for one in found):
+        raise SampleError(f"lengths is {lengths!r:.60}", hint="give integers from 0 to 2**31 - 1")
+    return found
 
 
 def checked_tag_list(tags: Any, count: int) -> list[dict[str, Any]] | None:

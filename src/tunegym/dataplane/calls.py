@@ -10,7 +10,7 @@ from typing import Any
 from tunegym.core.interrupts import interrupts_deferred
 from tunegym.dataplane import arguments
 from tunegym.dataplane.encoding import Column
-from tunegym.dataplane.errors import DataPlaneError, EpochError, SpecError
+from tunegym.dataplane.errors import DataPlaneError, EpochError, SpecError, UnknownPartitionError
 from tunegym.dataplane.gathering import Rows
 from tunegym.dataplane.hosts.base import Handle, Host
 from tunegym.dataplane.hosts.latencies import BEGAN
@@ -45,6 +45,8 @@ class Calls:
         tags: Tags | Sequence[Tags] | None,
         group_ids: Sequence[str] | None,
         timeout_s: float | None,
+        given_lengths: Sequence[int] | None,
+        given_epoch: int | None,
     ) -> BatchMeta:
         """See ``DataPlaneClient.put_samples``. Whoever has the handle may abandon it."""
         began = time.monotonic()
@@ -54,7 +56,12 @@ class Calls:
         columns = arguments.checked_columns(fields, len(ids))
         plain = arguments.checked_tag_list(tags, len(ids))
         groups = arguments.checked_groups(group_ids, len(ids))
-        lengths = _lengths_of(columns)
+        lengths = arguments.checked_lengths(given_lengths, len(ids))
+        if lengths is None:
+            lengths = _lengths_of(columns)
+        epoch = self.epochs.setdefault(partition_id, 0)  # what wasn't there when it joined had not been rewound
+        if given_epoch is not None:
+            epoch = arguments.checked_integer("epoch", given_epoch, 0)
         meta = BatchMeta(
             partition_id,
             tuple(ids),
@@ -62,7 +69,7 @@ class Calls:
             sequence_lengths=None if lengths is None else tuple(lengths),
             tags=None if plain is None else tuple(plain),
             group_ids=None if groups is None else tuple(groups),
-            epoch=self.epochs.get(partition_id, 0),
+            epoch=epoch,
         )
         if not ids:
             return meta
@@ -73,8 +80,9 @@ class Calls:
             "lengths": lengths,
             "tags": plain,
             "group_ids": groups,
-            "epoch": meta.epoch,
+            "epoch": epoch,
             "owner": self._owner,
+            "lengths_given": given_lengths is not None,
             BEGAN: began,
         }
         location: Location | None = None
@@ -86,9 +94,10 @@ class Calls:
         except DataPlaneError as error:
             if location is not None:
                 self._storage.free([location])
-            if isinstance(error, EpochError):
+            if isinstance(error, EpochError) and given_epoch is None:
                 with contextlib.suppress(DataPlaneError):
-                    self.see_epochs()  # now, and not with the next put: before that weights are fetched
+                    # Now, and not with the next put: before that weights are fetched. And no other partition's.
+                    self.epochs[partition_id] = self.epoch(partition_id)
             raise
         except BaseException:
             taken = self._host.abandon(handle)
@@ -150,6 +159,15 @@ class Calls:
             self._host.abandon(handle)
             raise
 
+    def epoch(self, partition_id: str) -> int:
+        """See ``DataPlaneClient.epoch``. The client's own stays as it is: other threads may still have old weights."""
+        arguments.checked_name("partition_id", partition_id)
+        epochs = {one["partition_id"]: one["epoch"] for one in self._host.call("specs", {})}
+        if partition_id not in epochs:
+            known = ", ".join(epochs) or "none"
+            raise UnknownPartitionError(f"there is no partition {partition_id!r}", hint=f"registered: {known}")
+        return epochs[partition_id]
+
     def see_epochs(self) -> None:
         """Be of the present epochs. Weights that are fetched from here on are of these, or later ones.
 
@@ -193,8 +211,10 @@ def of(partition_id: str, task_name: str | None = None) -> dict[str, Any]:
 
 
 def _lengths_of(columns: Mapping[str, Column]) -> list[int] | None:
-    """The lengths of the first column whose rows have any that differ; else of the first that has one."""
-    known = [column.lengths for column in columns.values() if column.lengths is not None]
+    """Of the first column whose rows differ in theirs; else that was given row by row; else that has any."""
+    known = [column for column in columns.values() if column.lengths is not None]
     if not known:
         return None
-    return list(next((one for one in known if len(set(one)) > 1), known[0]))
+    listed = next((column for column in known if column.listed), known[0])
+    counted = next((column for column in known if column.kind == "jagged"), listed)
+    return list(counted.lengths or ())

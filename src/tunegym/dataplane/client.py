@@ -67,15 +67,21 @@ class DataPlaneClient:
             None if group_size is None else arguments.checked_integer("group_size", group_size, 1),
             on_full,
         )
-        self._calls.epochs[partition_id] = self._host.call("register", {"spec": asdict(spec)})["epoch"]
+        epoch = self._host.call("register", {"spec": asdict(spec)})["epoch"]
+        self._calls.epochs.setdefault(partition_id, epoch)  # whoever knows it has no newer weights for having asked
 
     def delete_partition(self, partition_id: str) -> None:
         """All that is in it goes; who waits at it gets an ``UnknownPartitionError``."""
         self._host.call("delete", of(partition_id))
+        self._calls.epochs.pop(partition_id, None)
 
     def seal(self, partition_id: str) -> None:
         """No new samples from now on: claims get the rest, then an ``EndOfStreamError``."""
         self._host.call("seal", of(partition_id))
+
+    def epoch(self, partition_id: str) -> int:
+        """How often the partition was rewound: take it before you fetch weights, and give it with what they make."""
+        return self._calls.epoch(partition_id)
 
     # samples ------------------------------------------------------------------------------------------
 
@@ -87,6 +93,9 @@ class DataPlaneClient:
         tags: Tags | Sequence[Tags] | None = None,
         group_ids: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        *,
+        lengths: Sequence[int] | None = None,
+        epoch: int | None = None,
     ) -> BatchMeta:
         """Write fields of samples, new ones or such as are there; when this returns, it is not lost.
 
@@ -97,13 +106,19 @@ class DataPlaneClient:
             tags: for each, or the same for all.
             group_ids: of each, in a partition with groups.
             timeout_s: how long to wait for room; None for ever.
+            lengths: of each sample, from now on. By default those of the first column whose rows differ in length,
+                else that was given row by row, else whose rows have one; and only for samples of which none was
+                recorded before.
+            epoch: of the weights that made the rollouts: what ``epoch`` gave before they were fetched. By default
+                the one that this client is of, all of its threads: that in which it joined, registered the partition,
+                rewound it, or was last refused.
 
         Raises:
             FullError: there was no room, in time or at all (``on_full="raise"``).
-            EpochError: the weights of this producer vanished in a rewind: fetch the present ones; the next put is
-                of the present epoch.
+            EpochError: the weights of this producer vanished in a rewind: fetch the present ones. Without ``epoch``
+                the next put of this client is of the present epoch, whichever thread makes it.
         """
-        given = partition_id, sample_ids, fields, tags, group_ids, timeout_s
+        given = partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths, epoch
         return self._calls.put(Handle(), *given)
 
     def write_tags(self, meta: BatchMeta) -> None:
@@ -229,9 +244,13 @@ class DataPlaneClient:
         tags: Tags | Sequence[Tags] | None = None,
         group_ids: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        *,
+        lengths: Sequence[int] | None = None,
+        epoch: int | None = None,
     ) -> BatchMeta:
         """``put_samples`` without blocking the event loop. If it is cancelled, it is there wholly or not at all."""
-        handle, given = Handle(), (partition_id, sample_ids, fields, tags, group_ids, timeout_s)
+        handle = Handle()
+        given = partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths, epoch
         return await in_a_thread(lambda: self._calls.put(handle, *given), lambda: self._host.abandon(handle))
 
     async def claim_meta_async(

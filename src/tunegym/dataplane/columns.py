@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
 
 from tunegym.dataplane.dtypes import As
 from tunegym.dataplane.encoding import encode
@@ -18,7 +22,7 @@ Layout: TypeAlias = Literal["padded", "jagged"]
 
 
 class Plane(Protocol):
-    """What is needed of a client here."""
+    """What is needed of a client here: a protocol, so that a wrapper or a test's stand-in will do."""
 
     def put_samples(
         self,
@@ -28,6 +32,9 @@ class Plane(Protocol):
         tags: Tags | Sequence[Tags] | None = None,
         group_ids: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        *,
+        lengths: Sequence[int] | None = None,
+        epoch: int | None = None,
     ) -> BatchMeta:
         """Write fields of samples."""
         ...
@@ -48,17 +55,24 @@ def jagged(rows: Any, as_: As = "numpy") -> Any:
 
 
 def cut(values: Any, lengths: Sequence[int]) -> list[Any]:
-    """Padded rows without what they were padded with: how to write back what was computed from a padded read.
+    """Padded rows without what they were padded with at their end.
+
+    So a producer puts a padded array whose lengths it knows, and a stage what it computed from a padded read. The
+    lengths may be an array or a tensor of integers: of a mask whose rows are true up to their end, ``mask.sum(1)``.
 
     Raises:
         FieldError: not one length for each row, or a row is shorter than its length.
     """
-    if len(values) != len(lengths):
-        raise FieldError(f"{len(lengths)} lengths for {len(values)} rows")
-    short = [at for at, length in enumerate(lengths) if not 0 <= length <= len(values[at])]
+    try:
+        ends = [operator.index(length) for length in lengths]
+    except TypeError:
+        raise FieldError(f"lengths is {lengths!r:.60}", hint="give integers: of a mask its sums, as integers") from None
+    if len(values) != len(ends):
+        raise FieldError(f"{len(ends)} lengths for {len(values)} rows")
+    short = [at for at, end in enumerate(ends) if not 0 <= end <= len(values[at])]
     if short:
-        raise FieldError(f"row {short[0]} has {len(values[short[0]])} items, and not {lengths[short[0]]}")
-    return [row[:length] for row, length in zip(values, lengths, strict=True)]
+        raise FieldError(f"row {short[0]} has {len(values[short[0]])} items, and not {ends[short[0]]}")
+    return [row[:end] for row, end in zip(values, ends, strict=True)]
 
 
 def kv_first_write(
@@ -71,8 +85,11 @@ def kv_first_write(
     group_ids: Sequence[str] | None = None,
     lengths_of: str | None = None,
     timeout_s: float | None = None,
+    epoch: int | None = None,
 ) -> BatchMeta:
     """A rollout batch in one put: all of its fields become ready at once, and the lengths of its rows are recorded.
+
+    Rows that are padded have all the same length: ``cut`` them first.
 
     Args:
         plane: the client.
@@ -81,26 +98,30 @@ def kv_first_write(
         fields: by name a column with a row for each sample.
         tags: for each sample, or the same for all.
         group_ids: of each sample, in a partition with groups.
-        lengths_of: the field whose lengths are the samples'. By default the one length that all fields agree on whose
-            rows differ in length.
+        lengths_of: the field whose lengths are the samples', whatever was recorded before. By default the one length
+            that all fields agree on whose rows differ in length.
         timeout_s: how long to wait for room; None for ever.
+        epoch: of the weights that made the batch: see ``DataPlaneClient.put_samples``.
 
     Raises:
         FieldError: fields disagree on the lengths, and none is named.
     """
     columns = {name: encode(values) for name, values in fields.items()}
+    lengths: list[int] | None = None
     if lengths_of is None:
-        lengths = {name: tuple(column.lengths or ()) for name, column in columns.items() if column.kind == "jagged"}
-        if len(set(lengths.values())) > 1:
+        jagged = {name: tuple(column.lengths or ()) for name, column in columns.items() if column.kind == "jagged"}
+        if len(set(jagged.values())) > 1:
             raise FieldError(
-                f"fields of different lengths: {', '.join(lengths)}",
-                hint=f"name the one that counts: lengths_of={next(iter(lengths))!r}",
+                f"fields of different lengths: {', '.join(jagged)}",
+                hint=f"name the one that counts: lengths_of={next(iter(jagged))!r}",
             )
-    elif lengths_of not in columns or columns[lengths_of].lengths is None:
-        raise FieldError(f"{lengths_of!r} has no lengths", hint="name a field of this batch whose rows have some")
-    else:  # a put takes the lengths of the first that has some
-        columns = {lengths_of: columns[lengths_of], **columns}
-    return plane.put_samples(partition_id, sample_ids, columns, tags, group_ids, timeout_s)
+    else:
+        lengths = columns[lengths_of].lengths if lengths_of in columns else None
+        if lengths is None:
+            raise FieldError(f"{lengths_of!r} has no lengths", hint="name a field of this batch whose rows have some")
+    return plane.put_samples(
+        partition_id, sample_ids, columns, tags, group_ids, timeout_s, lengths=lengths, epoch=epoch
+    )
 
 
 def read_columns(
@@ -134,7 +155,7 @@ def read_columns(
         raise FieldError(f"layout is {layout!r}", hint='give "padded" or "jagged"')
     if not meta.size:
         raise FieldError("an empty batch has no columns", hint="look at meta.size first")
-    by_field = dict.fromkeys(fields, pad_to) if isinstance(pad_to, int) else dict(pad_to or {})
+    by_field = dict.fromkeys(fields, pad_to) if isinstance(pad_to, int | np.integer) else dict(pad_to or {})
     values = dict(pad_values or {})
     for what, names in (("pad_to", by_field), ("pad_values", values)):
         unknown = [name for name in names if name not in fields]
@@ -160,12 +181,21 @@ def _laid_out(rows: Rows, layout: Layout, pad_to: int | None, pad_value: float, 
 
 
 def write_columns(
-    plane: Plane, meta: BatchMeta, columns: Mapping[str, Any], timeout_s: float | None = None
+    plane: Plane,
+    meta: BatchMeta,
+    columns: Mapping[str, Any],
+    timeout_s: float | None = None,
+    *,
+    epoch: int | None = None,
 ) -> BatchMeta:
-    """Write fields back for the samples of a batch, in its order: what a stage adds, and the next one waits for."""
+    """Write fields back for the samples of a batch, in its order: what a stage adds, and the next one waits for.
+
+    The lengths of the samples stay those of the batch, whatever the rows here have.
+    """
     if not columns:
         raise FieldError("no column is given", hint="give at least one by name")
-    return plane.put_samples(meta.partition_id, meta.sample_ids, columns, timeout_s=timeout_s)
+    put = plane.put_samples(meta.partition_id, meta.sample_ids, columns, timeout_s=timeout_s, epoch=epoch)
+    return put if meta.sequence_lengths is None else replace(put, sequence_lengths=meta.sequence_lengths)
 
 
 def _rows(values: Any) -> Rows:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -12,13 +11,12 @@ import numpy as np
 
 from tunegym.dataplane import dtypes, objects
 from tunegym.dataplane.errors import FieldError, StorageError
+from tunegym.dataplane.stacking import several, stacked
 
 Kind: TypeAlias = Literal["dense", "jagged", "object"]
 
 ALIGNED = 64
 """Where a buffer may begin."""
-_SMALL_ROWS = 1024
-"""Rows of fewer bytes than this are put together first: one large piece is written faster than many small ones."""
 _NUMBERS = (bool, int, float)
 
 
@@ -38,6 +36,7 @@ class Column:
         shape: of a row; of a jagged one without its first dimension.
         buffers: what is written, each as contiguous pieces and up to a multiple of ``ALIGNED``: values; of jagged rows
             then offsets; of objects their JSON, offsets in it, and the bytes of arrays.
+        listed: given row by row, so that the rows may differ in length elsewhere, even if they don't here.
     """
 
     kind: Kind
@@ -45,6 +44,7 @@ class Column:
     dtype: str
     shape: tuple[int, ...]
     buffers: tuple[tuple[np.ndarray, ...], ...]
+    listed: bool = False
 
     # what the ledger wants to know --------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ def _kind_of(value: Any) -> str:
 def _of_arrays(arrays: list[np.ndarray]) -> Column:
     names = {dtype: dtypes.name_of(dtype) for dtype in {one.dtype for one in arrays}}
     if len(names) > 1:
-        raise _several("dtypes", names.values())
+        raise several("dtypes", names.values())
     dtype, name = names.popitem()
     if dtype == dtypes.raw_dtype(name):  # there may be many: a call for each would take longer than writing them
         return _of_raws([one if one.flags.c_contiguous else one.copy(order="C") for one in arrays], name)
@@ -280,35 +280,10 @@ def _of_arrays(arrays: list[np.ndarray]) -> Column:
 def _of_rows(rows: list[tuple[np.ndarray, str]]) -> Column:
     names = {name for _, name in rows}
     if len(names) > 1:
-        raise _several("dtypes", names)
+        raise several("dtypes", names)
     return _of_raws([row for row, _ in rows], names.pop())
 
 
-def _several(what: str, found: Iterable[Any]) -> FieldError:
-    return FieldError(f"rows of several {what}: {', '.join(map(str, sorted(found)))}", hint="convert them to one")
-
-
 def _of_raws(raws: list[np.ndarray], name: str) -> Column:
-    """Contiguous rows, as they are kept."""
-    all_shapes = [row.shape for row in raws]
-    shapes, count = set(all_shapes), len(raws)
-    ranks = {len(shape) for shape in shapes}
-    if len(ranks) > 1:
-        raise _several("ranks", ranks)
-    if ranks == {0}:
-        return Column("dense", count, name, (), ((np.stack(raws),),))
-    inner = {shape[1:] for shape in shapes}
-    if len(inner) > 1:
-        first, other = sorted(inner)[:2]
-        raise FieldError(
-            f"rows that differ in more than their first dimension: {first} and {other} after it",
-            hint="only the first dimension may differ: transpose or pad the others",
-        )
-    lengths = [shape[0] for shape in all_shapes]
-    nbytes = sum(lengths) * math.prod(all_shapes[0][1:]) * raws[0].itemsize
-    pieces = (np.concatenate(raws),) if nbytes < _SMALL_ROWS * count else tuple(raws)
-    if len(shapes) == 1:
-        return Column("dense", count, name, shapes.pop(), (pieces,))
-    offsets = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return Column("jagged", count, name, inner.pop(), (pieces, (offsets,)))
+    kind, shape, buffers = stacked(raws)
+    return Column(kind, len(raws), name, shape, buffers, listed=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -107,10 +106,10 @@ class BatchMeta:
 
     Attributes:
         task_name: whose claim it is of; None for what a put gave.
-        sequence_lengths: of each sample, where they are known.
+        sequence_lengths: of each sample, where they are known; for what a put gave, those of that put.
         tags: of each sample, as they were when it was handed out; ``stamp_tags`` changes only this copy.
         extra_info: anything else that is worth carrying; never looked at.
-        leases: what proves the claim of each sample; empty for what a put gave.
+        leases: what proves the claim of each sample; None for what a put gave.
         epoch: of the partition when it was handed out.
     """
 
@@ -168,7 +167,7 @@ class BatchMeta:
         gone = set(sample_ids)
         unknown = gone.difference(self.sample_ids)
         if unknown:
-            raise SampleError(f"{_few(sorted(unknown))} can't be dropped: not in this batch")
+            raise SampleError(f"{few(sorted(unknown))} can't be dropped: not in this batch")
         return self.subset([at for at, one in enumerate(self.sample_ids) if one not in gone])
 
     @staticmethod
@@ -219,7 +218,7 @@ class BatchMeta:
             raise TagError(f"the batch has no tags, and {name!r} is asked for")
         missing = [sample for sample, one in zip(self.sample_ids, self.tags, strict=True) if name not in one]
         if missing:
-            raise TagError(f"tag {name!r} is missing at {_few(missing)}")
+            raise TagError(f"tag {name!r} is missing at {few(missing)}")
         return [one[name] for one in self.tags]
 
     def __eq__(self, other: object) -> bool:
@@ -233,7 +232,7 @@ class BatchMeta:
         parts = [f"{self.size} samples of {self.partition_id!r}"]
         if self.task_name is not None:
             parts.append(f"for {self.task_name!r}")
-        parts.append(f"[{_few(self.sample_ids)}]" if self.size else "[]")
+        parts.append(f"[{few(self.sample_ids)}]" if self.size else "[]")
         if self.fields:
             parts.append(f"fields {', '.join(self.fields)}")
         if self.sequence_lengths:
@@ -245,7 +244,6 @@ class BatchMeta:
 
 
 _PER_SAMPLE = ("sample_ids", "sequence_lengths", "tags", "group_ids", "leases")
-EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def _places(which: Any, size: int) -> list[int]:
@@ -263,6 +261,7 @@ def _places(which: Any, size: int) -> list[int]:
     return places
 
 
-def _few(names: Sequence[str], most: int = 3) -> str:
+def few(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
     shown = ", ".join(map(repr, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

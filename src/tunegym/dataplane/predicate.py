@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tunegym.dataplane.errors import TagError
+from tunegym.dataplane.tags import is_unicode
 
 Scalar: TypeAlias = bool | int | float | str
 """What a tag may be; also None."""
@@ -31,7 +32,13 @@ _DEEPEST = 50
 
 
 class Predicate(ABC):
-    """Says which samples are wanted, by their tags. Made from ``Tag`` by comparisons, and by ``&``, ``|`` and ``~``."""
+    """Says which samples are wanted, by their tags. Made from ``Tag`` by comparisons, and by ``&``, ``|`` and ``~``.
+
+    Attributes:
+        depth: how many of ``&``, ``|`` and ``~`` are around its innermost comparison.
+    """
+
+    depth: int = 0
 
     def __and__(self, other: Predicate) -> Predicate:
         return Combined("and", (self, _checked(other)))
@@ -141,10 +148,15 @@ class Comparison(Predicate):
 
 @dataclass(frozen=True, eq=False)
 class Combined(Predicate):
-    """``and`` and ``or`` of two, ``not`` of one."""
+    """``and`` and ``or`` of two, ``not`` of one. Raises ``TagError`` if it is nested too deeply to travel."""
 
     word: str
     parts: tuple[Predicate, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", 1 + max(part.depth for part in self.parts))
+        if self.depth > _DEEPEST:
+            raise _too_deep()
 
     def plain(self) -> list[Any]:
         """See ``Predicate``."""
@@ -182,7 +194,7 @@ class Tag:
     name: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
+        if not isinstance(self.name, str) or not self.name or not is_unicode(self.name):
             raise TagError(f"{self.name!r:.60} is no name of a tag")
 
     def __bool__(self) -> bool:
@@ -218,7 +230,7 @@ class Tag:
 def from_plain(plain: Any, depth: int = 0) -> Predicate:
     """The predicate of plain data, which may come from anywhere. Raises ``TagError``."""
     if depth > _DEEPEST:
-        raise TagError(f"a predicate is nested deeper than {_DEEPEST} levels")
+        raise _too_deep()
     if not isinstance(plain, list | tuple) or not plain:
         raise TagError(f"this is no predicate: {plain!r:.100}")
     word, *rest = plain
@@ -234,11 +246,18 @@ def from_plain(plain: Any, depth: int = 0) -> Predicate:
     raise TagError(f"this is no predicate: {plain!r:.100}")
 
 
+def _too_deep() -> TagError:
+    return TagError(
+        f"a predicate is nested deeper than {_DEEPEST} levels",
+        hint="of many values of one tag, use Tag(name).isin(values)",
+    )
+
+
 def _exact(kind: np.dtype, value: Any) -> bool:
     """Whether numpy compares a column of this kind as Python would; large integers and floats it rounds first."""
     if kind == np.int64 and isinstance(value, int):
-        return -(2**63) <= value < 2**63
-    return abs(value) < 2**53 or value in (math.inf, -math.inf)
+        return True
+    return abs(value) < 2**53
 
 
 def _comparison(name: str, sign: str, value: Any) -> Comparison:
@@ -252,6 +271,20 @@ def _value(name: str, value: Any) -> Scalar:
         raise TagError(f"tag {name!r} can be compared with a number, a text, True or False, not with {value!r:.60}")
     if value != value:
         raise TagError(f"tag {name!r}: nothing compares with NaN")
+    if isinstance(value, float) and math.isinf(value):
+        raise TagError(
+            f"tag {name!r} can't be compared with {value}", hint="no tag is infinite: leave the comparison out"
+        )
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise TagError(
+            f"tag {name!r} can't be compared with an integer beyond 64 bits",
+            hint="no tag is that large: leave the comparison out",
+        )
+    if isinstance(value, str) and not is_unicode(value):
+        raise TagError(
+            f"tag {name!r} can't be compared with {value!r:.60}",
+            hint="it is no Unicode: it has half of a surrogate pair",
+        )
     return value
 
 

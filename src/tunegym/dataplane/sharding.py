@@ -111,7 +111,7 @@ def _shards(meta: BatchMeta, parts: list[list[Places]], pad_to_multiple: int) ->
     order = [[at for part in own for at in sorted(part)] for own in parts]
     ends = [tuple(np.cumsum([len(part) for part in own]).tolist()) for own in parts]
     longest = max(meta.sequence_lengths or (), default=0)
-    pad_to = None if meta.sequence_lengths is None else -(-longest // pad_to_multiple) * pad_to_multiple
+    pad_to = None if meta.sequence_lengths is None else int(-(-longest // pad_to_multiple) * pad_to_multiple)
     shards = tuple(Shard(meta.subset(places), pad_to, end) for places, end in zip(order, ends, strict=True))
     inverse = np.empty(meta.size, dtype=np.int64)
     inverse[[at for places in order for at in places]] = np.arange(meta.size)

@@ -19,6 +19,7 @@ from tunegym.dataplane.planes import attach
 from tunegym.dataplane.prometheus import prometheus_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 WIDE = 180
@@ -29,6 +30,7 @@ CONSUMED = "consumed"
 """The reason of those that left because every task was done with them: all others were dropped."""
 
 Form = Literal["table", "json", "prometheus"]
+_ENDLESS = 10_000
 _LEFT = ("partition", "task", "dropped")
 
 
@@ -67,22 +69,53 @@ def top(url: str, *, form: Form = "table", once: bool = True, interval_s: float 
 
 def table(now: Look, before: Look | None = None, title: str | None = None) -> Table:
     """A row for each partition and task; with a look before this one, also how many samples a second pass."""
+    shown = _empty(title)
+    names, rows = _rows(now, before)
+    for name in names:
+        shown.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=name not in _LEFT)
+    for cells in rows:
+        shown.add_row(*cells)
+    return shown
+
+
+def tall(now: Look, before: Look | None = None, title: str | None = None) -> Table:
+    """The same with a column for each partition and task, for where there is little room."""
+    shown = _empty(title)
+    names, rows = _rows(now, before)
+    for at, name in enumerate((names[0], *(cells[0] for cells in rows))):
+        shown.add_column(name, justify="right" if at else "left")
+    for name, *cells in list(zip(names, *rows, strict=True))[1:]:
+        shown.add_row(name, *cells)
+    return shown
+
+
+def fitting(console: Console, now: Look, before: Look | None = None, title: str | None = None) -> Table:
+    """Whichever of both fits."""
+    wide = table(now, before, title)
+    needs = console.measure(wide, options=console.options.update(width=_ENDLESS)).maximum
+    return wide if needs <= console.width else tall(now, before, title)
+
+
+def _empty(title: str | None) -> Table:
     from rich.table import Table
 
+    return Table(title=None if title is None else escaped(title), title_justify="left")
+
+
+def _rows(now: Look, before: Look | None) -> tuple[list[str], list[list[str]]]:
+    """Names, and the cells of each partition and task."""
     names = ["partition", "task", "produced", "resident", "ready", "leased", "acked", "redelivered", "dropped"]
     names += ["waiting", "bytes", "age p50", "lag p95", "put ms", "claim ms"]
     if before is not None:
         names += ["put/s", "claim/s"]
-    shown = Table(title=None if title is None else escaped(title), title_justify="left")
-    for name in names:
-        shown.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=name not in _LEFT)
+    rows: list[list[str]] = []
     for partition_id, partition in now.stats.items():
         for task_name, task in partition["tasks"].items():
             cells = [*_cells(partition_id, partition, task_name, task)]
             if before is not None:
                 cells += _rates(now, before, partition_id, task_name)
-            shown.add_row(*cells)
-    return shown
+            rows.append(cells)
+    return names, rows
 
 
 def _cells(partition_id: str, partition: Mapping[str, Any], task_name: str, task: Mapping[str, Any]) -> list[str]:
@@ -169,7 +202,7 @@ def _print(now: Look, before: Look | None, url: str, form: Form, *, indent: bool
         console = Console(highlight=False, markup=False, emoji=False)
         if not console.is_terminal:
             console = Console(highlight=False, markup=False, emoji=False, width=max(console.width, WIDE))
-        console.print(table(now, before, url) if now.stats else f"{escaped(url)}: no partition")
+        console.print(fitting(console, now, before, url) if now.stats else f"{escaped(url)}: no partition")
     elif form == "json":
         text = orjson.dumps(now.stats, option=orjson.OPT_INDENT_2 if indent else None).decode()
         sys.stdout.write(f"{escaped_json(text)}\n")
@@ -184,11 +217,11 @@ def _live(stats: Callable[[], Mapping[str, Any]], url: str, interval_s: float) -
 
     before = Look(stats(), time.monotonic())
     console = Console(highlight=False, markup=False, emoji=False)
-    with Live(table(before, title=url), console=console, auto_refresh=False, screen=True) as live:
+    with Live(fitting(console, before, title=url), console=console, auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(interval_s)
             now = Look(stats(), time.monotonic())
-            live.update(table(now, before, url), refresh=True)
+            live.update(fitting(console, now, before, url), refresh=True)
             before = now
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,8 +17,8 @@ import numpy as np
 import pytest
 
 from tunegym.dataplane import DataPlaneClient, attach, connect
-from tunegym.dataplane.errors import DataPlaneError, SampleError, StorageError
-from tunegym.dataplane.hosts import starting
+from tunegym.dataplane.errors import ClaimTimeoutError, DataPlaneError, NoPlaneError, SampleError, StorageError
+from tunegym.dataplane.hosts import pending, starting
 from tunegym.dataplane.hosts.frames import LENGTH, pack
 from tunegym.testing.dataplane import until
 from tunegym.testing.durable_planes import hosts_of, kill_host, without_hosts
@@ -111,7 +112,7 @@ def test_what_a_host_says_does_not_fill_the_disk(folder: Path) -> None:
 STRANGER = """
 import os, socket, sys
 from tunegym.dataplane import attach
-from tunegym.dataplane.hosts import connection, starting
+from tunegym.dataplane.hosts import pending, starting
 from tunegym.dataplane.storage import mmap
 os.setgroups([])
 os.setgid(65534)
@@ -141,9 +142,170 @@ def test_another_user_is_not_heard() -> None:
             for path in (folder.parent, folder, *folder.iterdir()):
                 path.chmod(0o777)
             told = subprocess.check_output([sys.executable, "-c", STRANGER, str(folder)], text=True, cwd="/")
-            assert told.startswith("StorageError the plane is somebody else's\nhint: only processes of the user who")
+            assert told.startswith(f"StorageError {folder} is somebody else's (of user 0)\nhint: give a folder of your")
             assert "StorageError" in told.splitlines()[-1]
             assert set(plane.stats()) == {"p"}
+
+
+PLANTED = """
+import os, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+folder, victim = sys.argv[1:]
+os.mkdir(folder, 0o777)
+with open(folder + "/plane.json", "w") as file:
+    file.write('{"format": 1}')
+for name in ("host.log", "start.lock", "host.lock", "ledger-00000000.journal"):
+    os.symlink(victim, folder + "/" + name)
+"""
+
+
+@pytest.mark.parametrize("how", [connect, attach])
+def test_a_folder_of_another_user_is_left_alone(how: Callable[..., DataPlaneClient]) -> None:
+    """Also by those who may do everything: what is in it was put there by somebody else."""
+    if os.geteuid():
+        pytest.skip(f"{MISSING}the right to become another user")
+    with tempfile.TemporaryDirectory() as above, without_hosts(Path(above)):
+        Path(above).chmod(0o777)
+        folder, victim = Path(above) / "plane", Path(above) / "victim"
+        victim.write_bytes(bytes(2 << 20))
+        subprocess.check_call([sys.executable, "-c", PLANTED, str(folder), str(victim)], cwd="/")
+        with pytest.raises(StorageError, match="is somebody else's") as error:
+            joined(folder, how)
+        assert "of your own" in (error.value.hint or "")
+        assert victim.read_bytes() == bytes(2 << 20)
+
+
+@pytest.mark.parametrize("how", [connect, attach])
+@pytest.mark.parametrize("mode", [0o720, 0o702])
+def test_a_folder_that_others_may_write_to_is_refused(
+    folder: Path, how: Callable[..., DataPlaneClient], mode: int
+) -> None:
+    filled(folder)
+    folder.chmod(mode)
+    with pytest.raises(StorageError, match="others may write to") as error:
+        joined(folder, how)
+    assert "chmod go-w" in (error.value.hint or "")
+    folder.chmod(0o755)
+    with joined(folder, how) as plane:
+        assert set(plane.stats()) == {"p"}
+
+
+def test_an_empty_folder_is_closed_to_others(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    with joined(folder):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("name", ["host.log", "start.lock"])
+def test_links_are_not_followed(folder: Path, name: str) -> None:
+    filled(folder)
+    until(lambda: not hosts_of(folder), "the host ends")
+    victim = folder.parent / "victim"
+    victim.write_bytes(bytes(2 << 20))
+    (folder / name).unlink()
+    (folder / name).symlink_to(victim)
+    with pytest.raises(StorageError, match=f"{name} is a link"):
+        joined(folder)
+    assert victim.read_bytes() == bytes(2 << 20)
+
+
+IMPOSTOR = """
+import os, socket, sys
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(sys.argv[1])
+    os.chmod(sys.argv[1], 0o777)
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    listener.listen()
+    print("listens", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_host_of_another_user_is_not_believed(folder: Path) -> None:
+    if os.geteuid():
+        pytest.skip(f"{MISSING}the right to become another user")
+    filled(folder)
+    (folder / "host.sock").unlink(missing_ok=True)
+    command = [sys.executable, "-c", IMPOSTOR, str(folder / "host.sock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as impostor:
+        assert impostor.stdout is not None
+        assert impostor.stdout.readline() == "listens\n"
+        with pytest.raises(StorageError, match=r"another user's \(65534\)"):
+            joined(folder)
+
+
+# where it starts --------------------------------------------------------------------------------------
+
+ELSEWHERE = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import tunegym.dataplane
+with tunegym.dataplane.connect(sys.argv[1], linger_s=0.2) as plane:
+    print(plane.stats())
+"""
+
+
+@pytest.mark.parametrize("python_path", [None, "", "relative"])
+def test_modules_in_the_working_directory_are_not_the_hosts(
+    folder: Path, tmp_path: Path, python_path: str | None
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "selectors.py").write_text("raise RuntimeError('not this one')")
+    (work / "relative").mkdir()
+    home = str(Path(starting.__file__).parents[3])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {} if python_path is None else {"PYTHONPATH": python_path}
+    command = [sys.executable, "-P", "-c", ELSEWHERE, f"mmap://{folder}", home]
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "{}\n", done.stderr
+
+
+def test_the_host_runs_the_very_code_of_its_starter(folder: Path, tmp_path: Path) -> None:
+    """Which it found where nobody else would look."""
+    shutil.copytree(Path(starting.__file__).parents[2], tmp_path / "copy" / "tunegym")
+    marked = tmp_path / "copy" / "tunegym" / "dataplane" / "hosts" / "server_main.py"
+    marked.write_text(marked.read_text().replace('"the ledger is there,', '"the copy has the ledger,'))
+    command = [sys.executable, "-P", "-c", ELSEWHERE, f"mmap://{folder}", str(tmp_path / "copy")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "{}\n", done.stderr
+    assert "the copy has the ledger" in (folder / "host.log").read_text()
+
+
+FORKS = """
+import os, sys, time
+from tunegym.dataplane import attach
+plane = attach(sys.argv[1])
+plane.claim_meta("p", "train", ["x"], 2)
+if sys.argv[2] == "copied":
+    os.dup(plane._host._line.socket.fileno())
+child = os.fork()
+if not child:
+    time.sleep(600)
+print(child, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["forked", "copied"])
+def test_what_a_dead_client_claimed_is_given_back_though_its_child_lives(folder: Path, how: str) -> None:
+    with joined(folder) as plane:
+        plane.register_partition("p", ["x"], ["train"])
+        plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
+        command = [sys.executable, "-c", FORKS, f"mmap://{folder}", how]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+            assert owner.stdout is not None
+            child = int(owner.stdout.readline())
+            try:
+                owner.kill()
+                assert plane.claim_meta("p", "train", ["x"], 2, timeout_s=30).sample_ids == ("a", "b")
+            finally:
+                os.kill(child, 9)
 
 
 MANY_FILES = """
@@ -174,9 +336,9 @@ def test_whoever_has_very_many_files_open_is_heard(folder: Path) -> None:
         pack([1]),
         pack("hello"),
         pack(None),
-        pack({"format": 1}),
-        pack({"format": 1, "client": {"name": "x"}}),
-        pack({"format": 1, "client": []}),
+        pack({"format": 2}),
+        pack({"format": 2, "client": {"name": "x"}}),
+        pack({"format": 2, "client": []}),
     ],
 )
 def test_somebody_who_speaks_another_language_hurts_nobody(folder: Path, message: bytes) -> None:
@@ -207,11 +369,27 @@ def test_a_call_that_the_host_fails_at_is_an_error_for_its_caller_only(folder: P
         assert hosts_of(folder) == hosts
 
 
+def test_what_a_stopped_host_was_asked_for_is_given_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim ends in time, and what it got when the host goes on is others'."""
+    monkeypatch.setattr(pending, "GRACE_S", 0.2)
+    with joined(folder) as plane, joined(folder, attach) as other:
+        plane.register_partition("p", ["x"], ["train"])
+        plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
+        (host,) = hosts_of(folder)
+        os.kill(host, 19)
+        try:
+            with pytest.raises(ClaimTimeoutError, match="did not answer"):
+                plane.claim_meta("p", "train", ["x"], 2, timeout_s=0.1)
+        finally:
+            os.kill(host, 18)
+        assert other.claim_meta("p", "train", ["x"], 2, timeout_s=30).sample_ids == ("a", "b")
+
+
 def test_a_client_of_another_format_is_told(folder: Path) -> None:
     with joined(folder), socket.socket(socket.AF_UNIX) as other:
         other.connect(str(folder / "host.sock"))
         other.sendall(pack({"format": 99}))
-        assert b"speaks format 1, this client 99" in other.recv(1000)
+        assert b"speaks format 2, this client 99" in other.recv(1000)
 
 
 # damage -----------------------------------------------------------------------------------------------
@@ -272,3 +450,50 @@ def test_a_small_disk_that_is_full(tmp_path: Path, mount: Callable[[Path, str], 
             assert (row == at).all()
         plane.ack(left)
         plane.put_samples("p", ["more"], {"x": np.zeros((1, 256 * KB), dtype=np.uint8)})
+
+
+def test_on_a_disk_without_any_room_a_client_is_told_and_others_make_room(
+    tmp_path: Path, mount: Callable[[Path, str], Path]
+) -> None:
+    """Claims and new clients are refused before the last of what the journal holds on to: that is for clearing."""
+    disk = mount(tmp_path / "disk", "size=8m")
+    with without_hosts(disk / "plane"), joined(disk / "plane") as plane:
+        plane.register_partition("p", ["x"], ["train"])
+        plane.put_samples("p", [f"s{at}" for at in range(50)], {"x": np.arange(50)})
+        with pytest.raises(OSError, match="No space left"):
+            fill_up(disk / "ballast")
+        with pytest.raises(StorageError, match="No space left"):
+            claim_for_ever(plane)
+        with pytest.raises(StorageError, match="No space left"):
+            attach(f"mmap://{disk / 'plane'}")
+        assert plane.clear_samples("p", ["s0"]) == 1
+        (disk / "ballast").unlink()
+        with attach(f"mmap://{disk / 'plane'}") as other:
+            assert other.claim_meta("p", "train", ["x"], 49).size == 49
+
+
+def claim_for_ever(plane: DataPlaneClient) -> None:
+    while True:
+        plane.release(plane.claim_meta("p", "train", ["x"], 50))
+
+
+def fill_up(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def test_whoever_removes_the_folder_ends_the_plane(folder: Path) -> None:
+    """Nothing is acknowledged that nobody will find, and another plane in its place is left alone."""
+    with joined(folder) as plane, ThreadPoolExecutor() as pool:
+        plane.register_partition("p", ["x"], ["train"])
+        waiting = pool.submit(plane.claim_meta, "p", "train", ["x"], 1, timeout_s=None)
+        shutil.rmtree(folder)
+        with pytest.raises(NoPlaneError):
+            waiting.result(30)
+        until(lambda: not hosts_of(folder), "the host ends")
+        with joined(folder) as other:
+            assert other.stats() == {}
+            other.register_partition("q", ["x"], ["train"])
+            other.put_samples("q", ["a"], {"x": [1]})
+            assert other.stats()["q"]["alive"] == 1

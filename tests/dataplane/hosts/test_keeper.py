@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tunegym.dataplane.hosts.clients import myself
+from tunegym.dataplane.errors import DataPlaneError
+from tunegym.dataplane.hosts.clients import Call, caller_of, myself
 from tunegym.dataplane.hosts.journal import LedgerJournal
 from tunegym.dataplane.hosts.keeper import Keeper
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
@@ -21,15 +23,25 @@ class Host:
         self.keeper = Keeper(LedgerJournal(folder, rotate_bytes), LiveSegments(segments), snapshot, restore)
         self.keeper.recover()
         self.keeper.join(myself("me"))
+        self.pending: list[int] = []
         self._number = 1000 * len(list(folder.glob("used-*")))
         (folder / f"used-{self._number}").touch()
         (segments / "one.segment").touch()
 
-    def call(self, operation: str, **arguments: Any) -> Any:
+    def call(self, operation: str, /, **arguments: Any) -> Any:
         self._number += 1
-        self.keeper.call("me", self._number, self._number, operation, arguments, 0.0)
-        ((_, _, reply),) = self.keeper.take_replies()
+        self.keeper.call(Call("me", self._number, self.pending, operation, arguments), 0.0)
+        ((_, reply),) = self.keeper.take_replies()
         return reply.get("value", reply)
+
+    def wait(
+        self, number: int, operation: str, name: str = "me", pending: Sequence[int] = (), **arguments: Any
+    ) -> None:
+        """A call that may wait for ever."""
+        self.keeper.call(Call(name, number, pending, operation, arguments), None)
+
+    def heard(self) -> dict[tuple[str, int], Any]:
+        return {(call.name, call.number): reply.get("value", reply) for call, reply in self.keeper.take_replies()}
 
     def put(self, names: str, field: str = "tokens") -> None:
         location = {"segment": "one.segment", "at": ord(names[0]) + 1000 * len(names)}
@@ -37,8 +49,15 @@ class Host:
         assert self.call("put", partition_id="p", sample_ids=list(names), shapes=shapes, location=location) is None
 
     def claim(self, count: int) -> dict[str, Any]:
-        asked = {"partition_id": "p", "task_name": "train", "fields": ["tokens"], "owner": "me", "lease_s": 60.0}
-        return self.call("claim", **asked, batch_size=count, min_batch=count)
+        return self.call("claim", **asking(count))
+
+    def leased(self) -> int:
+        return self.call("stats")["p"]["tasks"]["train"]["leased"]
+
+
+def asking(count: int, owner: str = "me") -> dict[str, Any]:
+    asked = {"partition_id": "p", "task_name": "train", "fields": ["tokens"], "owner": owner, "lease_s": 60.0}
+    return {**asked, "batch_size": count, "min_batch": count}
 
 
 SPEC = {"partition_id": "p", "fields": ["tokens", "prompt"], "tasks": ["train"]}
@@ -72,8 +91,8 @@ def test_a_call_that_is_repeated_takes_effect_once(tmp_path: Path) -> None:
     first.keeper.close()
     second = Host(tmp_path)
     asked = {"partition_id": "p", "task_name": "train", "fields": ["tokens"], "owner": "me", "lease_s": 60.0}
-    second.keeper.call("me", number, number, "claim", {**asked, "batch_size": 2, "min_batch": 2}, 0.0)
-    ((_, _, reply),) = second.keeper.take_replies()
+    second.keeper.call(Call("me", number, [], "claim", {**asked, "batch_size": 2, "min_batch": 2}), 0.0)
+    ((_, reply),) = second.keeper.take_replies()
     assert reply["value"] == claimed
     assert second.claim(2)["sample_ids"] == ["c", "d"]
 
@@ -101,3 +120,122 @@ def test_a_snapshot_that_cannot_be_written_holds_nobody_up(tmp_path: Path, monke
         if not (tmp_path / "ledger-00000000.journal").exists():
             break
     assert (tmp_path / "ledger-00000001.snapshot").exists()
+
+
+# who leaves, and who gives up -------------------------------------------------------------------------
+
+
+def test_a_client_leaves_with_calls_that_wait(tmp_path: Path) -> None:
+    """Of one line: without the first, there would be enough for the second."""
+    host = Host(tmp_path)
+    host.call("register", spec={**SPEC, "capacity": 4})
+    host.keeper.join(myself("other"))
+    host.put("abc")
+    host.wait(1, "claim", "other", **asking(4, "other"))
+    host.wait(2, "claim", "other", pending=[1], **asking(2, "other"))
+    location = {"segment": "one.segment", "at": 7}
+    given = {"partition_id": "p", "shapes": {"tokens": ("int64", 1)}, "location": location}
+    host.wait(3, "put", "other", pending=[1, 2], sample_ids=["v", "w"], **given)
+    host.wait(4, "put", "other", pending=[1, 2, 3], sample_ids=["x"], **given)  # whose owner it doesn't say
+    assert host.heard() == {}
+    host.keeper.leave("other")
+    assert host.heard() == {}
+    assert host.claim(3)["sample_ids"] == ["a", "b", "c"]
+    assert host.call("stats")["p"]["waiting"] == {"claims": 0, "puts": 0}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_is_still_held_of_a_claim_that_was_given_up_is_given_back(tmp_path: Path, dies: bool) -> None:
+    host = Host(tmp_path)
+    host.call("register", spec=SPEC)
+    host.put("abcd")
+    host.claim(4)
+    number = host._number
+    host.pending = [number]
+    assert host.call("clear", partition_id="p", sample_ids=["b"], reason=None) == 1
+    given = {"partition_id": "p", "task_name": "train", "operation": "claim", "number": number}
+    assert host.call("give_up", **given) is True
+    if dies:
+        host.keeper.close()
+        host = Host(tmp_path)
+        host.pending = [number]
+        assert host.leased() == 0
+        assert host.call("give_up", **given) is True  # it is asked again, since nobody heard the answer
+    assert host.leased() == 0
+    assert sorted(host.claim(3)["sample_ids"]) == ["a", "c", "d"]
+
+
+# replies ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_reply_that_cannot_be_sent_is_an_error_and_holds_nothing(tmp_path: Path, dies: bool) -> None:
+    host = Host(tmp_path)
+    host.call("register", spec=SPEC)
+    host.put("abcd")
+    host.claim(4)
+    number = host._number
+    host.pending = [number]
+    host.call("clear", partition_id="p", sample_ids=["b"], reason=None)
+    host.keeper.unsent(Call("me", number, [], "claim", asking(4)), DataPlaneError("too large"))
+    assert host.heard()["me", number]["message"] == "too large"
+    if dies:
+        host.keeper.close()
+        host = Host(tmp_path)
+    host.wait(number, "claim", **asking(4))
+    assert host.heard()["me", number]["message"] == "too large"
+    host.pending = [number]
+    given = {"partition_id": "p", "task_name": "train", "operation": "claim", "number": number}
+    assert host.call("give_up", **given) is False
+    assert host.leased() == 0
+    assert sorted(host.claim(3)["sample_ids"]) == ["a", "c", "d"]
+
+
+def test_while_a_call_waits_the_replies_to_others_are_not_kept(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.call("register", spec=SPEC)
+    host.wait(2, "claim", **asking(100))
+    host._number, host.pending = 2, [2]
+    for name in "abcdefghij":
+        host.put(name)
+    assert list(host.keeper.callers["me"].replies) == [host._number]
+    host.keeper.close()
+    again = Host(tmp_path)  # which forgets the same
+    assert list(again.keeper.callers["me"].replies) == [host._number]
+
+
+def test_a_call_that_is_sent_again_makes_nobody_forget_later_ones(tmp_path: Path) -> None:
+    """It says which calls were not answered when it was made."""
+    host = Host(tmp_path)
+    host.call("register", spec=SPEC)
+    host.put("abcd")
+    host.wait(10, "claim", **asking(5))
+    for number in (11, 12):  # at once
+        host.wait(number, "write_tags", pending=list(range(10, number)), **tagging("a", number))
+    assert set(host.heard()) == {("me", 11), ("me", 12)}
+    host.wait(10, "claim", **asking(5))
+    assert set(host.keeper.callers["me"].replies) == {11, 12}
+    host.wait(13, "write_tags", pending=[10, 12], **tagging("a", 13))
+    assert set(host.keeper.callers["me"].replies) == {12, 13}
+    host.heard()
+    host.wait(12, "write_tags", pending=[10, 11], **tagging("a", 12))
+    assert host.heard() == {("me", 12): None}
+    location = {"segment": "one.segment", "at": 7}
+    given = {"partition_id": "p", "sample_ids": ["e"], "shapes": {"tokens": ("int64", 1)}, "location": location}
+    host.wait(14, "put", pending=[10], **given)
+    assert host.heard()["me", 10]["tags"][0] == {"at": 13}
+
+
+def test_what_a_call_says_of_replies_is_of_earlier_ones_only() -> None:
+    caller = caller_of({**myself("me"), "replies": [[number, {"value": None}] for number in range(1, 7)]})
+    caller.forget(4, [1, 3])
+    assert list(caller.replies) == [1, 3, 4, 5, 6]
+
+
+def tagging(name: str, value: int) -> dict[str, Any]:
+    return {"partition_id": "p", "sample_ids": [name], "tags": [{"at": value}]}
+
+
+@pytest.mark.parametrize("operation", ["gone", "expire", "stop"])
+def test_nobody_can_end_what_others_have(tmp_path: Path, operation: str) -> None:
+    assert Host(tmp_path).call(operation, owner="me")["error"] == "SpecError"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+from array import array
 from collections.abc import Callable
 from itertools import combinations
 from typing import Any
@@ -72,8 +74,8 @@ def test_a_group_of_an_odd_size_at_the_front_stops_nobody(pairs: Any) -> None:
 def test_groups_are_found_whenever_some_make_the_batch(sizes: list[int], least: int, more: int) -> None:
     queue = GroupQueue(0)
     starts = [100 * number for number in range(len(sizes))]
-    rows = {at + 1: list(range(starts[at], starts[at] + size)) for at, size in enumerate(sizes)}
-    queue.look_again(rows, rows)
+    rows = {at + 1: array("i", range(starts[at], starts[at] + size)) for at, size in enumerate(sizes)}
+    queue.look_again(list(rows), rows)
     found = queue.choose(least, least + more)
     possible = {sum(some) for count in range(len(sizes) + 1) for some in combinations(sizes, count)}
     assert bool(found) == bool(possible & set(range(least, least + more + 1)))
@@ -169,6 +171,76 @@ def test_a_group_that_is_given_back_comes_first(pairs: Any) -> None:
     assert pairs.claim(2).sample_ids == ["a", "b"]
     pairs.ledger.owner_gone("me", 0.0)
     assert pairs.claim(4).sample_ids == list("abcd")
+
+
+@pytest.mark.parametrize("how", ["release", "expire", "gone", "rewind"])
+@pytest.mark.parametrize("where", [None, Tag("v") == 1])
+def test_groups_of_one_claim_come_back_in_their_old_order(pairs: Any, how: str, where: Any) -> None:
+    pairs.put(list("abcdefgh"), group_ids=list("gghhiijj"), tags=[{"v": 1}] * 8)
+    grant = pairs.claim(6, where=where)
+    if how == "release":
+        pairs.release(grant)
+    elif how == "expire":
+        pairs.pass_time(61.0)
+    elif how == "gone":
+        pairs.ledger.owner_gone("me", 0.0)
+    else:
+        pairs.ack(grant, 2)
+        pairs.rewind(1)
+    assert pairs.claim(8, where=where).sample_ids == list("abcdefgh")
+
+
+@pytest.mark.parametrize("how", ["at once", "one by one"])
+def test_a_large_group_is_cleared_in_any_order(one_task: Any, how: str) -> None:
+    count = 20_000 if how == "at once" else 500
+    ids = [f"{number}" for number in range(count)]
+    one_task.put([*ids, "last"], group_ids=["g"] * (count + 1))
+    for some in [ids[::-1]] if how == "at once" else [[one] for one in ids[::-1]]:
+        assert one_task.clear(some) == len(some)
+    assert one_task.train(2, 1, least=1) == ["last"]
+    assert one_task.rewind(0) == (1, 0)
+    assert one_task.claim(1).sample_ids == ["last"]
+
+
+def test_a_large_group_that_was_cleared_comes_back(desk: Any) -> None:
+    ids = [f"{number}" for number in range(20_000)]
+    desk.put(ids, group_ids=["g"] * len(ids))
+    desk.train(len(ids), 1)
+    assert desk.clear(ids[::-1]) == len(ids)
+    assert desk.rewind(0) == (len(ids), 0)
+    assert sorted(desk.claim(len(ids), task_name="judge").sample_ids) == sorted(ids)
+
+
+@pytest.mark.parametrize("huge", [10**9, 2**62, 2**100])
+@pytest.mark.parametrize("where", [None, Tag("v") == 1])
+def test_a_claim_of_any_number_gets_what_is_there(open_desk: Callable[..., Any], huge: int, where: Any) -> None:
+    for grouped in (False, True):
+        desk = open_desk()
+        groups = list("gggh") if grouped else None
+        desk.put(list("abcd"), group_ids=groups, tags=[{"v": 1}] * 4)
+        with pytest.raises(ClaimTimeoutError):
+            desk.claim(huge, huge, where=where)
+        waiter = desk.wait(huge, huge - 1, where=where)
+        grant = desk.claim(huge, 2, where=where, task_name="judge")
+        assert grant.sample_ids == list("abcd")
+        with pytest.raises(ClaimTimeoutError):
+            desk.claim(huge, 1, where=where, task_name="judge")
+        desk.ledger.seal("p", 0.0)
+        assert desk.settled() == [waiter]
+        assert waiter.outcome.sample_ids == list("abcd")
+
+
+@pytest.mark.slow
+def test_many_groups_beside_one_of_an_odd_size_are_a_large_batch(one_task: Any) -> None:
+    """What decides which ones make it takes no more room than the samples do."""
+    ids, count = [f"{number}-x" for number in range(3 + 8 * 30_000)], 8 * 29_000
+    one_task.put(ids, group_ids=["odd"] * 3 + [f"{number // 8}" for number in range(8 * 30_000)])
+    tracemalloc.start()
+    grant = one_task.claim(count)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert grant.sample_ids == ids[3 : 3 + count]
+    assert peak < 200_000_000
 
 
 def test_a_name_may_be_used_again_when_its_group_is_gone(pairs: Any) -> None:

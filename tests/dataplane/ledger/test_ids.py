@@ -156,6 +156,87 @@ def test_chunks_that_are_used_up_in_any_order_make_one_run() -> None:
     assert index.find([ids[5]]).rows.tolist() == [5]
 
 
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_ids_whose_numbers_are_far_apart_are_not_numbered(at_once: int) -> None:
+    """A chunk for each of them would take a hundred times the room of their names."""
+    index, chance = IdIndex(8192), random.Random(at_once)
+    ids = [f"r-{number:012d}" for number in chance.sample(range(10**12), 2000)]
+    for start in range(0, 2000, at_once):
+        some = ids[start : start + at_once]
+        index.put(some, slice(start, start + at_once), index.find(some))
+    assert sum(len(one.chunks) for one in index._by_place) < 100
+    assert index.names(slice(0, 2000)) == ids
+    assert index.find(ids).rows.tolist() == list(range(2000))
+    index.retire(slice(0, 1000))
+    assert index.find(ids).rows.tolist() == [RETIRED] * 1000 + list(range(1000, 2000))
+
+
+def test_a_form_may_be_dense_and_then_sparse() -> None:
+    index = IdIndex(8192)
+    dense = [f"r-{number:012d}" for number in range(4096)]
+    sparse = [f"r-{number * 5000:012d}" for number in range(1, 1025)]
+    index.put(dense, slice(0, 4096), index.find(dense))
+    index.put(sparse, slice(4096, 5120), index.find(sparse))
+    more = [f"r-{number:012d}" for number in range(4096, 4196)]
+    index.put(more, slice(5120, 5220), index.find(more))
+    assert [len(one.chunks) for one in index._by_place] == [5]
+    everything = [*dense, *sparse, *more]
+    assert index.find(everything).rows.tolist() == list(range(5220))
+    assert index.names(slice(0, 5220)) == everything
+    index.retire(slice(0, 5220))
+    assert (index.find(everything).rows == RETIRED).all()
+
+
+def test_forms_with_nothing_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their ids, which are retired, are then remembered like others: the newest."""
+    for name, value in (("_MOST_IDLE", 2), ("_MOST_PACKED", 3), ("_REMEMBERED", 300)):
+        monkeypatch.setattr(module, name, value)
+    index = IdIndex(1024)
+    batches = [[f"{head}-{number:03d}" for number in range(100)] for head in "abcdefghijkl"]
+    for batch in batches:
+        index.put(batch, slice(0, 100), index.find(batch))
+        assert index.names(slice(0, 100)) == batch
+        index.retire(slice(0, 100))
+    assert len(index._by_place) <= 7
+    assert len(index._forms) == 5
+    known = [set(index.find(batch).rows.tolist()) for batch in batches]
+    assert known == [{UNKNOWN}] * 4 + [{RETIRED}] * 8
+
+
+def test_what_was_left_out_of_chunks_may_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_IDLE", 2)
+    index = IdIndex(8192)
+    ids = [f"s{number:05d}" for number in range(8000)]
+    index.put(ids[::2], slice(0, 4000), index.find(ids[::2]))
+    index.retire(slice(0, 4000))
+    assert [(len(one.chunks), len(one.packed)) for one in index._by_place] == [(2, 6)]
+    assert index.find(ids).rows.tolist() == [RETIRED, UNKNOWN] * 4000
+    index.put(ids[1::2], slice(0, 4000), index.find(ids[1::2]))
+    assert index.find(ids).rows.tolist() == [one for row in range(4000) for one in (RETIRED, row)]
+    index.retire(slice(0, 4000))
+    (numbered,) = index._by_place
+    assert numbered.used_up == [[0, 6]]
+    assert (index.find(ids).rows == RETIRED).all()
+    assert not index._spent.packed
+    assert numbered.alive == 0
+
+
+def test_a_form_that_is_not_used_any_more_leaves_its_place_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_MOST_IDLE", 0), ("_MOST_PACKED", 0), ("_MOST_FORMS", 2)):
+        monkeypatch.setattr(module, name, value)
+    index = IdIndex(1024)
+    batches = [[f"{head}-{number:03d}" for number in range(100)] for head in "abcdef"]
+    for at, batch in enumerate(batches):
+        index.put(batch, slice(100 * at, 100 * at + 100), index.find(batch))
+    assert len(index._by_place) == 2
+    index.retire(slice(0, 100))
+    other = [f"z-{number:03d}" for number in range(100)]
+    index.put(other, slice(0, 100), index.find(other))
+    assert [one.form[0] for one in index._by_place] == ["z-", "b-"]
+    assert index.names(slice(0, 600)) == [*other, *(one for batch in batches[1:] for one in batch)]
+    assert (index.find(batches[0]).rows == RETIRED).all()
+
+
 def test_few_ids_of_many_forms_are_not_numbered() -> None:
     """A chunk for each of them would take far more room than their names."""
     index = IdIndex(8192)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tunegym.dataplane.errors import EpochError, FieldError, SampleError, SpecError, TagError
-from tunegym.dataplane.ledger.snapshot import snapshot
+from tunegym.dataplane.ledger.snapshot import restore, snapshot
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,35 @@ def test_tags_are_merged_and_come_with_the_claim(desk: Any) -> None:
         desk.ledger.write_tags("p", ["a", "a"], [{}, {}], 0.0)
     with pytest.raises(SampleError):
         desk.ledger.write_tags("p", ["z"], [{}], 0.0)
+
+
+def test_names_of_tags_are_few_at_a_time(one_task: Any) -> None:
+    ids = [f"{number}" for number in range(257)]
+    one_task.put(
+        ids[:256], tags=[{f"at-{one}": 1, "v": 1} if number else {"v": 1} for number, one in enumerate(ids[:256])]
+    )
+    with pytest.raises(TagError, match="there would be 257 names of tags") as caught:
+        one_task.put(ids[256:], tags=[{"more": 1}])
+    assert "as its value" in str(caught.value)
+    with pytest.raises(TagError):
+        one_task.ledger.write_tags("p", ids[:1], [{"more": 1}], 0.0)
+    assert one_task.stats["produced"] == 256
+    one_task.clear(ids[8:9])
+    one_task.put(ids[256:], tags=[{"more": 1, "v": 2}])
+    grant = one_task.claim(256)
+    assert grant.tags is not None
+    assert (grant.tags[0], grant.tags[1], grant.tags[-1]) == ({"v": 1}, {"at-1": 1, "v": 1}, {"more": 1, "v": 2})
+
+
+def test_a_tag_that_no_sample_has_any_more_takes_no_room(one_task: Any) -> None:
+    for number in range(2000):
+        one_task.put([f"{number}"], tags=[{f"run-{number}": 1, "v": number}])
+        one_task.train(1)
+    one_task.put(["last"], tags=[{"v": "text"}])
+    assert len(one_task.ledger._held["p"].partition.rows.tags._values) <= 256
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    assert list(one_task.ledger._held["p"].partition.rows.tags._values) == ["v"]
+    assert one_task.claim(1).tags == [{"v": "text"}]
 
 
 def test_lengths_come_with_the_claim_where_all_have_one(desk: Any) -> None:

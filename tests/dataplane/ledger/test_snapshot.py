@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from tunegym.dataplane.errors import SampleError, StorageError
+from tunegym.dataplane.ledger import ids as ids_module
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.snapshot import load, restore, save, snapshot
 
@@ -46,6 +47,30 @@ def test_a_ledger_comes_back_as_it_was(desk: Any, pattern: str) -> None:
     desk.ledger.take_freed()
     first, second = snapshot(desk.ledger), snapshot(again)
     assert first == second
+
+
+def test_ids_of_which_nothing_is_there_come_back_too(one_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of chunks that are kept as they were, or as bits, and of forms that are forgotten."""
+    for name, value in (("_MOST_IDLE", 2), ("_MOST_PACKED", 2)):
+        monkeypatch.setattr(ids_module, name, value)
+    batches = [[f"{head}-{number:03d}" for number in range(100)] for head in "abcdefg"]
+    for batch in batches:
+        one_task.put(batch)
+        one_task.train(100)
+    index = one_task.ledger._held["p"].partition.rows.ids
+    assert (len(index._spent.idle), len(index._spent.packed), len(index._vacant)) == (2, 2, 1)
+    data = snapshot(one_task.ledger)
+    one_task.ledger = restore(data)
+    assert snapshot(one_task.ledger) == data
+    for batch in batches:
+        with pytest.raises(SampleError, match="used once"):
+            one_task.put(batch[:1])
+    more = [f"g-{number:03d}" for number in range(100, 200)]
+    one_task.put(more)
+    one_task.put([f"h-{number:03d}" for number in range(100)])
+    assert one_task.train(100) == more
+    assert one_task.train(100)[-1] == "h-099"
+    assert snapshot(restore(snapshot(one_task.ledger))) == snapshot(one_task.ledger)
 
 
 def test_groups_come_back_too(open_desk: Callable[..., Any]) -> None:

@@ -14,6 +14,21 @@ def buckets(told: dict[str, Any]) -> dict[float, int]:
     return {end: count for end, count in zip(ends, told["counts"], strict=True) if count}
 
 
+def test_reasons_beyond_some_hundred_are_others(desk: Any) -> None:
+    ids = [f"{number}" for number in range(600)]
+    desk.put(ids)
+    desk.train(600, 1, "judge")
+    for one in ids[:500]:
+        assert desk.clear([one], f"because of {one}") == 1
+    desk.clear(ids[500:501], "because of 7")
+    desk.clear(ids[501:502])
+    gone = desk.stats["gone"]
+    assert (gone["because of 7"], gone["other"], gone["cleared"], gone["because of 255"]) == (2, 244, 1, 1)
+    assert len(gone) == 258
+    assert desk.rewind(0, "judge") == (600, 0)
+    assert desk.stats["gone"] == {}
+
+
 def test_everything_is_counted(open_desk: Callable[..., Any]) -> None:
     desk = open_desk(tasks=("train", "judge"), capacity=6)
     desk.put(list("abcd"), ["x", "y"])

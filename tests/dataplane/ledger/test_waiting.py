@@ -264,7 +264,7 @@ def test_groups_that_never_make_a_batch_cost_a_claim_that_waits_nothing(
     desk = open_desk(tasks=("train",))
     waiter = desk.wait(5)
     looked: list[int] = []
-    monkeypatch.setattr(grouping, "_chosen", lambda sizes, least, most: looked.append(len(sizes)) or [])
+    monkeypatch.setattr(grouping, "counts", lambda sizes, least, most: looked.append(len(sizes)) or [])
     for number in range(20):
         desk.put([f"{number}-a", f"{number}-b"], group_ids=[f"{number}"] * 2)
     assert not looked

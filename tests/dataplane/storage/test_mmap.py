@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -517,3 +518,100 @@ def test_closed(storage: MmapStorage, live: LiveSegments) -> None:
         put(storage, live, 1)
     storage.settle(location)
     storage.trim()
+
+
+def ended_well(child: int) -> bool:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_fork_can_close_what_a_thread_was_reading(storage: MmapStorage, live: LiveSegments) -> None:
+    """That thread is not there, and the lock that it held is."""
+    location = put(storage, live, 3)
+    assert value(storage, location) == 3
+    with storage._reader._guard:
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(10)
+            right = value(storage, location) == 3
+            storage.close()
+            os._exit(not right)
+    assert ended_well(child)
+    assert value(storage, location) == 3
+
+
+def test_a_segment_that_is_just_made_is_not_a_forks(
+    storage: MmapStorage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock would last as long as the child."""
+    real, well = writing.head, []
+
+    def forking() -> bytes:
+        child = os.fork()
+        if not child:
+            held = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+            os._exit(any(name.startswith(str(folder)) for name in held))
+        well.append(ended_well(child))
+        return real()
+
+    monkeypatch.setattr(writing, "head", forking)
+    storage.write("p", {"a": encode(np.zeros(10, dtype=np.uint8))})
+    assert well == [True]
+
+
+# many producers, and strange ones ---------------------------------------------------------------------
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, most: int = 1000) -> list[Path]:
+    """Which segments are mapped, as often as they are; no more than ``most`` at a time can be."""
+    mapped: list[Path] = []
+    at_hand: weakref.WeakSet[reading._Map] = weakref.WeakSet()
+
+    class Counted(reading._Map):
+        def __init__(self, path: Path) -> None:
+            if len(at_hand) >= most:
+                raise OSError(errno.EMFILE, "too many")
+            super().__init__(path)
+            at_hand.add(self)
+            mapped.append(path)
+
+    monkeypatch.setattr(reading, "_Map", Counted)
+    return mapped
+
+
+def test_the_segments_of_many_producers_stay_mapped(
+    storage: MmapStorage, live: LiveSegments, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producers = [MmapStorage(folder) for _ in range(40)]
+    locations = [put(producer, live, at, 1000) for at, producer in enumerate(producers)]
+    mapped = counted(monkeypatch)
+    for _ in range(3):
+        assert [value(storage, location) for location in locations] == list(range(40))
+    assert len(mapped) == 40
+    for producer in producers:
+        producer.close()
+
+
+def test_maps_are_let_go_of_where_too_many_files_are_open(
+    storage: MmapStorage, live: LiveSegments, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producers = [MmapStorage(folder) for _ in range(10)]
+    locations = [put(producer, live, at, 1000) for at, producer in enumerate(producers)]
+    counted(monkeypatch, most=4)
+    assert [value(storage, location) for location in locations] == list(range(10))
+    for producer in producers:
+        producer.close()
+
+
+@pytest.mark.parametrize("name", ["../victim.segment", "/victim.segment", "victim", "", "a\0.segment", 3, None])
+def test_what_is_no_segment_is_not_touched(live: LiveSegments, folder: Path, name: Any) -> None:
+    victim = folder.parent / "victim.segment"
+    victim.write_bytes(b"somebody's")
+    location = {"segment": str(victim) if name == "/victim.segment" else name, "at": 64, "nbytes": 100}
+    with pytest.raises(StorageError, match="is no segment"):
+        live.keep(location)
+    live.free([location])
+    if isinstance(name, str) and name:
+        live.recover([location])
+        live.free([location])
+    assert victim.exists()

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.core.processes import boot_id, process_start_time
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a client asks.
+
+    Attributes:
+        name: whose it is.
+        number: which of its calls; they are numbered as it makes them.
+        pending: the earlier ones that it had no answer to when it made this one.
+    """
+
+    name: str
+    number: int
+    pending: Sequence[int]
+    operation: str
+    arguments: Mapping[str, Any]
 
 
 @dataclass
@@ -32,10 +50,14 @@ class Caller:
             return False
         return process_start_time(self.pid) == self.start
 
-    def forget(self, below: int) -> None:
-        """It has all replies up to here."""
-        if self.replies and min(self.replies) < below:
-            self.replies = {number: reply for number, reply in self.replies.items() if number >= below}
+    def forget(self, number: int, pending: Sequence[int]) -> None:
+        """When it made this call it had all replies but these. Of later calls, that says nothing: it may be sent again.
+
+        So there are never more replies than calls that the client has under way at once.
+        """
+        if any(one < number for one in self.replies):
+            kept = frozenset(pending)
+            self.replies = {one: reply for one, reply in self.replies.items() if one >= number or one in kept}
 
     def plain(self) -> dict[str, Any]:
         """As plain data."""

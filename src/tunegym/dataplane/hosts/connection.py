@@ -9,46 +9,23 @@ import socket
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, NoPlaneError
 from tunegym.dataplane.hosts.base import Handle
-from tunegym.dataplane.hosts.clients import myself
-from tunegym.dataplane.hosts.frames import Inbox, pack
-from tunegym.dataplane.hosts.operations import WAITING, as_error
-from tunegym.dataplane.hosts.server import FORMAT
+from tunegym.dataplane.hosts.frames import pack
+from tunegym.dataplane.hosts.line import Line
+from tunegym.dataplane.hosts.operations import WAITING, as_error, release_rest
+from tunegym.dataplane.hosts.pending import PendingCall, silent
 
-_CHUNK = 1 << 16
 _LOOK_MS = 1000
 RETRY_S = 0.05
 NUDGE_S = 1.0
 """When a thread that waits looks by itself whether anybody reads: whoever did may have been interrupted."""
 
-
-@dataclass
-class _Call:
-    """A call under way.
-
-    Attributes:
-        number: 0 before it is sent.
-        kept: the host must not forget its answer yet.
-    """
-
-    operation: str
-    arguments: Mapping[str, Any]
-    number: int = 0
-    frame: bytes = b""
-    done: bool = False
-    reply: Any = None
-    kept: bool = False
-    nudged: threading.Event = field(default_factory=threading.Event)
-
-    def finish(self) -> None:
-        """Its thread need wait no more."""
-        self.done = True
-        self.nudged.set()
+_hosts: weakref.WeakSet[SocketHost] = weakref.WeakSet()
 
 
 class SocketHost:
@@ -68,14 +45,15 @@ class SocketHost:
         self._connect = connect
         self._patience_s = patience_s
         self._guard = threading.Lock()
-        self._reader: _Call | None = None
-        self._calls: dict[int, _Call] = {}
+        self._reader: PendingCall | None = None
+        self._calls: dict[int, PendingCall] = {}
         self._next = 1
         self._closed = False
         self._pid = os.getpid()
         self.name = uuid.uuid4().hex
-        self._socket: socket.socket | None = None
-        self._inbox = Inbox()
+        self._line: Line | None = None
+        self._fresh: socket.socket | None = None
+        _hosts.add(self)
         with self._guard:
             self._reconnect()
 
@@ -84,13 +62,15 @@ class SocketHost:
     ) -> Any:
         """See ``Host``."""
         self._check_process()
-        call = _Call(operation, arguments)
+        call = PendingCall(operation, arguments, until=None if wait_s is None else time.monotonic() + wait_s)
         handle = Handle() if handle is None else handle
         handle.under_way = call
         try:
-            self._send(call, wait_s, handle)
+            self._send(call, handle)
             while not call.done:
                 self._take_in(call)
+                if call.overdue() and self._give_up_later(call):
+                    raise silent()
         except DataPlaneError:
             raise
         except BaseException:
@@ -105,21 +85,16 @@ class SocketHost:
             raise as_error(call.reply)
         return call.reply["value"]
 
-    def _send(self, call: _Call, wait_s: float | None, handle: Handle) -> None:
+    def _send(self, call: PendingCall, handle: Handle) -> None:
         with self._guard:
             if self._closed:
                 raise ClosedError("the client is closed")
             if handle.abandoned:
                 raise ClosedError("the call was given up")
-            self._calls = {number: one for number, one in self._calls.items() if one.kept or not one.done}
-            below = min(self._calls, default=self._next)
-            call.frame = pack([self._next, below, call.operation, call.arguments, wait_s])
-            call.number = self._next
-            self._next += 1
-            self._calls[call.number] = call
+            frame = self._numbered(call)
+            assert self._line is not None
             try:
-                assert self._socket is not None
-                self._socket.sendall(call.frame)
+                self._line.send(frame)
             except OSError:
                 try:
                     self._reconnect()
@@ -127,10 +102,40 @@ class SocketHost:
                     del self._calls[call.number]  # whoever called is told that it failed: it must not be sent later
                     raise
             except BaseException:
-                self._break()
+                self._line.hang_up()
                 raise
 
-    def _forget(self, call: _Call) -> None:
+    def _numbered(self, call: PendingCall) -> bytes:
+        """It is among the calls from now on; what is to be sent. The guard is held."""
+        self._calls = {number: one for number, one in self._calls.items() if one.kept or not one.done}
+        call.number, call.pending = self._next, list(self._calls)
+        try:
+            frame = call.frame()
+        except BaseException:
+            call.number = 0
+            raise
+        self._next += 1
+        self._calls[call.number] = call
+        return frame
+
+    def _give_up_later(self, call: PendingCall) -> bool:
+        """Wait no more for a host that doesn't answer: as soon as it does, the claim is given back. False if it has."""
+        with self._guard:
+            if call.done or self._closed:
+                return False
+            call.done = call.kept = True
+            frame = self._numbered(PendingCall("give_up", call.given_up(), until=0.0, gives_up=call))
+            assert self._line is not None
+            try:
+                self._line.send(frame)
+            except OSError:  # it is sent with the next connection
+                self._line.hang_up()
+            except BaseException:
+                self._line.hang_up()
+                raise
+            return True
+
+    def _forget(self, call: PendingCall) -> None:
         """Unless it is kept; and somebody who still waits reads from now on, unless somebody does already."""
         with self._guard:
             if not call.kept:
@@ -138,7 +143,7 @@ class SocketHost:
             if self._reader is call:
                 self._reader = None
             if self._reader is None:
-                other = next((one for one in self._calls.values() if not one.done), None)
+                other = next((one for one in self._calls.values() if not one.done and one.gives_up is None), None)
                 if other is not None:
                     other.nudged.set()
 
@@ -147,20 +152,19 @@ class SocketHost:
         self._check_process()
         with self._guard:
             handle.abandoned = True
-            call: _Call | None = handle.under_way
+            call: PendingCall | None = handle.under_way
             if call is None or not call.number:
                 return False
             call.kept = call.reply is None
-        given = {"partition_id": call.arguments["partition_id"], "task_name": call.arguments.get("task_name")}
         if not call.kept:
             took_effect = "error" not in call.reply
             if took_effect and call.operation == "claim":
+                given = {name: call.arguments[name] for name in ("partition_id", "task_name")}
                 given |= {name: call.reply["value"][name] for name in ("sample_ids", "leases")}
-                with contextlib.suppress(DataPlaneError):  # they are lost already, or as soon as we are
-                    self.call("release", given)
+                release_rest(lambda held: self.call("release", held), given)
             return took_effect
         try:
-            return self.call("give_up", {**given, "operation": call.operation, "number": call.number})
+            return self.call("give_up", call.given_up())
         except DataPlaneError:  # whoever can't reach the host is soon gone
             return False
         finally:
@@ -177,7 +181,7 @@ class SocketHost:
 
     # what arrives -------------------------------------------------------------------------------------
 
-    def _take_in(self, call: _Call) -> None:
+    def _take_in(self, call: PendingCall) -> None:
         """One thread at a time reads; the others wait for it, and one takes over when it has its own answer."""
         with self._guard:
             if self._reader is None or self._reader.done:
@@ -186,52 +190,46 @@ class SocketHost:
             call.nudged.wait(NUDGE_S)
             call.nudged.clear()
             return
-        while not call.done and not self._closed:
+        while not (call.done or self._closed or call.overdue()):
             self._read()
         if self._closed:
             call.finish()
 
     def _read(self) -> None:
-        connected = self._socket
-        assert connected is not None
+        line = self._line
+        assert line is not None
         try:
             waiting = select.poll()  # select() can't bear descriptors above 1023
-            waiting.register(connected, select.POLLIN)
+            waiting.register(line.socket, select.POLLIN)
             ready = bool(waiting.poll(_LOOK_MS))
         except (OSError, ValueError):
             ready = True  # it is broken, as reading it will tell
         if not ready:
             return
         try:
-            connected_still = self._received(connected)
+            connected_still = self._received(line)
         except (OSError, ValueError):
             connected_still = False
         except BaseException:
-            self._break()
+            line.hang_up()
             raise
         if connected_still or self._closed:
             return
         with self._guard:
-            if self._socket is connected:
+            if self._line is line:
                 self._reconnect()
 
-    def _received(self, connected: socket.socket) -> bool:
+    def _received(self, line: Line) -> bool:
         """Hand out the answers that have arrived; False at the end of the connection."""
-        content = connected.recv(_CHUNK)
-        if not content:
-            return False
-        for number, reply in self._inbox.add(content):
+        messages = line.receive()
+        for number, reply in messages or ():
             waiting = self._calls.get(number)
             if waiting is not None:
                 waiting.reply = reply
+                if waiting.gives_up is not None:
+                    waiting.gives_up.kept = False
                 waiting.finish()
-        return True
-
-    def _break(self) -> None:
-        """Something was interrupted, and may have been sent or received by half: that is begun anew."""
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+        return messages is not None
 
     def _reconnect(self) -> None:
         """Reach a host, and send what is not answered again. The guard is held."""
@@ -239,13 +237,14 @@ class SocketHost:
         while True:
             if self._closed:
                 raise ClosedError("the client is closed")
-            fresh: socket.socket | None = None
+            fresh: Line | None = None
             try:
-                fresh = self._connect()
-                inbox = _introduced(fresh, self.name)
+                self._fresh = self._connect()
+                fresh = Line(self._fresh)
+                fresh.introduce(self.name)
                 for call in self._calls.values():
                     if not call.done:
-                        fresh.sendall(call.frame)
+                        fresh.send(call.frame())
             except BaseException as error:
                 if fresh is not None:
                     fresh.close()
@@ -255,7 +254,7 @@ class SocketHost:
                     raise NoPlaneError(f"the plane's host can't be reached: {error}") from error
                 time.sleep(RETRY_S)
                 continue
-            old, self._socket, self._inbox = self._socket, fresh, inbox
+            old, self._line, self._fresh = self._line, fresh, None
             if old is not None:
                 old.close()
             return
@@ -268,33 +267,28 @@ class SocketHost:
             if self._closed:
                 return
             self._closed = True
-            connected = self._socket
-            if connected is not None:
+            line = self._line
+            if line is not None:
                 with contextlib.suppress(OSError):
-                    connected.sendall(pack(["bye"]))
-                    connected.shutdown(socket.SHUT_RDWR)
+                    line.send(pack(["bye"]))
+                line.hang_up()
             for call in self._calls.values():
                 call.finish()
-        if connected is not None:
-            connected.close()
+        if line is not None:
+            line.close()
+
+    def forked(self) -> None:
+        """In a child: the host hears that a client is gone only when nobody has its connection any more."""
+        for connected in (self._line, self._fresh):
+            if connected is not None:
+                connected.close()
 
 
-def _introduced(connected: socket.socket, name: str) -> Inbox:
-    """Say who one is; what arrives after the answer stays in the inbox. Raises ``OSError`` or ``DataPlaneError``."""
-    connected.settimeout(30.0)
-    connected.sendall(pack({"format": FORMAT, "client": myself(name)}))
-    inbox = Inbox()
-    while True:
-        content = connected.recv(_CHUNK)
-        if not content:
-            raise ConnectionResetError("it hung up")
-        messages = inbox.add(content)
-        if messages:
-            break
-    if "error" in messages[0]:
-        raise as_error(messages[0])
-    connected.settimeout(None)
-    return inbox
+def _forked() -> None:
+    for host in list(_hosts):
+        host.forked()
 
+
+os.register_at_fork(after_in_child=_forked)
 
 __all__ = ["DataPlaneError", "SocketHost"]

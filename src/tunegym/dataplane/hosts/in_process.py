@@ -14,7 +14,7 @@ from tunegym.core.interrupts import interrupts_deferred
 from tunegym.dataplane.errors import ClosedError, DataPlaneError
 from tunegym.dataplane.hosts.base import Handle
 from tunegym.dataplane.hosts.latencies import Latencies
-from tunegym.dataplane.hosts.operations import WAITING, perform, told
+from tunegym.dataplane.hosts.operations import WAITING, perform, release_rest, told
 from tunegym.dataplane.ledger.leasing import any_lease
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
@@ -161,8 +161,10 @@ class InProcessHost(Generic[S]):
             if call.operation == "claim":
                 names = {name: call.arguments[name] for name in ("partition_id", "task_name")}
                 given = {**names, "sample_ids": got["sample_ids"], "leases": got["leases"]}
-                with contextlib.suppress(DataPlaneError):  # they are lost already
-                    perform(self._shared.ledger, "release", given, time.monotonic())
+                release_rest(
+                    lambda held: perform(self._shared.ledger, "release", held, time.monotonic()),
+                    given,
+                )
             self._wake()
             return True
 

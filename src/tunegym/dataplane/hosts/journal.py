@@ -22,7 +22,7 @@ RESERVE = 256 << 10
 """Bytes that the journal holds on to beyond its end: what makes room on a full disk must be written down, too."""
 SMALLEST, LARGEST = 4 << 20, 64 << 20
 """How large the changes may become: twice what a snapshot takes, within these."""
-_FLAGS = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC
+_FLAGS = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _NAME = re.compile(r"ledger-([0-9]{8})\.(journal|snapshot|new)\Z")
 
 
@@ -127,10 +127,14 @@ class LedgerJournal:
                 os.ftruncate(self._file, self._size)
                 self._held = self._size
 
-    def check_room(self) -> None:
-        """Raise ``StorageError`` if all that is left is for those who make room."""
+    def check_room(self, least: int | None = None) -> None:
+        """Raise ``StorageError`` if the disk is full, and all that is left is for those who make room.
+
+        Args:
+            least: refuse only if less than this is left.
+        """
         self._reserve()
-        if self._lacking:
+        if self._lacking and (least is None or self._held - self._size < least):
             raise self._full(self._lacking)
 
     def _reserve(self) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, StorageError
-from tunegym.dataplane.hosts.clients import Caller, caller_of
-from tunegym.dataplane.hosts.journal import LedgerJournal
+from tunegym.dataplane.hosts.clients import Call, Caller, caller_of
+from tunegym.dataplane.hosts.journal import RESERVE, LedgerJournal
 from tunegym.dataplane.hosts.latencies import Latencies
-from tunegym.dataplane.hosts.operations import CHANGES, WAITING, as_plain, claim_again, perform, told
+from tunegym.dataplane.hosts.operations import CHANGES, WAITING, as_plain, claim_again, perform, release_rest, told
 from tunegym.dataplane.ledger.leasing import any_lease
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
@@ -22,11 +22,12 @@ from tunegym.dataplane.storage.live import LiveSegments
 
 logger = logging.getLogger(__name__)
 
-Reply = tuple[str, int, Any]
-"""Whose call, its number, and what comes back: ``{"value": ...}`` or an error."""
+Reply = tuple[Call, Any]
+"""A call, and what comes back: ``{"value": ...}`` or an error."""
 
-_MOST_REPLIES = 1024
-"""More calls than a client has under way at once."""
+
+_FOR_ROOM = RESERVE // 2
+"""Of what the journal holds on to, so much is for acks, clears and commits alone."""
 
 
 class Keeper:
@@ -50,7 +51,7 @@ class Keeper:
         self._journal = journal
         self._segments = segments
         self._snapshot, self._restore = snapshot, restore
-        self._waiters: dict[int, tuple[Waiter, str, int, str, Mapping[str, Any]]] = {}
+        self._waiters: dict[int, tuple[Waiter, Call]] = {}
         self._replies: list[Reply] = []
         self._latencies = Latencies()
         self._asked: set[tuple[str, str, tuple[str, ...]]] = set()
@@ -74,76 +75,98 @@ class Keeper:
     # calls --------------------------------------------------------------------------------------------
 
     def join(self, plain: dict[str, Any]) -> Caller:
-        """A client introduces itself, perhaps again."""
+        """A client introduces itself, perhaps again. Raises ``StorageError`` if that can't be written down."""
         known = self.callers.get(str(plain.get("name")))
         if known is None:
+            self._journal.check_room(_FOR_ROOM)
             known = caller_of(plain)
-            self.callers[known.name] = known
             self._journal.add(["join", self.now(), known.plain()])
+            self.callers[known.name] = known
         return known
 
-    def call(
-        self, name: str, number: int, below: int, operation: str, arguments: Mapping[str, Any], wait_s: float | None
-    ) -> None:
+    def call(self, call: Call, wait_s: float | None) -> None:
         """A client asks. The answer is among the replies, now or when it need not wait any more."""
+        name, number, operation, arguments = call.name, call.number, call.operation, call.arguments
         caller = self.callers[name]
-        caller.forget(below)
+        caller.forget(number, call.pending)
         if number in caller.replies:
-            self._replies.append((name, number, caller.replies[number]))
+            self._replies.append((call, caller.replies[number]))
             return
         if number in caller.waiting:  # it came back, and still waits
             return
         now = self.now()
         if operation == "give_up":
-            self._give_up(caller, number, arguments, now)
+            self._give_up(caller, call, now)
             return
         if operation in WAITING:
-            arguments = {**self._latencies.heard((name, number), arguments), "timeout_s": wait_s}
+            heard = self._latencies.heard((name, number), arguments)
+            arguments = {**heard, "owner": name, "timeout_s": wait_s}
+            call = replace(call, arguments=arguments)
         try:
             if operation == "put":
                 self._journal.check_room()
                 self._segments.keep(arguments["location"])
             elif operation == "claim":
+                self._journal.check_room(_FOR_ROOM)
                 self._ask(arguments, now)
             elif operation == "delete":
                 self._asked.clear()
                 self._latencies.forget(arguments["partition_id"])
             found = perform(self.ledger, operation, arguments, now, wait=wait_s is None or wait_s > 0)
         except DataPlaneError as error:
-            self._refuse(name, number, operation, arguments, error)
+            self._refuse(call, error)
             return
         if isinstance(found, Waiter):
-            self._waiters[found.number] = found, name, number, operation, arguments
+            self._waiters[found.number] = found, call
             caller.waiting.add(number)
             return
         if operation == "stats":
             found = self._latencies.added_to(found)
         self._latencies.answered((name, number), waited=False)
-        self._answer(caller, number, operation, arguments, found, now)
+        self._answer(caller, call, found, now)
         self._settle(now)
 
-    def _give_up(self, caller: Caller, number: int, arguments: Mapping[str, Any], now: float) -> None:
+    def _give_up(self, caller: Caller, call: Call, now: float) -> None:
         """A client wants no answer to an earlier put or claim: it waits no more, or its claim is given back.
 
         The answer says whether it had taken effect.
         """
-        given_up = arguments["number"]
-        reply = caller.replies.get(given_up)
-        release = {key: arguments[key] for key in ("partition_id", "task_name")}
-        if given_up in caller.waiting:
-            key = next(key for key, one in self._waiters.items() if one[1:3] == (caller.name, given_up))
-            waiter, _, _, operation, given = self._waiters.pop(key)
-            caller.waiting.discard(given_up)
+        number = call.arguments["number"]
+        reply = caller.replies.get(number)
+        got = None if reply is None or "error" in reply else reply
+        if number in caller.waiting:
+            key = next(key for key, (_, one) in self._waiters.items() if (one.name, one.number) == (call.name, number))
+            waiter, given_up = self._waiters.pop(key)
+            caller.waiting.discard(number)
             self.ledger.give_up(waiter, now)
-            self._refuse(caller.name, given_up, operation, given, ClosedError("the call was given up"))
-        elif reply is not None and arguments["operation"] == "claim":
-            release |= {key: reply["value"][key] for key in ("sample_ids", "leases")}
-            with contextlib.suppress(DataPlaneError):  # they are lost already
-                perform(self.ledger, "release", release, now)
-                self._journal.add(["do", now, caller.name, number, "release", release])
-        answer = caller.replies[number] = {"value": reply is not None}
-        self._replies.append((caller.name, number, answer))
+            self._refuse(given_up, ClosedError("the call was given up"))
+        elif got is not None and call.arguments["operation"] == "claim":
+            released = self._release(call.arguments, got["value"], now)
+            if released is not None:
+                self._journal.add(["released", now, released])
+        answer = caller.replies[call.number] = {"value": got is not None}
+        self._replies.append((call, answer))
         self._settle(now)
+
+    def unsent(self, call: Call, error: DataPlaneError) -> None:
+        """A reply can't be sent: the error is, instead, and what a claim got is given back."""
+        caller = self.callers.get(call.name)
+        if caller is None:
+            return
+        now, plain = self.now(), as_plain(error)
+        reply = caller.replies.get(call.number)
+        if call.operation == "claim" and reply is not None and "error" not in reply:
+            released = self._release(call.arguments, reply["value"], now)
+            caller.replies[call.number] = plain
+            self._journal.add(["unsent", now, call.name, call.number, plain, released])
+        self._replies.append((call, plain))
+        self._settle(now)
+
+    def _release(self, asked: Mapping[str, Any], got: Mapping[str, Any], now: float) -> Mapping[str, Any] | None:
+        """Give back what is still held of a claim; the arguments of that, if it is anything."""
+        claimed = {key: asked[key] for key in ("partition_id", "task_name")}
+        claimed |= {key: got[key] for key in ("sample_ids", "leases")}
+        return release_rest(lambda given: perform(self.ledger, "release", given, now), claimed)
 
     def _ask(self, arguments: Mapping[str, Any], now: float) -> None:
         """The first claim of its kind is a change, whatever comes of it: the order of what is ready begins with it."""
@@ -153,38 +176,35 @@ class Keeper:
             self._asked.add(kind)
             self._journal.add(["asked", now, *kind])
 
-    def _refuse(
-        self, name: str, number: int, operation: str, arguments: Mapping[str, Any], error: DataPlaneError
-    ) -> None:
+    def _refuse(self, call: Call, error: DataPlaneError) -> None:
         """Nothing was changed; the bytes of a put are nobody's."""
-        if operation == "put":
-            self._segments.free([arguments["location"]])
-        self._latencies.refused((name, number))
-        self._replies.append((name, number, as_plain(error)))
+        if call.operation == "put":
+            self._segments.free([call.arguments["location"]])
+        self._latencies.refused((call.name, call.number))
+        self._replies.append((call, as_plain(error)))
 
-    def _answer(
-        self, caller: Caller, number: int, operation: str, arguments: Mapping[str, Any], found: Any, now: float
-    ) -> None:
+    def _answer(self, caller: Caller, call: Call, found: Any, now: float) -> None:
         reply = {"value": found}
-        if operation in CHANGES:
-            caller.replies[number] = reply
-            if operation == "claim":  # what it got depends on more than what it asked for
-                self._journal.add(["claimed", now, caller.name, number, arguments, found["leases"]])
+        if call.operation in CHANGES:
+            caller.replies[call.number] = reply
+            head = now, call.name, call.number, call.pending
+            if call.operation == "claim":  # what it got depends on more than what it asked for
+                self._journal.add(["claimed", *head, call.arguments, found["leases"]])
             else:
-                self._journal.add(["do", now, caller.name, number, operation, arguments])
-        self._replies.append((caller.name, number, reply))
+                self._journal.add(["do", *head, call.operation, call.arguments])
+        self._replies.append((call, reply))
 
     def _settle(self, now: float) -> None:
         """Those who need wait no more get their answers, and theirs are changes, too."""
         for waiter in self.ledger.take_settled():
-            _, name, number, operation, arguments = self._waiters.pop(waiter.number)
-            caller = self.callers[name]
-            caller.waiting.discard(number)
+            _, call = self._waiters.pop(waiter.number)
+            caller = self.callers[call.name]
+            caller.waiting.discard(call.number)
             if isinstance(waiter.outcome, DataPlaneError):
-                self._refuse(name, number, operation, arguments, waiter.outcome)
+                self._refuse(call, waiter.outcome)
             else:
-                self._latencies.answered((name, number), waited=True)
-                self._answer(caller, number, operation, arguments, told(waiter.outcome), now)
+                self._latencies.answered((call.name, call.number), waited=True)
+                self._answer(caller, call, told(waiter.outcome), now)
 
     def sweep(self) -> None:
         """Look for bytes that dead producers left."""
@@ -204,16 +224,15 @@ class Keeper:
         caller = self.callers.pop(name, None)
         if caller is None:
             return
-        for key, (waiter, whose, number, operation, arguments) in list(self._waiters.items()):
-            if whose == name:
+        for key, (_, call) in list(self._waiters.items()):
+            if call.name == name:
                 del self._waiters[key]
-                self._latencies.refused((name, number))
-                self.ledger.give_up(waiter, self.now())
-                if operation == "put":
-                    self._segments.free([arguments["location"]])
+                self._latencies.refused((name, call.number))
+                if call.operation == "put":
+                    self._segments.free([call.arguments["location"]])
         now = self.now()
         self._journal.add(["leave", now, name])
-        self.ledger.owner_gone(name, now)
+        self.ledger.owner_gone(name, now)  # none of its calls waits any more before others get what it had
         self._settle(now)
 
     def take_replies(self) -> list[Reply]:
@@ -226,15 +245,15 @@ class Keeper:
         if self._journal.due:
             try:
                 self._journal.rotate(self._whole())
-            except StorageError as error:  # the changes are written, and the replies rest on them only
+            except (StorageError, MemoryError) as error:  # the changes are written, and the replies rest on them only
                 self._journal.put_off()
-                logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
+                logger.error("there is no snapshot yet: %s", error)  # noqa: TRY400 - it says all there is to say
         return replies
 
     def unanswered(self) -> list[tuple[str, int]]:
         """Calls whose replies may not be sent, since what they rest on can't be written; and those that wait."""
-        waiting = [(name, number) for _, name, number, *_ in self._waiters.values()]
-        return [*((name, number) for name, number, _ in self._replies), *waiting]
+        calls = [*(call for call, _ in self._replies), *(call for _, call in self._waiters.values())]
+        return [(call.name, call.number) for call in calls]
 
     def close(self) -> None:
         """Let go of the journal."""
@@ -258,16 +277,21 @@ class Keeper:
         kind, now, *rest = change
         self._last = max(self._last, now)
         if kind in ("do", "claimed"):
-            name, number = rest[:2]
-            if kind == "do":
-                found = perform(self.ledger, rest[2], rest[3], now)
-            else:
-                found = claim_again(self.ledger, rest[2], rest[3], now)
+            name, number, pending, what, given = rest
+            again = perform if kind == "do" else claim_again
+            found = again(self.ledger, what, given, now)
             caller = self.callers.get(name)
             if caller is not None:
+                caller.forget(number, pending)
                 caller.replies[number] = {"value": found}
-                while len(caller.replies) > _MOST_REPLIES:
-                    del caller.replies[next(iter(caller.replies))]
+        elif kind == "released":
+            perform(self.ledger, "release", rest[0], now)
+        elif kind == "unsent":
+            name, number, plain, released = rest
+            if released is not None:
+                perform(self.ledger, "release", released, now)
+            if name in self.callers:
+                self.callers[name].replies[number] = plain
         elif kind == "asked":
             self.ledger.ask(*rest)
         elif kind == "join":

@@ -29,8 +29,6 @@ CHANGES = frozenset(
         "commit",
         "rewind",
         "clear",
-        "gone",
-        "expire",
     }
 )
 """Those that a journal must have; all others only look."""
@@ -54,6 +52,30 @@ def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *,
 def told(outcome: Grant | None) -> Any:
     """What a waiter came to, as plain data."""
     return None if outcome is None else outcome.plain()
+
+
+def release_rest(release: Callable[[Arguments], Any], claimed: Arguments) -> Arguments | None:
+    """Give back those samples of a claim that are still held: what was given back, or None for nothing.
+
+    Args:
+        release: does it, or raises a ``DataPlaneError``.
+        claimed: what it is given, for the whole claim.
+    """
+    while claimed["sample_ids"]:
+        try:
+            release(claimed)
+        except LeaseLostError as error:
+            lost = frozenset(error.sample_ids)
+            held = [at for at, name in enumerate(claimed["sample_ids"]) if name not in lost]
+            if len(held) == len(claimed["sample_ids"]):
+                return None
+            rest = {key: [claimed[key][at] for at in held] for key in ("sample_ids", "leases")}
+            claimed = {**claimed, **rest}
+        except DataPlaneError:  # the partition is gone, or the host
+            return None
+        else:
+            return claimed
+    return None
 
 
 def as_plain(error: DataPlaneError) -> dict[str, Any]:
@@ -156,16 +178,6 @@ def _clear(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
     return ledger.clear(**given, now=now)
 
 
-def _gone(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del wait
-    return ledger.owner_gone(given["owner"], now)
-
-
-def _expire(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del given, wait
-    ledger.expire(now)
-
-
 def _locate(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
     del now, wait
     partition_id, fields = given["partition_id"], given["fields"]
@@ -205,8 +217,6 @@ _HANDLERS: Mapping[str, Callable[[Ledger, Arguments, float, bool], Any]] = {
     "commit": _commit,
     "rewind": _rewind,
     "clear": _clear,
-    "gone": _gone,
-    "expire": _expire,
     "locate": _locate,
     "consumed": _consumed,
     "specs": _specs,

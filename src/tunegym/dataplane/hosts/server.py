@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import reprlib
 import selectors
 import socket
 import struct
@@ -13,19 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.dataplane.errors import DataPlaneError, StorageError
+from tunegym.dataplane.hosts.clients import Call
 from tunegym.dataplane.hosts.frames import Inbox, pack
 from tunegym.dataplane.hosts.keeper import Keeper
 from tunegym.dataplane.hosts.operations import as_plain
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 LOOK_S = 1.0
 """How often it looks whether clients that hung up are still alive."""
+LOG_BYTES = 1 << 20
 _CHUNK = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
 _STRANGER = "only processes of the user who made it can connect: give a folder of your own"
-_ANOTHER_LANGUAGE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
 @dataclass
@@ -34,6 +37,7 @@ class _Connection:
 
     Attributes:
         name: whose; empty before it has introduced itself.
+        seen: whether its process can be seen from here, and so also that it has ended.
         stranger: of another user, who is told so, and nothing else.
         out: what the socket has not taken yet.
         full: whether it takes no more just now.
@@ -42,6 +46,7 @@ class _Connection:
     socket: socket.socket
     inbox: Inbox = field(default_factory=Inbox)
     name: str = ""
+    seen: bool = False
     stranger: bool = False
     out: bytearray = field(default_factory=bytearray)
     full: bool = False
@@ -56,26 +61,38 @@ class Server:
             than what is written down.
         uid: whose clients may connect.
         linger_s: how long it stays without any client.
+        log: the file that it logs to, if that is to be kept small: it is emptied when it is too large.
+        here: whether its plane is still there. Who removes the folder ends the plane, and its host.
     """
 
-    def __init__(self, listener: socket.socket, build: Callable[[], Keeper], uid: int, linger_s: float) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        build: Callable[[], Keeper],
+        uid: int,
+        linger_s: float,
+        log: int | None = None,
+        here: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._listener = listener
         self._build = build
         self._keeper = build()
         self._uid = uid
         self._linger_s = linger_s
+        self._log = log
+        self._here = here
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ)
+        self._accepting = False
+        self._accept_more(True)
         self._connections: dict[str, _Connection] = {}
         self._open: set[int] = set()
         self._idle_since = time.monotonic()
         self._looked = 0.0
-        self._stopping = False
 
     def run(self) -> None:
         """Serve."""
-        while not self._stopping:
+        while True:
             pause = max(0.0, min(self._keeper.pass_time(), LOOK_S))
             self._deliver()
             for key, events in self._selector.select(pause):
@@ -86,7 +103,8 @@ class Server:
                 else:
                     self._read(key.data)
             self._deliver()
-            self._look()
+            if not self._look():
+                return
             if self._open:
                 self._idle_since = time.monotonic()
             elif time.monotonic() - self._idle_since > self._linger_s:
@@ -95,14 +113,30 @@ class Server:
     # connections --------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        accepted: socket.socket | None = None
+        try:
             accepted, _ = self._listener.accept()
             data = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             _, uid, _ = _CREDENTIALS.unpack(data)
             accepted.setblocking(False)
             connection = _Connection(accepted, stranger=uid not in (self._uid, 0))
-            self._open.add(accepted.fileno())
             self._selector.register(accepted, selectors.EVENT_READ, connection)
+            self._open.add(accepted.fileno())
+        except BlockingIOError:
+            return
+        except OSError as error:  # mostly that too many files are open
+            logger.warning("a client has to wait for its connection: %s", error)
+            if accepted is not None:
+                accepted.close()
+            self._accept_more(False)
+
+    def _accept_more(self, more: bool) -> None:
+        """Whether connections are accepted: if one can't be, not until another one ends, or some time has passed."""
+        if more and not self._accepting:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+        elif self._accepting and not more:
+            self._selector.unregister(self._listener)
+        self._accepting = more
 
     def _read(self, connection: _Connection) -> None:
         try:
@@ -112,21 +146,27 @@ class Server:
             messages = connection.inbox.add(content) if content and not connection.stranger else None
         except BlockingIOError:
             return
-        except (OSError, ValueError):
+        except OSError:
             messages = None
+        except Exception as error:  # whatever it is, it is this client's
+            self._another_language(connection, error)
+            return
         if messages is None:
             self._hang_up(connection)
             return
         for message in messages:
             try:
                 self._heard(connection, message)
-            except _ANOTHER_LANGUAGE as error:
+            except Exception as error:  # or it would end the host, and the next one, for ever
                 if connection.name:
                     self._fail(connection, message, error)
                 else:
-                    logger.warning("a client was hung up on: %s: %s", type(error).__name__, error)
-                    self._hang_up(connection)
+                    self._another_language(connection, error)
                 return
+
+    def _another_language(self, connection: _Connection, error: Exception) -> None:
+        logger.warning("a client was hung up on: %s: %s", type(error).__name__, error)
+        self._hang_up(connection)
 
     def _heard(self, connection: _Connection, message: Any) -> None:
         if not connection.name:
@@ -136,11 +176,8 @@ class Server:
             self._keeper.leave(connection.name)
             self._hang_up(connection)
             return
-        if message[0] == "stop":
-            self._stopping = True
-            return
-        number, below, operation, arguments, wait_s = message
-        self._keeper.call(connection.name, number, below, operation, arguments, wait_s)
+        number, pending, operation, arguments, wait_s = message
+        self._keeper.call(Call(connection.name, number, pending, operation, arguments), wait_s)
 
     def _greet(self, connection: _Connection, message: Any) -> None:
         if message.get("format") != FORMAT:
@@ -148,8 +185,15 @@ class Server:
             error = DataPlaneError(f"the plane speaks format {FORMAT}, this client {found!r}", hint="use one version")
             self._queue(connection, as_plain(error))
             return
-        caller = self._keeper.join(message["client"])
-        connection.name = caller.name
+        try:
+            caller = self._keeper.join(message["client"])
+        except StorageError as error:  # the disk is full
+            self._queue(connection, as_plain(error))
+            return
+        before = self._connections.get(caller.name)
+        if before is not None:  # what is left in it is asked again on this one, and must not come after that
+            self._hang_up(before)
+        connection.name, connection.seen = caller.name, caller.alive()
         self._connections[caller.name] = connection
         self._queue(connection, {"format": FORMAT})
 
@@ -161,35 +205,61 @@ class Server:
         if self._connections.get(connection.name) is connection:
             del self._connections[connection.name]
         self._looked = 0.0  # whoever hung up may be dead
+        self._accept_more(True)
 
-    def _look(self) -> None:
-        """Clients without a connection whose process has ended are gone."""
+    def _look(self) -> bool:
+        """Clients whose process has ended are gone, whoever has their connection; and what else is due now and then.
+
+        False if the plane is gone.
+        """
         now = time.monotonic()
         if now - self._looked < LOOK_S:
-            return
+            return True
+        if not self._here():
+            logger.warning("the plane was removed, and so its host ends")
+            return False
         self._looked = now
-        gone = [
-            name
-            for name, caller in self._keeper.callers.items()
-            if name not in self._connections and not caller.alive()
-        ]
+        self._accept_more(True)
+        if self._log is not None and os.fstat(self._log).st_size > LOG_BYTES:
+            os.ftruncate(self._log, 0)
+        gone = []
+        for name, caller in self._keeper.callers.items():
+            connection = self._connections.get(name)
+            if (connection is None or connection.seen) and not caller.alive():
+                gone.append(name)
         for name in gone:
+            if name in self._connections:
+                self._hang_up(self._connections[name])
             self._keeper.leave(name)
         if gone:
             self._keeper.sweep()
+        return True
 
     # replies ------------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
+        sent = False
+        while not sent:
+            try:
+                replies = self._keeper.take_replies()
+            except StorageError as error:
+                self._start_over(error)
+                return
+            sent = all(tuple(self._reply(call, reply) for call, reply in replies))
+
+    def _reply(self, call: Call, reply: Any) -> bool:
+        """Whether it is on its way, or nobody waits for it; otherwise there is another one now, which is short."""
+        connection = self._connections.get(call.name)
+        if connection is None:
+            return True
         try:
-            replies = self._keeper.take_replies()
-        except StorageError as error:
-            self._start_over(error)
-            return
-        for name, number, reply in replies:
-            connection = self._connections.get(name)
-            if connection is not None:
-                self._queue(connection, [number, reply])
+            self._queue(connection, [call.number, reply])
+        except DataPlaneError as error:
+            what = f"the answer to this {call.operation} is too large: {error.message}"
+            logger.warning("%s", what)
+            self._keeper.unsent(call, DataPlaneError(what, hint="use smaller batches"))
+            return False
+        return True
 
     def _start_over(self, error: StorageError) -> None:
         """What can't be written down has not happened: everybody is told so, and the ledger is as it was."""
@@ -209,7 +279,7 @@ class Server:
 
         What it did until then is undone: the ledger is as it is written down, and all others ask again.
         """
-        logger.error("a call failed: %.500r", message, exc_info=error)
+        logger.error("a call failed: %s", reprlib.repr(message), exc_info=error)
         if isinstance(message, list) and message:
             what = f"the plane's host failed at this call: {type(error).__name__}: {error}"
             self._queue(connection, [message[0], as_plain(DataPlaneError(what, hint="see host.log in its folder"))])

@@ -22,7 +22,7 @@ from tunegym.dataplane.hosts.journal import LedgerJournal
 from tunegym.dataplane.hosts.keeper import Keeper
 from tunegym.dataplane.hosts.operations import as_plain
 from tunegym.dataplane.hosts.server import Server
-from tunegym.dataplane.hosts.starting import SEGMENTS, SOCKET, short_path
+from tunegym.dataplane.hosts.starting import SEGMENTS, SOCKET, open_own, short_path
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
 from tunegym.dataplane.storage.live import LiveSegments
 
@@ -39,7 +39,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    lock = os.open(folder / "host.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    lock = open_own(folder / "host.lock", os.O_RDWR)
     if not _locked(lock):
         return 0  # another one is alive
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -50,10 +50,18 @@ def main() -> int:
         logger.info("the ledger is there, %d changes were repeated", repeated)
         return keeper
 
+    place: tuple[int, int] | None = None
     try:
         try:
-            server = Server(listener, build, os.getuid(), linger_s)
-            _listen(listener, folder)
+            server = Server(
+                listener,
+                build,
+                os.getuid(),
+                linger_s,
+                sys.stderr.fileno(),
+                lambda: place is None or _here(folder, place),
+            )
+            place = _listen(listener, folder)
         except DataPlaneError as error:
             _tell(listens, error)
             raise
@@ -63,22 +71,37 @@ def main() -> int:
         logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
         return 1
     finally:
-        with contextlib.suppress(OSError):
-            (folder / SOCKET).unlink(missing_ok=True)
+        if place is None or _here(folder, place):  # not that of another plane in its place
+            with contextlib.suppress(OSError):
+                (folder / SOCKET).unlink(missing_ok=True)
         listener.close()
-    logger.info("nobody has needed the host for %g s", linger_s)
+    logger.info("the host ends: nobody has needed it for %g s, or its plane is gone", linger_s)
     return 0
 
 
-def _listen(listener: socket.socket, folder: Path) -> None:
+def _here(folder: Path, place: tuple[int, int]) -> bool:
+    """Whether the folder still has the socket that was made."""
+    try:
+        found = (folder / SOCKET).stat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # it can't be told
+    return (found.st_dev, found.st_ino) == place
+
+
+def _listen(listener: socket.socket, folder: Path) -> tuple[int, int]:
+    """Listen; which file the socket is."""
     try:
         with short_path(folder) as place:
             (folder / SOCKET).unlink(missing_ok=True)  # a dead host's
             listener.bind(place)
         (folder / SOCKET).chmod(0o600)
         listener.listen(128)
+        made = (folder / SOCKET).stat()
     except OSError as error:
         raise StorageError(f"{folder / SOCKET} can't be used: {error.strerror}", hint="is the folder yours?") from error
+    return made.st_dev, made.st_ino
 
 
 def _tell(listens: int, error: DataPlaneError | None) -> None:

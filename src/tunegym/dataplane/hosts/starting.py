@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
+import site
 import socket
+import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,18 +23,23 @@ from tunegym.dataplane.hosts.operations import as_error
 
 SOCKET = "host.sock"
 PLANE = "plane.json"
-FORMAT = 1
+FORMAT = 2
 START_S = 60.0
 """How long a host may take until it has the ledger, and listens."""
 LOG = "host.log"
 _LOG_BYTES = 1 << 20
 SEGMENTS = "segments"
+_CREDENTIALS = struct.Struct("3i")
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def bootstrap(folder: Path) -> None:
     """Make ``folder`` a plane, if it isn't one. Raises ``StorageError`` if it can't be one."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid == os.geteuid() and not any(folder.iterdir()):
+            folder.chmod(0o700)
+        _check_owner(folder)
         with _locked(folder, "start.lock"):
             place = folder / PLANE
             if not place.exists():
@@ -48,8 +57,9 @@ def bootstrap(folder: Path) -> None:
 
 
 def check(folder: Path) -> None:
-    """Raise unless ``folder`` is a plane of this format."""
+    """Raise unless ``folder`` is a plane of this format, and of this user."""
     try:
+        _check_owner(folder)
         found = orjson.loads((folder / PLANE).read_bytes())
     except FileNotFoundError:
         raise NoPlaneError(f"there is no plane at {folder}", hint="connect() makes one, attach() only joins") from None
@@ -62,6 +72,29 @@ def check(folder: Path) -> None:
         raise StorageError(
             f"{folder} has format {known!r}, and this tunegym knows {FORMAT}", hint="use the version that made it"
         )
+
+
+def _check_owner(folder: Path) -> None:
+    """Before anything in it is used: raise ``StorageError`` if somebody else may have put it there; or ``OSError``."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise StorageError(
+            f"{folder} is somebody else's (of user {found.st_uid})", hint="give a folder of your own, or be that user"
+        )
+    if found.st_mode & _OTHERS_MAY_WRITE:
+        raise StorageError(
+            f"others may write to {folder}", hint="if all in it is yours, run chmod go-w on it, or give another one"
+        )
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A file of the plane, made if it isn't there. Raises ``StorageError`` for a link, and ``OSError``."""
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise StorageError(f"{path} is a link", hint="no plane makes such links: remove it") from error
 
 
 def reach(folder: Path, linger_s: float) -> socket.socket:
@@ -87,6 +120,12 @@ def _connected(folder: Path) -> socket.socket:
     try:
         with short_path(folder) as place:
             connected.connect(place)
+        data = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, uid, _ = _CREDENTIALS.unpack(data)
+        if uid not in (os.geteuid(), 0):
+            raise StorageError(
+                f"{folder / SOCKET} is another user's ({uid})", hint="give a folder that only you can write to"
+            )
     except BaseException:
         connected.close()
         raise
@@ -114,13 +153,15 @@ def _start(folder: Path, linger_s: float) -> None:
     """
     reading, writing = os.pipe()
     try:
-        log = os.open(folder / LOG, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        log = open_own(folder / LOG, os.O_WRONLY | os.O_APPEND)
         try:
             if os.fstat(log).st_size > _LOG_BYTES:
                 os.ftruncate(log, 0)
             module = "tunegym.dataplane.hosts.server_main"
             child = subprocess.Popen(
-                [sys.executable, "-m", module, str(folder), str(linger_s), str(writing)],
+                [sys.executable, "-P", "-m", module, str(folder.absolute()), str(linger_s), str(writing)],
+                cwd="/",
+                env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -144,11 +185,22 @@ def _start(folder: Path, linger_s: float) -> None:
         raise as_error(error)
 
 
+def _environment() -> dict[str, str]:
+    """In which the host finds this very tunegym, and nothing by the folder that its starter happens to be in."""
+    places = [Path(place).absolute() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    home = Path(__file__).absolute().parents[3]
+    if str(home) not in (*site.getsitepackages(), site.getusersitepackages()):  # those must not come first
+        places.insert(0, home)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
+
+
 @contextlib.contextmanager
 def _locked(folder: Path, name: str) -> Iterator[None]:
-    descriptor = os.open(folder / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    descriptor = open_own(folder / name, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing it would not do if it was forked meanwhile
         os.close(descriptor)

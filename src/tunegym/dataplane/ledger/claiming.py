@@ -10,11 +10,12 @@ from tunegym.dataplane.errors import LeaseLostError, SampleError, SpecError
 from tunegym.dataplane.ledger.grouping import GroupQueue
 from tunegym.dataplane.ledger.leasing import Lease, Numbers, read_tickets
 from tunegym.dataplane.ledger.measures import Histogram
-from tunegym.dataplane.ledger.partition import CONSUMED, Partition, few
+from tunegym.dataplane.ledger.partition import CONSUMED, Partition
 from tunegym.dataplane.ledger.rows import ACKED, DONE, FREE, LEASED
 from tunegym.dataplane.ledger.spans import NOTHING, Span, array_of, every, pick, size_of, span_of
 from tunegym.dataplane.ledger.versions import Versions
 from tunegym.dataplane.ledger.wanting import Watches
+from tunegym.dataplane.model import few
 from tunegym.dataplane.predicate import Predicate
 
 

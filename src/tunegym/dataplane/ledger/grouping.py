@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tunegym.dataplane.errors import SampleError
 from tunegym.dataplane.ledger.ids import Keep, read_texts, texts
+from tunegym.dataplane.ledger.totals import between, counts, totals
+
+Members: TypeAlias = "array[int]"
+"""Rows of a group, of 32 bits each. Once a group is whole they are replaced, and never changed: queues share them."""
+
+_NONE: Members = array("i")
+
+
+def joined(some: Iterable[Members]) -> np.ndarray:
+    """All rows of all of them, in their order."""
+    return np.frombuffer(b"".join(some), dtype=np.int32)
 
 
 @dataclass(slots=True)
@@ -26,12 +38,15 @@ class _Group:
 
     name: str
     expected: int
-    members: list[int] = field(default_factory=list)
-    away: list[int] = field(default_factory=list)
+    members: Members
+    away: Members
+
+
+_NOBODY = _Group("", 0, _NONE, _NONE)
 
 
 class Groups:
-    """Which rows make a group, and how many make it whole.
+    """Which rows make a group, and how many make it whole. Groups have numbers from 1 on, which are used again.
 
     Args:
         size: of a whole group; None if a group is what one put brought.
@@ -40,18 +55,18 @@ class Groups:
     def __init__(self, size: int | None) -> None:
         self._size = size
         self._numbers: dict[str, int] = {}
-        self._groups: dict[int, _Group] = {}
-        self._next = 1
+        self._groups = [_NOBODY]
+        self._unused: list[int] = []
 
     def check(self, group_ids: Sequence[str]) -> None:
         """Refuse what would never be a whole group. Raises ``SampleError``; nothing is changed."""
         for name, count in Counter(group_ids).items():
-            group = self._groups.get(self._numbers.get(name, 0))
-            if group is None:
+            number = self._numbers.get(name)
+            if number is None:
                 there, most = 0, self._size
             else:
-                there, most = len(group.members), group.expected
-            if self._size is None and group is not None:
+                there, most = len(self._groups[number].members), self._groups[number].expected
+            if self._size is None and number is not None:
                 raise SampleError(
                     f"group {name!r} is there already, and came whole",
                     hint="put a group at once, or register the partition with a group_size",
@@ -68,24 +83,25 @@ class Groups:
         for at, (name, row) in enumerate(zip(group_ids, rows.tolist(), strict=True)):
             number = self._numbers.get(name)
             if number is None:
-                number = self._numbers[name] = self._next
-                self._next += 1
-                self._groups[number] = _Group(name, self._size or 0)
+                number = self._numbers[name] = self._unused.pop() if self._unused else len(self._groups)
+                self._groups[number : number + 1] = [_Group(name, self._size or 0, _NONE, _NONE)]
             group = self._groups[number]
+            if group.members is _NONE:
+                group.members = array("i")
             group.members.append(row)
             if self._size is None:
                 group.expected += 1
             numbers[at] = number
         return numbers
 
-    def whole(self, number: int) -> list[int]:
+    def whole(self, number: int) -> Members:
         """The rows of a group if all of it are there, else none."""
-        group = self._groups.get(number)
-        return group.members if group is not None and len(group.members) == group.expected else []
+        group = self._groups[number]
+        return group.members if len(group.members) == group.expected else _NONE
 
     def broken(self) -> list[int]:
         """The rows of groups of which some are missing."""
-        return [row for one in self._groups.values() if len(one.members) != one.expected for row in one.members]
+        return [row for one in self._groups if len(one.members) != one.expected for row in one.members]
 
     def name(self, number: int) -> str:
         """Its id."""
@@ -93,55 +109,77 @@ class Groups:
 
     def clear(self, rows: Iterable[int], numbers: Iterable[int]) -> None:
         """Samples that are cleared: the rest of their groups goes on without them."""
-        for row, number in zip(rows, numbers, strict=True):
+        for number, some in _by_group(rows, numbers).items():
             group = self._groups[number]
-            group.members.remove(row)
-            group.away.append(row)
-            group.expected -= 1
+            group.members, group.away = _without(group.members, some), group.away + array("i", some)
+            group.expected -= len(some)
 
     def revive(self, rows: Iterable[int], numbers: Iterable[int]) -> None:
         """Cleared samples that are back."""
-        for row, number in zip(rows, numbers, strict=True):
+        for number, some in _by_group(rows, numbers).items():
             group = self._groups[number]
-            group.away.remove(row)
-            group.members.append(row)
-            group.expected += 1
+            group.members, group.away = group.members + array("i", some), _without(group.away, some)
+            group.expected += len(some)
 
     def forget(self, rows: Iterable[int], numbers: Iterable[int]) -> None:
         """Cleared samples that never come back."""
-        for row, number in zip(rows, numbers, strict=True):
+        for number, some in _by_group(rows, numbers).items():
             group = self._groups[number]
-            group.away.remove(row)
+            group.away = _without(group.away, some)
             if not group.members and not group.away and not group.expected:
-                del self._groups[number], self._numbers[group.name]
+                del self._numbers[group.name]
+                self._groups[number] = _NOBODY
+                self._unused.append(number)
 
     # snapshots ----------------------------------------------------------------------------------------
 
     def state(self, keep: Keep) -> dict[str, Any]:
         """All of it as plain data and arrays."""
-        groups = list(self._groups.values())
-        counts = [[one.expected, len(one.members), len(one.away)] for one in groups]
-        rows = [row for one in groups for row in (*one.members, *one.away)]
+        numbers = list(self._numbers.values())
+        groups = [self._groups[number] for number in numbers]
+        sizes = [[one.expected, len(one.members), len(one.away)] for one in groups]
+        rows = joined(some for one in groups for some in (one.members, one.away))
         return {
-            "next": self._next,
+            "count": len(self._groups),
             "names": texts([one.name for one in groups], keep),
-            "numbers": keep(np.array(list(self._groups), dtype=np.int64)),
-            "counts": keep(np.array(counts, dtype=np.int64).reshape(-1, 3)),
-            "rows": keep(np.array(rows, dtype=np.int32)),
+            "numbers": keep(np.array(numbers, dtype=np.int64)),
+            "counts": keep(np.array(sizes, dtype=np.int64).reshape(-1, 3)),
+            "rows": keep(rows),
         }
 
     def restore(self, state: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> None:
         """Take on a state."""
-        self._next = state["next"]
-        numbers, rows = arrays[state["numbers"]].tolist(), arrays[state["rows"]].tolist()
+        self._groups = [_NOBODY] * state["count"]
+        numbers, rows = arrays[state["numbers"]].tolist(), arrays[state["rows"]].astype(np.int32)
         at = 0
         for name, number, (expected, there, away) in zip(
             read_texts(state["names"], arrays), numbers, arrays[state["counts"]].tolist(), strict=True
         ):
             middle, end = at + there, at + there + away
-            self._groups[number] = _Group(name, expected, rows[at:middle], rows[middle:end])
+            self._groups[number] = _Group(name, expected, _members(rows[at:middle]), _members(rows[middle:end]))
             self._numbers[name] = number
             at = end
+        self._unused = [number for number, one in enumerate(self._groups) if number and one is _NOBODY]
+
+
+def _members(rows: np.ndarray) -> Members:
+    return array("i", rows.tobytes()) if len(rows) else _NONE
+
+
+def _by_group(rows: Iterable[int], numbers: Iterable[int]) -> dict[int, list[int]]:
+    """The rows of each group, in their order."""
+    found: dict[int, list[int]] = {}
+    for row, number in zip(rows, numbers, strict=True):
+        found.setdefault(number, []).append(row)
+    return found
+
+
+def _without(members: Members, gone: Sequence[int]) -> Members:
+    """The rows but for some of them, in their order."""
+    if len(gone) == len(members):
+        return _NONE
+    lost = set(gone)
+    return array("i", [row for row in members if row not in lost])
 
 
 class GroupQueue:
@@ -157,13 +195,16 @@ class GroupQueue:
         self.mask = mask
         self.count = 0
         self.watchers: dict[str, Any] = {}
-        self._ready: OrderedDict[int, list[int]] = OrderedDict()
+        self._ready: OrderedDict[int, Members] = OrderedDict()
         self._sizes: Counter[int] = Counter()
 
-    def look_again(self, numbers: Iterable[int], ready: Mapping[int, list[int]], first: bool = False) -> None:
-        """Groups of which something has changed; ``ready`` has the rows of those that can be claimed."""
+    def look_again(self, numbers: Sequence[int], ready: Mapping[int, Members], first: bool = False) -> None:
+        """Groups of which something has changed; ``ready`` has the rows of those that can be claimed.
+
+        Those that are to come first do so in the order in which they are given.
+        """
         gone = []
-        for number in numbers:
+        for number in reversed(numbers) if first else numbers:
             rows, before = ready.get(number), self._ready.get(number)
             if rows is None:
                 gone.append(number)
@@ -187,7 +228,7 @@ class GroupQueue:
             for one in self.watchers.values():
                 one.left(gone)
 
-    def of(self, numbers: Iterable[int]) -> dict[int, list[int]]:
+    def of(self, numbers: Iterable[int]) -> dict[int, Members]:
         """The rows of those of these groups that can be claimed."""
         ready = self._ready
         return {number: ready[number] for number in numbers if number in ready}
@@ -202,8 +243,10 @@ class GroupQueue:
         """The rows of whole groups, ``least`` to ``most`` of them, none if that is impossible; they stay.
 
         The first that fit; where that makes too few, since one at the front is of an odd size, others besides it.
+        However large the numbers are, it costs no more than what is there.
         """
-        if not _totals(self._sizes, most) & _between(max(least, 1), most):
+        most = min(most, self.count)
+        if least > most or not totals(self._sizes, most)[-1] & between(max(least, 1), most):
             return []
         chosen: list[int] = []
         smallest = min(self._sizes)
@@ -213,48 +256,18 @@ class GroupQueue:
             if len(chosen) + len(rows) <= most:
                 chosen += rows
         if len(chosen) < least:
-            fitting = [rows for rows in self._ready.values() if len(rows) <= most]
-            chosen = [row for at in _chosen(list(map(len, fitting)), least, most) for row in fitting[at]]
+            missing = counts(Counter(map(len, self._ready.values())), least, most)
+            chosen = []
+            for rows in self._ready.values():
+                if missing[len(rows)]:
+                    missing[len(rows)] -= 1
+                    chosen += rows
         return chosen
 
     def mark(self, marks: np.ndarray) -> None:
         """Set what is ready."""
-        marks[[row for rows in self._ready.values() for row in rows]] = True
+        marks[joined(self._ready.values())] = True
 
     def order(self) -> list[int]:
         """The groups in their order."""
         return list(self._ready)
-
-
-def _between(least: int, most: int) -> int:
-    """Totals from ``least`` to ``most``, as bits."""
-    return (1 << most + 1) - (1 << least)
-
-
-def _totals(sizes: Mapping[int, int], most: int) -> int:
-    """What so many groups of these sizes can make together, up to ``most``, as bits."""
-    totals, within = 1, (1 << most + 1) - 1
-    for size, count in sizes.items():
-        count, step = min(count, most // size), 1
-        while count > 0:  # as many as one, two, four, ... of them: together, any number
-            step = min(step, count)
-            totals |= totals << size * step & within
-            count -= step
-            step *= 2
-    return totals
-
-
-def _chosen(sizes: Sequence[int], least: int, most: int) -> list[int]:
-    """Which of the groups make ``least`` to ``most`` together, as much at the front as can be; some do."""
-    wanted, totals = _between(least, most), [1]
-    for size in sizes:
-        totals.append((totals[-1] | totals[-1] << size) & (1 << most + 1) - 1)
-        if totals[-1] & wanted:
-            break
-    total = (totals[-1] & wanted).bit_length() - 1
-    chosen: list[int] = []
-    for at in range(len(totals) - 2, -1, -1):
-        if not totals[at] >> total & 1:
-            chosen.append(at)
-            total -= sizes[at]
-    return chosen[::-1]

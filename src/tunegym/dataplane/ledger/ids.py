@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from tunegym.dataplane.ledger.named import Named, hashes_of
-from tunegym.dataplane.ledger.numbering import CHUNK, RETIRED, UNKNOWN, Form, Numbered, form_of, numbers_of
+from tunegym.dataplane.ledger.numbering import CHUNK, UNKNOWN, Form, Numbered, Spent, form_of, numbers_of
 from tunegym.dataplane.ledger.spans import Span, array_of, every, span_of
 
 _MANY = 64
 """So many ids of one form, in a call or one after another, make that form numbered."""
-_MOST_FORMS = np.iinfo(np.int16).max
+_MOST_FORMS = 4096
+_MOST_IDLE, _MOST_PACKED = 64, 1 << 14
+"""How many chunks without any id that is there are kept as they were, and how many as bits."""
 _REMEMBERED = 1 << 18
 """How many retired ids are remembered that are not numbered: the newest."""
 
@@ -47,12 +49,15 @@ class Found:
 class IdIndex:
     """Which row an id has. An id is used once: when its sample is gone it is retired, not free again.
 
-    Numbered ids are remembered for good; of the others the newest ``_REMEMBERED``.
+    Numbered ids are remembered for good, as long as few of their numbers are left out; of the others the newest
+    ``_REMEMBERED``. Ids whose numbers are far apart are such others.
     """
 
     def __init__(self, rows: int) -> None:
         self._forms: dict[Form, Numbered] = {}
         self._by_place: list[Numbered] = []
+        self._vacant: list[int] = []
+        self._spent = Spent()
         self._others = Named(_REMEMBERED)
         self._run: tuple[Form | None, int] = (None, 0)
         self._rows = rows
@@ -99,8 +104,11 @@ class IdIndex:
 
     def put(self, ids: Sequence[str], rows: Span, found: Found) -> None:
         """Give new ids their rows; ``found`` is what looking up just these gave."""
-        numbered = self._numbered(found.form, len(ids)) if found.form is not None else None
-        if numbered is not None and found.numbers is not None:
+        numbered = None
+        if found.form is not None and found.numbers is not None:
+            numbered = self._numbered(found.form, found.numbers)
+        if numbered is not None:
+            assert found.numbers is not None
             numbered.put(found.numbers, array_of(rows))
             self._place[rows] = numbered.place + 1
             self._number[rows] = found.numbers
@@ -109,16 +117,23 @@ class IdIndex:
             self._place[rows] = 0
         self._others.put(ids, hashes_of(ids) if found.hashes is None else found.hashes, rows, self._rows)
 
-    def _numbered(self, form: Form, count: int) -> Numbered | None:
-        """The index of a form; None as long as too few ids are of it to be worth one."""
+    def _numbered(self, form: Form, numbers: np.ndarray) -> Numbered | None:
+        """The index of a form; None if too few ids are of it to be worth one, or these are too far apart."""
         numbered = self._forms.get(form)
         if numbered is not None:
-            return numbered
-        self._run = form, count + (self._run[1] if self._run[0] == form else 0)
-        if self._run[1] < _MANY or len(self._by_place) >= _MOST_FORMS:
+            return numbered if numbered.fits(numbers) else None
+        self._run = form, len(numbers) + (self._run[1] if self._run[0] == form else 0)
+        place = self._vacant[-1] if self._vacant else len(self._by_place)
+        if self._run[1] < _MANY or place >= _MOST_FORMS:
             return None
-        numbered = self._forms[form] = Numbered(len(self._by_place), form)
-        self._by_place.append(numbered)
+        numbered = Numbered(place, form, self._spent)
+        if not numbered.fits(numbers):
+            return None
+        self._forms[form] = numbered
+        if self._vacant:
+            self._by_place[self._vacant.pop()] = numbered
+        else:
+            self._by_place.append(numbered)
         if len(self._place) < self._rows:
             self._make_room()
         return numbered
@@ -164,8 +179,23 @@ class IdIndex:
     def _retire(self, place: int, rows: Span) -> None:
         if place:
             self._by_place[place - 1].retire(self._number[rows])
+            self._tidy()
             return
         self._others.retire(rows)
+
+    def _tidy(self) -> None:
+        """Of chunks with nothing in them that is there, the oldest take less room, and none in the end."""
+        idle, packed = self._spent.idle, self._spent.packed
+        while len(idle) > _MOST_IDLE:
+            place, chunk = next(iter(idle))
+            self._by_place[place].pack(chunk)
+        while len(packed) > _MOST_PACKED:
+            place, chunk = next(iter(packed))
+            numbered = self._by_place[place]
+            self._others.remember(_spelled(numbered.form, numbered.forget(chunk)))
+            if not numbered:
+                del self._forms[numbered.form]
+                self._vacant.append(place)
 
     # snapshots ----------------------------------------------------------------------------------------
 
@@ -184,9 +214,15 @@ class IdIndex:
                     "form": one.form,
                     "chunks": list(one.chunks),
                     "rows": keep(np.concatenate([*one.chunks.values(), np.zeros(0, dtype=np.int32)])),
+                    "packed": list(one.packed),
+                    "bits": keep(np.frombuffer(b"".join(one.packed.values()), dtype=np.uint8)),
                     "used_up": one.used_up,
                 }
                 for one in self._by_place
+            ],
+            "spent": [
+                keep(np.array(list(some), dtype=np.int64).reshape(-1, 2))
+                for some in (self._spent.idle, self._spent.packed)
             ],
         }
 
@@ -201,13 +237,20 @@ class IdIndex:
         self._others.remember(read_texts(state["retired"], arrays))
         form, count = state["run"]
         self._run = (None if form is None else _form(form)), count
-        for plain in state["forms"]:
-            one = Numbered(len(self._by_place), _form(plain["form"]), used_up=[list(run) for run in plain["used_up"]])
-            chunks = arrays[plain["rows"]].reshape(-1, CHUNK)
-            one.chunks = {chunk: chunks[at].copy() for at, chunk in enumerate(plain["chunks"])}
-            one.left = {chunk: int((rows != RETIRED).sum()) for chunk, rows in one.chunks.items()}
-            self._forms[one.form] = one
+        for place, plain in enumerate(state["forms"]):
+            one = Numbered(place, _form(plain["form"]), self._spent, used_up=[list(run) for run in plain["used_up"]])
+            for chunk, some in zip(plain["chunks"], arrays[plain["rows"]].reshape(-1, CHUNK), strict=True):
+                one.take(chunk, some.copy())
+            bits = arrays[plain["bits"]].reshape(-1, CHUNK // 8)
+            one.packed = {chunk: some.tobytes() for chunk, some in zip(plain["packed"], bits, strict=True)}
             self._by_place.append(one)
+            if one:
+                self._forms[one.form] = one
+            else:
+                self._vacant.append(place)
+        idle, packed = ([(place, chunk) for place, chunk in arrays[at].tolist()] for at in state["spent"])
+        self._spent.idle.update(dict.fromkeys(idle))
+        self._spent.packed.update(dict.fromkeys(packed))
 
 
 def _form(plain: Sequence[Any]) -> Form:

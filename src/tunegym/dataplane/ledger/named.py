@@ -126,7 +126,7 @@ class Named:
             self._replace(each[some], hashes[some], values)
 
     def remember(self, ids: Sequence[str]) -> None:
-        """Ids that are retired already, the oldest first; there are no others as yet."""
+        """Ids that are retired already, and were not here, the oldest first."""
         hashes = hashes_of(ids)
         for begin, values in self._places(len(ids)):
             some = slice(begin, begin + len(values))

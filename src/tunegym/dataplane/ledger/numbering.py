@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
@@ -79,47 +79,127 @@ def _at_once(ids: Sequence[str], head: str, width: int) -> np.ndarray | None:
 
 _ENDLESS = 1 << 62
 _POWERS = 10 ** np.arange(_MOST_DIGITS - 1, -1, -1, dtype=np.int64)
+_FEW_CHUNKS, _DENSE = 16, 64
+"""So many chunks a form may have anyway, and one more for each so many of its ids that are there."""
+
+
+@dataclass
+class Spent:
+    """Chunks with retired ids, none that is there, and some that never were: by place and chunk, the oldest first.
+
+    Attributes:
+        idle: as they were.
+        packed: as bits.
+    """
+
+    idle: dict[tuple[int, int], None] = field(default_factory=dict)
+    packed: dict[tuple[int, int], None] = field(default_factory=dict)
 
 
 @dataclass
 class Numbered:
-    """Rows by number, in chunks; a chunk whose ids are all retired is remembered as such and costs nothing."""
+    """Rows by number, in chunks; a chunk whose ids are all retired is remembered as such and costs nothing.
+
+    Attributes:
+        left, live: by chunk, how many of its ids are not retired, and how many are there.
+        alive: how many ids are there.
+        packed: by chunk, which ids are retired, of chunks of which none is there, as bits.
+        used_up: first and last of runs of chunks, in order.
+    """
 
     place: int
     form: Form
+    spent: Spent
     chunks: dict[int, np.ndarray] = field(default_factory=dict)
     left: dict[int, int] = field(default_factory=dict)
+    live: dict[int, int] = field(default_factory=dict)
+    alive: int = 0
+    packed: dict[int, bytes] = field(default_factory=dict)
     used_up: list[list[int]] = field(default_factory=list)
-    """First and last of runs of chunks, in order."""
+
+    def __bool__(self) -> bool:
+        """Whether it knows of any id."""
+        return bool(self.chunks or self.packed or self.used_up)
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         """The row of each number, ``UNKNOWN`` or ``RETIRED``."""
         found = np.full(len(numbers), UNKNOWN, dtype=np.int32)
-        for chunk, places, inside in _by_chunk(numbers):
+        for chunk, places, inside in _by_chunk(numbers, self._knows):
             rows = self.chunks.get(chunk)
             if rows is not None:
                 found[places] = rows[inside]
-            elif self._is_used_up(chunk):
+            elif chunk in self.packed:
+                found[places] = _unpacked(self.packed[chunk])[inside]
+            else:
                 found[places] = RETIRED
         return found
+
+    def fits(self, numbers: np.ndarray) -> bool:
+        """Whether these, which are new, are dense enough: a chunk for every few of them takes too much room."""
+        chunks = numbers >> _CHUNK_BITS
+        touched = [int(chunks[0])] if every(chunks == chunks[0]) else np.unique(chunks).tolist()
+        fresh = sum(one not in self.chunks for one in touched)
+        return not fresh or len(self.chunks) + fresh <= _FEW_CHUNKS + (self.alive + len(numbers)) // _DENSE
 
     def put(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         """Give new numbers their rows."""
         for chunk, places, inside in _by_chunk(numbers):
             kept = self.chunks.get(chunk)
             if kept is None:
-                kept = self.chunks[chunk] = np.full(CHUNK, UNKNOWN, dtype=np.int32)
-                self.left[chunk] = CHUNK
+                kept = self._opened(chunk)
+            elif not self.live[chunk]:
+                del self.spent.idle[self.place, chunk]
             kept[inside] = rows[places]
+            self.live[chunk] += len(numbers[places])
+        self.alive += len(numbers)
+
+    def _opened(self, chunk: int) -> np.ndarray:
+        packed = self.packed.pop(chunk, None)
+        if packed is None:
+            self.take(chunk, np.full(CHUNK, UNKNOWN, dtype=np.int32))
+        else:
+            del self.spent.packed[self.place, chunk]
+            self.take(chunk, _unpacked(packed))
+        return self.chunks[chunk]
+
+    def take(self, chunk: int, rows: np.ndarray) -> None:
+        """Have a chunk with these rows."""
+        self.chunks[chunk] = rows
+        self.left[chunk] = int(np.count_nonzero(rows != RETIRED))
+        self.live[chunk] = int(np.count_nonzero(rows >= 0))
+        self.alive += self.live[chunk]
 
     def retire(self, numbers: np.ndarray) -> None:
         """These are used up."""
+        self.alive -= len(numbers)
         for chunk, places, inside in _by_chunk(numbers):
+            count = len(numbers[places])
             self.chunks[chunk][inside] = RETIRED
-            self.left[chunk] -= len(numbers[places])
+            self.left[chunk] -= count
+            self.live[chunk] -= count
             if self.left[chunk] == 0:
-                del self.chunks[chunk], self.left[chunk]
+                self._close(chunk)
                 self._use_up(chunk)
+            elif self.live[chunk] == 0:
+                self.spent.idle[self.place, chunk] = None
+
+    def _close(self, chunk: int) -> np.ndarray:
+        del self.left[chunk], self.live[chunk]
+        return self.chunks.pop(chunk)
+
+    def pack(self, chunk: int) -> None:
+        """Keep an idle chunk as bits."""
+        del self.spent.idle[self.place, chunk]
+        self.packed[chunk] = np.packbits(self._close(chunk) == RETIRED).tobytes()
+        self.spent.packed[self.place, chunk] = None
+
+    def forget(self, chunk: int) -> np.ndarray:
+        """Forget a packed chunk; its retired numbers."""
+        del self.spent.packed[self.place, chunk]
+        return np.flatnonzero(_unpacked(self.packed.pop(chunk)) == RETIRED) + (chunk << _CHUNK_BITS)
+
+    def _knows(self, chunk: int) -> bool:
+        return chunk in self.chunks or chunk in self.packed or self._is_used_up(chunk)
 
     def _is_used_up(self, chunk: int) -> bool:
         at = bisect_right(self.used_up, [chunk, _ENDLESS]) - 1
@@ -135,8 +215,19 @@ class Numbered:
             runs[at - 1][1] = runs.pop(at)[1]
 
 
-def _by_chunk(numbers: np.ndarray) -> list[tuple[int, slice | np.ndarray, slice | np.ndarray]]:
-    """Chunks, with the places of the numbers that are in them, and where these are there."""
+def _unpacked(bits: bytes) -> np.ndarray:
+    retired = np.unpackbits(np.frombuffer(bits, dtype=np.uint8)).astype(bool)
+    return np.where(retired, np.int32(RETIRED), np.int32(UNKNOWN))
+
+
+def _any(_chunk: int) -> bool:
+    return True
+
+
+def _by_chunk(
+    numbers: np.ndarray, wanted: Callable[[int], bool] = _any
+) -> list[tuple[int, slice | np.ndarray, slice | np.ndarray]]:
+    """The chunks that are wanted, with the places of the numbers that are in them, and where these are there."""
     count = len(numbers)
     if not count:
         return []
@@ -150,8 +241,17 @@ def _by_chunk(numbers: np.ndarray) -> list[tuple[int, slice | np.ndarray, slice 
                 slice(low & (CHUNK - 1), ((high - 1) & (CHUNK - 1)) + 1),
             )
             for low, high in pairwise(edges)
+            if wanted(low >> _CHUNK_BITS)
         ]
     chunks, inside = numbers >> _CHUNK_BITS, numbers & (CHUNK - 1)
     if (chunks == chunks[0]).all():
-        return [(int(chunks[0]), slice(None), inside)]
-    return [(int(one), places := np.flatnonzero(chunks == one), inside[places]) for one in np.unique(chunks)]
+        return [(int(chunks[0]), slice(None), inside)] if wanted(int(chunks[0])) else []
+    order = np.argsort(chunks, kind="stable")
+    sorted_chunks = chunks[order]
+    starts = np.flatnonzero(np.diff(sorted_chunks, prepend=-1))
+    edges = [*starts.tolist(), count]
+    return [
+        (chunk, places := order[start:end], inside[places])
+        for chunk, (start, end) in zip(sorted_chunks[starts].tolist(), pairwise(edges), strict=True)
+        if wanted(chunk)
+    ]

@@ -17,13 +17,15 @@ from tunegym.dataplane.ledger.numbering import RETIRED, UNKNOWN
 from tunegym.dataplane.ledger.queues import Queues
 from tunegym.dataplane.ledger.rows import ACKED, FREE, LEASED, Rows
 from tunegym.dataplane.ledger.spans import Span, array_of, pick, size_of, span_of
-from tunegym.dataplane.model import PartitionSpec
+from tunegym.dataplane.model import PartitionSpec, few
 
 Shape = tuple[str, int]
 """What must stay the same of a field: dtype and rank."""
 
-CLEARED = "cleared"
-CONSUMED = "consumed"
+CLEARED, CONSUMED, ORPHANED = "cleared", "consumed", "orphaned"
+OTHER = "other"
+"""Why samples are gone; whatever comes after so many reasons is another."""
+_MOST_REASONS = 256
 
 
 class Partition:
@@ -33,7 +35,7 @@ class Partition:
         epoch: counts rewinds; a put of an older one is refused.
         resident: how many samples take room: all that are alive, and those that were cleared and may come back.
         produced: how many samples were ever put.
-        gone: how many left, by reason.
+        gone: how many left, by reason: the first few hundred of these, and ``OTHER``.
         acked, leased: how many of those alive are, by task.
         condemned: rows that were cleared, and are kept for a rewind, with the reason.
     """
@@ -121,6 +123,7 @@ class Partition:
         count = size_of(rows)
         if not count:
             return
+        reason = self._counted(reason)
         table = self.rows
         uncovered = np.zeros(count, dtype=bool)
         for task, each in enumerate(table.states):
@@ -143,6 +146,11 @@ class Partition:
         self.condemned.update(dict.fromkeys(each[uncovered].tolist(), reason))
         self.free(each[~uncovered])
 
+    def _counted(self, reason: str) -> str:
+        """The reason by which it is counted: they are any texts, and there may be any number of them."""
+        own = reason in self.gone or reason in (CLEARED, CONSUMED, ORPHANED)
+        return reason if own or len(self.gone) < _MOST_REASONS else OTHER
+
     def _end_leases(self, task: int, rows: Span) -> None:
         table = self.rows
         self.leases.settle(table.leases[task][rows], size_of(rows))
@@ -162,11 +170,10 @@ class Partition:
         table = self.rows
         table.alive[rows] = True
         self.alive += size_of(rows)
-        each = array_of(rows).tolist()
-        for row in each:
+        for row in array_of(rows).tolist():
             self.gone[self.condemned.pop(row)] -= 1
         if self.groups is not None:
-            self.groups.revive(each, table.groups[rows].tolist())
+            self.groups.revive(array_of(rows).tolist(), table.groups[rows].tolist())
         for task, states in enumerate(table.states):
             self.acked[task] += int(np.count_nonzero(states[rows] >= ACKED))
 
@@ -219,9 +226,3 @@ class Partition:
         rows, reasons = state["condemned"]
         partition.condemned = dict(zip(arrays[rows].tolist(), reasons, strict=True))
         return partition
-
-
-def few(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    shown = ", ".join(map(repr, names[:3]))
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

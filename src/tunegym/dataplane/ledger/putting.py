@@ -12,11 +12,12 @@ import numpy as np
 from tunegym.dataplane.errors import EpochError, FieldError, SampleError, SealedError, SpecError, TagError
 from tunegym.dataplane.ledger.ids import Found
 from tunegym.dataplane.ledger.numbering import RETIRED, UNKNOWN
-from tunegym.dataplane.ledger.partition import Partition, Shape, few
+from tunegym.dataplane.ledger.partition import Partition, Shape
 from tunegym.dataplane.ledger.requests import Put
 from tunegym.dataplane.ledger.rows import MOST_ROWS
 from tunegym.dataplane.ledger.spans import span_of
-from tunegym.dataplane.ledger.tagging import Checked, check_columns
+from tunegym.dataplane.ledger.tagging import Checked
+from tunegym.dataplane.model import few
 
 
 @dataclass(slots=True)
@@ -37,15 +38,16 @@ class CheckedPut:
 def check_put(partition: Partition, request: Put) -> CheckedPut:
     """Refuse what may not be put; nothing is changed."""
     spec, sample_ids = partition.spec, request.sample_ids
-    if request.epoch < partition.epoch:
+    if request.epoch != partition.epoch:  # a later one is of a former partition of this name
+        what = "rewound" if request.epoch < partition.epoch else "deleted and made again"
         raise EpochError(
-            f"partition {spec.partition_id!r} was rewound, and this put is of epoch {request.epoch}:"
+            f"partition {spec.partition_id!r} was {what}, and this put is of epoch {request.epoch}:"
             f" now is {partition.epoch}",
             hint="fetch the present weights, and produce again",
         )
     _check_shapes(partition, request.shapes)
     lengths = _check_lengths(request)
-    tags = None if request.tags is None else check_columns(request.tags)
+    tags = None if request.tags is None else partition.rows.tags.checked(request.tags)
     _check_ids(sample_ids)
     found = partition.rows.ids.find(sample_ids)
     if not found.distinct(sample_ids):
@@ -137,7 +139,10 @@ def take_in(partition: Partition, put: CheckedPut, now: float) -> None:
     number = partition.blocks.add(request.location, request.nbytes, count * len(shapes))
     partition.shapes.update({name: (shape[0], shape[1]) for name, shape in shapes.items()})
     if put.lengths is not None:
-        table.lengths[rows] = put.lengths
+        if put.new < count and not request.lengths_given:  # what a stage adds says nothing of the sample's length
+            table.lengths[rows] = np.where(table.lengths[rows] < 0, put.lengths, table.lengths[rows])
+        else:
+            table.lengths[rows] = put.lengths
     if put.tags:
         table.tags.put_checked(rows, put.tags)
     if put.new == count:

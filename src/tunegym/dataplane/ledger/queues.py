@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from tunegym.dataplane.ledger.grouping import GroupQueue, Groups
+from tunegym.dataplane.ledger.grouping import GroupQueue, Groups, Members, joined
 from tunegym.dataplane.ledger.ids import Keep
 from tunegym.dataplane.ledger.ready import ReadyQueue
 from tunegym.dataplane.ledger.rows import FREE, LEASED, Rows
@@ -136,9 +136,9 @@ class Queues:
         assert groups is not None
         numbers = self._numbers(rows)
         members = {number: whole for number in numbers if (whole := groups.whole(number))}
-        ready: dict[int, list[int]] = {}
+        ready: dict[int, Members] = {}
         if members:
-            each = np.fromiter(chain.from_iterable(members.values()), dtype=np.int32)
+            each = joined(members.values())
             states = self._rows.states[task][each]
             free = states == FREE
             stopped = (states == LEASED) | (free & ~self._has(each, queue.mask))
@@ -149,12 +149,8 @@ class Queues:
             ):
                 if count and not stop:
                     whole = members[number]
-                    all_free = count == len(whole)
-                    ready[number] = (
-                        list(whole)
-                        if all_free
-                        else each[start : start + len(whole)][free[start : start + len(whole)]].tolist()
-                    )
+                    some = slice(start, start + len(whole))
+                    ready[number] = whole if count == len(whole) else array("i", each[some][free[some]].tobytes())
         queue.look_again(numbers, ready, first)
 
     def stranded(self, task: int) -> int:

@@ -16,6 +16,7 @@ class Put:
 
     Attributes:
         shapes: dtype and rank by field.
+        lengths_given: whether the producer named ``lengths`` itself: then they replace those that were recorded.
         location: where the storage has the bytes; if the put is refused, it stays the caller's to free.
         epoch: of the partition as the producer knows it.
         owner: who waits, if there is no room; "" for nobody that could be gone.
@@ -31,6 +32,7 @@ class Put:
     group_ids: Sequence[str] | None = None
     epoch: int = 0
     owner: str = ""
+    lengths_given: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.partition import Partition
 from tunegym.dataplane.model import PartitionSpec
 
-_FORMAT = 2
+_FORMAT = 3
 _ALIGN = 8
 _MAGIC = b"tgledger"
 _HEAD = struct.Struct("<8sQQ")

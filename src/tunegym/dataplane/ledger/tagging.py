@@ -13,6 +13,7 @@ from tunegym.dataplane.ledger.spans import Span, array_of, every
 
 _KINDS: dict[type, Any] = {int: np.int64, float: np.float64, bool: np.bool_}
 _MOST_TEXTS = 4096
+_MOST_NAMES = 256
 _ALLOWED = frozenset({int, float, bool, str, type(None)})
 
 Checked: TypeAlias = list[tuple[str, "list[int] | None", Any, Any]]
@@ -59,6 +60,7 @@ class TagColumns:
 
     def grow(self, rows: int) -> None:
         """Have room for so many rows."""
+        self._drop_empty()
         for columns in (self._values, self._there):
             for name, old in columns.items():
                 fresh = np.zeros(rows, dtype=old.dtype)
@@ -66,9 +68,29 @@ class TagColumns:
                 columns[name] = fresh
         self._rows = rows
 
+    def _drop_empty(self) -> None:
+        """Tags that no sample has any more take no room."""
+        for name in [name for name, there in self._there.items() if not there.any()]:
+            del self._values[name], self._there[name]
+
+    def checked(self, tags: Sequence[Mapping[str, Any]]) -> Checked:
+        """Tags of samples, by column. Raises ``TagError`` for what is no tag, or if there would be too many names."""
+        columns = check_columns(tags)
+        fresh = {name for name, *_ in columns if name not in self._values}
+        if fresh and len(self._values) + len(fresh) > _MOST_NAMES:
+            self._drop_empty()
+            fresh = {name for name, *_ in columns if name not in self._values}
+            if len(self._values) + len(fresh) > _MOST_NAMES:
+                raise TagError(
+                    f"with {min(fresh)!r} there would be {len(self._values) + len(fresh)} names of tags, more than"
+                    f" {_MOST_NAMES}",
+                    hint="give a tag one name, and what differs as its value",
+                )
+        return columns
+
     def put(self, rows: Span, tags: Sequence[Mapping[str, Any]]) -> None:
         """Set these tags of these rows; others of theirs stay. Raises ``TagError``, and then nothing is set."""
-        self.put_checked(rows, check_columns(tags))
+        self.put_checked(rows, self.checked(tags))
 
     def put_checked(self, rows: Span, tags: Checked) -> None:
         """Set tags that were checked."""
@@ -158,6 +180,8 @@ class TagColumns:
         columns = []
         for name, values in self._values.items():
             there = self._there[name][:rows]
+            if not there.any():
+                continue
             plain = values.dtype == object
             values = values[:rows][there].tolist() if plain else keep(values[:rows])
             columns.append([name, keep(there), plain, values])

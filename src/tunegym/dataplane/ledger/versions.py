@@ -9,13 +9,10 @@ import numpy as np
 
 from tunegym.dataplane.errors import SpecError
 from tunegym.dataplane.ledger.ids import Keep
-from tunegym.dataplane.ledger.partition import CONSUMED, Partition
+from tunegym.dataplane.ledger.partition import CONSUMED, ORPHANED, Partition
 from tunegym.dataplane.ledger.rows import ACKED, COVERED, DONE, FREE
 from tunegym.dataplane.ledger.spans import Span, array_of, join, pick, size_of, span_of
-
-WEIGHT_VERSION = "weight_version"
-"""The tag that says which weights produced a sample."""
-ORPHANED = "orphaned"
+from tunegym.dataplane.model import WEIGHT_VERSION
 
 
 class Versions:

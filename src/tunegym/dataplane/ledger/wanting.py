@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
 
 from tunegym.dataplane.errors import TagError
-from tunegym.dataplane.ledger.grouping import GroupQueue
+from tunegym.dataplane.ledger.grouping import GroupQueue, Members, joined
 from tunegym.dataplane.ledger.ready import ReadyQueue
 from tunegym.dataplane.ledger.spans import NOTHING, Span, array_of, join, size_of, span_of
 from tunegym.dataplane.ledger.tagging import TagColumns
@@ -149,7 +149,7 @@ class WantedGroups:
         self._unseen_count = queue.count
         self._error: TagError | None = None
 
-    def joins(self, groups: Mapping[int, list[int]], first: bool) -> None:
+    def joins(self, groups: Mapping[int, Members], first: bool) -> None:
         """Groups have become ready, or are ready with other samples, or other tags, than before."""
         known = groups if first else self._own.of(groups)
         if known:
@@ -194,11 +194,11 @@ class WantedGroups:
         self._forget(groups)
         self._see(groups, False)
 
-    def _see(self, groups: Mapping[int, list[int]], first: bool) -> None:
+    def _see(self, groups: Mapping[int, Members], first: bool) -> None:
         if not groups:
             return
         try:
-            wanted = self._wish.of(np.fromiter(chain.from_iterable(groups.values()), dtype=np.int32))
+            wanted = self._wish.of(joined(groups.values()))
         except TagError as error:  # for who claims by it, not for who puts
             self._error = error
             return
@@ -208,7 +208,7 @@ class WantedGroups:
         starts = np.fromiter(accumulate(map(len, groups.values()), initial=0), dtype=np.int64)[:-1]
         whole = np.logical_and.reduceat(wanted, starts).tolist()
         good = {number: rows for (number, rows), wholly in zip(groups.items(), whole, strict=True) if wholly}
-        self._own.look_again(groups, good, first)
+        self._own.look_again(list(groups), good, first)
 
     def _check(self) -> None:
         if self._error is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tunegym.dataplane.storage.base import BlockGoneError, Location
-from tunegym.dataplane.storage.segments import SUFFIX, own_folder
+from tunegym.dataplane.storage.segments import SUFFIX, check_name, is_name, own_folder
 
 
 class LiveSegments:
@@ -32,8 +32,10 @@ class LiveSegments:
 
         Raises:
             BlockGoneError: its producer died, and its segment went, before its put was heard.
+            StorageError: that is no segment.
         """
         name = location["segment"]
+        check_name(name)
         blocks = self._blocks.get(name)
         if blocks is None:
             if not (self._folder / name).exists():
@@ -87,9 +89,11 @@ class LiveSegments:
 
     def _unlink(self, name: str) -> bool:
         """Unlink a segment; False if its producer still holds it."""
+        if not is_name(name):
+            return True
         path = self._folder / name
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return True  # gone, or not ours
         try:

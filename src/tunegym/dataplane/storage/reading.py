@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
 
 from tunegym.dataplane.encoding import Column
-from tunegym.dataplane.errors import ClosedError, StorageError
+from tunegym.dataplane.errors import ClosedError
 from tunegym.dataplane.storage.base import BlockGoneError, Location
-from tunegym.dataplane.storage.segments import HEAD_BYTES, SUFFIX, check_head, failed, read_block
+from tunegym.dataplane.storage.segments import HEAD_BYTES, check_head, check_name, failed, read_block
 
-MOST_MAPS = 16
-"""How many segments stay mapped, whether anybody holds a view of them or not."""
+MOST_MAPS = 256
+"""How many segments stay mapped, whether anybody holds a view of them or not: those of many producers, since to map
+and fault one anew costs more than to read it. The bytes are there anyway for as long as it is linked; what each costs
+is a descriptor."""
 _MOST_BLOCKS = 256
+
+_readers: weakref.WeakSet[SegmentReader] = weakref.WeakSet()
 
 
 class _Map:
@@ -25,15 +31,14 @@ class _Map:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            check_head(os.pread(self.descriptor, HEAD_BYTES, 0), path)
+            check_head(os.pread(descriptor, HEAD_BYTES, 0), path)
             # All of it, as long as it is now: its producer may just be cutting off what it didn't use.
-            mapped = mmap.mmap(self.descriptor, 0, prot=mmap.PROT_READ)
-        except BaseException:
-            os.close(self.descriptor)
-            raise
-        self.memory = np.frombuffer(mapped, dtype=np.uint8)
+            self._mapped = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+        finally:
+            os.close(descriptor)  # the map has one of its own
+        self.memory = np.frombuffer(self._mapped, dtype=np.uint8)
         self.blocks: dict[int, dict[str, Column]] = {}
 
     def block(self, at: int, nbytes: int) -> dict[str, Column]:
@@ -41,7 +46,7 @@ class _Map:
         found = self.blocks.get(at)
         if found is None:
             # A map of a file that was cut is a signal waiting to happen: its length is looked at first.
-            end = min(os.fstat(self.descriptor).st_size, len(self.memory))
+            end = min(self._mapped.size(), len(self.memory))
             found = read_block(self.memory[:end], at, nbytes, self.path)
             if len(self.blocks) >= _MOST_BLOCKS:
                 self.blocks.clear()
@@ -50,12 +55,8 @@ class _Map:
 
     @property
     def unlinked(self) -> bool:
-        """Whether it is kept only by those who map it."""
-        return not os.fstat(self.descriptor).st_nlink
-
-    def close(self) -> None:
-        """Keep it at hand no more."""
-        os.close(self.descriptor)
+        """Whether it is kept only by those who map it: no other one is ever called so."""
+        return not self.path.exists()
 
 
 class SegmentReader:
@@ -63,9 +64,13 @@ class SegmentReader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._closed = False
+        self._start_anew()
+        _readers.add(self)
+
+    def _start_anew(self) -> None:
         self._guard = threading.Lock()
         self._maps: OrderedDict[str, _Map] = OrderedDict()
-        self._closed = False
 
     def columns(self, location: Location) -> dict[str, Column]:
         """The columns of a block. Raises ``BlockGoneError`` and ``StorageError``."""
@@ -83,8 +88,7 @@ class SegmentReader:
         """Let go of all."""
         with self._guard:
             self._closed = True
-            while self._maps:
-                self._maps.popitem()[1].close()
+            self._keep(0)
 
     def _map(self, name: str) -> _Map:
         known = self._maps.get(name)
@@ -92,21 +96,44 @@ class SegmentReader:
             self._maps.move_to_end(name)
             return known
         self._trim()
-        if not name.endswith(SUFFIX) or "/" in name:
-            raise StorageError(f"{name!r} is no segment", hint="the ledger and the storage are of different planes")
+        check_name(name)
         path = self._folder / name
         try:
-            self._maps[name] = known = _Map(path)
+            self._maps[name] = known = self._mapped(path)
         except FileNotFoundError:
             raise BlockGoneError(
                 f"{path} is gone", hint="the samples were cleared, or written again: locate them once more"
             ) from None
         except OSError as error:
             raise failed("read", path, error) from error
-        while len(self._maps) > MOST_MAPS:
-            self._maps.popitem(last=False)[1].close()
+        self._keep(MOST_MAPS)
         return known
+
+    def _mapped(self, path: Path) -> _Map:
+        try:
+            return _Map(path)
+        except OSError as error:
+            if error.errno != errno.EMFILE or not self._maps:
+                raise
+        self._keep(len(self._maps) // 2)
+        return _Map(path)
+
+    def _keep(self, most: int) -> None:
+        while len(self._maps) > most:
+            self._maps.popitem(last=False)
 
     def _trim(self) -> None:
         for name in [name for name, one in self._maps.items() if one.unlinked]:
-            self._maps.pop(name).close()
+            del self._maps[name]
+
+    def forked(self) -> None:
+        """In a child: the guard may be held by a thread that it doesn't have."""
+        self._start_anew()
+
+
+def _forked() -> None:
+    for reader in list(_readers):
+        reader.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -39,6 +39,17 @@ def head() -> bytes:
     return _HEAD.pack(_MAGIC, VERSION).ljust(HEAD_BYTES, b"\0")
 
 
+def is_name(name: object) -> bool:
+    """Whether a segment may be called so: it leads nowhere else."""
+    return isinstance(name, str) and name.endswith(SUFFIX) and "/" not in name and "\0" not in name
+
+
+def check_name(name: object) -> None:
+    """Raise ``StorageError`` unless a segment may be called so."""
+    if not is_name(name):
+        raise StorageError(f"{name!r:.200} is no segment", hint="the ledger and the storage are of different planes")
+
+
 def check_head(content: bytes, path: Path) -> None:
     """Raise ``StorageError`` unless a segment of this version begins so."""
     if len(content) < _HEAD.size:
@@ -102,7 +113,7 @@ def own_folder(folder: Path) -> None:
     """Make it, for its owner only. Raises ``StorageError`` if that can't be."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid() and os.geteuid():
+        if folder.stat().st_uid != os.geteuid():
             raise StorageError(f"{folder} is somebody else's", hint="give a folder of your own")
     except OSError as error:
         raise failed("used", folder, error) from error

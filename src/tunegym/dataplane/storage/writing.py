@@ -37,6 +37,9 @@ _PIECES = min(os.sysconf("SC_IOV_MAX"), 1024)
 _GAP = bytes(ALIGNED)
 
 _writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
+_segments: set[Segment] = set()
+_making = threading.RLock()
+"""Held while there is a segment that is not among them yet. Nobody forks then: the child could not close it."""
 
 
 class Segment:
@@ -57,9 +60,11 @@ class Segment:
         self.writing = 0
         self.on_the_way: set[int] = set()
         self.full = False
+        _segments.add(self)
 
     def close(self) -> None:
         """Give up the lock."""
+        _segments.discard(self)
         os.close(self.descriptor)
 
 
@@ -193,11 +198,7 @@ class SegmentWriter:
             self._finish(segment)
 
     def forked(self) -> None:
-        """In a child: the segments are its parent's, and a lock lasts until the last descriptor is closed."""
-        prepared = self._next.segment if self._next is not None else None
-        for segment in [*self._open.values(), *([prepared] if prepared is not None else [])]:
-            with contextlib.suppress(OSError):
-                segment.close()
+        """In a child: the segments are its parent's."""
         closed = self._closed
         self._start_anew()
         self._closed = closed
@@ -228,19 +229,21 @@ class _Preparation:
 def create(path: Path, capacity: int) -> Segment:
     """A new segment, locked. Raises ``OSError``."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with _making:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            segment = Segment(path, descriptor, capacity)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if not os.fstat(descriptor).st_nlink:  # it was taken for a dead producer's before it was locked
-                os.close(descriptor)
+                segment.close()
                 continue
             os.ftruncate(descriptor, capacity)
             os.pwrite(descriptor, head(), 0)
         except OSError:
-            os.close(descriptor)
+            segment.close()
             path.unlink(missing_ok=True)
             raise
-        return Segment(path, descriptor, capacity)
+        return segment
 
 
 def _write_all(descriptor: int, at: int, first: bytes, columns: Mapping[str, Column]) -> None:
@@ -273,8 +276,13 @@ def _write_rest(descriptor: int, at: int, pieces: list[Any], skip: int) -> None:
 
 
 def _forked() -> None:
+    """A lock lasts until the last descriptor is closed: a child must not have any."""
+    _making.release()
+    for segment in list(_segments):
+        with contextlib.suppress(OSError):
+            segment.close()
     for writer in list(_writers):
         writer.forked()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_forked)

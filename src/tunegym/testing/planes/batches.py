@@ -15,8 +15,10 @@ from tunegym.dataplane import (
     StalenessFilter,
     Tag,
     attach,
+    kv_first_write,
     read_columns,
     shard_meta_for_dp,
+    write_columns,
 )
 from tunegym.dataplane.errors import (
     DataPlaneError,
@@ -107,6 +109,48 @@ class BatchesSuite(PlaneFixtures):
         assert none == {"none": None}
         assert log["messages"] == objects[0]["messages"]
         np.testing.assert_array_equal(log["state"], np.arange(3))
+
+    # lengths ------------------------------------------------------------------------------------------
+
+    def test_a_write_back_leaves_the_lengths(self, plane: DataPlaneClient) -> None:
+        """What a stage adds has rows of its own; the next stage shards by the lengths of the first put."""
+        plane.register_partition("lengths", ["tokens", "values", "score"], ["judge", "train"])
+        plane.put_samples("lengths", ["a", "b"], {"tokens": [np.arange(3), np.arange(5)]})
+        plane.put_samples("lengths", ["c"], {"score": np.zeros(1)})
+        seen = plane.claim_meta("lengths", "judge", ["tokens"], 2)
+        written = write_columns(plane, seen, {"values": np.zeros((2, 1))})
+        assert written.sequence_lengths == seen.sequence_lengths == (3, 5)
+        claimed = plane.claim_meta("lengths", "train", ["tokens", "values"], 2)
+        assert claimed.sequence_lengths == (3, 5)
+        plane.release(claimed)
+        both = {"tokens": [np.arange(2), np.arange(7), np.arange(9)], "values": np.zeros((3, 4))}
+        plane.put_samples("lengths", ["a", "c", "d"], both)  # of c none is known yet, and d is new
+        claimed = plane.claim_meta("lengths", "train", ["tokens", "values"], 4)
+        found = dict(zip(claimed.sample_ids, claimed.sequence_lengths or (), strict=True))
+        assert found == {"a": 3, "b": 5, "c": 7, "d": 9}
+        plane.release(claimed)
+        plane.put_samples("lengths", ["a"], {"tokens": [np.arange(2)]}, lengths=[2])
+        assert plane.claim_meta("lengths", "train", ["values"], 1).sequence_lengths == (2,)
+
+    def test_rows_put_one_at_a_time_have_the_lengths_that_they_would_have_together(
+        self, plane: DataPlaneClient
+    ) -> None:
+        """Rows put one at a time have the lengths that they would have together."""
+        plane.register_partition("single", ["stats", "tokens"], ["train"])
+        for at, length in enumerate((9, 3)):
+            fields = {"stats": np.zeros((1, 2)), "tokens": [np.arange(length)]}
+            kv_first_write(plane, "single", [f"s{at}"], fields)
+        assert plane.claim_meta("single", "train", ["tokens"], 2).sequence_lengths == (9, 3)
+
+    def test_the_lengths_of_a_named_field(self, plane: DataPlaneClient) -> None:
+        """They count also if they are all the same, and whatever was recorded before."""
+        plane.register_partition("lengths", ["answer", "prompt"], ["train"])
+        fields = {"answer": [np.arange(3), np.arange(9)], "prompt": [np.arange(5), np.arange(5)]}
+        for name, wanted in (("prompt", (5, 5)), ("answer", (3, 9))):
+            put = kv_first_write(plane, "lengths", ["a", "b"], fields, lengths_of=name)
+            claimed = plane.claim_meta("lengths", "train", ["answer"], 2)
+            assert put.sequence_lengths == claimed.sequence_lengths == wanted
+            plane.release(claimed)
 
     # P10: clears --------------------------------------------------------------------------------------
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tunegym.dataplane import (
     DataPlaneClient,
     attach,
+    kv_first_write,
+    write_columns,
 )
 from tunegym.dataplane.errors import (
     DataPlaneError,
@@ -89,6 +92,35 @@ class LifeSuite(PlaneFixtures):
         with pytest.raises(EpochError):
             producer.put_samples("versions", ["s-6"], {"tokens": tokens(["s-6"])}, tags={"weight_version": 3})
         producer.put_samples("versions", ["s-6"], {"tokens": tokens(["s-6"])}, tags={"weight_version": 1})
+
+    def test_a_put_that_says_its_epoch(self, plane: DataPlaneClient, join: Join) -> None:
+        """What old weights made is refused, whichever thread of a client was refused before."""
+        producer = join(attach)
+        old = producer.epoch(P)
+        plane.rewind(P, "train", 0)
+        assert (old, producer.epoch(P), plane.epoch(P)) == (0, 1, 1)
+        for one in (producer, producer, plane):  # also at the client that rewound
+            with pytest.raises(EpochError):
+                one.put_samples(P, ["s-0"], {"tokens": tokens(["s-0"])}, epoch=old)
+        with pytest.raises(EpochError):  # those refusals, and the look, said nothing of its other threads
+            producer.put_samples(P, ["s-0"], {"tokens": tokens(["s-0"])})
+        fresh = producer.epoch(P)
+        put = kv_first_write(producer, P, ["s-0"], {"tokens": tokens(["s-0"])}, epoch=fresh)
+        assert put.epoch == 1
+        with pytest.raises(EpochError):
+            write_columns(producer, put, {"reward": np.zeros(1)}, epoch=old)
+        write_columns(producer, put, {"reward": np.zeros(1)}, epoch=fresh)
+
+    def test_an_epoch_is_of_one_life_of_a_partition(self, plane: DataPlaneClient, join: Join) -> None:
+        """A partition that is deleted and made again takes nothing of the former one's later epochs."""
+        plane.rewind(P, "train", 0)
+        producer = join(attach)
+        producer.put_samples(P, ["s-0"], {"tokens": tokens(["s-0"])})
+        plane.delete_partition(P)
+        plane.register_partition(P, ["tokens"], ["train"])
+        with pytest.raises(EpochError, match="made again"):
+            producer.put_samples(P, ["s-0"], {"tokens": tokens(["s-0"])})
+        producer.put_samples(P, ["s-0"], {"tokens": tokens(["s-0"])})
 
     # the life of a partition --------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tunegym.dataplane.errors import (
     TagError,
     UnknownPartitionError,
 )
+from tunegym.dataplane.predicate import Predicate
 from tunegym.testing.planes.fixtures import Join, P, PlaneFixtures, named, tokens
 
 Refused = tuple[type[DataPlaneError], Callable[[], Any]]
@@ -47,10 +49,27 @@ def puts(plane: DataPlaneClient) -> list[Refused]:
     refused += [(SampleError, put(["s-2", one])) for one in (3, None, b"x", "\ud800")]
     refused += [(FieldError, put(fields=one)) for one in (None, {}, [tokens(ids)], {"tokens": None}, {"tokens": 3})]
     refused += [(SpecError, put(fields={3: tokens(ids)})), *((SpecError, put(partition_id=one)) for one in NO_NAMES)]
-    wrong_tags: tuple[Any, ...] = ([{}], 3, "ab", {"a": [1]}, {"a": math.nan}, {3: 1}, {"a": "\ud800"}, {"a": 2**70})
+    wrong_tags: tuple[Any, ...] = (
+        [{}],
+        3,
+        "ab",
+        {"a": [1]},
+        {"a": math.nan},
+        {"a": math.inf},
+        {3: 1},
+        {"a": "\ud800"},
+        {"a": 2**70},
+    )
     refused += [(TagError, put(tags=one)) for one in wrong_tags]
     refused += [(SampleError, put(group_ids=one)) for one in (3, "ab", ["a"], [1, 2], ["a", "b"])]
+    refused += [(SampleError, put(lengths=one)) for one in (3, [1], [1, 2, 3], [1, -1], [1, 1.5], [1, 2**31], "ab")]
+    refused += [(SpecError, put(epoch=one)) for one in (-1, 0.5, "0", True, 2**80)]
     return refused + [(SpecError, put(timeout_s=one)) for one in (-1, math.nan, "1", True)]
+
+
+def nested(depth: int) -> Predicate:
+    """One that is deeper than any that is of use."""
+    return reduce(lambda some, _: ~some, range(depth), Tag("version") == 0)
 
 
 def claims(plane: DataPlaneClient) -> list[Refused]:
@@ -67,6 +86,10 @@ def claims(plane: DataPlaneClient) -> list[Refused]:
         (UnknownPartitionError, claim(partition_id="elsewhere")),
         (TagError, claim(where=Tag("version") < "text")),
     ]
+    wheres: list[Callable[[], Predicate]] = [lambda: Tag("\ud800") == 1, lambda: nested(300)]
+    for value in (math.inf, -math.inf, math.nan, 2**63, -(2**63) - 1, 2**70, "\ud800"):
+        wheres += [lambda one=value: Tag("version") < one, lambda one=value: Tag("version").isin([1, one])]
+    refused += [(TagError, lambda where=where: claim(where=where())()) for where in wheres]
     for name, wrong in (
         ("batch_size", (*NO_NUMBERS, 0, -1)),
         ("min_batch", (*NO_NUMBERS[1:], 0, -1)),
@@ -87,6 +110,8 @@ def others(plane: DataPlaneClient, put: BatchMeta, claimed: BatchMeta) -> list[R
         (UnknownPartitionError, lambda: plane.check_consumption_status("elsewhere", ["train"])),
         (UnknownPartitionError, lambda: plane.delete_partition("elsewhere")),
         (UnknownPartitionError, lambda: plane.seal("elsewhere")),
+        (UnknownPartitionError, lambda: plane.epoch("elsewhere")),
+        (SpecError, lambda: given.epoch(None)),
         (SampleError, lambda: plane.clear_samples(P, ["s-0", "nobody"])),
         (SampleError, lambda: given.clear_samples(P, "s-0")),
         (SpecError, lambda: given.clear_samples(P, ["s-0"], reason=3)),
