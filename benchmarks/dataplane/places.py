@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-END_S = 30.0
-_HOST = b"tunegym.dataplane.hosts.server_main"
+from tunegym.testing.durable_planes import kill_host
 
 
 def memory() -> Path | None:
@@ -30,28 +27,6 @@ def place() -> Iterator[Path]:
     finally:
         kill_host(folder)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def kill_host(folder: Path) -> None:
-    """Kill what hosts planes below a folder, and see it dead."""
-    until = time.monotonic() + END_S
-    while (pids := hosts_of(folder)) and time.monotonic() < until:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
-
-
-def hosts_of(folder: Path) -> list[int]:
-    """The processes that host planes in or below a folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-                if _HOST in command and command[command.index(_HOST) + 1].startswith(os.fsencode(folder)):
-                    found.append(int(entry.name))
-    return found
 
 
 def cpu_s(pid: int) -> float:
