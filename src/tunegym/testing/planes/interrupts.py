@@ -8,7 +8,7 @@ import linecache
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -40,14 +40,21 @@ def interrupted(call: Callable[[], Any], at: int) -> bool:
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     before = sys.gettrace()
     try:
-        sys.settrace(trace)
-        call()
+        next(_alone(lambda: (sys.settrace(trace), call())))
     except KeyboardInterrupt:
         return True
     finally:
         sys.settrace(before)
         signal.signal(signal.SIGINT, handler)
     return lines >= at
+
+
+def _alone(call: Callable[[], Any]) -> Iterator[Any]:
+    """Call in a generator, which has a state of its own for exceptions that are being handled.
+
+    What a tracer raises within ``except`` leaves the exception that was handled there behind, for all that runs later.
+    """
+    yield call()
 
 
 def uninterrupted(frame: FrameType) -> bool:
@@ -67,6 +74,7 @@ def everywhere(call: Callable[[], Any], after: Callable[[], None]) -> None:
         after()
         at += 1
     assert at > 1
+    assert sys.exc_info() == (None, None, None)
 
 
 class InterruptsSuite(PlaneFixtures):
