@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from benchmarks.dataplane import peers, recovery, waking
 from benchmarks.dataplane.batches import KINDS
-from benchmarks.dataplane.places import hosts_of, place
+from benchmarks.dataplane.places import place
 from benchmarks.dataplane.talking import Child
+
+from tunegym.testing.durable_planes import hosts_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
