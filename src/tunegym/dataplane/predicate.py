@@ -68,9 +68,9 @@ class Predicate(ABC):
             TagError: values that can't be compared.
         """
 
+    @abstractmethod
     def wants(self, value: Callable[[str], Any]) -> bool:
         """Whether one sample is wanted, by the values of its tags: the same as ``mask``, and for few faster."""
-        raise NotImplementedError
 
     def matches(self, tags: Mapping[str, Any]) -> bool:
         """Whether a sample of these tags is wanted."""
