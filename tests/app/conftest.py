@@ -42,7 +42,8 @@ from gymnasium import spaces
 class System:
     """Episodes of ``length`` steps. It observes (steps in the episode, load, level), or a square image of ``size``.
 
-    ``faults`` such as "step@5=die,reset@2+=raise" are what it does at its n-th call (and all later ones) in ``folder``.
+    ``faults`` such as "step@5=die,reset@2+=raise,step@9*=raise" are what it does at its n-th call (and all later ones;
+    or each n-th one) in ``folder``.
     """
 
     def __init__(self, folder=".", length=7, sleep_s=0.0, size=0, faults=""):
@@ -68,7 +69,9 @@ class System:
             file.write(b"x")
             number = file.tell()
         for where, when, deed in self.faults:
-            if where == name and (number == int(when.rstrip("+")) or when.endswith("+") and number > int(when[:-1])):
+            first = int(when.rstrip("+*"))
+            later = when.endswith("+") and number > first or when.endswith("*") and number % first == 0
+            if where == name and (number == first or later):
                 if deed == "die":
                     os.kill(os.getpid(), signal.SIGKILL)
                 if deed == "hang":
