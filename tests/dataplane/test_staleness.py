@@ -308,7 +308,7 @@ def test_the_capacity_is_just_what_is_needed(max_staleness: int, commit_every: i
         produce(admission.start(1000))
         grant = ledger.claim(Claim("rollouts", "train", ("tokens",), 4, 4, "trainer", 60.0), 0.0)
         assert isinstance(grant, Grant)
-        meta = BatchMeta("rollouts", tuple(grant.sample_ids), tags=tuple(grant.tags or ()))
+        meta = BatchMeta("rollouts", tuple(grant.sample_ids), tags=tuple(grant.each_tags() or ()))
         assert policy.filter().split(meta, current_weight_version=step)[0].size == 4
         ledger.ack("rollouts", "train", grant.sample_ids, grant.leases, step + 1, 0.0)
         admission.advance(step + 1, meta)

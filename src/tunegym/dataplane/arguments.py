@@ -80,13 +80,15 @@ def checked_lengths(lengths: Iterable[int] | None, count: int) -> list[int] | No
     return found
 
 
-def checked_tag_list(tags: Any, count: int) -> list[dict[str, Any]] | None:
-    """Tags of each sample, or of all, as plain values for each. Raises ``TagError``."""
+def checked_tag_list(tags: Any, count: int) -> list[dict[str, Any]] | dict[str, Any] | None:
+    """Tags of each sample, or of all, as plain values. Raises ``TagError``."""
     if tags is None:
         return None
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise TagError(f"tags is {tags!r:.60}", hint="give a dict for each sample, or one for all")
-    each = [tags] * count if isinstance(tags, Mapping) else list(tags)
+    if isinstance(tags, Mapping):
+        return check_tags([tags])[0]
+    each = list(tags)
     if len(each) != count:
         raise TagError(f"{len(each)} tags for {count} samples", hint="give a dict for each sample, or one for all")
     return list(check_tags(each))

@@ -14,6 +14,9 @@ from tunegym.dataplane.errors import DataPlaneError, EpochError, SpecError, Unkn
 from tunegym.dataplane.gathering import Rows
 from tunegym.dataplane.hosts.base import Handle, Host
 from tunegym.dataplane.hosts.latencies import BEGAN
+from tunegym.dataplane.hosts.operations import runs_of
+from tunegym.dataplane.ledger.placing import Run
+from tunegym.dataplane.ledger.requests import tags_of, tickets_of
 from tunegym.dataplane.model import BatchMeta, Tags
 from tunegym.dataplane.predicate import Predicate
 from tunegym.dataplane.storage.base import BlockGoneError, Location, Storage
@@ -55,6 +58,7 @@ class Calls:
         ids = arguments.checked_ids(sample_ids)
         columns = arguments.checked_columns(fields, len(ids))
         plain = arguments.checked_tag_list(tags, len(ids))
+        each = tags_of(plain, len(ids))
         groups = arguments.checked_groups(group_ids, len(ids))
         lengths = arguments.checked_lengths(given_lengths, len(ids))
         if lengths is None:
@@ -67,7 +71,7 @@ class Calls:
             tuple(ids),
             tuple(fields),
             sequence_lengths=None if lengths is None else tuple(lengths),
-            tags=None if plain is None else tuple(plain),
+            tags=None if each is None else tuple(each),
             group_ids=None if groups is None else tuple(groups),
             epoch=epoch,
         )
@@ -142,15 +146,17 @@ class Calls:
         wait_s = arguments.checked_seconds("timeout_s", timeout_s)
         try:
             found = self._host.call("claim", given, wait_s, handle)
+            ids = tuple(found["sample_ids"])
+            each = tags_of(found["tags"], len(ids))
             return BatchMeta(
                 partition_id,
-                tuple(found["sample_ids"]),
+                ids,
                 tuple(fields),
                 task_name,
                 None if found["lengths"] is None else tuple(found["lengths"]),
-                None if found["tags"] is None else tuple(found["tags"]),
+                None if each is None else tuple(each),
                 None if found["groups"] is None else tuple(found["groups"]),
-                leases=tuple(found["leases"]),
+                leases=tuple(tickets_of(found["leases"])),
                 epoch=found["epoch"],
             )
         except DataPlaneError:
@@ -186,22 +192,14 @@ class Calls:
     def _read(self, meta: BatchMeta, fields: list[str]) -> dict[str, Rows]:
         given = {"partition_id": meta.partition_id, "sample_ids": list(meta.sample_ids), "fields": fields}
         found = self._host.call("locate", given)
-        locations = dict(found["blocks"])
-        wanted = found["fields"]
-        return {name: self._gathered(name, wanted[name][0], wanted[name][1], locations) for name in fields}
+        locations, runs = dict(found["blocks"]), [runs_of(one) for one in found["runs"]]
+        return {name: self._gathered(name, runs[found["fields"][name]], locations) for name in fields}
 
-    def _gathered(
-        self, name: str, blocks: Sequence[int], places: Sequence[int], locations: Mapping[int, Mapping[str, Any]]
-    ) -> Rows:
+    def _gathered(self, name: str, runs: Sequence[Run], locations: Mapping[int, Mapping[str, Any]]) -> Rows:
         """Runs of one block at a time, in the order of the batch; each block is looked for once."""
-        columns = {block: self._storage.read(locations[block], name, ()).column for block in dict.fromkeys(blocks)}
-        parts: list[Any] = []
-        start = 0
-        for at in range(1, len(blocks) + 1):
-            if at == len(blocks) or blocks[at] != blocks[start]:
-                parts.append((columns[blocks[start]], places[start:at]))
-                start = at
-        return Rows(parts)
+        blocks = dict.fromkeys(block for block, _ in runs)
+        columns = {block: self._storage.read(locations[block], name, ()).column for block in blocks}
+        return Rows([(columns[block], places) for block, places in runs])
 
 
 def of(partition_id: str, task_name: str | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from tunegym.dataplane.calls import Calls, of
 from tunegym.dataplane.errors import FieldError, LeaseLostError
 from tunegym.dataplane.gathering import Rows
 from tunegym.dataplane.hosts.base import Handle, Host
+from tunegym.dataplane.ledger.requests import plain_tickets
 from tunegym.dataplane.model import BatchMeta, OnFull, PartitionSpec, Tags, check_tags
 from tunegym.dataplane.predicate import Predicate
 from tunegym.dataplane.storage.base import Storage
@@ -190,7 +191,7 @@ class DataPlaneClient:
             "partition_id": meta.partition_id,
             "task_name": meta.task_name,
             "sample_ids": list(meta.sample_ids),
-            "leases": list(meta.leases),
+            "leases": plain_tickets(meta.leases),
         }
         self._host.call(operation, {**given, **more})
 

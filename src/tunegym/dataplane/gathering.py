@@ -175,6 +175,8 @@ class Rows:
 
 def _run(places: Sequence[int]) -> slice | None:
     """Places that are next to each other, in order."""
+    if isinstance(places, range):
+        return slice(places.start, places.stop) if places.step == 1 else None
     first, last = int(places[0]), int(places[-1])
     if last - first + 1 != len(places):
         return None

@@ -6,6 +6,7 @@ It follows a ledger: told what was asked and what came back, it asserts that thi
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +74,8 @@ class LedgerModel:
             for one in request.shapes:
                 sample.blocks[one] = number
             if request.tags is not None:
-                sample.tags.update(request.tags[at])
+                own = request.tags if isinstance(request.tags, Mapping) else request.tags[at]
+                sample.tags.update(own)
         self.blocks.add(number)
         self._collect()
 
@@ -90,7 +92,7 @@ class LedgerModel:
             assert set(names) == {name for name in ready if self.samples[name].group in groups}
         assert len(names) <= request.batch_size
         assert len(names) >= request.min_batch or (self.sealed and names)
-        assert (grant.tags or [{}] * len(names)) == [self.samples[name].tags for name in names]
+        assert (grant.each_tags() or [{}] * len(names)) == [self.samples[name].tags for name in names]
         assert grant.groups is None or grant.groups == [self.samples[name].group for name in names]
         for name, lease in zip(names, grant.leases, strict=True):
             sample = self.samples[name]

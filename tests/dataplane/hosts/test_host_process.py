@@ -20,6 +20,7 @@ from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import ClaimTimeoutError, DataPlaneError, NoPlaneError, SampleError, StorageError
 from tunegym.dataplane.hosts import pending, starting
 from tunegym.dataplane.hosts.frames import LENGTH, pack
+from tunegym.dataplane.hosts.server import FORMAT
 from tunegym.testing.dataplane import until
 from tunegym.testing.durable_planes import hosts_of, kill_host, without_hosts
 
@@ -336,9 +337,9 @@ def test_whoever_has_very_many_files_open_is_heard(folder: Path) -> None:
         pack([1]),
         pack("hello"),
         pack(None),
-        pack({"format": 2}),
-        pack({"format": 2, "client": {"name": "x"}}),
-        pack({"format": 2, "client": []}),
+        pack({"format": FORMAT}),
+        pack({"format": FORMAT, "client": {"name": "x"}}),
+        pack({"format": FORMAT, "client": []}),
     ],
 )
 def test_somebody_who_speaks_another_language_hurts_nobody(folder: Path, message: bytes) -> None:
@@ -389,7 +390,7 @@ def test_a_client_of_another_format_is_told(folder: Path) -> None:
     with joined(folder), socket.socket(socket.AF_UNIX) as other:
         other.connect(str(folder / "host.sock"))
         other.sendall(pack({"format": 99}))
-        assert b"speaks format 2, this client 99" in other.recv(1000)
+        assert f"speaks format {FORMAT}, this client 99".encode() in other.recv(1000)
 
 
 # damage -----------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_a_reply_that_is_larger_than_a_message_may_be(plane: Plane, monkeypatch:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(claim, other, 900, None)
         until(lambda: client.call("stats", {})["p"]["waiting"]["claims"] == 1, "it waits")
-        monkeypatch.setattr(frames, "LIMIT", 10_000)
+        monkeypatch.setattr(frames, "LIMIT", 4_500)
         for first in range(0, 900, 100):
             put(client, first, 100)
         with pytest.raises(DataPlaneError, match="answer to this claim is too large") as error:
@@ -139,7 +139,7 @@ def test_a_reply_that_is_larger_than_a_message_may_be(plane: Plane, monkeypatch:
         with pytest.raises(DataPlaneError, match="too large"):
             claim(client, count)
     for name in ("q", "r"):
-        client.call("register", {"spec": {"partition_id": name, "fields": ["x" * 6000], "tasks": ["t"]}})
+        client.call("register", {"spec": {"partition_id": name, "fields": ["x" * 3000], "tasks": ["t"]}})
     with pytest.raises(DataPlaneError, match="answer to this specs is too large"):
         client.call("specs", {})
     assert leased(client) == 0

@@ -82,7 +82,7 @@ def test_who_waits_with_a_predicate_is_served_when_tags_change(desk: Any) -> Non
     waiter = desk.wait(1, where=Tag("v") >= 2)
     desk.ledger.write_tags("p", ["a"], [{"v": 2}], 0.0)
     assert desk.settled() == [waiter]
-    assert waiter.outcome.tags == [{"v": 2}]
+    assert waiter.outcome.each_tags() == [{"v": 2}]
 
 
 def test_tags_that_can_not_be_compared_are_an_error_for_who_asks(desk: Any) -> None:
@@ -163,7 +163,7 @@ def test_a_call_names_each_sample_once_and_as_many_leases(desk: Any) -> None:
     desk.put(["a", "b"])
     grant = desk.claim(2)
     with pytest.raises(SampleError, match="twice"):
-        desk.ledger.ack("p", "train", ["a", "a"], grant.leases[:1] * 2, None, 0.0)
+        desk.ledger.ack("p", "train", ["a", "a"], [*grant.leases[:1]] * 2, None, 0.0)
     with pytest.raises(SampleError, match="1 leases for 2"):
         desk.ledger.ack("p", "train", ["a", "b"], grant.leases[:1], None, 0.0)
     desk.ledger.ack("p", "train", [], [], None, 0.0)

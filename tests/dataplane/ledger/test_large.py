@@ -20,9 +20,9 @@ def test_a_batch_of_more_rows_than_sixteen_bits_count(one_task: Any, pattern: st
     one_task.put(["small.x"], ["x", "y"])
     one_task.put(ids, lengths=list(range(MANY)), tags=[{"n": number, "t": str(number)} for number in range(MANY)])
     one_task.put(ids[::-1], ["y"])
-    blocks, places = one_task.ledger.locate("p", [ids[-1], ids[0], "small.x"], ["x", "y"])["y"]
-    assert (blocks, places) == ([3, 3, 1], [0, MANY - 1, 0])
-    assert one_task.ledger.locate("p", [ids[-1], ids[65_536]], ["x"])["x"] == ([2, 2], [MANY - 1, 65_536])
+    found = one_task.ledger.locate("p", [ids[-1], ids[0], "small.x"], ["x", "y"])["y"]
+    assert found == [(3, [0, MANY - 1]), (1, range(1))]
+    assert one_task.ledger.locate("p", [ids[-1], ids[65_536]], ["x"])["x"] == [(2, [MANY - 1, 65_536])]
     one_task.ledger = restore(snapshot(one_task.ledger))
     assert one_task.train(1, fields=("x", "y")) == ["small.x"]
     grant = one_task.claim(MANY, fields=("x", "y"), where=Tag("n") >= 0)

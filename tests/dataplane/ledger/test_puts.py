@@ -50,14 +50,17 @@ def test_a_field_may_be_written_again_and_the_old_bytes_go_when_nobody_needs_the
     desk.put(["a", "b"], ["x", "y"])
     desk.put(["b"], ["x"])
     assert desk.freed() == []
-    assert desk.ledger.locate("p", ["a", "b"], ["x", "y"]) == {"x": ([1, 2], [0, 0]), "y": ([1, 1], [0, 1])}
+    assert desk.ledger.locate("p", ["a", "b"], ["x", "y"]) == {
+        "x": [(1, range(1)), (2, range(1))],
+        "y": [(1, range(2))],
+    }
     desk.put(["a"], ["x", "y"])
     assert desk.freed() == []
     desk.put(["b"], ["y"])
     assert desk.freed() == [1]
     desk.put(["b", "a"], ["y", "x"])
     assert sorted(desk.freed()) == [2, 3, 4]
-    assert desk.ledger.locate("p", ["a", "b"], ["x"]) == {"x": ([5, 5], [1, 0])}
+    assert desk.ledger.locate("p", ["a", "b"], ["x"]) == {"x": [(5, [1, 0])]}
     assert desk.clear(["a", "b"]) == 2
     assert desk.freed() == [5]
     assert desk.stats["bytes"] == desk.stats["blocks"] == 0
@@ -70,7 +73,7 @@ def test_what_nobody_can_want_is_freed_at_once(desk: Any) -> None:
     with pytest.raises(FieldError, match="'x' was not produced for 'a'"):
         desk.ledger.locate("p", ["a"], ["x"])
     desk.put(["a"], ["x"])
-    assert desk.ledger.locate("p", ["a"], ["x"]) == {"x": ([1], [0])}
+    assert desk.ledger.locate("p", ["a"], ["x"]) == {"x": [(1, range(1))]}
     assert desk.ledger.location("p", 1) == {"n": 3}
 
 
@@ -92,7 +95,9 @@ def test_blocks_of_many_rows_keep_their_places(desk: Any) -> None:
     desk.put(ids)
     desk.put(ids, ["y"])
     found = desk.ledger.locate("p", [ids[69_999], ids[3]], ["x", "y"])
-    assert found == {"x": ([1, 1], [69_999, 3]), "y": ([2, 2], [69_999, 3])}
+    assert found == {"x": [(1, [69_999, 3])], "y": [(2, [69_999, 3])]}
+    found = desk.ledger.locate("p", ids, ["x", "y"])
+    assert found == {"x": [(1, range(70_000))], "y": [(2, range(70_000))]}
     assert desk.train(70_000) == ids
 
 
@@ -113,7 +118,7 @@ def test_tags_are_merged_and_come_with_the_claim(desk: Any) -> None:
     desk.put(["a", "b"], tags=[{"v": 1}, {"v": 2, "who": "me"}])
     desk.put(["a"], ["y"], tags=[{"done": True}])
     desk.ledger.write_tags("p", ["b", "a"], [{"v": 5}, {"who": None}], 0.0)
-    assert desk.claim(2).tags == [{"v": 1, "who": None, "done": True}, {"v": 5, "who": "me"}]
+    assert desk.claim(2).each_tags() == [{"v": 1, "who": None, "done": True}, {"v": 5, "who": "me"}]
     with pytest.raises(TagError):
         desk.ledger.write_tags("p", ["a", "b"], [{}], 0.0)
     with pytest.raises(SampleError):
@@ -148,7 +153,7 @@ def test_a_tag_that_no_sample_has_any_more_takes_no_room(one_task: Any) -> None:
     assert len(one_task.ledger._held["p"].partition.rows.tags._values) <= 256
     one_task.ledger = restore(snapshot(one_task.ledger))
     assert list(one_task.ledger._held["p"].partition.rows.tags._values) == ["v"]
-    assert one_task.claim(1).tags == [{"v": "text"}]
+    assert one_task.claim(1).each_tags() == [{"v": "text"}]
 
 
 def test_lengths_come_with_the_claim_where_all_have_one(desk: Any) -> None:

@@ -172,9 +172,9 @@ def test_cleared_samples_come_back_in_a_rewind_as_long_as_no_commit_covers_them(
     assert desk.rewind(0) == (2, 0)
     assert desk.stats["gone"] == {}
     grant = desk.claim(2)
-    assert (grant.sample_ids, grant.tags, grant.lengths) == (["a", "b"], [{"v": 1}, {"v": 2}], [4, 5])
+    assert (grant.sample_ids, grant.each_tags(), grant.lengths) == (["a", "b"], [{"v": 1}, {"v": 2}], [4, 5])
     assert desk.claim(2, task_name="judge").sample_ids == ["a", "b"]
-    assert desk.ledger.locate("p", ["b"], ["y"]) == {"y": ([1], [1])}
+    assert desk.ledger.locate("p", ["b"], ["y"]) == {"y": [(1, range(1, 2))]}
 
 
 def test_cleared_samples_go_with_the_commit_that_covers_them(desk: Any) -> None:

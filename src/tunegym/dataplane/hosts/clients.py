@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tunegym.core.processes import boot_id, process_start_time
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """What a client asks.
 
     Attributes:
@@ -55,9 +54,8 @@ class Caller:
 
         So there are never more replies than calls that the client has under way at once.
         """
-        if any(one < number for one in self.replies):
-            kept = frozenset(pending)
-            self.replies = {one: reply for one, reply in self.replies.items() if one >= number or one in kept}
+        for one in [one for one in self.replies if one < number and one not in pending]:
+            del self.replies[one]
 
     def plain(self) -> dict[str, Any]:
         """As plain data."""

@@ -145,7 +145,7 @@ class SocketHost:
             if self._reader is None:
                 other = next((one for one in self._calls.values() if not one.done and one.gives_up is None), None)
                 if other is not None:
-                    other.nudged.set()
+                    other.nudge()
 
     def abandon(self, handle: Handle) -> bool:
         """See ``Host``."""
@@ -186,9 +186,10 @@ class SocketHost:
         with self._guard:
             if self._reader is None or self._reader.done:
                 self._reader = call
+            elif call.nudged is None:
+                call.nudged = threading.Event()
         if self._reader is not call:
-            call.nudged.wait(NUDGE_S)
-            call.nudged.clear()
+            call.wait(NUDGE_S)
             return
         while not (call.done or self._closed or call.overdue()):
             self._read()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -101,7 +100,7 @@ class Keeper:
         if operation in WAITING:
             heard = self._latencies.heard((name, number), arguments)
             arguments = {**heard, "owner": name, "timeout_s": wait_s}
-            call = replace(call, arguments=arguments)
+            call = Call(name, number, call.pending, operation, arguments)
         try:
             if operation == "put":
                 self._journal.check_room()

@@ -9,11 +9,13 @@ from typing import Any
 from tunegym.dataplane import errors
 from tunegym.dataplane.errors import DataPlaneError, LeaseLostError, SpecError
 from tunegym.dataplane.ledger.ledger import Ledger
-from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
+from tunegym.dataplane.ledger.placing import Run
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter, plain_tickets, tickets_of
 from tunegym.dataplane.model import PartitionSpec
 from tunegym.dataplane.predicate import from_plain
 
 Arguments = Mapping[str, Any]
+_CLAIM = tuple(name for name in Claim._fields if name != "where")
 
 CHANGES = frozenset(
     {
@@ -61,9 +63,10 @@ def release_rest(release: Callable[[Arguments], Any], claimed: Arguments) -> Arg
         release: does it, or raises a ``DataPlaneError``.
         claimed: what it is given, for the whole claim.
     """
+    claimed = _with_tickets(claimed)
     while claimed["sample_ids"]:
         try:
-            release(claimed)
+            release({**claimed, "leases": plain_tickets(claimed["leases"])})
         except LeaseLostError as error:
             lost = frozenset(error.sample_ids)
             held = [at for at, name in enumerate(claimed["sample_ids"]) if name not in lost]
@@ -74,7 +77,7 @@ def release_rest(release: Callable[[Arguments], Any], claimed: Arguments) -> Arg
         except DataPlaneError:  # the partition is gone, or the host
             return None
         else:
-            return claimed
+            return {**claimed, "leases": plain_tickets(claimed["leases"])}
     return None
 
 
@@ -134,12 +137,13 @@ def _claim(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
 
 def _claim_of(given: Arguments) -> Claim:
     where = given.get("where")
-    return Claim(**{**_without(given, "timeout_s"), "where": None if where is None else from_plain(where)})
+    known = {name: given[name] for name in _CLAIM}
+    return Claim(**known, where=None if where is None else from_plain(where))
 
 
-def claim_again(ledger: Ledger, arguments: Arguments, leases: Sequence[int], now: float) -> Any:
-    """Repeat a claim of which one knows what it got."""
-    return ledger.claim_again(_claim_of(arguments), leases, now).plain()
+def claim_again(ledger: Ledger, arguments: Arguments, leases: Any, now: float) -> Any:
+    """Repeat a claim of which one knows what it got, as plain data."""
+    return ledger.claim_again(_claim_of(arguments), tickets_of(leases), now).plain()
 
 
 def _write_tags(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
@@ -149,17 +153,17 @@ def _write_tags(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any
 
 def _ack(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
     del wait
-    ledger.ack(**given, now=now)
+    ledger.ack(**_with_tickets(given), now=now)
 
 
 def _release(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
     del wait
-    ledger.release(**given, now=now)
+    ledger.release(**_with_tickets(given), now=now)
 
 
 def _extend(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
     del wait
-    ledger.extend(**given, now=now)
+    ledger.extend(**_with_tickets(given), now=now)
 
 
 def _commit(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
@@ -180,13 +184,26 @@ def _clear(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
 
 def _locate(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
     del now, wait
-    partition_id, fields = given["partition_id"], given["fields"]
-    found = ledger.locate(partition_id, given["sample_ids"], fields)
-    blocks = sorted({block for numbers, _ in found.values() for block in numbers})
+    partition_id = given["partition_id"]
+    found = ledger.locate(partition_id, given["sample_ids"], given["fields"])
+    shared = {id(runs): runs for runs in found.values()}
+    order = list(shared)
+    blocks = sorted({block for runs in shared.values() for block, _ in runs})
     return {
-        "fields": {name: [numbers, places] for name, (numbers, places) in found.items()},
+        "fields": {name: order.index(id(runs)) for name, runs in found.items()},
+        "runs": [[_plain_run(run) for run in runs] for runs in shared.values()],
         "blocks": [[block, ledger.location(partition_id, block)] for block in blocks],
     }
+
+
+def _plain_run(run: Run) -> list[Any]:
+    block, places = run
+    return [block, places.start, places.stop] if isinstance(places, range) else [block, places]
+
+
+def runs_of(plain: Sequence[Sequence[Any]]) -> list[Run]:
+    """The runs of a ``locate``, from plain data."""
+    return [(one[0], range(one[1], one[2]) if len(one) == 3 else one[1]) for one in plain]
 
 
 def _consumed(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
@@ -222,6 +239,10 @@ _HANDLERS: Mapping[str, Callable[[Ledger, Arguments, float, bool], Any]] = {
     "specs": _specs,
     "stats": _stats,
 }
+
+
+def _with_tickets(given: Arguments) -> Arguments:
+    return {**given, "leases": tickets_of(given["leases"])}
 
 
 def _without(given: Arguments, *names: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class PendingCall:
         kept: the host must not forget its answer yet.
         until: when its wait ends; None for never.
         gives_up: another call, that nobody waits for any more, as nobody does for this one.
+        nudged: wakes up its thread if that waits for another one to read: made when it has to, as few ever do.
     """
 
     operation: str
@@ -35,7 +36,7 @@ class PendingCall:
     done: bool = False
     reply: Any = None
     kept: bool = False
-    nudged: threading.Event = field(default_factory=threading.Event)
+    nudged: threading.Event | None = None
 
     def frame(self) -> bytes:
         """What is sent, with what is left of its wait."""
@@ -49,7 +50,21 @@ class PendingCall:
     def finish(self) -> None:
         """Its thread need wait no more."""
         self.done = True
-        self.nudged.set()
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Its thread looks again."""
+        if self.nudged is not None:
+            self.nudged.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a nudge, unless it is done by now; ``nudged`` is there."""
+        assert self.nudged is not None
+        if (
+            not self.done
+        ):  # looked at after ``nudged`` was made, as whoever finishes it looks at them the other way round
+            self.nudged.wait(seconds)
+        self.nudged.clear()
 
     def given_up(self) -> dict[str, Any]:
         """What the host needs to know to give it up."""

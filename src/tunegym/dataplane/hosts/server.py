@@ -22,7 +22,7 @@ from tunegym.dataplane.hosts.operations import as_plain
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 LOOK_S = 1.0
 """How often it looks whether clients that hung up are still alive."""
 LOG_BYTES = 1 << 20
@@ -102,7 +102,6 @@ class Server:
                     self._send(key.data)
                 else:
                     self._read(key.data)
-            self._deliver()
             if not self._look():
                 return
             if self._open:

@@ -23,7 +23,7 @@ from tunegym.dataplane.hosts.operations import as_error
 
 SOCKET = "host.sock"
 PLANE = "plane.json"
-FORMAT = 2
+FORMAT = 3
 START_S = 60.0
 """How long a host may take until it has the ledger, and listens."""
 LOG = "host.log"

@@ -63,7 +63,7 @@ class Held:
 
     def claim(self, request: Claim, now: float, deadline: float | None, wait: bool) -> Grant | Waiter:
         """See ``Ledger``."""
-        _check_claim(self.partition, request)
+        self._check(request)
         if not self.waiting.behind(request):
             outcome = self._try(request, now)
             if isinstance(outcome, DataPlaneError):
@@ -189,8 +189,29 @@ class Held:
         if isinstance(request, Claim) and request.where is not None:
             self.claims.watches.let_go(*self._kind(request), request.where)
 
+    def _check(self, request: Claim) -> None:
+        """Refuse a claim that makes no sense."""
+        self._kind(request)
+        spec = self.partition.spec
+        if not 1 <= request.min_batch <= request.batch_size:
+            raise SpecError(
+                f"min_batch is {request.min_batch}, batch_size {request.batch_size}",
+                hint="give integers of at least 1, min_batch at most batch_size",
+            )
+        if spec.capacity is not None and request.min_batch > spec.capacity:
+            raise SpecError(
+                f"a claim of at least {request.min_batch} never comes true at a capacity of {spec.capacity}",
+                hint="claim fewer, or register the partition with a larger capacity",
+            )
+        size = spec.group_size
+        if size is not None and request.batch_size // size * size < request.min_batch:
+            raise SpecError(
+                f"groups of {size} never make {request.min_batch} to {request.batch_size} samples",
+                hint=f"give a batch_size that is a multiple of {size}, or a smaller min_batch",
+            )
+
     def _kind(self, request: Claim) -> tuple[int, int]:
-        """Task and fields of a claim, as numbers."""
+        """Task and fields of a claim, as numbers. Raises ``SpecError`` for such as are not registered."""
         key = request.task_name, tuple(request.fields)
         known = self._kinds.get(key)
         if known is None:
@@ -215,25 +236,3 @@ class Held:
     def _answer(self, waiter: Waiter, outcome: Grant | DataPlaneError | None) -> None:
         waiter.outcome, waiter.settled = outcome, True
         self._common.settled.append(waiter)
-
-
-def _check_claim(partition: Partition, request: Claim) -> None:
-    spec = partition.spec
-    spec.task(request.task_name)
-    spec.mask(request.fields)
-    if not 1 <= request.min_batch <= request.batch_size:
-        raise SpecError(
-            f"min_batch is {request.min_batch}, batch_size {request.batch_size}",
-            hint="give integers of at least 1, min_batch at most batch_size",
-        )
-    if spec.capacity is not None and request.min_batch > spec.capacity:
-        raise SpecError(
-            f"a claim of at least {request.min_batch} never comes true at a capacity of {spec.capacity}",
-            hint="claim fewer, or register the partition with a larger capacity",
-        )
-    size = spec.group_size
-    if size is not None and request.batch_size // size * size < request.min_batch:
-        raise SpecError(
-            f"groups of {size} never make {request.min_batch} to {request.batch_size} samples",
-            hint=f"give a batch_size that is a multiple of {size}, or a smaller min_batch",
-        )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tunegym.dataplane.ledger.named import Named, hashes_of
-from tunegym.dataplane.ledger.numbering import CHUNK, UNKNOWN, Form, Numbered, Spent, form_of, numbers_of
+from tunegym.dataplane.ledger.numbering import CHUNK, UNKNOWN, Form, Numbered, Spent, form_of, numbers_of, spelled
 from tunegym.dataplane.ledger.spans import Span, array_of, every, span_of
 
 _MANY = 64
@@ -144,14 +144,14 @@ class IdIndex:
         if place == 0:
             return self._others.names(rows)
         if place is not None:
-            return _spelled(self._by_place[place - 1].form, self._number[rows])
+            return spelled(self._by_place[place - 1].form, self._number[rows])
         each = array_of(rows)
         names: list[Any] = [None] * len(each)
         places = self._place[each]
         for one in np.unique(places).tolist():
             at = np.flatnonzero(places == one)
             own = each[at]
-            found = self._others.names(own) if not one else _spelled(self._by_place[one - 1].form, self._number[own])
+            found = self._others.names(own) if not one else spelled(self._by_place[one - 1].form, self._number[own])
             for where, name in zip(at.tolist(), found, strict=True):
                 names[where] = name
         return names
@@ -192,7 +192,7 @@ class IdIndex:
         while len(packed) > _MOST_PACKED:
             place, chunk = next(iter(packed))
             numbered = self._by_place[place]
-            self._others.remember(_spelled(numbered.form, numbered.forget(chunk)))
+            self._others.remember(spelled(numbered.form, numbered.forget(chunk)))
             if not numbered:
                 del self._forms[numbered.form]
                 self._vacant.append(place)
@@ -255,25 +255,6 @@ class IdIndex:
 
 def _form(plain: Sequence[Any]) -> Form:
     return plain[0], plain[1]
-
-
-_LAST_DIGITS = [f"{number:03d}" for number in range(1000)]
-
-
-def _spelled(form: Form, numbers: np.ndarray) -> list[str]:
-    """Numbered ids. What comes before the last three digits is the same for many of them."""
-    head, width = form
-    if width < 3:
-        return [f"{head}{number:0{width}d}" for number in numbers.tolist()]
-    before = numbers // 1000
-    after = (numbers - before * 1000).tolist()
-    first = int(before[0])
-    if first == before[-1] and every(before == first):
-        start = f"{head}{first:0{width - 3}d}" if width > 3 else head
-        return [start + _LAST_DIGITS[one] for one in after]
-    each = before.tolist()
-    starts = {one: f"{head}{one:0{width - 3}d}" if width > 3 else head for one in set(each)}
-    return [starts[one] + _LAST_DIGITS[digits] for one, digits in zip(each, after, strict=True)]
 
 
 def texts(given: list[str], keep: Keep) -> list[int]:

@@ -29,11 +29,11 @@ def any_lease() -> int:
     return secrets.randbelow(MOST_LEASES // 2)
 
 
-def tickets(number: int, rows: Span) -> list[int]:
+def tickets(number: int, rows: Span) -> Sequence[int]:
     """What proves the claim of each row: the number of the lease and the row in one integer."""
     base = number << ROW_BITS
     if isinstance(rows, slice):
-        return list(range(base + rows.start, base + rows.stop))
+        return range(base + rows.start, base + rows.stop)
     return (rows.astype(np.int64) + base).tolist()
 
 
@@ -42,7 +42,7 @@ def read_tickets(given: Sequence[int]) -> tuple[Numbers, Span]:
     first, last, count = given[0], given[-1], len(given)
     if isinstance(first, int) and isinstance(last, int) and last - first == count - 1:
         number, row = first >> ROW_BITS, first & (MOST_ROWS - 1)
-        in_order = list(given) == list(range(first, last + 1))
+        in_order = isinstance(given, range) or [*given] == [*range(first, last + 1)]
         if in_order and number > 0 and row + count <= MOST_ROWS:  # of one claim, and of rows that follow one another
             return number, slice(row, row + count)
     try:

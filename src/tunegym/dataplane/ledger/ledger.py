@@ -12,9 +12,10 @@ from tunegym.dataplane.errors import FieldError, SampleError, SpecError, TagErro
 from tunegym.dataplane.ledger.held import Common, Held
 from tunegym.dataplane.ledger.numbering import UNKNOWN
 from tunegym.dataplane.ledger.partition import CLEARED, Partition
+from tunegym.dataplane.ledger.placing import Run, runs_of
 from tunegym.dataplane.ledger.reporting import stats_of
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
-from tunegym.dataplane.ledger.spans import span_of
+from tunegym.dataplane.ledger.spans import every, span_of
 from tunegym.dataplane.model import PartitionSpec
 
 
@@ -96,25 +97,29 @@ class Ledger:
         held.partition.queues.retagged(rows)
         held.settle(now)
 
-    def locate(
-        self, partition_id: str, sample_ids: Sequence[str], fields: Sequence[str]
-    ) -> dict[str, tuple[list[int], list[int]]]:
-        """By field, the block of each sample and its place there. Raises for what was not produced, or is cleared."""
+    def locate(self, partition_id: str, sample_ids: Sequence[str], fields: Sequence[str]) -> dict[str, list[Run]]:
+        """By field, the blocks of the samples and their places there. Raises for what was not produced, or is cleared.
+
+        Fields that are in the same places share one list.
+        """
         partition = self._find(partition_id).partition
         partition.spec.mask(fields)
         rows = partition.find(sample_ids)
-        found: dict[str, tuple[list[int], list[int]]] = {}
+        found: dict[str, list[Run]] = {}
+        before: tuple[np.ndarray, np.ndarray, list[Run]] | None = None
         for name in fields:
             at = partition.spec.fields.index(name)
             blocks, places = partition.rows.places.of(at, rows)
-            if not blocks.all():
+            if not every(blocks):
                 missing = [sample_ids[place] for place in np.flatnonzero(blocks == 0).tolist()]
                 raise FieldError(
                     f"field {name!r} was not produced for {missing[0]!r}"
                     + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
                     hint="a claim that requires the field waits for it",
                 )
-            found[name] = blocks.tolist(), places.tolist()
+            if before is None or not (every(before[0] == blocks) and every(before[1] == places)):
+                before = blocks, places, runs_of(blocks, places)
+            found[name] = before[2]
         return found
 
     def location(self, partition_id: str, block: int) -> Mapping[str, Any]:

@@ -77,6 +77,38 @@ def _at_once(ids: Sequence[str], head: str, width: int) -> np.ndarray | None:
     return digits @ _POWERS[-width:]
 
 
+def spelled(form: Form, numbers: np.ndarray) -> list[str]:
+    """The ids of numbers. What comes before the last three digits is the same for many of them."""
+    head, width = form
+    low, high = int(numbers[0]), int(numbers[-1])
+    if high - low == len(numbers) - 1 and every(numbers[1:] > numbers[:-1]):
+        return _run(form, low, high + 1)
+    if width < 3:
+        return [f"{head}{number:0{width}d}" for number in numbers.tolist()]
+    before = numbers // 1000
+    each, after = before.tolist(), (numbers - before * 1000).tolist()
+    starts = {one: _start(form, one) for one in set(each)}
+    return [starts[one] + _LAST_DIGITS[digits] for one, digits in zip(each, after, strict=True)]
+
+
+def _run(form: Form, first: int, end: int) -> list[str]:
+    """The ids of the numbers from ``first`` to before ``end``."""
+    head, width = form
+    if width < 3:
+        return [f"{head}{number:0{width}d}" for number in range(first, end)]
+    names: list[str] = []
+    for low in range(first - first % 1000, end, 1000):
+        start = _start(form, low // 1000)
+        names += [start + digits for digits in _LAST_DIGITS[max(0, first - low) : end - low]]
+    return names
+
+
+def _start(form: Form, thousands: int) -> str:
+    head, width = form
+    return f"{head}{thousands:0{width - 3}d}" if width > 3 else head
+
+
+_LAST_DIGITS = [f"{number:03d}" for number in range(1000)]
 _ENDLESS = 1 << 62
 _POWERS = 10 ** np.arange(_MOST_DIGITS - 1, -1, -1, dtype=np.int64)
 _FEW_CHUNKS, _DENSE = 16, 64

@@ -16,7 +16,7 @@ from tunegym.dataplane.ledger.leasing import Leases
 from tunegym.dataplane.ledger.numbering import RETIRED, UNKNOWN
 from tunegym.dataplane.ledger.queues import Queues
 from tunegym.dataplane.ledger.rows import ACKED, FREE, LEASED, Rows
-from tunegym.dataplane.ledger.spans import Span, array_of, pick, size_of, span_of
+from tunegym.dataplane.ledger.spans import Span, array_of, every, pick, size_of, span_of
 from tunegym.dataplane.model import PartitionSpec, few
 
 Shape = tuple[str, int]
@@ -75,8 +75,10 @@ class Partition:
     def find(self, sample_ids: Sequence[str]) -> Span:
         """The rows of samples that are there. Raises ``SampleError`` for any that isn't."""
         rows = self.rows.ids.find(sample_ids).rows
-        if (rows >= 0).all() and self.rows.alive[rows].all():
-            return span_of(rows)
+        if every(rows >= 0):
+            span = span_of(rows)
+            if every(self.rows.alive[span]):
+                return span
         gone = [
             sample_ids[at]
             for at, row in enumerate(rows.tolist())

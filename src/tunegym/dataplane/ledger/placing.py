@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tunegym.dataplane.ledger.blocks import Blocks
 from tunegym.dataplane.ledger.ids import Keep
-from tunegym.dataplane.ledger.spans import Span, size_of
+from tunegym.dataplane.ledger.spans import Span, every, size_of
+
+Run: TypeAlias = tuple[int, range | list[int]]
+"""Samples that follow one another, in one block: its number, and their places there."""
 
 
 class Places:
@@ -68,7 +72,7 @@ class Places:
         """Blocks and places of a field; block 0 is none."""
         home = (self._at_home[rows] & self.kind(1 << field)) != 0
         apart = self._apart[field]
-        if home.all():
+        if every(home):
             return self._home_blocks[rows], self._home_places[rows]
         blocks, places = (0, 0) if apart is None else (apart[0][rows], apart[1][rows])
         return np.where(home, self._home_blocks[rows], blocks), np.where(home, self._home_places[rows], places)
@@ -105,6 +109,19 @@ class Places:
         self._apart = [
             one and (longer(arrays[one[0]], self._rows), longer(arrays[one[1]], self._rows)) for one in state["apart"]
         ]
+
+
+def runs_of(blocks: np.ndarray, places: np.ndarray) -> list[Run]:
+    """Samples as runs, as few as there may be."""
+    edges = [0, *(np.flatnonzero(blocks[1:] != blocks[:-1]) + 1).tolist(), len(blocks)]
+    return [(int(blocks[start]), _as_range(places[start:end])) for start, end in pairwise(edges) if end > start]
+
+
+def _as_range(places: np.ndarray) -> range | list[int]:
+    first, last = int(places[0]), int(places[-1])
+    if last - first == len(places) - 1 and every(places[1:] > places[:-1]):
+        return range(first, last + 1)
+    return places.tolist()
 
 
 def longer(array: np.ndarray, size: int) -> Any:

@@ -79,7 +79,7 @@ def _check_shapes(partition: Partition, shapes: Mapping[str, Shape]) -> None:
 def _check_lengths(request: Put) -> np.ndarray | None:
     count = len(request.sample_ids)
     for name, values in (("tags", request.tags), ("lengths", request.lengths), ("group_ids", request.group_ids)):
-        if values is not None and len(values) != count:
+        if values is not None and not isinstance(values, Mapping) and len(values) != count:
             raise (TagError if name == "tags" else SampleError)(f"{len(values)} {name} for {count} samples")
     if request.lengths is None:
         return None

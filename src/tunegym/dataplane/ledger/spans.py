@@ -35,7 +35,7 @@ def array_of(span: Span) -> np.ndarray:
 
 
 def every(mask: np.ndarray) -> bool:
-    """Whether all of it is true; for short ones half of what numpy's own ``all`` takes."""
+    """Whether all of it is true, or not 0; for short ones half of what numpy's own ``all`` takes."""
     return np.count_nonzero(mask) == len(mask)
 
 

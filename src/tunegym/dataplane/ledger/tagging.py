@@ -17,13 +17,15 @@ _MOST_NAMES = 256
 _ALLOWED = frozenset({int, float, bool, str, type(None)})
 
 Checked: TypeAlias = list[tuple[str, "list[int] | None", Any, Any]]
-"""By tag: its name, at which samples (None: all), of which kind, and the values."""
+"""By tag: its name, at which samples (None: all), of which kind, and the values; one without a dimension is for all."""
 
 
-def check_columns(tags: Sequence[Mapping[str, Any]]) -> Checked:
-    """Tags of samples, by column. Raises ``TagError`` for what is no tag."""
+def check_columns(tags: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> Checked:
+    """Tags of each sample, or the same for all, by column. Raises ``TagError`` for what is no tag."""
     if not tags:
         return []
+    if isinstance(tags, Mapping):
+        return [_same_for_all(_checked(name, None, [value])) for name, value in tags.items()]
     first = tags[0]
     if set(map(len, tags)) == {len(first)}:
         with suppress(KeyError):  # as many tags each, and the same ones
@@ -47,6 +49,11 @@ def _checked(name: str, having: list[int] | None, values: list[Any]) -> tuple[st
         return name, having, kind, np.array(values, dtype=kind)
     except OverflowError:
         raise TagError(f"tag {name!r} is an integer beyond 64 bits") from None
+
+
+def _same_for_all(checked: tuple[str, list[int] | None, Any, Any]) -> tuple[str, list[int] | None, Any, Any]:
+    name, having, kind, values = checked
+    return name, having, kind, np.array(values[0], dtype=kind)
 
 
 class TagColumns:
@@ -73,8 +80,12 @@ class TagColumns:
         for name in [name for name, there in self._there.items() if not there.any()]:
             del self._values[name], self._there[name]
 
-    def checked(self, tags: Sequence[Mapping[str, Any]]) -> Checked:
-        """Tags of samples, by column. Raises ``TagError`` for what is no tag, or if there would be too many names."""
+    def checked(self, tags: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> Checked:
+        """Tags of each sample, or the same for all, by column.
+
+        Raises:
+            TagError: for what is no tag, or if there would be too many names.
+        """
         columns = check_columns(tags)
         fresh = {name for name, *_ in columns if name not in self._values}
         if fresh and len(self._values) + len(fresh) > _MOST_NAMES:
@@ -106,9 +117,12 @@ class TagColumns:
             column = self._widened(name, column)
         if column.dtype == object:
             given = values.tolist() if isinstance(values, np.ndarray) else values
-            each = np.empty(len(given), dtype=object)
-            each[:] = [self._same(one) if type(one) is str else one for one in given]
-            column[rows] = each
+            if not isinstance(given, list):
+                column[rows] = self._same(given) if type(given) is str else given
+            else:
+                each = np.empty(len(given), dtype=object)
+                each[:] = [self._same(one) if type(one) is str else one for one in given]
+                column[rows] = each
         else:
             column[rows] = values
         self._there[name][rows] = True
@@ -150,8 +164,8 @@ class TagColumns:
         there = self._there.get(name)
         return self._values[name].item(row) if there is not None and there.item(row) else None
 
-    def of(self, rows: Span) -> list[dict[str, Any]] | None:
-        """All tags of rows; None if they have none."""
+    def of(self, rows: Span) -> list[dict[str, Any]] | dict[str, Any] | None:
+        """All tags of each row, or of all rows if those are the same; None if they have none."""
         found: list[tuple[str, np.ndarray, np.ndarray]] = []
         for name, there in self._there.items():
             here = there[rows]
@@ -160,9 +174,8 @@ class TagColumns:
         if not found:
             return None
         if all(every(here) for _, here, _ in found):
-            if len(found) == 1:
-                only = found[0][0]
-                return [{only: one} for one in found[0][2].tolist()]
+            if all(_are_one(values) for _, _, values in found):
+                return {name: values.item(0) for name, _, values in found}
             names = [name for name, _, _ in found]
             columns = [values.tolist() for _, _, values in found]
             return [dict(zip(names, one)) for one in zip(*columns)]  # noqa: B905 - of one length each, and this is a hot loop
@@ -199,3 +212,13 @@ class TagColumns:
             else:
                 values[: len(arrays[kept])] = arrays[kept]
             self._values[name], self._there[name] = values, there
+
+
+def _are_one(values: np.ndarray) -> bool:
+    """Whether all are the very same: 1 is not True, and 0.0 is not -0.0."""
+    if values.dtype == object:
+        first = values[0]
+        return all(one is first for one in values.tolist())
+    if values.dtype == np.float64:
+        values = values.view(np.int64)
+    return every(values == values[0])
