@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +20,11 @@ import pytest
 from tunegym.dataplane.encoding import encode
 from tunegym.dataplane.errors import ClosedError, StorageError
 from tunegym.dataplane.gathering import Rows
-from tunegym.dataplane.storage import reading, writing
+from tunegym.dataplane.storage import files, freeing, reading, writing
 from tunegym.dataplane.storage.base import BlockGoneError, Location
 from tunegym.dataplane.storage.live import LiveSegments
 from tunegym.dataplane.storage.mmap import MmapStorage
+from tunegym.testing.dataplane import until
 
 MB = 1 << 20
 
@@ -161,7 +163,7 @@ def test_maps_of_unlinked_segments_are_let_go(
     live.free(locations)
     assert _maps_of(folder)
     reader.trim()
-    assert not _maps_of(folder)
+    until(lambda: not _maps_of(folder), "the maps are gone")
     monkeypatch.setattr(reading, "MOST_MAPS", 2)
     other = MmapStorage(folder)
     more = [put(other, live, at, 70 * MB) for at in range(4)]
@@ -169,6 +171,19 @@ def test_maps_of_unlinked_segments_are_let_go(
     assert len({line.split()[-1] for line in _maps_of(folder)}) <= 2
     other.close()
     reader.close()
+
+
+def test_a_view_outlives_the_map_that_it_was_read_from(
+    storage: MmapStorage, live: LiveSegments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freeing, "LARGE", 1)
+    location = put(storage, live, 7, 9 * MB)
+    held = storage.read(location, "a", [0]).column.values
+    storage._writer.close()
+    live.free([location])
+    storage.trim()
+    until(lambda: freeing._NAME not in {one.name for one in threading.enumerate()}, "its pages were let go of")
+    assert (held == 7).all()
 
 
 def _maps_of(folder: Path) -> list[str]:
@@ -415,16 +430,16 @@ def test_a_segment_that_is_taken_for_a_dead_ones(
     storage: MmapStorage, live: LiveSegments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host sweeps in between its making and its lock."""
-    lock = writing.fcntl.flock
+    lock = files.fcntl.flock
     swept = []
 
     def late(descriptor: int, operation: int) -> None:
-        monkeypatch.setattr(writing.fcntl, "flock", lock)
+        monkeypatch.setattr(files.fcntl, "flock", lock)
         live.sweep()
         swept.append(descriptor)
         lock(descriptor, operation)
 
-    monkeypatch.setattr(writing.fcntl, "flock", late)
+    monkeypatch.setattr(files.fcntl, "flock", late)
     location = put(storage, live, 5)
     assert swept
     assert value(storage, location) == 5
@@ -544,19 +559,81 @@ def test_a_segment_that_is_just_made_is_not_a_forks(
     storage: MmapStorage, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lock would last as long as the child."""
-    real, well = writing.head, []
+    real, well = files.head, []
 
     def forking() -> bytes:
         child = os.fork()
         if not child:
-            held = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
-            os._exit(any(name.startswith(str(folder)) for name in held))
+            os._exit(holds(folder))
         well.append(ended_well(child))
         return real()
 
-    monkeypatch.setattr(writing, "head", forking)
+    monkeypatch.setattr(files, "head", forking)
     storage.write("p", {"a": encode(np.zeros(10, dtype=np.uint8))})
     assert well == [True]
+
+
+def holds(folder: Path) -> bool:
+    """Whether this process has an open file of the folder."""
+    held = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    return any(name.startswith(str(folder)) for name in held)
+
+
+def test_a_segment_that_is_just_closed_is_not_a_forks(
+    storage: MmapStorage, live: LiveSegments, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pages would be kept as long as the child; and what has its descriptor meanwhile must stay open."""
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(files, "later", lambda nbytes, free: waiting.append(free))
+    for at in range(12):
+        live.free([put(storage, live, at)])
+    assert waiting
+    child = os.fork()
+    if not child:
+        os._exit(holds(folder))
+    assert ended_well(child)
+    segment = next(one for one in files._segments if one._give_back in waiting)
+    closed = segment.descriptor
+    with open(os.devnull, "rb") as other:
+        os.dup2(other.fileno(), closed)
+        child = os.fork()
+        if not child:
+            os._exit(os.path.realpath(f"/proc/self/fd/{closed}") != os.devnull)
+        assert ended_well(child)
+    for free in waiting:
+        free()
+    storage.close()
+    live.sweep()
+    assert (taken(folder), holds(folder)) == (0, False)
+
+
+def test_what_is_large_is_given_back_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And at once if it is small, if many are at it already, or if there are no more threads."""
+    by: list[str] = []
+    gate = threading.Event()
+
+    def free() -> None:
+        by.append(threading.current_thread().name)
+        assert threading.current_thread() is threading.main_thread() or gate.wait(30)
+
+    own = threading.current_thread().name
+    freeing.later(freeing.LARGE - 1, free)
+    assert by == [own]
+    for _ in range(freeing._MOST + 1):
+        freeing.later(freeing.LARGE, free)
+    until(lambda: len(by) == freeing._MOST + 2, "all are at it")
+    assert sorted(by) == sorted([own, *[freeing._NAME] * freeing._MOST, own])
+    gate.set()
+    for thread in threading.enumerate():
+        if thread.name == freeing._NAME:
+            thread.join(30)
+
+    def refused(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    freeing.later(freeing.LARGE, free)
+    assert by[-1] == own
 
 
 # many producers, and strange ones ---------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tunegym.dataplane import BatchMeta, DataPlaneClient, connect
+from tunegym.testing.dataplane import until
 from tunegym.testing.durable_planes import without_hosts
 
 pytestmark = pytest.mark.slow  # every test starts a host
@@ -55,4 +56,5 @@ def test_maps_go_with_the_samples(tmp_path: Path, let_go: Callable[[DataPlaneCli
         assert plane.get_data(claimed)["x"].dense().sum() == COUNT * MB
         assert maps_of(tmp_path) >= COUNT * MB
         let_go(plane, claimed)
-        assert maps_of(tmp_path) <= 8 * MB  # the segment that is still being filled
+        # but for the segment that is still being filled; large maps go in a thread of their own
+        until(lambda: maps_of(tmp_path) <= 8 * MB, "the maps are gone")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import threading
 import time
@@ -20,7 +19,6 @@ from tunegym.dataplane.hosts.line import Line
 from tunegym.dataplane.hosts.operations import WAITING, as_error, release_rest
 from tunegym.dataplane.hosts.pending import PendingCall, silent
 
-_LOOK_MS = 1000
 RETRY_S = 0.05
 NUDGE_S = 1.0
 """When a thread that waits looks by itself whether anybody reads: whoever did may have been interrupted."""
@@ -199,14 +197,6 @@ class SocketHost:
     def _read(self) -> None:
         line = self._line
         assert line is not None
-        try:
-            waiting = select.poll()  # select() can't bear descriptors above 1023
-            waiting.register(line.socket, select.POLLIN)
-            ready = bool(waiting.poll(_LOOK_MS))
-        except (OSError, ValueError):
-            ready = True  # it is broken, as reading it will tell
-        if not ready:
-            return
         try:
             connected_still = self._received(line)
         except (OSError, ValueError):

@@ -33,8 +33,12 @@ class Inbox:
     def __init__(self) -> None:
         self._received = bytearray()
 
-    def add(self, content: bytes) -> list[Any]:
+    def add(self, content: bytes | memoryview) -> list[Any]:
         """More bytes: the messages that are whole now. Raises ``ValueError`` for what is none."""
+        if not self._received and len(content) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(content)
+            if length <= LIMIT and len(content) == LENGTH.size + length:  # most arrive so, and need not be copied
+                return [orjson.loads(memoryview(content)[LENGTH.size :])]
         self._received += content
         messages: list[Any] = []
         at = 0

@@ -212,11 +212,13 @@ class Keeper:
     def pass_time(self) -> float:
         """Leases and waits that are over end; when the next one does."""
         now = self.now()
-        if self.ledger.next_deadline() <= now:
+        deadline = self.ledger.next_deadline()
+        if deadline <= now:
             self._journal.add(["time", now])
             self.ledger.expire(now)
             self._settle(now)
-        return self.ledger.next_deadline() - now
+            deadline = self.ledger.next_deadline()
+        return deadline - now
 
     def leave(self, name: str) -> None:
         """A client is gone: its claims are given back."""

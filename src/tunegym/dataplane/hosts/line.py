@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 from typing import Any
 
 from tunegym.dataplane.hosts.clients import myself
@@ -13,6 +14,9 @@ from tunegym.dataplane.hosts.server import FORMAT
 
 _CHUNK = 1 << 16
 _GREET_S = 30.0
+_LOOK = struct.pack("ll", 1, 0)
+"""Seconds and microseconds after which whoever waits for an answer looks around. It is the system's own timeout:
+Python's would take one more call for each wait."""
 
 
 class Line:
@@ -36,14 +40,18 @@ class Line:
         if "error" in messages[0]:
             raise as_error(messages[0])
         self.socket.settimeout(None)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LOOK)
 
     def send(self, frame: bytes) -> None:
         """All of it. Raises ``OSError``."""
         self.socket.sendall(frame)
 
     def receive(self) -> list[Any] | None:
-        """The messages that are whole now; None at its end. Raises ``OSError`` or ``ValueError``."""
-        content = b"" if self._broken else self.socket.recv(_CHUNK)
+        """Wait a moment: the messages that are whole then; None at its end. Raises ``OSError`` or ``ValueError``."""
+        try:
+            content = b"" if self._broken else self.socket.recv(_CHUNK)
+        except BlockingIOError:
+            return []
         return self._inbox.add(content) if content else None
 
     def hang_up(self) -> None:

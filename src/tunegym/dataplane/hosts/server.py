@@ -85,6 +85,7 @@ class Server:
         listener.setblocking(False)
         self._accepting = False
         self._accept_more(True)
+        self._buffer = memoryview(bytearray(_CHUNK))
         self._connections: dict[str, _Connection] = {}
         self._open: set[int] = set()
         self._idle_since = time.monotonic()
@@ -139,7 +140,7 @@ class Server:
 
     def _read(self, connection: _Connection) -> None:
         try:
-            content = connection.socket.recv(_CHUNK)
+            content = self._buffer[: connection.socket.recv_into(self._buffer)]
             if content and connection.stranger:
                 self._queue(connection, as_plain(StorageError("the plane is somebody else's", hint=_STRANGER)))
             messages = connection.inbox.add(content) if content and not connection.stranger else None

@@ -76,7 +76,12 @@ class Claiming:
     def _claimed(self, task: int, rows: Span, taken: int | None, now: float) -> None:
         self._partition.queues.claimed(task, rows, taken)
         self.claimed[task] += size_of(rows)
-        self.lags[task].add(now - self._partition.rows.born[rows])
+        table = self._partition.rows
+        known = table.arrivals.of(rows)
+        if known is None:
+            self.lags[task].add(now - table.born[rows])
+        else:
+            self.lags[task].add_one(now - known.born, size_of(rows))
 
     def lease(self, number: int, task: int, rows: Span, owner: str, expires: float) -> None:
         """Give rows that were claimed to an owner."""

@@ -112,6 +112,11 @@ class Held:
     def _lease(self, request: Claim, task: int, number: int, rows: Span, now: float) -> Grant:
         self.claims.lease(number, task, rows, request.owner, now + request.lease_s)
         table, groups = self.partition.rows, self.partition.groups
+        known = table.arrivals.of(rows)
+        if known is not None:
+            epoch, tags = self.partition.epoch, None if known.tags is None else dict(known.tags)
+            lengths = None if known.lengths is None else list(known.lengths)
+            return Grant(list(known.sample_ids), tickets(number, rows), epoch, lengths, tags, None)
         lengths = table.lengths[rows]
         return Grant(
             table.ids.names(rows),

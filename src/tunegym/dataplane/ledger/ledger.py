@@ -94,6 +94,7 @@ class Ledger:
             raise SampleError("a sample is there twice in one call")
         rows = held.partition.find(sample_ids)
         held.partition.rows.tags.put(rows, tags)
+        held.partition.rows.arrivals.forget(rows)
         held.partition.queues.retagged(rows)
         held.settle(now)
 

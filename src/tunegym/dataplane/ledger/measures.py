@@ -23,7 +23,7 @@ class Histogram:
     def __init__(self, finer: tuple[float, ...] = ()) -> None:
         self._bounds = finer + BOUNDS
         self._ends = np.array(self._bounds)
-        self.counts = np.zeros(len(self._bounds) + 1, dtype=np.int64)
+        self.counts = [0] * (len(self._bounds) + 1)
         self.total = 0.0
 
     def add(self, values: np.ndarray) -> None:
@@ -32,20 +32,20 @@ class Histogram:
             return
         first = values[0]
         if first == values[-1] and every(values == first):  # of one put
-            self.counts[bisect_left(self._bounds, first)] += len(values)
-            self.total += float(first) * len(values)
+            self.add_one(float(first), len(values))
             return
-        self.counts += np.bincount(np.searchsorted(self._ends, values), minlength=len(self.counts))
+        found = np.bincount(np.searchsorted(self._ends, values), minlength=len(self.counts)).tolist()
+        self.counts = [one + more for one, more in zip(self.counts, found, strict=True)]
         self.total += float(values.sum())
 
-    def add_one(self, value: float) -> None:
-        """Count one value in."""
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.total += value
+    def add_one(self, value: float, times: int = 1) -> None:
+        """Count one value in, once or several times."""
+        self.counts[bisect_left(self._bounds, value)] += times
+        self.total += value * times
 
     def plain(self) -> dict[str, Any]:
         """As plain data: ``counts`` has one more than ``bounds``."""
-        return {"bounds": list(self._bounds), "counts": self.counts.tolist(), "sum": self.total}
+        return {"bounds": list(self._bounds), "counts": list(self.counts), "sum": self.total}
 
 
 def histogram_of(values: np.ndarray) -> dict[str, Any]:

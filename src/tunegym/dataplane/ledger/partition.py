@@ -95,6 +95,7 @@ class Partition:
         """Rows for new samples, without any field as yet."""
         table = self.rows
         rows = table.take(len(sample_ids))
+        table.arrivals.forget(rows)
         table.ids.put(sample_ids, rows, found)
         table.alive[rows] = True
         table.lengths[rows] = -1

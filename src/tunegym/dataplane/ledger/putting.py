@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tunegym.dataplane.errors import EpochError, FieldError, SampleError, SealedError, SpecError, TagError
+from tunegym.dataplane.ledger.arrivals import Arrival
 from tunegym.dataplane.ledger.ids import Found
 from tunegym.dataplane.ledger.numbering import RETIRED, UNKNOWN
 from tunegym.dataplane.ledger.partition import Partition, Shape
 from tunegym.dataplane.ledger.requests import Put
 from tunegym.dataplane.ledger.rows import MOST_ROWS
-from tunegym.dataplane.ledger.spans import span_of
+from tunegym.dataplane.ledger.spans import Span, every, span_of
 from tunegym.dataplane.ledger.tagging import Checked
 from tunegym.dataplane.model import few
 
@@ -135,6 +136,7 @@ def take_in(partition: Partition, put: CheckedPut, now: float) -> None:
         rows = partition.admit(request.sample_ids, put.found, request.group_ids, now)
     else:
         rows = span_of(_admit_some(partition, put, now))
+        table.arrivals.forget(rows)
     mask = partition.spec.mask(shapes)
     number = partition.blocks.add(request.location, request.nbytes, count * len(shapes))
     partition.shapes.update({name: (shape[0], shape[1]) for name, shape in shapes.items()})
@@ -148,6 +150,7 @@ def take_in(partition: Partition, put: CheckedPut, now: float) -> None:
     if put.new == count:
         table.places.settle(rows, mask, number)
         table.produced[rows] = mask
+        _remember(partition, rows, put, now)
         partition.queues.arrived(rows, mask)
         return
     before = table.produced[rows].copy()
@@ -157,6 +160,18 @@ def take_in(partition: Partition, put: CheckedPut, now: float) -> None:
     partition.queues.became(rows, before, after)
     if put.tags:
         partition.queues.retagged(rows)
+
+
+def _remember(partition: Partition, rows: Span, put: CheckedPut, now: float) -> None:
+    """Know new samples by heart, if they have in common what most have."""
+    request = put.request
+    plain = request.tags is None or isinstance(request.tags, Mapping)
+    if not isinstance(rows, slice) or not plain or request.group_ids is not None:
+        return
+    if put.lengths is not None and not every(put.lengths >= 0):
+        return
+    tags = cast("Mapping[str, Any] | None", request.tags)
+    partition.rows.arrivals.add(Arrival(rows, now, request.sample_ids, request.lengths, tags or None))
 
 
 def _admit_some(partition: Partition, put: CheckedPut, now: float) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tunegym.dataplane.ledger.arrivals import Arrivals
 from tunegym.dataplane.ledger.blocks import Blocks
 from tunegym.dataplane.ledger.ids import IdIndex, Keep
 from tunegym.dataplane.ledger.placing import Places, longer
@@ -51,6 +52,7 @@ class Rows:
         self.groups = np.zeros(0, dtype=np.int32)
         self.ids = IdIndex(size)
         self.tags = TagColumns(size)
+        self.arrivals = Arrivals()
         self._unused: deque[Span] = deque([slice(0, size)])
         self._unused_count = size
         self._loose = 0

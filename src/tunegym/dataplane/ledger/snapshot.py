@@ -46,7 +46,7 @@ def save(ledger: Ledger) -> tuple[dict[str, Any], list[np.ndarray]]:
                 "versions": claims.versions.state(keep),
                 "claimed": claims.claimed,
                 "redelivered": claims.redelivered,
-                "lags": [[one.counts.tolist(), one.total] for one in claims.lags],
+                "lags": [[list(one.counts), one.total] for one in claims.lags],
             }
         )
     header = {

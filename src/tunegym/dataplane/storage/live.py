@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tunegym.dataplane.storage.base import BlockGoneError, Location
+from tunegym.dataplane.storage.freeing import later
 from tunegym.dataplane.storage.segments import SUFFIX, check_name, is_name, own_folder
 
 
@@ -102,7 +103,7 @@ class LiveSegments:
         except OSError:
             return False
         finally:
-            os.close(descriptor)
+            later(os.fstat(descriptor).st_size, os.close, descriptor)  # with which its pages go, if nobody maps it
         return True
 
 

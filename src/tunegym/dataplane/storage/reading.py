@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from tunegym.dataplane.encoding import Column
 from tunegym.dataplane.errors import ClosedError
 from tunegym.dataplane.storage.base import BlockGoneError, Location
+from tunegym.dataplane.storage.freeing import later
 from tunegym.dataplane.storage.segments import HEAD_BYTES, check_head, check_name, failed, read_block
 
 MOST_MAPS = 256
@@ -22,6 +24,7 @@ MOST_MAPS = 256
 and fault one anew costs more than to read it. The bytes are there anyway for as long as it is linked; what each costs
 is a descriptor."""
 _MOST_BLOCKS = 256
+_PIECE = 4 << 20
 
 _readers: weakref.WeakSet[SegmentReader] = weakref.WeakSet()
 
@@ -53,10 +56,26 @@ class _Map:
             self.blocks[at] = found
         return found
 
+    def fade(self) -> None:
+        """Let go of its pages piece by piece; who still has a view of it finds them again.
+
+        All at once, they would keep every other thread from mapping anything meanwhile.
+        """
+        for start in range(0, len(self._mapped), _PIECE):
+            self._mapped.madvise(mmap.MADV_DONTNEED, start, min(_PIECE, len(self._mapped) - start))
+            time.sleep(0)  # whoever waits for the interpreter has it now
+
     @property
     def unlinked(self) -> bool:
         """Whether it is kept only by those who map it: no other one is ever called so."""
         return not self.path.exists()
+
+
+def _unmap(maps: list[_Map]) -> None:
+    """Give them back; the list must have the last reference."""
+    for one in maps:
+        one.fade()
+    maps.clear()
 
 
 class SegmentReader:
@@ -123,8 +142,10 @@ class SegmentReader:
             self._maps.popitem(last=False)
 
     def _trim(self) -> None:
-        for name in [name for name, one in self._maps.items() if one.unlinked]:
-            del self._maps[name]
+        unlinked = [name for name, one in self._maps.items() if one.unlinked]
+        if unlinked:
+            maps = [self._maps.pop(name) for name in unlinked]
+            later(sum(one.memory.nbytes for one in maps), _unmap, maps)
 
     def forked(self) -> None:
         """In a child: the guard may be held by a thread that it doesn't have."""

@@ -1,9 +1,5 @@
 """A producer's segments: written from their beginning to their end, block by block, and never again.
 
-A segment is locked (``flock``) by its producer for as long as a block may still be added to it, or one of its blocks
-may be on the way to the ledger. The system itself ends the lock of a process that dies. Who hosts the ledger unlinks
-a segment only if it gets that lock.
-
 Blocks are written with ``pwritev`` and not through a map: filling fresh pages of a map costs a fault for each, several
 times the copy itself, and a full disk would be a signal instead of an error. The next segment's pages are taken from
 the system in a thread of their own while the present one is filled.
@@ -12,7 +8,6 @@ the system in a thread of their own while the present one is filled.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import threading
@@ -26,7 +21,8 @@ import numpy as np
 from tunegym.dataplane.encoding import ALIGNED, Column, aligned
 from tunegym.dataplane.errors import ClosedError
 from tunegym.dataplane.storage.base import Location
-from tunegym.dataplane.storage.segments import HEAD_BYTES, SUFFIX, block_head, failed, head
+from tunegym.dataplane.storage.files import Segment, create
+from tunegym.dataplane.storage.segments import HEAD_BYTES, SUFFIX, block_head, failed
 
 SMALLEST, LARGEST = 4 << 20, 256 << 20
 """How large segments are made: for several puts, such as they are."""
@@ -37,35 +33,6 @@ _PIECES = min(os.sysconf("SC_IOV_MAX"), 1024)
 _GAP = bytes(ALIGNED)
 
 _writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
-_segments: set[Segment] = set()
-_making = threading.RLock()
-"""Held while there is a segment that is not among them yet. Nobody forks then: the child could not close it."""
-
-
-class Segment:
-    """One file, and its lock.
-
-    Attributes:
-        used: where the next block begins.
-        writing: how many of its blocks are being written.
-        on_the_way: where those begin that the ledger may not know yet, the ones that are being written included.
-        full: no block is added any more.
-    """
-
-    def __init__(self, path: Path, descriptor: int, capacity: int) -> None:
-        self.path = path
-        self.descriptor = descriptor
-        self.capacity = capacity
-        self.used = HEAD_BYTES
-        self.writing = 0
-        self.on_the_way: set[int] = set()
-        self.full = False
-        _segments.add(self)
-
-    def close(self) -> None:
-        """Give up the lock."""
-        _segments.discard(self)
-        os.close(self.descriptor)
 
 
 class SegmentWriter:
@@ -172,13 +139,10 @@ class SegmentWriter:
         return self._folder / f"{self._name}-{self._count}{SUFFIX}"
 
     def _finish(self, segment: Segment) -> None:
-        """No block is added any more: what it doesn't use goes back."""
-        if not segment.full:
-            segment.full = True
-            with contextlib.suppress(OSError):
-                os.ftruncate(segment.descriptor, segment.used)
+        """No block is added any more: what it doesn't use goes back, once the ledger knows of all of them."""
+        segment.full = True
         if not segment.on_the_way and self._open.pop(segment.path.name, None) is not None:
-            segment.close()
+            segment.finish(wait=self._closed)  # nobody may be there later
 
     def _written(self, segment: Segment) -> None:
         with self._guard:
@@ -226,26 +190,6 @@ class _Preparation:
         return self.segment
 
 
-def create(path: Path, capacity: int) -> Segment:
-    """A new segment, locked. Raises ``OSError``."""
-    while True:
-        with _making:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            segment = Segment(path, descriptor, capacity)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if not os.fstat(descriptor).st_nlink:  # it was taken for a dead producer's before it was locked
-                segment.close()
-                continue
-            os.ftruncate(descriptor, capacity)
-            os.pwrite(descriptor, head(), 0)
-        except OSError:
-            segment.close()
-            path.unlink(missing_ok=True)
-            raise
-        return segment
-
-
 def _write_all(descriptor: int, at: int, first: bytes, columns: Mapping[str, Column]) -> None:
     """A block, in as few calls as may be. Raises ``OSError``."""
     pieces: list[Any] = [first]
@@ -276,13 +220,8 @@ def _write_rest(descriptor: int, at: int, pieces: list[Any], skip: int) -> None:
 
 
 def _forked() -> None:
-    """A lock lasts until the last descriptor is closed: a child must not have any."""
-    _making.release()
-    for segment in list(_segments):
-        with contextlib.suppress(OSError):
-            segment.close()
     for writer in list(_writers):
         writer.forked()
 
 
-os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_forked)
+os.register_at_fork(after_in_child=_forked)
