@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tunegym.dataplane.columns import Jagged
+
 ROWS, CLAIM = 512, 64
 _LONGEST, _SHORTEST = 1500, 200
 _LARGE = 24_500
@@ -73,8 +75,9 @@ def out_of_cache() -> None:
 
 
 def touched(found: dict[str, Any]) -> dict[str, Any]:
-    """Arrays of which every page has been looked at: a view is no use before that."""
-    for array in found.values():
+    """Arrays, or values of jagged rows, of which every page has been looked at: a view is no use before that."""
+    for rows in found.values():
+        array = rows.values if isinstance(rows, Jagged) else rows
         array.reshape(-1).view(np.uint8)[:: mmap.PAGESIZE].max()
     return found
 

@@ -92,11 +92,20 @@ class StoreParty:
         return taken, [reference]
 
     def get(self, kind: str, references: Any) -> float:
-        """Jagged rows padded, others as views: as ours are."""
+        """As they were put: views."""
+
+        def read() -> None:
+            for name, rows in ray.get(references[0]).items():
+                for array in rows if KINDS[kind].jagged else [rows]:
+                    touched({name: array})
+
+        return timed(read, KINDS[kind].rows)[0]
+
+    def padded(self, kind: str, references: Any) -> float:
+        """As ours are."""
 
         def read() -> dict[str, Any]:
-            found = ray.get(references[0])
-            return touched({name: padded(rows) for name, rows in found.items()} if KINDS[kind].jagged else found)
+            return touched({name: padded(rows) for name, rows in ray.get(references[0]).items()})
 
         return timed(read, KINDS[kind].rows)[0]
 
@@ -145,7 +154,7 @@ class Peers:
         if method == "put":
             taken, self._reference = ray.get(self._store[0].put.remote(kind))
             return taken
-        return ray.get(self._store[1].get.remote(kind, self._reference))
+        return ray.get(getattr(self._store[1], method).remote(kind, self._reference))
 
 
 def main() -> None:

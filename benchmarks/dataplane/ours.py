@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
+import tempfile
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.dataplane.batches import FIELDS, KINDS, out_of_cache, timed, touched
+from benchmarks.dataplane.batches import FIELDS, KINDS, nbytes, out_of_cache, timed, touched
 from benchmarks.dataplane.talking import serve
 from tunegym.dataplane import BatchMeta, DataPlaneClient, Tag, attach, connect, read_columns
 from tunegym.dataplane.errors import ClosedError
 
 PARTITION, TASK = "rollouts", "train"
 NEVER = 1 << 40
+_PIECES = min(os.sysconf("SC_IOV_MAX"), 1024)
 
 
 class Party:
@@ -48,6 +52,14 @@ class Party:
         ids = [f"rollout-{next(self._numbers):012d}" for _ in range(rows)]
         return timed(partial(self._plane.put_samples, PARTITION, ids, fields, {"weight_version": 1}), rows)
 
+    def write(self, kind: str) -> float:
+        """The same bytes with bare system calls into a file at the same place, whose pages were taken beforehand."""
+        rows = [row for field in self._fields(kind).values() for row in field]
+        parts = [rows[start : start + _PIECES] for start in range(0, len(rows), _PIECES)]
+        with tempfile.TemporaryFile(dir=Path(self._url.removeprefix("mmap://")).parent, buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, nbytes(self._fields(kind)))
+            return timed(lambda: [os.writev(file.fileno(), part) for part in parts], len(rows))[0]
+
     def puts(self, kind: str, times: int) -> list[float]:
         """Seconds of each of several, which nobody wants."""
         done = [self._put(kind) for _ in range(times)]
@@ -72,16 +84,23 @@ class Party:
         return taken
 
     def get(self, kind: str, first: bool = False) -> float:
-        """Read what is claimed, or what was claimed first: jagged rows padded, others as views."""
+        """Read what is claimed, or what was claimed first, as it was put: views, jagged or dense."""
         meta = self._claimed[0] if first else BatchMeta.concat(self._claimed)
         fields, jagged = list(self._fields(kind)), KINDS[kind].jagged
 
         def read() -> dict[str, Any]:
             if jagged:
-                return read_columns(self._plane, meta, fields)
+                return read_columns(self._plane, meta, fields, layout="jagged")
             return {name: rows.dense() for name, rows in self._plane.get_samples(meta, fields).items()}
 
         taken, found = timed(lambda: touched(read()), meta.size)
+        _check({name: list(rows) for name, rows in found.items()}, self._fields(kind), meta.size)
+        return taken
+
+    def padded(self, kind: str) -> float:
+        """Read what is claimed as arrays of one's own, padded."""
+        meta, fields = BatchMeta.concat(self._claimed), list(self._fields(kind))
+        taken, found = timed(lambda: touched(read_columns(self._plane, meta, fields)), meta.size)
         _check(found, self._fields(kind), meta.size)
         return taken
 
@@ -145,7 +164,7 @@ def _in_vain(ask: Any) -> None:
 
 
 def _check(found: dict[str, Any], fields: dict[str, Any], count: int) -> None:
-    """The first and the last row are what was put."""
+    """The first and the last row are what was put, whatever comes after them."""
     for name, rows in fields.items():
         for at in (0, count - 1):
             row = rows[at]

@@ -14,7 +14,7 @@ from benchmarks.dataplane.places import place
 from benchmarks.dataplane.talking import Child
 from benchmarks.trial_overhead.measure import Line, Numbers, middle
 
-QUEUE, STORE, COPY = "TransferQueue", "Ray's store", "numpy's copy"
+QUEUE, STORE, COPY, WRITE = "TransferQueue", "Ray's store", "numpy's copy", "bare write"
 LEAST_TIMES = 10.0
 """How many times as fast as TransferQueue batches are put and read."""
 MOST_CLAIM = 0.2
@@ -51,8 +51,8 @@ def _ours(stack: contextlib.ExitStack) -> Pass:
     consumer = stack.enter_context(Child("benchmarks.dataplane.ours", url))
 
     def through(kind: str) -> Numbers:
-        copy = {"copy": consumer.call("copy", kind=kind)}
-        return copy | _through(kind, producer.call, consumer.call)
+        bare = {"copy": consumer.call("copy", kind=kind), "write": producer.call("write", kind=kind)}
+        return bare | _through(kind, producer.call, consumer.call, padded=KINDS[kind].jagged)
 
     return through
 
@@ -65,21 +65,24 @@ def _on_ray(stack: contextlib.ExitStack) -> dict[str, Pass]:
         return peers.call("queue", method=method, **arguments)
 
     def store(kind: str) -> Numbers:
-        return {what: peers.call("store", method=what, kind=kind) for what in ("put", "get")}
+        actions = ("put", "get", "padded") if KINDS[kind].jagged else ("put", "get")
+        return {what: peers.call("store", method=what, kind=kind) for what in actions}
 
     return {QUEUE: lambda kind: _through(kind, ask, ask), STORE: store}
 
 
-def _through(kind: str, produce: Callable[..., Any], consume: Callable[..., Any]) -> Numbers:
-    """Put; claim it all in parts; read the first part, and all of it; let it go."""
+def _through(kind: str, produce: Callable[..., Any], consume: Callable[..., Any], *, padded: bool = False) -> Numbers:
+    """Put; claim it all in parts; read the first part, and all of it, and perhaps that padded; let it go."""
     rows = KINDS[kind].rows
     part = min(rows, CLAIM)
     put_s = produce("put", kind=kind)
     claims = [consume("claim", kind=kind, count=part) for _ in range(rows // part)]
     first_s = consume("get", kind=kind, first=True)
-    get_s = consume("get", kind=kind)
+    found = {"put": put_s, "claim": median(claims), "get of 64": first_s, "get": consume("get", kind=kind)}
+    if padded:
+        found["padded"] = consume("padded", kind=kind)
     consume("done")
-    return {"put": put_s, "claim": median(claims), "get": get_s, "get of 64": first_s}
+    return found
 
 
 def _rounds(kind: str, passes: dict[str, Pass], rounds: int) -> dict[str, list[Numbers]]:
@@ -118,5 +121,10 @@ def _lines(kind: str, rounds: dict[str, list[Numbers]]) -> Iterator[Line]:
         yield line("claim", QUEUE, MOST_CLAIM if batch else None, faster=False)
         yield line("put", STORE, None)
         yield line("get", STORE, None)
+    if batch:
+        yield line("put", WRITE, None, "write")
     if kind == "jagged":
-        yield line("get", COPY, LEAST_COPY, "copy")
+        if QUEUE in rounds:
+            yield line("padded", QUEUE, None, "get")
+            yield line("padded", STORE, None)
+        yield line("padded", COPY, LEAST_COPY, "copy")

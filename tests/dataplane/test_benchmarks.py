@@ -31,7 +31,11 @@ def test_a_batch_of_each_kind_goes_through(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(peers, "KINDS", {kind: KINDS[kind] for kind in ("jagged", "dense", "single")})
     monkeypatch.setattr(peers, "ROUNDS", {True: 1})
     lines = list(peers.measured(quick=True))
-    assert [(line.name, line.peer_name) for line in lines] == [("get, 512 jagged rows", "numpy's copy")]
+    assert [(line.name, line.peer_name) for line in lines] == [
+        ("put, 512 jagged rows", "bare write"),
+        ("padded, 512 jagged rows", "numpy's copy"),
+        ("put, 512 x 4,096", "bare write"),
+    ]
     assert "tunegym[peers]" in capsys.readouterr().err
 
 
