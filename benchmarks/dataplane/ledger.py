@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.trial_overhead.measure import Line
@@ -135,7 +134,7 @@ def beside_waiting(rounds: int) -> float:
     """How much longer a put takes while 8 claims wait, each by a predicate that nothing of what is there fulfils."""
     flows = [Flow(sequential, 1, UNWANTED) for _ in range(2)]
     for number in range(8):
-        wanted = replace(WANTED, min_batch=1, where=Tag("weight_version") == 10 + number)
+        wanted = WANTED._replace(min_batch=1, where=Tag("weight_version") == 10 + number)
         flows[1].ledger.claim(wanted, time.monotonic(), wait=True)
     best = [float("inf")] * 2
     for _ in range(rounds):
