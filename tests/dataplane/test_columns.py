@@ -151,6 +151,20 @@ class Plane:
         return {name: Rows([(self.columns[name], range(meta.size))]) for name in select_fields}
 
 
+@pytest.mark.parametrize("length", [3, 64])
+def test_rows_that_differ_in_more_than_their_length_are_never_mixed(length: int) -> None:
+    """They are of one dtype and rank, as a field must be; taken together they would be just as long."""
+    parts = [(encode(np.full((1, length, width), width)), range(1)) for width in (3, 2, 4)]
+    for lay_out in (Rows(parts).padded, Rows(parts).jagged, Rows(parts).dense):
+        with pytest.raises(FieldError, match=r"more than their first dimension|rows of 3 shapes"):
+            lay_out()
+    jagged = (encode([np.zeros((length, 3)), np.zeros((length + 1, 3))]), range(2))
+    other = (encode([np.zeros((length, 2)), np.zeros((length + 1, 2))]), range(2))
+    with pytest.raises(FieldError, match=r"\(2,\) and \(3,\)"):
+        Rows([jagged, other]).padded()
+    assert [row.shape for row in Rows(parts).to_list()] == [(length, 3), (length, 2), (length, 4)]
+
+
 def test_a_batch_there_and_back() -> None:
     plane = Plane()
     rollout = {"reward": [0.5, 1.0], "tokens": [np.arange(2), np.arange(4)], "log": [{"a": 1}, {"b": (2,)}]}

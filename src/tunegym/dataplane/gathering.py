@@ -16,6 +16,7 @@ from tunegym.dataplane.layouts import Jagged, flatten, pad
 from tunegym.dataplane.objects import object_array
 
 Piece = tuple[Column, Sequence[int]]
+_APART = "read them apart, or use to_list()"
 
 
 class Rows:
@@ -133,6 +134,10 @@ class Rows:
         self._check_arrays(wanted)
         if not self.rank:
             raise FieldError(f"single numbers have no length for {wanted}", hint="use dense()")
+        inner = {column.shape[1:] if column.kind == "dense" else column.shape for column, _ in self._parts}
+        if len(inner) > 1:
+            found = " and ".join(map(str, sorted(inner)[:2]))
+            raise FieldError(f"rows that differ in more than their first dimension: {found} after it", hint=_APART)
 
     def _one_run(self) -> np.ndarray | None:
         """Rows that are next to each other in one dense column, as they are."""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import select
+import signal
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from tunegym.dataplane.errors import ClaimTimeoutError, ClosedError, NoPlaneErro
 from tunegym.dataplane.hosts import pending
 from tunegym.dataplane.hosts.connection import SocketHost
 from tunegym.dataplane.hosts.frames import Inbox, pack
+from tunegym.dataplane.hosts.line import Line
 
 
 class Echo:
@@ -266,3 +268,22 @@ def test_a_call_that_is_sent_again_waits_for_what_is_left(operation: str) -> Non
     assert 0 < finite[-1] < finite[0] <= 600
     assert endless is None
     host.close()
+
+
+def test_signals_do_not_prolong_a_wait() -> None:
+    ours, theirs = socket.socketpair()
+    line = Line(ours)
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _frame: heard.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        assert not line.wait(0.2)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert heard
+    theirs.sendall(b"x")
+    assert line.wait(30.0)
+    line.close()
+    assert line.wait(30.0)
+    theirs.close()

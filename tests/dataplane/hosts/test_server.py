@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from tunegym.core.processes import boot_id, process_start_time
 from tunegym.dataplane.errors import DataPlaneError
-from tunegym.dataplane.hosts import frames, keeper
+from tunegym.dataplane.hosts import frames, keeper, server
 from tunegym.dataplane.hosts.base import Handle, Host
 from tunegym.dataplane.hosts.connection import SocketHost
 from tunegym.dataplane.hosts.in_process import InProcessHost, SharedLedger
@@ -147,6 +149,33 @@ def test_a_reply_that_is_larger_than_a_message_may_be(plane: Plane, monkeypatch:
     assert plane.built == 1
 
 
+def test_what_a_dead_client_would_have_got_is_wanted_at_once(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is found out when it is answered, and then nothing else may happen for long."""
+    client = plane.client()
+    register(client)
+    monkeypatch.setattr(server, "LOOK_S", 3600.0)
+    with ThreadPoolExecutor(1) as threads:
+        for at in range(4):
+            with subprocess.Popen(["sleep", "100"]) as owner:
+                dying = plane._connect()
+                start = process_start_time(owner.pid)
+                named = {"name": f"dying-{at}", "pid": owner.pid, "start": start, "boot": boot_id()}
+                dying.sendall(frames.pack({"format": server.FORMAT, "client": named}))
+                assert dying.recv(1000)
+                asked = {"partition_id": "p", "task_name": "t", "fields": ["x"], "owner": "", "lease_s": 60.0}
+                waiting = [1, [], "claim", {**asked, "batch_size": 1, "min_batch": 1}, None]
+                dying.sendall(frames.pack(waiting))
+                until(lambda: client.call("stats", {})["p"]["waiting"]["claims"] == 1, "it waits")
+                second = threads.submit(claim, client, 1, None)
+                until(lambda: client.call("stats", {})["p"]["waiting"]["claims"] == 2, "both wait")
+                owner.kill()
+                owner.wait()
+                dying.shutdown(socket.SHUT_RD)  # so that it can't be answered, and nothing else is to be seen
+                put(client, at, 1)
+                assert second.result(30) == [f"s{at}"]
+                dying.close()
+
+
 @pytest.mark.parametrize("kind", [MemoryError, OverflowError, RecursionError, AssertionError, OSError])
 def test_whatever_a_call_fails_with_its_caller_is_told(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
@@ -207,3 +236,18 @@ def test_what_is_still_held_of_an_abandoned_claim_is_given_back(plane: Plane, wh
     assert client.abandon(handle) is True
     assert leased(client) == 0
     assert claim(client, 3) == ["s0", "s2", "s3"]
+
+
+def test_what_the_last_client_said_is_written_down_before_the_end() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        first = Plane(Path(folder))
+        client = first.client()
+        register(client)
+        put(client, 0, 2)
+        assert claim(client, 2) == ["s0", "s1"]
+        first.close()
+        (Path(folder) / "s").unlink()
+        second = Plane(Path(folder))
+        again = second.client()
+        assert (leased(again), claim(again, 2)) == (0, ["s0", "s1"])
+        second.close()

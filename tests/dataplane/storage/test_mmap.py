@@ -176,14 +176,85 @@ def test_maps_of_unlinked_segments_are_let_go(
 def test_a_view_outlives_the_map_that_it_was_read_from(
     storage: MmapStorage, live: LiveSegments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(freeing, "LARGE", 1)
+    in_threads(monkeypatch)
     location = put(storage, live, 7, 9 * MB)
     held = storage.read(location, "a", [0]).column.values
     storage._writer.close()
     live.free([location])
     storage.trim()
-    until(lambda: freeing._NAME not in {one.name for one in threading.enumerate()}, "its pages were let go of")
+    freeing.wait(30.0)
     assert (held == 7).all()
+
+
+def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is given back is in a thread of its own."""
+    monkeypatch.setattr(freeing, "LARGE", 1)
+    monkeypatch.setattr(freeing, "_SPARE", 0)
+
+
+@pytest.fixture
+def held_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Maps that are let go of wait for this."""
+    in_threads(monkeypatch)
+    gate, fade = threading.Event(), reading._Map.fade
+
+    def late(self: reading._Map) -> None:
+        assert gate.wait(30)
+        fade(self)
+
+    monkeypatch.setattr(reading._Map, "fade", late)
+    yield gate
+    gate.set()
+    freeing.wait(30.0)
+
+
+def unlinked(storage: MmapStorage, live: LiveSegments, folder: Path, count: int) -> None:
+    """So many segments that were read and are gone."""
+    for at in range(count):
+        producer = MmapStorage(folder)
+        location = put(producer, live, at)
+        assert value(storage, location) == at
+        producer.close()
+        live.free([location])
+
+
+def test_who_needs_a_descriptor_waits_for_maps_that_are_just_let_go_of(
+    storage: MmapStorage, live: LiveSegments, folder: Path, monkeypatch: pytest.MonkeyPatch, held_up: threading.Event
+) -> None:
+    counted(monkeypatch, most=4)
+    unlinked(storage, live, folder, 4)
+    location = put(storage, live, 9)
+    threading.Timer(0.2, held_up.set).start()
+    assert value(storage, location) == 9
+
+
+def test_a_fork_has_no_maps_that_are_just_let_go_of(
+    storage: MmapStorage, live: LiveSegments, folder: Path, held_up: threading.Event
+) -> None:
+    unlinked(storage, live, folder, 3)
+    storage.trim()
+    assert len(_maps_of(folder)) == 3
+    child = os.fork()
+    if not child:
+        os._exit(len(_maps_of(folder)))
+    assert ended_well(child)
+    held_up.set()
+    until(lambda: not _maps_of(folder), "the maps are gone")
+    assert reading._fading == []
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_pages_that_can_not_be_let_go_of_one_by_one(
+    storage: MmapStorage, live: LiveSegments, folder: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    """As those of a process that has locked its memory."""
+    if large:
+        in_threads(monkeypatch)
+    monkeypatch.setattr(reading.mmap, "MADV_DONTNEED", 12345)
+    unlinked(storage, live, folder, 2)
+    storage.trim()
+    freeing.wait(30.0)
+    assert _maps_of(folder) == []
 
 
 def _maps_of(folder: Path) -> list[str]:
@@ -584,7 +655,7 @@ def test_a_segment_that_is_just_closed_is_not_a_forks(
 ) -> None:
     """Its pages would be kept as long as the child; and what has its descriptor meanwhile must stay open."""
     waiting: list[Callable[[], None]] = []
-    monkeypatch.setattr(files, "later", lambda nbytes, free: waiting.append(free))
+    monkeypatch.setattr(files, "later", lambda nbytes, place, free: waiting.append(free))
     for at in range(12):
         live.free([put(storage, live, at)])
     assert waiting
@@ -607,8 +678,8 @@ def test_a_segment_that_is_just_closed_is_not_a_forks(
     assert (taken(folder), holds(folder)) == (0, False)
 
 
-def test_what_is_large_is_given_back_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And at once if it is small, if many are at it already, or if there are no more threads."""
+def test_what_is_large_is_given_back_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And at once if it is small, somebody may miss it, many are at it already, or there are no more threads."""
     by: list[str] = []
     gate = threading.Event()
 
@@ -617,22 +688,29 @@ def test_what_is_large_is_given_back_in_a_thread(monkeypatch: pytest.MonkeyPatch
         assert threading.current_thread() is threading.main_thread() or gate.wait(30)
 
     own = threading.current_thread().name
-    freeing.later(freeing.LARGE - 1, free)
-    assert by == [own]
+    freeing.later(freeing.LARGE - 1, tmp_path, free)
+    with monkeypatch.context() as scarce:
+        scarce.setattr(freeing, "_SPARE", 1 << 60)
+        freeing.later(freeing.LARGE, tmp_path, free)
+    freeing.later(freeing.LARGE, tmp_path / "gone", free)
+    assert by == [own] * 3
+    by.clear()
+    monkeypatch.setattr(freeing, "_SPARE", 0)
     for _ in range(freeing._MOST + 1):
-        freeing.later(freeing.LARGE, free)
-    until(lambda: len(by) == freeing._MOST + 2, "all are at it")
-    assert sorted(by) == sorted([own, *[freeing._NAME] * freeing._MOST, own])
+        freeing.later(freeing.LARGE, tmp_path, free)
+    until(lambda: len(by) == freeing._MOST + 1, "all are at it")
+    assert sorted(by) == sorted([*[freeing._NAME] * freeing._MOST, own])
+    freeing.wait(0.0)
+    assert len(freeing._threads()) == freeing._MOST
     gate.set()
-    for thread in threading.enumerate():
-        if thread.name == freeing._NAME:
-            thread.join(30)
+    freeing.wait(30.0)
+    assert freeing._threads() == []
 
     def refused(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    freeing.later(freeing.LARGE, free)
+    freeing.later(freeing.LARGE, tmp_path, free)
     assert by[-1] == own
 
 

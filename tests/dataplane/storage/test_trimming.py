@@ -58,3 +58,15 @@ def test_maps_go_with_the_samples(tmp_path: Path, let_go: Callable[[DataPlaneCli
         let_go(plane, claimed)
         # but for the segment that is still being filled; large maps go in a thread of their own
         until(lambda: maps_of(tmp_path) <= 8 * MB, "the maps are gone")
+
+
+def test_space_is_there_when_it_is_needed(tmp_path: Path, mount: Callable[[Path, str], Path]) -> None:
+    """Where little is free, nothing is given back later: each put finds the room that the ack before it made."""
+    folder = mount(tmp_path / "disk", "size=80m") / "plane"
+    with without_hosts(tmp_path), connect(f"mmap://{folder}", linger_s=0.2) as plane:
+        plane.register_partition("p", ["x"], ["train"])
+        for at in range(30):
+            plane.put_samples("p", [f"s{at}"], {"x": np.full((1, 10 * MB), at, dtype=np.uint8)})
+            claimed = plane.claim_meta("p", "train", ["x"], 1)
+            assert (plane.get_data(claimed)["x"].dense()[0, ::MB] == at).all()
+            plane.ack(claimed)

@@ -19,6 +19,7 @@ from tunegym.dataplane.hosts.line import Line
 from tunegym.dataplane.hosts.operations import WAITING, as_error, release_rest
 from tunegym.dataplane.hosts.pending import PendingCall, silent
 
+_LOOK_S = 1.0
 RETRY_S = 0.05
 NUDGE_S = 1.0
 """When a thread that waits looks by itself whether anybody reads: whoever did may have been interrupted."""
@@ -197,6 +198,8 @@ class SocketHost:
     def _read(self) -> None:
         line = self._line
         assert line is not None
+        if not line.wait(_LOOK_S):
+            return
         try:
             connected_still = self._received(line)
         except (OSError, ValueError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
-import struct
 from typing import Any
 
 from tunegym.dataplane.hosts.clients import myself
@@ -14,9 +14,6 @@ from tunegym.dataplane.hosts.server import FORMAT
 
 _CHUNK = 1 << 16
 _GREET_S = 30.0
-_LOOK = struct.pack("ll", 1, 0)
-"""Seconds and microseconds after which whoever waits for an answer looks around. It is the system's own timeout:
-Python's would take one more call for each wait."""
 
 
 class Line:
@@ -40,19 +37,24 @@ class Line:
         if "error" in messages[0]:
             raise as_error(messages[0])
         self.socket.settimeout(None)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LOOK)
 
     def send(self, frame: bytes) -> None:
         """All of it. Raises ``OSError``."""
         self.socket.sendall(frame)
 
     def receive(self) -> list[Any] | None:
-        """Wait a moment: the messages that are whole then; None at its end. Raises ``OSError`` or ``ValueError``."""
-        try:
-            content = b"" if self._broken else self.socket.recv(_CHUNK)
-        except BlockingIOError:
-            return []
+        """The messages that are whole now; None at its end. Raises ``OSError`` or ``ValueError``."""
+        content = b"" if self._broken else self.socket.recv(_CHUNK)
         return self._inbox.add(content) if content else None
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there is something to receive, now or within so long: also its end, and that it is closed."""
+        try:
+            arrival = select.poll()  # select() can't bear descriptors above 1023
+            arrival.register(self.socket, select.POLLIN)
+            return bool(arrival.poll(1000 * seconds))
+        except (OSError, ValueError):
+            return True
 
     def hang_up(self) -> None:
         """Something was interrupted, and may have been sent or received by half: whoever reads it finds its end."""

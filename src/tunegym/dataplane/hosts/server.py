@@ -93,9 +93,15 @@ class Server:
 
     def run(self) -> None:
         """Serve."""
-        while True:
+        while self._look():
             pause = max(0.0, min(self._keeper.pass_time(), LOOK_S))
-            self._deliver()
+            self._deliver()  # and with it all is written down that was heard: from here on it may end
+            if self._open:
+                self._idle_since = time.monotonic()
+            elif time.monotonic() - self._idle_since > self._linger_s:
+                return
+            if not self._looked:  # somebody hung up, and what they had is wanted at once
+                pause = 0.0
             for key, events in self._selector.select(pause):
                 if key.fileobj is self._listener:
                     self._accept()
@@ -103,12 +109,6 @@ class Server:
                     self._send(key.data)
                 else:
                     self._read(key.data)
-            if not self._look():
-                return
-            if self._open:
-                self._idle_since = time.monotonic()
-            elif time.monotonic() - self._idle_since > self._linger_s:
-                return
 
     # connections --------------------------------------------------------------------------------------
 

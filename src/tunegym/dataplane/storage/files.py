@@ -13,6 +13,7 @@ import os
 import threading
 from pathlib import Path
 
+from tunegym.core.interrupts import interrupts_deferred
 from tunegym.dataplane.storage.freeing import later
 from tunegym.dataplane.storage.segments import HEAD_BYTES, head
 
@@ -49,11 +50,12 @@ class Segment:
 
     def finish(self, *, wait: bool) -> None:
         """Give up the lock, and then what it doesn't use, or all of it if nobody else has it any more."""
-        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
-        if wait:
-            self._give_back()
-        else:
-            later(self.capacity, self._give_back)
+        with interrupts_deferred():
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+            if wait:
+                self._give_back()
+            else:
+                later(self.capacity, self.descriptor, self._give_back)
 
     def _give_back(self) -> None:
         with contextlib.suppress(OSError):

@@ -103,7 +103,8 @@ class LiveSegments:
         except OSError:
             return False
         finally:
-            later(os.fstat(descriptor).st_size, os.close, descriptor)  # with which its pages go, if nobody maps it
+            # With it the pages go, if nobody maps it.
+            later(os.fstat(descriptor).st_size, descriptor, os.close, descriptor)
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -16,7 +17,7 @@ import numpy as np
 from tunegym.dataplane.encoding import Column
 from tunegym.dataplane.errors import ClosedError
 from tunegym.dataplane.storage.base import BlockGoneError, Location
-from tunegym.dataplane.storage.freeing import later
+from tunegym.dataplane.storage.freeing import later, wait
 from tunegym.dataplane.storage.segments import HEAD_BYTES, check_head, check_name, failed, read_block
 
 MOST_MAPS = 256
@@ -26,7 +27,9 @@ is a descriptor."""
 _MOST_BLOCKS = 256
 _PIECE = 4 << 20
 
+_FADE_S = 5.0
 _readers: weakref.WeakSet[SegmentReader] = weakref.WeakSet()
+_fading: list[list[_Map]] = []
 
 
 class _Map:
@@ -61,9 +64,17 @@ class _Map:
 
         All at once, they would keep every other thread from mapping anything meanwhile.
         """
-        for start in range(0, len(self._mapped), _PIECE):
-            self._mapped.madvise(mmap.MADV_DONTNEED, start, min(_PIECE, len(self._mapped) - start))
-            time.sleep(0)  # whoever waits for the interpreter has it now
+        with contextlib.suppress(OSError):  # a process may lock its memory, and then it goes all at once
+            for start in range(0, len(self._mapped), _PIECE):
+                self._mapped.madvise(mmap.MADV_DONTNEED, start, min(_PIECE, len(self._mapped) - start))
+                time.sleep(0)  # whoever waits for the interpreter has it now
+
+    def close(self) -> None:
+        """Let go of it, unless somebody has a view of it."""
+        self.blocks.clear()
+        self.memory = np.zeros(0, dtype=np.uint8)
+        with contextlib.suppress(BufferError):
+            self._mapped.close()
 
     @property
     def unlinked(self) -> bool:
@@ -72,10 +83,12 @@ class _Map:
 
 
 def _unmap(maps: list[_Map]) -> None:
-    """Give them back; the list must have the last reference."""
-    for one in maps:
-        one.fade()
-    maps.clear()
+    """Give them back; the list has the last reference to each."""
+    while maps:
+        maps[-1].fade()
+        maps.pop()
+    with contextlib.suppress(ValueError):
+        _fading.remove(maps)
 
 
 class SegmentReader:
@@ -132,8 +145,9 @@ class SegmentReader:
         try:
             return _Map(path)
         except OSError as error:
-            if error.errno != errno.EMFILE or not self._maps:
+            if error.errno != errno.EMFILE:
                 raise
+        wait(_FADE_S)
         self._keep(len(self._maps) // 2)
         return _Map(path)
 
@@ -145,7 +159,8 @@ class SegmentReader:
         unlinked = [name for name, one in self._maps.items() if one.unlinked]
         if unlinked:
             maps = [self._maps.pop(name) for name in unlinked]
-            later(sum(one.memory.nbytes for one in maps), _unmap, maps)
+            _fading.append(maps)
+            later(sum(one.memory.nbytes for one in maps), self._folder, _unmap, maps)
 
     def forked(self) -> None:
         """In a child: the guard may be held by a thread that it doesn't have."""
@@ -153,6 +168,11 @@ class SegmentReader:
 
 
 def _forked() -> None:
+    for maps in _fading:  # the thread that had them isn't here, but what it was just at is still referred to
+        for one in maps:
+            one.close()
+        maps.clear()
+    _fading.clear()
     for reader in list(_readers):
         reader.forked()
 
