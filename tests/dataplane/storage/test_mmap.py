@@ -659,6 +659,7 @@ def test_a_segment_that_is_just_closed_is_not_a_forks(
     for at in range(12):
         live.free([put(storage, live, at)])
     assert waiting
+    freeing.wait(30.0)  # what the host has unlinked here is closed
     child = os.fork()
     if not child:
         os._exit(holds(folder))

@@ -101,10 +101,10 @@ class LiveSegments:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
         except OSError:
+            os.close(descriptor)
             return False
-        finally:
-            # With it the pages go, if nobody maps it.
-            later(os.fstat(descriptor).st_size, descriptor, os.close, descriptor)
+        # With it the pages go, if nobody maps it.
+        later(os.fstat(descriptor).st_size, descriptor, os.close, descriptor)
         return True
 
 
