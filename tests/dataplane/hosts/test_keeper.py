@@ -144,15 +144,21 @@ def test_a_client_leaves_with_calls_that_wait(tmp_path: Path) -> None:
     assert host.call("stats")["p"]["waiting"] == {"claims": 0, "puts": 0}
 
 
-@pytest.mark.parametrize("dies", [False, True])
-def test_what_is_still_held_of_a_claim_that_was_given_up_is_given_back(tmp_path: Path, dies: bool) -> None:
-    host = Host(tmp_path)
+def _claimed_and_cleared(folder: Path) -> tuple[Host, int]:
+    """A claim of "abcd" whose answer was not heard yet, and its number; "b" is gone since."""
+    host = Host(folder)
     host.call("register", spec=SPEC)
     host.put("abcd")
     host.claim(4)
     number = host._number
     host.pending = [number]
     assert host.call("clear", partition_id="p", sample_ids=["b"], reason=None) == 1
+    return host, number
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_is_still_held_of_a_claim_that_was_given_up_is_given_back(tmp_path: Path, dies: bool) -> None:
+    host, number = _claimed_and_cleared(tmp_path)
     given = {"partition_id": "p", "task_name": "train", "operation": "claim", "number": number}
     assert host.call("give_up", **given) is True
     if dies:
@@ -170,13 +176,7 @@ def test_what_is_still_held_of_a_claim_that_was_given_up_is_given_back(tmp_path:
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_reply_that_cannot_be_sent_is_an_error_and_holds_nothing(tmp_path: Path, dies: bool) -> None:
-    host = Host(tmp_path)
-    host.call("register", spec=SPEC)
-    host.put("abcd")
-    host.claim(4)
-    number = host._number
-    host.pending = [number]
-    host.call("clear", partition_id="p", sample_ids=["b"], reason=None)
+    host, number = _claimed_and_cleared(tmp_path)
     host.keeper.unsent(Call("me", number, [], "claim", asking(4)), DataPlaneError("too large"))
     assert host.heard()["me", number]["message"] == "too large"
     if dies:

@@ -186,12 +186,11 @@ def _locate(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
     del now, wait
     partition_id = given["partition_id"]
     found = ledger.locate(partition_id, given["sample_ids"], given["fields"])
-    shared = {id(runs): runs for runs in found.values()}
-    order = list(shared)
-    blocks = sorted({block for runs in shared.values() for block, _ in runs})
+    shared = list({id(runs): runs for runs in found.values()}.values())  # fields in the same places have one list
+    blocks = sorted({block for runs in shared for block, _ in runs})
     return {
-        "fields": {name: order.index(id(runs)) for name, runs in found.items()},
-        "runs": [[_plain_run(run) for run in runs] for runs in shared.values()],
+        "fields": {name: next(at for at, one in enumerate(shared) if one is runs) for name, runs in found.items()},
+        "runs": [[_plain_run(run) for run in runs] for runs in shared],
         "blocks": [[block, ledger.location(partition_id, block)] for block in blocks],
     }
 

@@ -60,9 +60,8 @@ class PendingCall:
     def wait(self, seconds: float) -> None:
         """Wait for a nudge, unless it is done by now; ``nudged`` is there."""
         assert self.nudged is not None
-        if (
-            not self.done
-        ):  # looked at after ``nudged`` was made, as whoever finishes it looks at them the other way round
+        # Looked at after ``nudged`` was made: whoever finishes it looks at them the other way round.
+        if not self.done:
             self.nudged.wait(seconds)
         self.nudged.clear()
 
