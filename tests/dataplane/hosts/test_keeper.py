@@ -82,8 +82,9 @@ def test_samples_keep_their_order_through_the_death_of_a_host(tmp_path: Path) ->
         assert Host(folder, rotate_bytes).claim(4)["sample_ids"] == ["d", "c", "b", "a"]
 
 
-def test_a_call_that_is_repeated_takes_effect_once(tmp_path: Path) -> None:
-    first = Host(tmp_path)
+@pytest.mark.parametrize("rotate_bytes", [1 << 30, 1], ids=["journal", "snapshot"])
+def test_a_call_that_is_repeated_takes_effect_once(tmp_path: Path, rotate_bytes: int) -> None:
+    first = Host(tmp_path, rotate_bytes)
     first.call("register", spec=SPEC)
     first.put("abcd")
     claimed = first.claim(2)
@@ -94,7 +95,11 @@ def test_a_call_that_is_repeated_takes_effect_once(tmp_path: Path) -> None:
     second.keeper.call(Call("me", number, [], "claim", {**asked, "batch_size": 2, "min_batch": 2}), 0.0)
     ((_, reply),) = second.keeper.take_replies()
     assert reply["value"] == claimed
+    second.pending = [number]
     assert second.claim(2)["sample_ids"] == ["c", "d"]
+    given = {"partition_id": "p", "task_name": "train", "operation": "claim", "number": number}
+    assert second.call("give_up", **given) is True
+    assert (second.leased(), second.claim(2)["sample_ids"]) == (2, ["a", "b"])
 
 
 def test_a_snapshot_that_cannot_be_written_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
