@@ -10,11 +10,12 @@ from tunegym.tuning.servers.http_service.knobs import CHOICES, Knobs, Menu
 
 BEFORE = {"at": 1.0, "cpu_s": 5.0, "received": 10, "hits": 0, "batches": 2, "items": 4, "queue_seconds": 3.0}
 AFTER = {"at": 1.5, "cpu_s": 5.1, "received": 60, "hits": 20, "batches": 12, "items": 34, "queue_seconds": 7.0}
+WINDOW = (1.0, 1.5)
 SEEN = {"offered": 50, "in_time": 40, "answered": 45, "refused": 4, "failed": 1, "completed": 44}
 
 
 def found(**seen: Any) -> dict[str, Any]:
-    return observing.metrics(100.0, {**SEEN, "p50_s": 0.01, "p99_s": 0.09, **seen}, BEFORE, AFTER)
+    return observing.metrics(100.0, WINDOW, {**SEEN, "p50_s": 0.01, "p99_s": 0.09, **seen}, BEFORE, AFTER)
 
 
 def test_metrics_are_rates_of_the_window() -> None:
@@ -35,8 +36,21 @@ def test_metrics_are_rates_of_the_window() -> None:
     )
 
 
+def test_throughput_is_the_windows_however_late_the_service_counted() -> None:
+    late = observing.metrics(100.0, WINDOW, {**SEEN, "p50_s": 0.01, "p99_s": 0.09}, {**BEFORE, "at": 1.5}, AFTER)
+    assert late["throughput_rps"] == pytest.approx(88.0)
+
+
+@pytest.mark.parametrize(
+    ("heard", "counted", "missed"), [(0.9, 1.0, False), (1.0, 1.2, False), (1.01, 1.0, True), (0.9, 1.3, True)]
+)
+def test_a_window_that_a_process_was_too_late_for_is_missed(heard: float, counted: float, missed: bool) -> None:
+    assert observing.missed(WINDOW, {**SEEN, "heard": heard}, {**BEFORE, "at": counted}) is missed
+
+
 def test_nobody_asked_nobody_was_let_down() -> None:
-    nothing = observing.metrics(10.0, dict.fromkeys([*SEEN, "p50_s", "p99_s"], 0), BEFORE, {**BEFORE, "at": 2.0})
+    nobody = dict.fromkeys([*SEEN, "p50_s", "p99_s"], 0)
+    nothing = observing.metrics(10.0, WINDOW, nobody, BEFORE, {**BEFORE, "at": 2.0})
     assert nothing["good_share"] == 1.0
     assert nothing["error_share"] == nothing["hit_share"] == nothing["batch_items"] == 0.0
 

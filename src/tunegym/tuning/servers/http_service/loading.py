@@ -67,12 +67,13 @@ class Load:
         self.arrivals.turn(rate, skew)
 
     async def watch(self, tally: Tally) -> dict[str, Any]:
-        """What becomes of the requests of a window."""
+        """What becomes of the requests of a window, and when it was ``heard`` of: after it began, some are missing."""
+        heard = self._loop.time()
         self._tally = tally
         self.flow(tally.end + tally.target_s)
         await asyncio.sleep(tally.end + tally.target_s - self._loop.time())
         self._tally = None
-        return tally.summary(self._loop.time())
+        return {**tally.summary(self._loop.time()), "heard": heard}
 
     async def drain(self, patience_s: float) -> None:
         """No further requests, and those that are there answered, if that takes no longer than this."""

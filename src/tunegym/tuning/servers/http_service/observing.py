@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,10 +24,21 @@ CACHE_PRICE = 0.0001
 """What a worker, a core, and an entry of the cache cost, as a share of what the requests are worth."""
 
 
+Window: TypeAlias = tuple[float, float]
+"""From when until when, by the system's monotonic clock, which all processes share."""
+
+
+def missed(window: Window, seen: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether a process was held up for so long that what it counted is not the window."""
+    begin, end = window
+    return seen["heard"] > begin or before["at"] > (begin + end) / 2
+
+
 def metrics(
-    load: float, seen: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+    load: float, window: Window, seen: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Raw metrics of a window, from what the load saw and what the service counted."""
+    """Raw metrics of a window, from what the load saw in it and what the service counted (over nearly the same)."""
+    begin, end = window
     seconds = max(after["at"] - before["at"], 1e-9)
     received = after["received"] - before["received"]
     batches = after["batches"] - before["batches"]
@@ -35,7 +46,7 @@ def metrics(
     errors = seen["refused"] + seen["failed"]
     return {
         "offered_rps": load,
-        "throughput_rps": seen["completed"] / seconds,
+        "throughput_rps": seen["completed"] / (end - begin),
         "p50_ms": seen["p50_s"] * 1000,
         "p99_ms": seen["p99_s"] * 1000,
         "good_share": seen["in_time"] / offered if offered else 1.0,

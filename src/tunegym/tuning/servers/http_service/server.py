@@ -18,6 +18,9 @@ PATIENCE_S = 30.0
 """Beyond what a step takes by itself: a machine may be busy."""
 DRAIN_S = 2.0
 SOON_S = 0.005
+"""Until a window is to begin, beside ``settle_s``: for both processes to hear of it."""
+ATTEMPTS = 8
+"""To observe a window, each with twice the time to hear of it: half of one, or none, would look like a good one."""
 
 _RANGES: Mapping[str, tuple[float, float]] = {
     "load": (observing.LEAST_LOAD, observing.MOST_LOAD),
@@ -197,19 +200,24 @@ class HttpService:
         service, generator = self._service, self._generator
         assert service is not None
         assert generator is not None
-        begin = time.monotonic() + SOON_S + self._settle_s
-        window = [begin, begin + self._window_s]
-        try:
-            service.tell({"knobs": knobs.as_dict(), "window": window})
-            generator.tell({"window": window, "target_s": self._target_s, **self._conditions()})
-            patience_s = PATIENCE_S + self._settle_s + self._window_s + self._target_s
-            counted = service.hear(patience_s)
-            seen = generator.hear(patience_s)
-        except BaseException:
-            self.close()  # an answer that was not waited for would be taken for the next one
-            raise
-        found = observing.metrics(self._load, seen, counted["before"], counted["after"])
-        return {**found, "cost": observing.cost(found, knobs), "knobs": knobs.as_dict()}
+        for attempt in range(ATTEMPTS):
+            begin = time.monotonic() + SOON_S * 2**attempt + self._settle_s
+            window = (begin, begin + self._window_s)
+            try:
+                service.tell({"knobs": knobs.as_dict(), "window": window})
+                generator.tell({"window": window, "target_s": self._target_s, **self._conditions()})
+                patience_s = PATIENCE_S + window[1] - time.monotonic() + self._target_s
+                counted = service.hear(patience_s)
+                seen = generator.hear(patience_s)
+            except BaseException:
+                self.close()  # an answer that was not waited for would be taken for the next one
+                raise
+            if not observing.missed(window, seen, counted["before"]):
+                found = observing.metrics(self._load, window, seen, counted["before"], counted["after"])
+                return {**found, "cost": observing.cost(found, knobs), "knobs": knobs.as_dict()}
+        raise RuntimeError(
+            f"{ATTEMPTS} windows in a row began before both processes were ready: the machine is too busy"
+        )
 
 
 def _check(name: str, value: Any) -> None:
