@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tunegym.core import toml
 from tunegym.core.errors import StoreError
+from tunegym.core.whole import write_whole
 from tunegym.tuning.model.scenario import Scenario
 from tunegym.tuning.reports.results import SCENARIO
 
@@ -47,13 +48,12 @@ def new_run_folder(scenario: Scenario, output: str | Path | None) -> Path:
 
 def write_scenario(folder: Path, scenario: Scenario) -> None:
     """Write down what is run, whole or not at all. A file that says so already is left alone."""
-    path, fresh = folder / SCENARIO, folder / f"{SCENARIO}.new"
+    path = folder / SCENARIO
     text = toml.dumps(scenario.document)
     try:
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             return
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
+        write_whole(path, text)
     except OSError as error:
         hint = "mend the cause (is the disk full, the folder yours?), or choose another place with --output"
         raise StoreError(f"{path} can't be written: {error.strerror}", hint=hint) from error

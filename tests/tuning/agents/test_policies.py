@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,10 @@ def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path, monkeypatch: 
     before = PolicyTable("agent", 1, (Choice({"x": 1}),))
     save(tmp_path, before)
 
-    def full(path: Path, data: bytes) -> None:
-        path.touch()
+    def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         save(tmp_path, PolicyTable("agent", 2, ()))
     assert load(tmp_path) == before

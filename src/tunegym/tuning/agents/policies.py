@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os
@@ -14,6 +13,7 @@ from typing import Any
 import orjson
 
 from tunegym.core.errors import StoreError
+from tunegym.core.whole import write_whole
 from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.space import Choice as Candidates
 from tunegym.tuning.model.space import Range
@@ -132,14 +132,7 @@ def save(folder: Path, table: PolicyTable) -> None:
     }
     place = folder / FOLDER / FILE
     place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_name(f"{FILE}.new")
-    try:
-        fresh.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-        fresh.replace(place)
-    except OSError:
-        with contextlib.suppress(OSError):  # a full disk is no place for half a file
-            fresh.unlink(missing_ok=True)
-        raise
+    write_whole(place, orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def load(folder: Path) -> PolicyTable | None:

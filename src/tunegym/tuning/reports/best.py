@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.core import toml
+from tunegym.core.whole import write_whole
 from tunegym.tuning.model.objective import Objective, aims, violation
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.space import nested
@@ -257,7 +258,5 @@ def write_best(
     for setting in [*([document["best"]] if "best" in document else []), *document.get("pareto", [])]:
         if fixed:
             setting["fixed"] = nested(fixed)
-    fresh = folder / f"{BEST}.new"
-    fresh.write_text(toml.dumps(document), encoding="utf-8")
-    fresh.replace(folder / BEST)
+    write_whole(folder / BEST, toml.dumps(document))
     return best

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import html
 import re
@@ -16,6 +15,7 @@ from typing import Any
 import orjson
 
 from tunegym.core.errors import StoreError
+from tunegym.core.whole import write_whole
 
 REPORT = "report.html"
 COMPARISON = "compare.html"
@@ -98,12 +98,8 @@ def write_page(path: Path, title: str, data: Mapping[str, Any], hint: str) -> Pa
     Raises:
         StoreError: it can't be written; ``hint`` says what to do then.
     """
-    fresh = path.with_name(f"{path.name}.new")
     try:
-        fresh.write_text(render(title, data), encoding="utf-8")
-        fresh.replace(path)
+        write_whole(path, render(title, data))
     except OSError as error:
-        with contextlib.suppress(OSError):  # a full disk is no place for half a page
-            fresh.unlink(missing_ok=True)
         raise StoreError(f"{path} can't be written: {error.strerror}", hint=hint) from error
     return path

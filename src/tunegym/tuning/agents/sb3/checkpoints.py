@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tunegym.core.whole import write_whole
 from tunegym.tuning.agents.policies import FOLDER
 
 FILE = "checkpoint.pt"
@@ -61,19 +60,9 @@ def save_model(folder: Path, model: Any) -> None:
 
 
 def _write(place: Path, content: io.BytesIO) -> None:
-    """In place of what is there; what fails leaves nothing. From memory, since torch tells no full disk from a bug."""
+    """From memory, since torch tells no full disk from a bug."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_name(f"{place.name}.new")
-    try:
-        with fresh.open("wb") as file:
-            file.write(content.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(place)
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
+    write_whole(place, content.getbuffer())
 
 
 def load(folder: Path) -> Checkpoint | None:
