@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 import pickle
+import signal
+import subprocess
+import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -175,11 +180,92 @@ def test_an_environment_whose_server_can_not_begin_leaves_nothing_open(live: Any
     assert tunegym.resume(find_run(RESULTS)) == 0, "nobody holds it"
 
 
-def test_make_vec_is_refused(live: Any) -> None:
-    with pytest.raises(TunegymError, match="e is live, and make_vec is for experiments that run jobs") as caught:
-        tunegym.make_vec(live.document(), 2)
-    assert caught.value.hint
+# as several -------------------------------------------------------------------------------------------------
+
+
+def taken(envs: Any, steps: int) -> list[int]:
+    """The numbers of that many vector steps."""
+    envs.reset(seed=1)
+    return [number for _ in range(steps) for number in envs.step(envs.action_space.sample())[4]["step"].tolist()]
+
+
+@pytest.mark.parametrize("place", ["in_process", "process"])
+def test_make_vec_has_a_server_in_each(live: Any, place: str) -> None:
+    envs = tunegym.make_vec(live.document(server=place, agent_steps=60), 3)
+    assert isinstance(envs, gymnasium.vector.VectorEnv)
+    assert taken(envs, 20) == list(range(1, 61))
+    with pytest.raises(BudgetError):
+        envs.step(envs.action_space.sample())
+    envs.close()
+    assert len(live.notes("built")) == len(live.notes("closed")) == 3
+    (results,) = assert_sound(find_run(RESULTS)).values()
+    assert results.steps == 60
+    assert {row["lane"] for row in rows(find_run(RESULTS) / "e", "episodes.csv")} == {"0", "1", "2"}
+    assert (find_run(RESULTS) / "report.html").exists()
+
+
+def test_a_server_of_several_that_is_killed_is_started_again(live: Any) -> None:
+    envs = tunegym.make_vec(live.document(server="process", agent_steps=60), 3)
+    envs.reset()
+    statuses = list(envs.step(envs.action_space.sample())[4]["status"])
+    os.kill(live.notes("built")[1], signal.SIGKILL)
+    for _ in range(19):
+        statuses += list(envs.step(envs.action_space.sample())[4]["status"])
+    envs.close()
+    assert Counter(statuses) == {"measured": 59, "failed": 1}
+    assert statuses[4] == "failed"
+    assert len(live.notes("built")) == 4
+    assert_sound(find_run(RESULTS))
+
+
+def test_make_vec_by_id_and_with_a_class(live: Any) -> None:
+    envs = gymnasium.make_vec(
+        "tunegym/Tune-v0", num_envs=2, vectorization_mode="vector_entry_point", scenario=injected(), server=Nested
+    )
+    assert taken(envs, 6) == list(range(1, 13))
+    envs.close()
+    assert_sound(find_run(RESULTS))
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "said"),
+    [
+        (5, Nested, "agent_steps = 12 can't be shared evenly by 5"),
+        (0, Nested, "num_envs must be an integer of at least 1"),
+        (2, Nested(), "one server object can't be in 2 slots at once"),
+        (2, "systems:System", "server= is the text"),
+    ],
+)
+def test_what_make_vec_refuses_leaves_no_folder(count: int, given: Any, said: str) -> None:
+    with pytest.raises(TunegymError, match=said) as caught:
+        tunegym.make_vec(injected(), count, server=given)
+    assert caught.value.hint or count == 0
     assert not RESULTS.exists()
+
+
+def test_an_object_is_one_sub_environment(live: Any) -> None:
+    server = Nested()
+    envs = tunegym.make_vec(injected(), 1, server=server)
+    assert taken(envs, 12) == list(range(1, 13))
+    envs.close()
+    assert "close" not in server.calls
+
+
+_FORGETFUL = """
+import sys, tunegym
+envs = tunegym.make_vec(sys.argv[1], 2)
+envs.reset()
+for _ in range(10):
+    envs.step(envs.action_space.sample())
+"""
+
+
+def test_a_program_that_ends_without_a_word_leaves_everything_on_record(live: Any) -> None:
+    scenario = live.write(server="process", agent_steps=100)
+    subprocess.run([sys.executable, "-c", _FORGETFUL, str(scenario)], check=True, timeout=300)
+    (results,) = assert_sound(find_run(RESULTS)).values()
+    assert (results.steps, results.statuses) == (20, {"measured": 20})
+    assert len(live.notes("closed")) == 2
 
 
 # with a server that is given --------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def build_live_bench(
     """Open the journal in ``folder`` and put servers around it, which are not started yet."""
     spec = experiment.live
     assert spec is not None
-    _check_injected(scenario, experiment, server)
+    check_injected(scenario, experiment, server)
     workload = build_workload(scenario, experiment)
     reward = build_reward(scenario, experiment) if experiment.reward is not None else None
     store = LiveStore(folder, head_of(scenario, experiment), session_of(scenario, experiment, workload), spec.recording)
@@ -80,7 +80,8 @@ def build_live_bench(
     return LiveBench(store, hosts, engine, stop, kill)
 
 
-def _check_injected(scenario: Scenario, experiment: Experiment, server: Any) -> None:
+def check_injected(scenario: Scenario, experiment: Experiment, server: Any) -> None:
+    """Refuse a server of Python's that isn't there, or can't be in all slots. Raises ``TunegymError``."""
     spec = experiment.live
     if spec is None or spec.env_class != INJECTED:
         return

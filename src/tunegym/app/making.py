@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from tunegym.app.building import Bench, build_bench
 from tunegym.app.folders import new_run_folder
 from tunegym.app.injecting import check_given
-from tunegym.app.live_building import LiveBench, build_live_bench
+from tunegym.app.live_building import LiveBench, build_live_bench, check_injected
 from tunegym.app.reporting import report_run
 from tunegym.app.running import as_scenario, report
 from tunegym.app.tracking import Trackers
@@ -22,13 +22,16 @@ from tunegym.core.errors import TunegymError
 from tunegym.core.registration import ENV_ID
 from tunegym.core.stopping import Stop
 from tunegym.tuning.envs.engine import TrialEngine
+from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.live.face import LiveTuneEnv
+from tunegym.tuning.envs.live.vector import LiveVectorEnv
 from tunegym.tuning.envs.tune import TuneEnv
 from tunegym.tuning.envs.vector import TuneVectorEnv, check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
 
 Source = str | Path | Mapping[str, Any] | Scenario
 _Env = TypeVar("_Env", TuneEnv, TuneVectorEnv)
+_Live = TypeVar("_Live", LiveTuneEnv, LiveVectorEnv)
 
 
 def make(
@@ -54,7 +57,8 @@ def make(
     if server is not None:
         check_given(checked, server, chosen)
     if chosen.live is not None:
-        env: TuneEnv | LiveTuneEnv = _opened_live(checked, chosen, output, server)
+        one_lane = replace(checked, slots=1)
+        env: TuneEnv | LiveTuneEnv = _opened_live(one_lane, chosen, output, server, LiveTuneEnv)
     else:
         env = _opened(checked, chosen, output, TuneEnv)
     # What Gymnasium needs to make another one like it.
@@ -68,26 +72,30 @@ def make_vec(
     num_envs: int,
     experiment: str | None = None,
     output: str | Path | None = None,
-) -> TuneVectorEnv:
+    server: Any = None,
+) -> TuneVectorEnv | LiveVectorEnv:
     """A ``gymnasium.vector.VectorEnv`` whose sub-environments share one journal, one counter and the runner's slots.
+
+    A live experiment's have a server each, all of which are started.
 
     Args:
         scenario: a file, the same as plain data, or a checked one.
-        num_envs: how many sub-environments; ``[system] slots`` says how many trials run at once.
+        num_envs: how many sub-environments; ``[system] slots`` says how many trials run at once, and is not asked of a
+            live experiment.
         experiment: which one; may be left out when there is only one.
         output: the folder for results instead of ``results``.
+        server: as in ``make``; an object can only be one sub-environment's.
 
     Raises:
         TunegymError: ``agent_steps`` can't be shared evenly by ``num_envs``.
     """
-    checked = as_scenario(scenario)
+    checked = as_scenario(scenario, server=server)
     chosen = _chosen(checked, experiment)
-    if chosen.live is not None:
-        raise TunegymError(
-            f"{chosen.name} is live, and make_vec is for experiments that run jobs",
-            hint="let an agent of ours drive it with [system] slots, or make one environment",
-        )
+    if server is not None:
+        check_given(checked, server, chosen)
     check_share(chosen.budget.agent_steps, num_envs)  # before there is a folder
+    if chosen.live is not None:
+        return _opened_live(replace(checked, slots=num_envs), chosen, output, server, LiveVectorEnv)
     return _opened(checked, chosen, output, lambda engine, finish: TuneVectorEnv(engine, num_envs, finish))
 
 
@@ -109,16 +117,23 @@ def _opened(
     return env
 
 
-def _opened_live(scenario: Scenario, experiment: Experiment, output: str | Path | None, server: Any) -> LiveTuneEnv:
+def _opened_live(
+    scenario: Scenario,
+    experiment: Experiment,
+    output: str | Path | None,
+    server: Any,
+    face: Callable[[LiveEngine, Callable[[], None]], _Live],
+) -> _Live:
+    """The same for a live experiment, with a server in each of the scenario's slots."""
+    check_injected(scenario, experiment, server)
     folder = new_run_folder(scenario, output)
-    one_lane = replace(scenario, slots=1)
     with ExitStack() as undo:
-        bench = build_live_bench(one_lane, experiment, folder / experiment.name, stop=Stop(), server=server)
+        bench = build_live_bench(scenario, experiment, folder / experiment.name, stop=Stop(), server=server)
         undo.callback(bench.close)
         bench.engine.take_over()
         trackers = Trackers(scenario, experiment, folder / experiment.name)
         undo.callback(trackers.finish)
-        env = LiveTuneEnv(bench.engine, partial(_finish, bench, trackers, scenario, folder))
+        env = face(bench.engine, partial(_finish, bench, trackers, scenario, folder))
         undo.pop_all()
     return env
 

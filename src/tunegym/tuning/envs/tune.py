@@ -10,6 +10,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from tunegym.core.registration import ENV_ID
+from tunegym.tuning.envs.closing import close_engine
 from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.envs.face import Face
 from tunegym.tuning.model.space import Space
@@ -72,11 +73,3 @@ class TuneEnv(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         """Leave the journal complete. Calling it twice is fine."""
         self._face.close()
-
-
-def close_engine(engine: TrialEngine, then: Callable[[], None]) -> None:
-    """End the experiment, and do the rest whatever that raises."""
-    try:
-        engine.close()
-    finally:
-        then()

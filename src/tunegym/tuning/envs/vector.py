@@ -13,9 +13,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from tunegym.core.errors import ActionError, TunegymError
+from tunegym.core.registration import ENV_ID
+from tunegym.tuning.envs.closing import close_engine
 from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.envs.face import Face
-from tunegym.tuning.envs.tune import ENV_ID, close_engine
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.values import Action, Scalar
 

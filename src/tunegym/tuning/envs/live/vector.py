@@ -1,0 +1,128 @@
+"""Several lanes of a live experiment as a Gymnasium vector environment: a server in each, one journal."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+
+from tunegym.core.errors import ActionError, TunegymError
+from tunegym.core.registration import ENV_ID
+from tunegym.tuning.envs.closing import close_engine
+from tunegym.tuning.envs.live.engine import LiveEngine
+from tunegym.tuning.envs.vector import batched_infos, check_rows, check_share
+
+
+class LiveVectorEnv(VectorEnv[Any, Any, Any]):
+    """Servers side by side that share one journal and one counter; ``LiveEnv`` says what steps and resets do.
+
+    A vector step is one step in each. An episode that ends is followed by the next one in the same step: the
+    observation is the new episode's first, the old one's last is in ``infos["final_obs"]``. A step that failed ends no
+    episode.
+
+    Args:
+        engine: drives the servers, which have been started, and are as many as there are sub-environments; shared with
+            nobody else.
+        on_close: called once, after the engine was closed.
+
+    Raises:
+        TunegymError: the budget can't be shared evenly.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    closed = True  # until it is open: Gymnasium closes whatever is thrown away
+
+    def __init__(self, engine: LiveEngine, on_close: Callable[[], None] = lambda: None) -> None:
+        check_share(engine.experiment.budget.agent_steps, engine.slots)
+        self._engine = engine
+        # A program that ends without a word closes it too: its last steps are in memory only.
+        self._finish = weakref.finalize(self, close_engine, engine, on_close)
+        self.num_envs = engine.slots
+        self.single_action_space = engine.action_space
+        self.single_observation_space = engine.observation_space
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)
+        self.closed = False
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every sub-environment. Numbers and contexts don't depend on seed and options.
+
+        Args:
+            seed: for the first server, the next ones get the numbers that follow; or one for each.
+            options: for each server.
+        """
+        if isinstance(seed, int):
+            super().reset(seed=seed)
+        seeds = self._seeds(seed)
+        firsts = [self._engine.reset(lane, seeds[lane], options) for lane in range(self.num_envs)]
+        return self._batched([observation for observation, _ in firsts]), batched_infos([info for _, info in firsts])
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take one step in every sub-environment with an element of ``action_space``.
+
+        Raises:
+            ActionError: an action is none; no number is used.
+            BudgetError: the experiment's budget is used up.
+            ServerLostError: a server failed too often in a row.
+            TunegymError: the environment is closed, or has not been reset.
+        """
+        rows = [_row(self.single_action_space, actions, lane, self.num_envs) for lane in range(self.num_envs)]
+        fives = self._engine.step_all(rows)
+        observations, infos = [], []
+        for lane, (observation, _, terminated, truncated, info) in enumerate(fives):
+            if terminated or truncated:
+                last = info.pop("final_observation", observation)
+                info = {**info, "final_obs": last, "final_info": info}
+                observation, _ = self._engine.reset(lane)
+            observations.append(observation)
+            infos.append(info)
+        rewards, terminations, truncations = (
+            np.array([five[index] for five in fives], dtype=dtype)
+            for index, dtype in ((1, np.float64), (2, np.bool_), (3, np.bool_))
+        )
+        return self._batched(observations), rewards, terminations, truncations, batched_infos(infos)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Let go of the servers, and leave the journal complete."""
+        del kwargs
+        self._finish()
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int):
+            return [seed + lane for lane in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise TunegymError(f"{len(seed)} seeds for {self.num_envs} sub-environments")
+        return seed
+
+    def _batched(self, observations: Sequence[Any]) -> Any:
+        out = create_empty_array(self.single_observation_space, self.num_envs)
+        return concatenate(self.single_observation_space, observations, out)
+
+
+def _row(space: spaces.Space[Any], rows: Any, lane: int, count: int, what: str = "") -> Any:
+    """One lane's action of a batch. What the space doesn't know is passed on: the engine says what is wrong."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(rows, Mapping):
+            raise ActionError(f"{what}{rows!r:.60} is no mapping", hint="take actions from action_space.sample()")
+        known = space.spaces
+        return {
+            name: _row(known[name], part, lane, count, f"{what}{name}: ") if name in known else part
+            for name, part in rows.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(rows, tuple | list) or len(rows) != len(space.spaces):
+            raise ActionError(f"{what}{rows!r:.60} is no tuple of {len(space.spaces)} parts")
+        return tuple(_row(one, rows[at], lane, count, f"{what}{at}: ") for at, one in enumerate(space.spaces))
+    check_rows(rows, count, what)
+    return rows[lane]

@@ -1,0 +1,220 @@
+"""Lanes as a Gymnasium vector environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from tests.tuning.envs.live.conftest import Counter, Engines, load
+
+from tunegym.core.errors import ActionError, BudgetError, TunegymError
+from tunegym.tuning.envs.live.vector import LiveVectorEnv
+
+
+def servers(*lengths: int) -> list[Counter]:
+    return [Counter(length) for length in lengths]
+
+
+def seeds_of(server: Counter) -> list[Any]:
+    return [call[1] for call in server.calls if call[0] == "reset"]
+
+
+def test_a_vector_step_is_a_step_in_each_with_one_counter(engines: Engines) -> None:
+    envs = LiveVectorEnv(engines(servers=servers(3, 5)))
+    assert envs.num_envs == 2
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert envs.single_action_space == spaces.Discrete(3)
+    assert envs.action_space == spaces.MultiDiscrete([3, 3])
+    first, infos = envs.reset()
+    assert first.shape == (2, 2)
+    assert envs.observation_space.contains(first)
+    assert infos["step"].tolist() == [1, 2]
+    numbers = []
+    for _ in range(6):
+        observations, rewards, terminations, truncations, infos = envs.step(np.array([1, 2]))
+        assert envs.observation_space.contains(observations)
+        assert (rewards.dtype, terminations.dtype, truncations.dtype) == (np.float64, np.bool_, np.bool_)
+        numbers += infos["step"].tolist()
+    assert numbers == list(range(1, 13))
+    envs.close()
+    engines.close()
+    found = engines.rows()
+    assert [int(row["step"]) for row in found] == numbers
+    assert [row["action"] for row in found] == ["1", "2"] * 6
+    ends = [(row["lane"], row["length"], row["end"]) for row in engines.rows("episodes.csv")]
+    assert ends == [("0", "3", "terminated"), ("1", "5", "terminated"), ("0", "3", "terminated"), ("1", "1", "cut")]
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_the_next_episode_begins_in_the_step_that_ends_one(engines: Engines, end: str) -> None:
+    envs = LiveVectorEnv(engines(servers=[Counter(2, end), Counter(9)]))
+    envs.reset()
+    envs.step([1, 1])
+    observations, _, terminations, truncations, infos = envs.step([2, 0])
+    assert terminations.tolist() == [end == "terminated", False]
+    assert truncations.tolist() == [end == "truncated", False]
+    assert observations.tolist() == [[0.0, 0.0], [2.0, 0.0]]
+    assert infos["final_obs"][0].tolist() == [2.0, 2.0]
+    assert infos["_final_obs"].tolist() == [True, False]
+    assert infos["final_info"]["step"][0] == 3
+    assert infos["step"].tolist() == [3, 4]
+    observations, *_ = envs.step([1, 1])
+    assert observations.tolist() == [[1.0, 1.0], [3.0, 1.0]]
+
+
+def test_contexts_are_those_of_the_numbers_and_are_shown(engines: Engines) -> None:
+    engine = engines(servers=servers(2, 3), env_params=load(1, 2, 5, encoding="onehot"))
+    params = engine.experiment.env_params
+    envs = LiveVectorEnv(engine)
+    first, _ = envs.reset()
+    assert envs.observation_space.contains(first)
+    seen: dict[int, int] = {}
+    ends = 0
+    for _ in range(12):
+        observations, _, terminations, _, infos = envs.step(envs.action_space.sample())
+        assert envs.observation_space.contains(observations)
+        seen |= dict(zip(infos["step"].tolist(), infos["env_params"]["load"].tolist(), strict=True))
+        for lane in np.flatnonzero(terminations):
+            ends += 1
+            upcoming = infos["next_env_params"]["load"][lane]
+            assert np.argmax(observations["context"]["load"][lane]) == (1, 2, 5).index(upcoming)
+            ended = infos["final_obs"][lane]
+            assert np.argmax(ended["context"]["load"]) == (1, 2, 5).index(infos["env_params"]["load"][lane])
+            assert "final_observation" not in infos
+    assert ends > 5
+    envs.close()
+    engines.close()
+    assert {int(row["step"]): int(row["load"]) for row in engines.rows("env.csv")} == seen
+    firsts = {int(row["first_step"]): int(row["context.load"]) for row in engines.rows("episodes.csv")}
+    assert {first: params.context(first)["load"] for first in firsts} == firsts
+
+
+def test_seeds_and_options_are_the_servers(engines: Engines) -> None:
+    made = servers(3, 3)
+    envs = LiveVectorEnv(engines(servers=made))
+    envs.reset(seed=10, options={"at": 1})
+    envs.reset(seed=[4, None])
+    assert [seeds_of(server) for server in made] == [[10, 4], [11, None]]
+    assert made[1].calls[0][2] == {"at": 1}
+    with pytest.raises(TunegymError, match="3 seeds for 2 sub-environments"):
+        envs.reset(seed=[1, 2, 3])
+
+
+def test_a_step_that_fails_ends_no_episode(engines: Engines) -> None:
+    made = servers(5, 5)
+    envs = LiveVectorEnv(engines(servers=made))
+    envs.reset()
+    made[1].raises = RuntimeError("once")
+    _, rewards, terminations, truncations, infos = envs.step([0, 0])
+    assert infos["status"].tolist() == ["measured", "failed"]
+    assert rewards.tolist() == [1.0, 0.0]  # the automatic penalty lies below what was measured
+    assert not terminations.any()
+    assert not truncations.any()
+    assert envs.step([0, 0])[4]["status"].tolist() == ["measured", "measured"]
+
+
+class Nested(Counter):
+    """Takes everything that a space may be made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Dict(  # type: ignore[assignment]
+            {
+                "box": spaces.Box(-1.0, 1.0, (2, 2)),
+                "pair": spaces.Tuple((spaces.Discrete(3, start=4), spaces.MultiBinary(2))),
+                "deep": spaces.Dict({"many": spaces.MultiDiscrete([2, 5])}),
+            }
+        )
+        self.taken: list[Any] = []
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.taken.append(action)
+        return super().step(0)
+
+
+def test_nested_actions_are_taken_apart(engines: Engines) -> None:
+    made = [Nested(), Nested(), Nested()]
+    envs = LiveVectorEnv(engines(servers=made, steps=999))
+    envs.reset()
+    actions = envs.action_space.sample()
+    envs.step(actions)
+    for lane, server in enumerate(made):
+        (taken,) = server.taken
+        assert np.array_equal(taken["box"], actions["box"][lane])
+        assert taken["pair"][0] == actions["pair"][0][lane]
+        assert np.array_equal(taken["pair"][1], actions["pair"][1][lane])
+        assert np.array_equal(taken["deep"]["many"], actions["deep"]["many"][lane])
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        ([0], "1 rows for 2 sub-environments"),
+        ([0, 1, 2], "3 rows for 2 sub-environments"),
+        (1, "1 has no rows"),
+        ([0, 7], "the action is not of action_space"),
+        ([0, 0.5], "the action is not of action_space"),
+    ],
+)
+def test_what_is_no_action_uses_no_number(engines: Engines, actions: Any, said: str) -> None:
+    made = servers(5, 5)
+    engine = engines(servers=made)
+    envs = LiveVectorEnv(engine)
+    envs.reset()
+    with pytest.raises(ActionError, match=said):
+        envs.step(actions)
+    assert engine.taken == 0
+    assert envs.step([0, 0])[4]["step"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda actions: [actions], "is no mapping"),
+        (lambda actions: {**actions, "pair": actions["pair"][:1]}, "pair: .* is no tuple of 2 parts"),
+        (lambda actions: {**actions, "deep": {"many": [[0, 0]]}}, "deep: many: 1 rows for 2"),
+        (lambda actions: {**actions, "else": 1}, "not of action_space"),
+        (lambda actions: {"box": actions["box"]}, "not of action_space"),
+    ],
+)
+def test_nested_actions_that_are_none(engines: Engines, changed: Any, said: str) -> None:
+    engine = engines(servers=[Nested(), Nested()])
+    envs = LiveVectorEnv(engine)
+    envs.reset()
+    sampled: Mapping[str, Any] = envs.action_space.sample()
+    with pytest.raises(ActionError, match=said):
+        envs.step(changed(sampled))
+    assert engine.taken == 0
+
+
+def test_the_budget_ends_between_vector_steps(engines: Engines) -> None:
+    envs = LiveVectorEnv(engines(servers=servers(2, 2), steps=4))
+    envs.reset()
+    envs.step([0, 0])
+    envs.step([0, 0])  # ends both episodes, and the budget
+    with pytest.raises(BudgetError, match="step 6 may not be taken"):
+        envs.step([0, 0])
+
+
+def test_a_budget_that_can_not_be_shared(engines: Engines) -> None:
+    with pytest.raises(TunegymError, match="agent_steps = 5 can't be shared evenly by 2"):
+        LiveVectorEnv(engines(servers=servers(2, 2), steps=5, take_over=False))
+
+
+def test_closed_it_says_so(engines: Engines) -> None:
+    closed: list[int] = []
+    envs = LiveVectorEnv(engines(servers=servers(2, 2)), lambda: closed.append(1))
+    with pytest.raises(TunegymError, match="none has begun"):
+        envs.step([0, 0])
+    envs.reset()
+    envs.close()
+    envs.close()
+    assert closed == [1]
+    for call in (envs.reset, lambda: envs.step([0, 0])):
+        with pytest.raises(TunegymError, match="the environment is closed"):
+            call()
