@@ -149,7 +149,7 @@ def test_the_serve_itself_is_killed_and_comes_back(
     assert code == 0
     (results,) = assert_sound(live.run).values()
     assert results.steps == 300
-    assert results.statuses["failed"] == 1
+    assert results.statuses.get("failed", 0) <= 1, "it may die at a reset"
     assert len(live.notes("built")) == 2
     wait_until(lambda: not any(map(_serves, live.notes("built"))), "servers to be gone", 20)
 
@@ -162,7 +162,7 @@ def test_the_serve_itself_is_killed_and_comes_back(
 @pytest.mark.parametrize(
     ("faults", "failed", "reason", "built"),
     [
-        ("step@10=hang", 1, "no answer within step_timeout_s = 1.5 s", 2),
+        ("step@10=hang", 1, "no answer within step_timeout_s = 4 s", 2),
         ("step@10=die", 1, "killed by SIGKILL", 2),
         ("step@10=raise", 1, "step: RuntimeError: step 10 was to fail", 1),
         ("reset@3=die", 0, "", 2),
@@ -180,7 +180,7 @@ def test_a_fault_costs_its_step_and_nothing_else(
 ) -> None:
     where = "process" if place == "process" else f"tcp://127.0.0.1:{serve().port}"
     arguments = {"faults": faults, "load": [1, 2, 3]}
-    keys: dict[str, Any] = {"server": where, "step_timeout_s": 1.5, "env_params": {"load": {}}}
+    keys: dict[str, Any] = {"server": where, "step_timeout_s": 4, "env_params": {"load": {}}}
     assert tunegym.run(live.document(args=arguments, **keys)) == 0
     (results,) = assert_sound(live.run).values()
     assert results.steps == 40

@@ -180,7 +180,7 @@ def test_teardown_after_timeout_and_failure(runner: LocalRunner, folder: Path) -
 
 
 def test_teardown_that_hangs(runner: LocalRunner, folder: Path) -> None:
-    result = run(runner, folder, "true", teardown="sleep 1000", timeout_s=0.3)
+    result = run(runner, folder, "true", teardown="sleep 1000", timeout_s=3.0)
     assert (result.ending, result.error) == ("exited", "teardown timed out")
 
 
@@ -381,6 +381,7 @@ def test_starting_the_launcher_is_no_part_of_the_duration(
         begin(launcher)
 
     monkeypatch.setattr(Launcher, "_begin", slowly)
+    began = time.monotonic()
     result = runner.run(CommandJob("1", str(folder), "true"), lambda *_: None)
     assert result.error is None
-    assert 0.0 < result.duration_s < 1.0
+    assert 0.0 < result.duration_s <= time.monotonic() - began - 1.0
