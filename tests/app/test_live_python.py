@@ -268,6 +268,63 @@ def test_a_program_that_ends_without_a_word_leaves_everything_on_record(live: An
     assert len(live.notes("closed")) == 2
 
 
+_FORKING = """
+import os, sys, tunegym
+many = sys.argv[2] == "many"
+env = tunegym.make_vec(sys.argv[1], 2) if many else tunegym.make(sys.argv[1])
+env.reset()
+def go():
+    for _ in range(3):  # an episode has seven
+        info = env.step([0, 0] if many else 0)[4]
+    return info
+go()
+child = os.fork()
+if child == 0:
+    if sys.argv[3] == "closes":
+        env.close()
+    sys.exit(0)  # as programs end, with everything that is to be done at the end
+os.waitpid(child, 0)
+print(go()["status"])
+env.close()
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "closes"])
+@pytest.mark.parametrize("count", ["one", "many"])
+@pytest.mark.parametrize("place", ["process", "in_process"])
+def test_a_forked_child_leaves_the_environment_to_its_parent(live: Any, place: str, count: str, how: str) -> None:
+    scenario = live.write(server=place, agent_steps=100)
+    told = subprocess.run(
+        [sys.executable, "-c", _FORKING, str(scenario), count, how], capture_output=True, text=True, timeout=300
+    )
+    assert told.returncode == 0, told.stderr
+    assert "failed" not in told.stdout
+    (results,) = assert_sound(find_run(RESULTS)).values()
+    assert results.statuses == {"measured": 12 if count == "many" else 6}
+    assert len(live.notes("built")) == len(live.notes("closed")) == (2 if count == "many" else 1)
+
+
+def test_gymnasiums_statistics_and_plain_sb3_on_a_live_environment(live: Any) -> None:
+    """Both keep what an episode came to under ``episode`` in its info."""
+    from stable_baselines3 import PPO
+
+    experiment = live.experiment(agent_steps=10_000)
+    experiment["cmd_args"] = CARTPOLE
+    env = gymnasium.wrappers.RecordEpisodeStatistics(tunegym.make(live.document(experiment)))
+    env.reset()
+    while not (answer := env.step(env.action_space.sample()))[2]:
+        pass
+    assert answer[4]["episode"]["r"] > 0
+    env.close()
+    made = tunegym.make(live.document(experiment), output="others")
+    model = PPO("MlpPolicy", made, n_steps=64, batch_size=64, n_epochs=1, verbose=1, device="cpu")
+    model.learn(256)
+    assert model.ep_info_buffer
+    assert all(episode["l"] > 0 for episode in model.ep_info_buffer)
+    made.close()
+    assert_sound(find_run(Path("others")))
+
+
 # with a server that is given --------------------------------------------------------------------------------
 
 

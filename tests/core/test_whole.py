@@ -56,3 +56,13 @@ def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path: Path) -> N
     assert told.stdout.strip() == os.strerror(errno.EFBIG)
     assert place.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(file: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "file.txt", "all of it")
+    assert list(tmp_path.iterdir()) == []

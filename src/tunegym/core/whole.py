@@ -22,7 +22,7 @@ def write_whole(path: Path, content: str | bytes | memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
-    except OSError:
+    except BaseException:  # also an interrupt
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise

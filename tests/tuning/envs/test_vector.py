@@ -435,3 +435,24 @@ def test_waiting_for_a_slot_is_no_trials_duration(vector: Make, clock: Any) -> N
     envs.step_raw(raw(1, 2, 3, 4))
     assert [trial.duration_s for trial in one.trials()] == [0.5] * 4
     assert closed == [0, 1, 2, 3]
+
+
+def test_infos_of_one_type_are_one_array() -> None:
+    arrays = [{"a": np.arange(3), "n": np.float32(1.5), "i": 7}, {"a": np.arange(3, 6), "n": np.float32(2.5)}]
+    batch = batched_infos(arrays)
+    assert batch["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert (batch["n"].dtype, batch["n"].tolist()) == (np.float32, [1.5, 2.5])
+    assert (batch["i"].tolist(), batch["_i"].tolist()) == ([7, 0], [True, False])
+
+
+def test_infos_that_no_array_can_hold_are_objects() -> None:
+    batch = batched_infos(
+        [
+            {"large": 2**70, "mixed": 1, "shapes": np.zeros(2), "types": np.zeros(1, int), "texts": "a", "none": None},
+            {"large": 1, "mixed": 1.0, "shapes": np.zeros(3), "types": np.zeros(1), "texts": "bcd", "none": None},
+        ]
+    )
+    assert all(batch[name].dtype == object for name in batch if not name.startswith("_"))
+    assert batch["large"].tolist() == [2**70, 1]
+    assert [len(one) for one in batch["shapes"]] == [2, 3]
+    assert batch["texts"].tolist() == ["a", "bcd"]

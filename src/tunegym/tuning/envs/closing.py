@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,9 +15,20 @@ class Closable(Protocol):
         ...
 
 
-def close_engine(engine: Closable, then: Callable[[], None]) -> None:
-    """End the experiment, and do the rest whatever that raises."""
-    try:
-        engine.close()
-    finally:
-        then()
+def closes(engine: Closable, then: Callable[[], None]) -> Callable[[], None]:
+    """What ends the experiment, and does the rest whatever that raises.
+
+    A process that was forked from this one has a copy of everything, and ends, mostly, by closing what it has: there it
+    does nothing, since the experiment goes on here.
+    """
+    owner = os.getpid()
+
+    def close() -> None:
+        if os.getpid() != owner:
+            return
+        try:
+            engine.close()
+        finally:
+            then()
+
+    return close

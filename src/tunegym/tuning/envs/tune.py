@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from tunegym.core.registration import ENV_ID
-from tunegym.tuning.envs.closing import close_engine
+from tunegym.tuning.envs.closing import closes
 from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.envs.face import Face
 from tunegym.tuning.model.space import Space
@@ -32,7 +31,7 @@ class TuneEnv(gymnasium.Env[Any, Any]):
 
     def __init__(self, engine: TrialEngine, on_close: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
-        self._face = Face(engine, partial(close_engine, engine, on_close))
+        self._face = Face(engine, closes(engine, on_close))
         self.action_space = self._face.action_space
         self.observation_space = self._face.observation_space
         self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from tunegym.core.errors import ActionError, TunegymError
 from tunegym.core.registration import ENV_ID
-from tunegym.tuning.envs.closing import close_engine
+from tunegym.tuning.envs.closing import closes
 from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.envs.face import Face
 from tunegym.tuning.model.space import Space
@@ -45,7 +44,7 @@ class TuneVectorEnv(VectorEnv[Any, Any, Any]):
     def __init__(self, engine: TrialEngine, num_envs: int, on_close: Callable[[], None] = lambda: None) -> None:
         check_share(engine.experiment.budget.agent_steps, num_envs)
         self._engine = engine
-        self._face = Face(engine, partial(close_engine, engine, on_close))
+        self._face = Face(engine, closes(engine, on_close))
         self.num_envs = num_envs
         self.single_action_space = self._face.action_space
         self.single_observation_space = self._face.observation_space
@@ -146,16 +145,29 @@ def batched_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if key != "final_obs" and all(isinstance(value, dict) for value in given):
             batch[key] = batched_infos([info.get(key, {}) for info in infos])
         else:
-            kinds = {type(value) for value in given}
-            kind = kinds.pop() if len(kinds) == 1 else object
-            plain = kind in (int, float, bool)
-            rows = np.zeros(len(infos), dtype=kind) if plain else np.full(len(infos), None, dtype=object)
+            rows = _empty_rows(given, len(infos)) if key != "final_obs" else np.full(len(infos), None, dtype=object)
             for lane, info in enumerate(infos):
                 if key in info:
                     rows[lane] = info[key]
             batch[key] = rows
         batch[f"_{key}"] = np.array([key in info for info in infos], dtype=np.bool_)
     return batch
+
+
+def _empty_rows(given: Sequence[Any], count: int) -> np.ndarray:
+    """An array for values of one type, or arrays of one shape and type; else one of objects."""
+    first = given[0]
+    same = all(type(value) is type(first) for value in given)
+    if same and isinstance(first, np.ndarray | np.generic) and first.dtype != object:
+        if all(value.shape == first.shape and value.dtype == first.dtype for value in given):
+            return np.zeros((count, *first.shape), dtype=first.dtype)
+    elif same and (type(first) in (bool, float) or (type(first) is int and all(map(_fits, given)))):
+        return np.zeros(count, dtype=type(first))
+    return np.full(count, None, dtype=object)
+
+
+def _fits(value: int) -> bool:
+    return -(2**63) <= value < 2**63
 
 
 def check_rows(rows: Any, count: int, what: str = "") -> None:

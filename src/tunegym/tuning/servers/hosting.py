@@ -130,7 +130,7 @@ class InProcess:
             raise ServerFailure(f"reset: {told(error)}") from error
         try:
             observation, info = answer
-        except (TypeError, ValueError):
+        except RAISED:
             raise ServerFailure("reset: it did not return an observation and an info") from None
         return observation, info
 

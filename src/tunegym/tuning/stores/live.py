@@ -77,6 +77,7 @@ class LiveStore:
         self._writer: GroupWriter | None = None
         self._has_reserved = False
         self._pending = False
+        self._last_over: dict[int, int] = {}
 
     # before the first step ----------------------------------------------------------------------------
 
@@ -172,8 +173,8 @@ class LiveStore:
             group.episodes.append(episode)
             group.rewards.append(reward)
             group.durations.append(duration)
+            self.upto = number  # and then the number: an interrupt comes after a call, if it does, when both are there
             numbers.append(number)
-            self.upto = number
             if row + 1 == group.rows:
                 self._write(group)
 
@@ -193,15 +194,24 @@ class LiveStore:
         group = self._group
         assert group is not None
         with self._guard:  # all at once: who writes in between would find a status without its step
+            if self._pending or len(group.numbers) == group.rows:  # as add() does, which would take the status away
+                self._write(group)
             group.unmeasured[len(group.numbers)] = (status, printable(reason))
             self.add(number, episode, action, observation, reward, duration, False, False, context, {})
             self.flush()
 
-    def episode_over(self, episode: Episode) -> None:
-        """Record an episode's end."""
-        assert self._group is not None
+    def episode_over(self, episode: Episode) -> bool:
+        """Record an episode's end; False if this was called before, for the same last one of a lane."""
+        group = self._group
+        assert group is not None
+        if self._last_over.get(episode.lane) == episode.number:
+            return False
         with self._guard:
-            self._group.over.append(episode)
+            if self._pending:  # what is on its way would be taken for all that there is
+                self._write(group)
+            group.over[episode.number] = episode
+            self._last_over[episode.lane] = episode.number
+        return True
 
     def flush(self) -> None:
         """Write what waits."""

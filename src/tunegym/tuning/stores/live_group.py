@@ -57,7 +57,7 @@ class Group:
         self.contexts: list[Context] = []
         self.values: list[Mapping[str, float]] = []
         self.unmeasured: dict[int, tuple[str, str]] = {}
-        self.over: list[Episode] = []
+        self.over: dict[int, Episode] = {}
 
     def trim(self) -> int:
         """Forget what was put of a step whose number was not, as somebody was interrupted; how many are left."""
@@ -111,7 +111,7 @@ class Group:
         if self.over:
             record["episodes"] = [
                 [one.number, one.lane, one.first, one.last, one.length, one.total, one.end, one.context]
-                for one in self.over
+                for one in self.over.values()
             ]
         return record
 
@@ -153,7 +153,7 @@ class Group:
 
     def episode_lines(self) -> str:
         """A row of ``episodes.csv`` for each episode that is over."""
-        return "".join(episode_line(one, self._env_params) for one in self.over)
+        return "".join(episode_line(one, self._env_params) for one in self.over.values())
 
     def _drawn(self) -> list[str]:
         """The cells of each step's context, joined."""

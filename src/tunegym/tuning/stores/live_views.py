@@ -20,6 +20,7 @@ class LiveViews:
     """Writes ``trajectory.csv``, ``env.csv`` and ``episodes.csv`` anew.
 
     Attributes:
+        sizes: of the files, once all rows that were given are written.
         holed: what kept rows from being written: nothing may follow them.
     """
 
@@ -28,7 +29,7 @@ class LiveViews:
         self._files: list[int] = []
         for name in (TRAJECTORY, ENV, EPISODES):
             self._files.append(fresh(folder / name))
-        self._sizes = [0, 0, 0]
+        self.sizes: Sequence[int] = [0, 0, 0]
         trajectory, env = group.header()
         self._empty = trajectory.count(",") - 2
         self.append(trajectory, env, line([*EPISODE_COLUMNS, *(f"context.{name}" for name in env_params)]))
@@ -42,7 +43,7 @@ class LiveViews:
                 group.load(one)
                 self.append(*group.lines())
         for episode in live_reader.episodes(journal):
-            group.over = [episode]
+            group.over = {episode.number: episode}
             self.append("", "", group.episode_lines())
         group.clear()
 
@@ -54,21 +55,28 @@ class LiveViews:
             if number % every == 0:
                 self.append(*group.lost_lines(number, self._empty))
 
-    def append(self, trajectory: str, env: str, episodes: str = "") -> None:
-        """More rows. After an interrupt the same ones may be given again: what is there already isn't written twice.
+    def append(self, trajectory: str, env: str, episodes: str = "", at: Sequence[int] | None = None) -> None:
+        """More rows.
+
+        Args:
+            trajectory: of ``trajectory.csv``.
+            env: of ``env.csv``.
+            episodes: of ``episodes.csv``.
+            at: ``sizes`` before the first attempt to write the same rows; what is there already isn't written twice.
 
         Raises:
             StoreError: they can't be written.
         """
         rows = [one.encode() for one in (trajectory, env, episodes)]
+        sizes = self.sizes if at is None else at
         try:
-            for descriptor, data, size in zip(self._files, rows, self._sizes, strict=True):
+            for descriptor, data, size in zip(self._files, rows, sizes, strict=True):
                 if data:
                     write(descriptor, data[os.fstat(descriptor).st_size - size :])
         except StoreError as error:
             self.holed = error
             raise
-        self._sizes = [size + len(data) for size, data in zip(self._sizes, rows, strict=True)]
+        self.sizes = [size + len(data) for size, data in zip(sizes, rows, strict=True)]
 
     def close(self) -> None:
         """Let go."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ class _Pending:
         at: where its record begins.
         packed: rows for files of their own, and the row that they begin at.
         rows: for the views.
+        sizes: of the views, before.
         recorded: whether everything but the views has it.
     """
 
@@ -51,6 +52,7 @@ class _Pending:
     at: int
     packed: dict[str, tuple[int, bytes]]
     rows: tuple[str, str, str]
+    sizes: Sequence[int]
     recorded: bool = False
 
 
@@ -99,7 +101,13 @@ class GroupWriter:
         }
         rows = (*group.lines(), group.episode_lines())
         self._pending = _Pending(
-            facts.upto, count, orjson.dumps(record, option=_OPTIONS), self._journal.size, packed, rows
+            facts.upto,
+            count,
+            orjson.dumps(record, option=_OPTIONS),
+            self._journal.size,
+            packed,
+            rows,
+            self.views.sizes,
         )
         self._complete(self._pending, group)
 
@@ -120,5 +128,5 @@ class GroupWriter:
             self._said = pending.upto
             group.clear()  # it is on record now, whatever becomes of the views
             pending.recorded = True
-        self.views.append(*pending.rows)
+        self.views.append(*pending.rows, at=pending.sizes)
         self._pending = None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -195,7 +196,7 @@ def test_a_step_that_raises_is_failed_and_ends_no_episode(engines: Engines) -> N
     assert (info["status"], info["reason"]) == ("failed", "step: RuntimeError: the pump is stuck")
     assert engine.observation_space.contains(observation)
     assert reward < 1.0
-    assert engine.step(2)[4]["episode"] == info["episode"] == 1
+    assert engine.step(2)[4]["episode_number"] == info["episode_number"] == 1
     engines.close()
     assert [row["status"] for row in engines.rows()] == ["measured", "failed", "measured"]
     assert engine.tally.statuses == {"measured": 2, "failed": 1}
@@ -318,7 +319,7 @@ def test_a_lost_server_is_started_again_under_the_same_context(engines: Engines)
     )
     assert (host.starts, engine.tally.restarts) == (2, 1)
     after = engine.step(0)[4]
-    assert (after["episode"], after["env_params"]) == (1, before["env_params"])
+    assert (after["episode_number"], after["env_params"]) == (1, before["env_params"])
 
 
 def test_restarts_in_a_row_are_limited_and_measured_steps_make_up_for_them(engines: Engines) -> None:
@@ -663,3 +664,59 @@ def test_a_crash_costs_little_of_a_small_budget(engines: Engines) -> None:
     past = live_reader.scan(engines.folder / "journal.jsonl")  # what a killed driver would leave
     assert past.upto >= 300 - 5
     assert past.reserved <= 300 + 5
+
+
+class Explosive:
+    """As a tensor of several numbers is: whoever asks what it is worth gets an exception."""
+
+    def _raise(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("ambiguous")
+
+    __bool__ = __float__ = __array__ = __iter__ = _raise
+
+
+class Mine(Mapping[str, Any]):
+    """A mapping that can't be read."""
+
+    __getitem__ = __iter__ = __len__ = Explosive._raise  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("part", "metrics"),
+    [*((part, named) for part in (0, 1, 2, 3, 4, "all") for named in ((), ("speed",))), ("metric", ("speed",))],
+)
+def test_what_can_not_be_read_of_an_answer_fails_the_step(
+    engines: Engines, part: int | str, metrics: tuple[str, ...], together: bool
+) -> None:
+    class Odd(Counter):
+        def step(self, action: Any) -> Any:
+            answer = [np.zeros(2, np.float32), 1.0, False, False, {"speed": 1.0}]
+            if action == 1:
+                if part == "all":
+                    return Explosive()
+                if part == "metric":
+                    answer[4] = {"speed": Explosive()}
+                else:
+                    answer[int(part)] = Mine() if part == 4 else Explosive()
+            return tuple(answer)
+
+    engine = engines(servers=[Odd()], metrics=metrics)
+    engine.reset()
+    step = (lambda action: engine.step_all([action])[0]) if together else engine.step
+    assert [step(action)[4]["status"] for action in (0, 1, 0)] == ["measured", "failed", "measured"]
+    engines.close()
+    assert [(row["step"], row["status"]) for row in engines.rows()] == [
+        *(("1", "measured"), ("2", "failed"), ("3", "measured"))
+    ]
+
+
+@pytest.mark.parametrize("first", [{"observation": Explosive()}, {"info": Mine()}, {"answer": Explosive()}])
+def test_what_can_not_be_read_of_a_first_observation_is_said(engines: Engines, first: dict[str, Any]) -> None:
+    class Odd(Counter):
+        def reset(self, **_: Any) -> Any:
+            return first.get("answer", (first.get("observation", np.zeros(2, np.float32)), first.get("info", {})))
+
+    engine = engines(servers=[Odd()])
+    with pytest.raises(ServerLostError, match="the server can't begin: reset: "):
+        engine.reset()

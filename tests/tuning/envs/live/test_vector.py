@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 from tests.tuning.envs.live.conftest import Counter, Engines, load
 
 from tunegym.core.errors import ActionError, BudgetError, TunegymError
@@ -100,8 +101,13 @@ def test_seeds_and_options_are_the_servers(engines: Engines) -> None:
     envs.reset(seed=[4, None])
     assert [seeds_of(server) for server in made] == [[10, 4], [11, None]]
     assert made[1].calls[0][2] == {"at": 1}
+    envs.reset(seed=np.int64(7))  # type: ignore[arg-type]
+    assert [seeds_of(server)[-1] for server in made] == [7, 8]
     with pytest.raises(TunegymError, match="3 seeds for 2 sub-environments"):
         envs.reset(seed=[1, 2, 3])
+    for wrong in ("ab", 1.5, [1, 0.5]):
+        with pytest.raises(TunegymError, match="it is an integer, or one for each"):
+            envs.reset(seed=wrong)  # type: ignore[arg-type]
 
 
 def test_a_step_that_fails_ends_no_episode(engines: Engines) -> None:
@@ -115,6 +121,48 @@ def test_a_step_that_fails_ends_no_episode(engines: Engines) -> None:
     assert not terminations.any()
     assert not truncations.any()
     assert envs.step([0, 0])[4]["status"].tolist() == ["measured", "measured"]
+
+
+class Masked(Counter):
+    """Says with every observation what may be done next, and something of its own about the end."""
+
+    def reset(self, **given: Any) -> Any:
+        observation, _ = super().reset(**given)
+        return observation, {"mask": np.array([True, False, False]), "step": "its own"}
+
+    def step(self, action: Any) -> Any:
+        *answer, _ = super().step(action)
+        return (*answer, {"mask": np.array([False, True, True]), "final_observation": None, "left": 3})
+
+
+def test_the_servers_info_is_that_of_the_observation_beside_it(engines: Engines) -> None:
+    envs = LiveVectorEnv(engines(servers=[Masked(2), Masked(9)]))
+    _, infos = envs.reset()
+    assert infos["mask"].tolist() == [[True, False, False]] * 2
+    assert infos["step"].tolist() == [1, 2]
+    envs.step([0, 0])
+    _, _, terminations, _, infos = envs.step([2, 2])
+    assert terminations.tolist() == [True, False]
+    assert infos["mask"].tolist() == [[True, False, False], [False, True, True]]
+    assert infos["_left"].tolist() == [False, True]
+    assert infos["step"].tolist() == [3, 4]
+    assert infos["status"].tolist() == ["measured", "measured"]
+    assert infos["final_info"]["mask"][0].tolist() == [False, True, True]
+    assert infos["final_info"]["left"].tolist() == [3, 0]
+    assert infos["final_obs"][0].tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_gymnasiums_wrappers_find_their_names_free(engines: Engines, wrapped: bool) -> None:
+    envs: Any = RecordEpisodeStatistics(LiveVectorEnv(engines(servers=servers(2, 3))))
+    envs = DictInfoToList(envs) if wrapped else envs
+    envs.reset()
+    envs.step(np.array([0, 0]))
+    infos = envs.step(np.array([0, 0]))[4]
+    if wrapped:
+        assert (infos[0]["episode"]["r"], infos[0]["episode"]["l"]) == (2.0, 2)
+    else:
+        assert infos["episode"]["r"].tolist() == [2.0, 0.0]
 
 
 class Nested(Counter):
@@ -157,6 +205,8 @@ def test_nested_actions_are_taken_apart(engines: Engines) -> None:
         ([0], "1 rows for 2 sub-environments"),
         ([0, 1, 2], "3 rows for 2 sub-environments"),
         (1, "1 has no rows"),
+        ({"a": 0, "b": 1}, "has no row 0"),
+        ({0, 1}, "has no row 0"),
         ([0, 7], "the action is not of action_space"),
         ([0, 0.5], "the action is not of action_space"),
     ],

@@ -42,10 +42,24 @@ def test_throughput_is_the_windows_however_late_the_service_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "counted", "missed"), [(0.9, 1.0, False), (1.0, 1.2, False), (1.01, 1.0, True), (0.9, 1.3, True)]
+    ("heard", "late_s", "counted", "missed"),
+    [
+        (0.9, 0.0, 1.0, False),
+        (1.0, 0.1, 1.2, False),
+        (1.01, 0.0, 1.0, True),
+        (0.9, 0.11, 1.0, True),
+        (0.9, 0.0, 1.3, True),
+    ],
 )
-def test_a_window_that_a_process_was_too_late_for_is_missed(heard: float, counted: float, missed: bool) -> None:
-    assert observing.missed(WINDOW, {**SEEN, "heard": heard}, {**BEFORE, "at": counted}) is missed
+def test_a_window_that_a_process_was_too_late_for_is_missed(
+    heard: float, late_s: float, counted: float, missed: bool
+) -> None:
+    seen = {**SEEN, "heard": heard, "late_s": late_s}
+    assert observing.missed(WINDOW, 0.1, seen, {**BEFORE, "at": counted}) is missed
+
+
+def test_any_machine_may_hold_up_the_load_for_a_moment() -> None:
+    assert not observing.missed(WINDOW, 0.001, {**SEEN, "heard": 0.9, "late_s": 0.04}, BEFORE)
 
 
 def test_nobody_asked_nobody_was_let_down() -> None:

@@ -8,7 +8,7 @@ from tunegym.tuning.servers.http_service.tally import Tally, quantile
 def test_requests_of_the_window_are_counted_once() -> None:
     tally = Tally(10.0, 11.0, target_s=0.1)
     for number, due in enumerate([9.9, 10.0, 10.2, 10.4, 10.6, 10.8, 11.0]):
-        tally.due(number, due)
+        tally.due(number, due, due)
     tally.done(0, 200, 10.1)  # was due before, and was answered in the window
     tally.done(1, 200, 10.05)
     tally.done(2, 200, 10.7)  # late

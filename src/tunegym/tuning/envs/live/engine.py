@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium import spaces
 
 from tunegym.core.clock import Clock, SystemClock
-from tunegym.core.errors import ActionError, BudgetError, ServerLostError, TunegymError
+from tunegym.core.errors import ActionError, BudgetError, TunegymError
 from tunegym.core.randomness import integer
 from tunegym.tuning.envs.live.lane import Lane, Running
 from tunegym.tuning.envs.live.parts import LiveParts
@@ -112,6 +112,11 @@ class LiveEngine:
     # the port -----------------------------------------------------------------------------------------
 
     @property
+    def shows_contexts(self) -> bool:
+        """Whether an observation has its context beside it: then ``info`` has an episode's ``final_observation``."""
+        return self._showing.shows
+
+    @property
     def taken(self) -> int:
         """How many numbers are used up."""
         return self._next - 1
@@ -135,8 +140,8 @@ class LiveEngine:
         observation, info = one.begin(context, derived, options)
         self._note_restarts()
         self._store.begun += 1
-        one.episode = Running(self._store.begun, number, 0, 0, 0.0, context)
-        told = {**info, "step": number, "episode": one.episode.number, "next_env_params": dict(context)}
+        one.episode = Running(self._store.begun, number, context)
+        told = {**info, "step": number, "episode_number": one.episode.number, "next_env_params": dict(context)}
         return self._showing.shown(observation, context), told
 
     def step(self, action: Any, lane: int = 0) -> Five:
@@ -150,22 +155,25 @@ class LiveEngine:
         number = self._next
         if number > self._bound or self._timed or not number & 31:  # whether to stop is asked now and then
             self._go_on(number)
-        self._next = number + 1
         context = self._step_context(one, number) if self._varies else one.context
         began = perf_counter()
         try:
-            if context is not one.context:
-                one.apply(context)
-            answer = one.host.step(self._given(chosen) if self._copies else chosen)
-        except RAISED as error:
-            return self._failed(one, number, chosen, context, failure_of(error), began)()
+            self._next = number + 1
+            try:
+                if context is not one.context:
+                    one.apply(context)
+                answer = one.host.step(self._given(chosen) if self._copies else chosen)
+            except RAISED as error:
+                return self._failed(one, number, chosen, context, failure_of(error), began)()
+            try:
+                return self._took(one, number, chosen, context, answer, began)
+            except ServerFailure as failure:
+                return self._failed(one, number, chosen, context, failure, began)()
+        except TunegymError:
+            raise
         except BaseException:
             self._interrupted([(one, number, chosen, context, began)])
             raise
-        try:
-            return self._took(one, number, chosen, context, answer, began)
-        except ServerFailure as failure:
-            return self._failed(one, number, chosen, context, failure, began)()
 
     def step_all(self, actions: Sequence[Any]) -> list[Five]:
         """A step in each lane from 0."""
@@ -178,21 +186,23 @@ class LiveEngine:
             raise TunegymError(what, hint="only the last steps of the budget may be fewer")
         if last > self._bound or self._timed or self._stopping():
             self._go_on(last)
-        self._next = last + 1
+        contexts = [self._step_context(one, first + at) for at, one in enumerate(lanes)]
+        began = perf_counter()
         try:
-            return self._step_all(lanes, first, chosen)
-        except (BudgetError, ServerLostError):
+            self._next = last + 1
+            return self._step_all(lanes, first, chosen, contexts)
+        except TunegymError:
             raise
         except BaseException:
-            under_way = [(one, first + at, chosen[at], one.context, perf_counter()) for at, one in enumerate(lanes)]
-            self._interrupted(under_way)
+            numbers = range(first, last + 1)
+            self._interrupted(list(zip(lanes, numbers, chosen, contexts, [began] * len(lanes), strict=True)))
             raise
 
-    def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any]) -> list[Five]:
-        begun = [self._send(one, first + at, chosen[at]) for at, one in enumerate(lanes)]
+    def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any], contexts: list[Context]) -> list[Five]:
+        begun = [self._send(one, chosen[at], contexts[at]) for at, one in enumerate(lanes)]
         answers: list[Callable[[], Five]] = []
-        for at, (one, (context, failure, began)) in enumerate(zip(lanes, begun, strict=True)):
-            number = first + at
+        for at, (one, (failure, began)) in enumerate(zip(lanes, begun, strict=True)):
+            number, context = first + at, contexts[at]
             try:
                 if failure is not None:
                     raise failure
@@ -204,16 +214,15 @@ class LiveEngine:
                 answers.append(self._failed(one, number, chosen[at], context, found, began))
         return [answer() for answer in answers]  # every lane's step is on record before one of them may raise
 
-    def _send(self, one: Lane, number: int, action: Any) -> tuple[Context, ServerFailure | None, float]:
-        context = self._step_context(one, number)
+    def _send(self, one: Lane, action: Any, context: Context) -> tuple[ServerFailure | None, float]:
         began = perf_counter()
         try:
             if context is not one.context:
                 one.apply(context)
             one.host.send(self._given(action))
         except ServerFailure as failure:
-            return context, failure, began
-        return context, None, began
+            return failure, began
+        return None, began
 
     def transitions(self, last: int) -> Iterable[Transition]:
         """The newest recorded steps."""
@@ -267,7 +276,7 @@ class LiveEngine:
     def _step_context(self, one: Lane, number: int) -> Context:
         episode = one.episode
         assert episode is not None
-        if not self._varies or not episode.length:
+        if not self._varies or not episode.counted[1]:
             return one.context
         return self._env_params.step_context(episode.first, number)
 
@@ -304,8 +313,14 @@ class LiveEngine:
     def _interrupted(self, steps: list[tuple[Lane, int, Any, Context, float]]) -> None:
         """The program is interrupted in the middle of steps: their numbers are used, and nobody knows how they went."""
         for one, number, chosen, context, began in steps:
-            if self._store.upto < number and one.episode is not None:
+            self._next = max(self._next, number + 1)
+            if one.episode is None:
+                continue
+            last, *_ = one.episode.settle(self._store.upto)
+            if self._store.upto < number:
                 self._recorder.failed(one, number, chosen, context, "cancelled", "the step was interrupted", began)
+            elif one.episode.ending is not None and last == number:
+                self._recorder.finish(one, one.episode.ending)
 
     def _seed_of(self, lane: int, number: int) -> Callable[[], int]:
         return lambda: integer(self._parts.seed, 2**31 - 1, "server", lane, number)

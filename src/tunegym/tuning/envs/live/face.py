@@ -10,7 +10,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from tunegym.core.registration import ENV_ID
-from tunegym.tuning.envs.closing import close_engine
+from tunegym.tuning.envs.closing import closes
 from tunegym.tuning.envs.live.engine import LiveEngine
 
 
@@ -27,7 +27,7 @@ class LiveTuneEnv(gymnasium.Env[Any, Any]):
     def __init__(self, engine: LiveEngine, on_close: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
         # A program that ends without a word closes it too: its last steps are in memory only.
-        self._finish = weakref.finalize(self, close_engine, engine, on_close)
+        self._finish = weakref.finalize(self, closes(engine, on_close))
         self.action_space = engine.action_space
         self.observation_space = engine.observation_space
         self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)

@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from tunegym.core.errors import BudgetError, ServerLostError
 from tunegym.tuning.model.step import Episode, EpisodeEnd
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.servers.hosting import Host, ServerFailure
+from tunegym.tuning.servers.hosting import RAISED, Host, ServerFailure, told
 from tunegym.tuning.spaces import SpaceError, differences
 
 FIRST_PAUSE_S = 0.1
@@ -21,16 +21,31 @@ _NAP_S = 0.05
 _LARGEST = sys.float_info.max
 
 
+Counted: TypeAlias = tuple[int, int, float]
+"""An episode's steps so far: the last one's number, how many, and the sum of their rewards."""
+NOTHING: Counted = (0, 0, 0.0)
+
+
 @dataclass
 class Running:
-    """The episode that a lane is in; ``context`` is the one that it began under."""
+    """The episode that a lane is in; ``context`` is the one that it began under.
+
+    An interrupt may come between any two instructions. So what a step will make of ``counted`` is put down whole, as
+    ``upcoming``, before the step is recorded, and counts once it was; so is how it ends with that step (``ending``).
+    """
 
     number: int
     first: int
-    last: int
-    length: int
-    total: float
     context: Context
+    counted: Counted = NOTHING
+    upcoming: Counted = NOTHING
+    ending: EpisodeEnd | None = None
+
+    def settle(self, recorded: int) -> Counted:
+        """What counts, if steps up to number ``recorded`` are on record."""
+        if self.counted[0] < self.upcoming[0] <= recorded:
+            self.counted = self.upcoming
+        return self.counted
 
 
 class Lane:
@@ -67,7 +82,7 @@ class Lane:
 
     def begin(
         self, context: Context, seed: Callable[[], int] | int | None, options: dict[str, Any] | None
-    ) -> tuple[Any, Mapping[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Have the server begin an episode under ``context``; it is started again as often as it may be.
 
         Args:
@@ -86,7 +101,7 @@ class Lane:
                     self.host.apply_env_params(context)
                 given = (seed() if self.fresh else None) if callable(seed) else seed
                 observation, info = self.host.reset(given, options)
-                owned = self._observed(observation, info)
+                owned, said = self._observed(observation, info)
                 self.fresh = False
             except ServerFailure as failure:
                 if not self.sound and not failure.lost:  # it has never worked: to build it again won't help
@@ -96,7 +111,7 @@ class Lane:
                 self.start_again(failure, lost=True)
             else:
                 self.sound = True
-                return owned, info
+                return owned, said
 
     def apply(self, context: Context) -> None:
         """Have the server's next step under another context. Raises ``ServerFailure``."""
@@ -140,19 +155,24 @@ class Lane:
                 raise BudgetError("the run was stopped while a server was to be started again")
             time.sleep(min(left, _NAP_S))
 
-    def _observed(self, observation: Any, info: Any) -> Any:
+    def _observed(self, observation: Any, info: Any) -> tuple[Any, dict[str, Any]]:
         if not isinstance(info, Mapping):
             raise ServerFailure(f"reset: its info is {type(info).__name__}, not a dict")
         try:
-            return self._own(observation)
+            return self._own(observation), dict(info)
         except SpaceError as error:
             raise ServerFailure(f"reset: the observation is not of observation_space: {error}") from error
+        except RAISED as error:  # what it is converted with is the server's, too
+            raise ServerFailure(f"reset: what it returned: {told(error)}") from error
 
-    def finished(self, end: EpisodeEnd) -> Episode | None:
-        """The episode as it is on record, once it is over; None if it had no step."""
-        one, self.episode = self.episode, None
-        if one is None or not one.length:
+    def finished(self, end: EpisodeEnd, recorded: int) -> Episode | None:
+        """The episode as it is on record, if steps up to ``recorded`` are; None if it has no step."""
+        one = self.episode
+        if one is None:
+            return None
+        last, length, total = one.settle(recorded)
+        if not length:
             return None
         # A sum of large rewards may be beyond what JSON can hold.
-        total = 0.0 if math.isnan(one.total) else max(-_LARGEST, min(one.total, _LARGEST))
-        return Episode(one.number, self.place, one.first, one.last, one.length, total, end, one.context)
+        total = 0.0 if math.isnan(total) else max(-_LARGEST, min(total, _LARGEST))
+        return Episode(one.number, self.place, one.first, last, length, total, end, one.context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -16,7 +16,7 @@ from tunegym.tuning.envs.live.showing import Showing
 from tunegym.tuning.envs.live.tally import LiveTally
 from tunegym.tuning.model.step import EpisodeEnd
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.servers.hosting import Five, ServerFailure
+from tunegym.tuning.servers.hosting import RAISED, Five, ServerFailure, told
 from tunegym.tuning.spaces import SHORT, SpaceError, element_of, has_nan, nothing_of
 from tunegym.tuning.stores.live import LiveStore
 
@@ -63,7 +63,7 @@ class Recorder:
         duration = perf_counter() - began
         try:
             observation, reward, terminated, truncated, info = answer
-        except (TypeError, ValueError):
+        except RAISED:
             raise ServerFailure("step: it did not return five values") from None
         if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
             total = sum(observation.tolist())
@@ -73,7 +73,9 @@ class Recorder:
         else:
             observation = self._owned(observation)
         scoring, metrics = self._scoring, NO_METRICS
-        if type(reward) is not float or not scoring.low <= reward <= scoring.high or type(info) is not dict:
+        if type(info) is not dict:
+            info = _plain(info)
+        if type(reward) is not float or not scoring.low <= reward <= scoring.high:
             reward, metrics = scoring.scored(reward, info)
         if terminated is not False or truncated is not False:
             terminated, truncated = _flag(terminated), _flag(truncated)
@@ -81,41 +83,43 @@ class Recorder:
         episode = lane.episode
         assert episode is not None
         lane.failures = 0
-        episode.last = number
-        episode.length += 1
-        episode.total += reward
+        _, length, total = episode.counted
+        episode.upcoming = upcoming = (number, length + 1, total + reward)
+        if over:
+            episode.ending = "terminated" if terminated else "truncated"
         if self._all or (over if self._ends_only else number % self._every == 0):
             self._add(
                 number, episode.number, action, observation, reward, duration, terminated, truncated, context, metrics
             )
         else:
             self._store.upto = number
+        episode.counted = upcoming
         self._tally.done = number
-        following: Context = {}
-        if self._following is not None:
-            following = self._following(lane, episode, over)
-        told = {
+        following: Context = {} if self._following is None else self._following(lane, episode, over)
+        answered = {
             **info,
             "step": number,
-            "episode": episode.number,
+            "episode_number": episode.number,
             "status": "measured",
             "metrics": {**metrics} if metrics else {},
             "env_params": {**context} if context else {},
             "next_env_params": following,
         }
-        if over:
-            self.finish(lane, "terminated" if terminated else "truncated")
+        if episode.ending is not None:
+            self.finish(lane, episode.ending)
         if self._shown is not None:
             if over:  # what it ended with belongs to its own conditions, whatever comes next
-                told["final_observation"] = self._shown(self._own(observation), context)
+                answered["final_observation"] = self._shown(self._own(observation), context)
             observation = self._shown(observation, following)
-        return observation, reward, terminated, truncated, told
+        return observation, reward, terminated, truncated, answered
 
     def _owned(self, observation: Any) -> Any:
         try:
             return self._own(observation)
         except SpaceError as error:
             raise ServerFailure(f"step: the observation is not of observation_space: {error}") from error
+        except RAISED as error:  # what it is converted with is the server's, too
+            raise ServerFailure(f"step: its observation: {told(error)}") from error
 
     def failed(
         self, lane: Lane, number: int, action: Any, context: Context, status: str, reason: str, began: float
@@ -124,18 +128,19 @@ class Recorder:
         penalty = self._scoring.penalty()
         episode = lane.episode
         assert episode is not None
-        episode.last = number
-        episode.length += 1
-        episode.total += penalty
+        _, length, total = episode.settle(self._store.upto)
+        episode.upcoming = upcoming = (number, length + 1, total + penalty)
+        episode.ending = None
         duration = perf_counter() - began
         self._store.add_unmeasured(
             number, episode.number, action, self._nothing, penalty, duration, context, status, reason
         )
+        episode.counted = upcoming
         self._tally.others[status] += 1
         self._tally.done = number
         return penalty, {
             "step": number,
-            "episode": episode.number,
+            "episode_number": episode.number,
             "status": status,
             "reason": reason,
             "cached": False,
@@ -146,16 +151,26 @@ class Recorder:
 
     def finish(self, lane: Lane, end: EpisodeEnd) -> None:
         """The lane's episode is over, if there is one."""
-        finished = lane.finished(end)
-        if finished is not None:
-            self._store.episode_over(finished)
+        finished = lane.finished(end, self._store.upto)
+        if finished is not None and self._store.episode_over(finished):
             self._tally.episodes += 1
             if end in ("terminated", "truncated"):
                 self._tally.returns.append(finished.total)
+        lane.episode = None
+
+
+def _plain(info: Any) -> dict[str, Any]:
+    """A server's info, whatever kind of mapping it is."""
+    if not isinstance(info, Mapping):
+        raise ServerFailure(f"step: its info is {type(info).__name__}, not a dict")
+    try:
+        return dict(info)
+    except RAISED as error:
+        raise ServerFailure(f"step: its info: {told(error)}") from error
 
 
 def _flag(found: Any) -> bool:
     try:
         return bool(found)
-    except (TypeError, ValueError):
+    except RAISED:
         raise ServerFailure(f"step: {found!r:.60} is neither true nor false") from None

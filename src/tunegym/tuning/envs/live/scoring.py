@@ -9,7 +9,7 @@ from typing import Any
 
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.ports import Reward
-from tunegym.tuning.servers.hosting import ServerFailure, told
+from tunegym.tuning.servers.hosting import RAISED, ServerFailure, told
 from tunegym.tuning.stores.live import LiveStore
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class LiveScoring:
         if self._own and store.worst is not None:
             self.low, self.high = self._worst, self._largest
 
-    def scored(self, found: Any, info: Any) -> tuple[float, Mapping[str, float]]:
+    def scored(self, found: Any, info: dict[str, Any]) -> tuple[float, Mapping[str, float]]:
         """Reward and metrics of a step. Raises ``ServerFailure`` for what is no measurement."""
         metrics = self._read(info) if self._metrics else NO_METRICS
         if self._reward is not None:
@@ -49,14 +49,12 @@ class LiveScoring:
         if type(reward) is not float:
             try:
                 reward = float(reward)
-            except (TypeError, ValueError, OverflowError):
+            except RAISED:
                 raise ServerFailure(f"step: the reward is {found!r:.60}, not a number") from None
         if not -_INFINITY < reward < _INFINITY:
             raise ServerFailure(f"step: the reward is {reward}")
         if reward < self._worst or reward > self._largest or reward < -self._largest:
             self._learn(reward)
-        if not isinstance(info, Mapping):
-            raise ServerFailure(f"step: its info is {type(info).__name__}, not a dict")
         return reward, metrics
 
     def penalty(self) -> float:
@@ -72,21 +70,20 @@ class LiveScoring:
         except Exception as error:  # anybody's reward may raise whatever it likes
             raise ServerFailure(f"the reward function: {told(error)}") from error
 
-    def _read(self, info: Any) -> dict[str, float]:
+    def _read(self, info: dict[str, Any]) -> dict[str, float]:
         try:
             metrics = {name: float(info[name]) for name in self._metrics}
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except RAISED:
             raise ServerFailure(self._missing(info)) from None
         for name, value in metrics.items():
             if not math.isfinite(value):
                 raise ServerFailure(f"step: metric {name} is {value}")
         return metrics
 
-    def _missing(self, info: Any) -> str:
-        there = list(info) if isinstance(info, Mapping) else []
+    def _missing(self, info: dict[str, Any]) -> str:
         for name in self._metrics:
-            if name not in there:
-                return f"step: its info has no metric {name} (there is: {', '.join(map(str, there)) or 'nothing'})"
+            if name not in info:
+                return f"step: its info has no metric {name} (there is: {', '.join(map(str, info)) or 'nothing'})"
         return "step: a metric in its info is no number"
 
     def _learn(self, reward: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,21 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from tunegym.core.errors import ActionError, TunegymError
 from tunegym.core.registration import ENV_ID
-from tunegym.tuning.envs.closing import close_engine
+from tunegym.tuning.envs.closing import closes
 from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.vector import batched_infos, check_rows, check_share
+
+_OF_STEP = ("step", "episode_number", "status", "metrics", "env_params")
+"""What is told of the step that was taken, also where the rest is the next episode's."""
 
 
 class LiveVectorEnv(VectorEnv[Any, Any, Any]):
     """Servers side by side that share one journal and one counter; ``LiveEnv`` says what steps and resets do.
 
     A vector step is one step in each. An episode that ends is followed by the next one in the same step: the
-    observation is the new episode's first, the old one's last is in ``infos["final_obs"]``. A step that failed ends no
-    episode.
+    observation and the server's info are the new episode's first, the old one's last are in ``infos["final_obs"]`` and
+    ``infos["final_info"]``. What we tell of a step (its number, status, ...) is of the step that was taken. A step that
+    failed ends no episode.
 
     Args:
         engine: drives the servers, which have been started, and are as many as there are sub-environments; shared with
@@ -42,7 +47,7 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any]):
         check_share(engine.experiment.budget.agent_steps, engine.slots)
         self._engine = engine
         # A program that ends without a word closes it too: its last steps are in memory only.
-        self._finish = weakref.finalize(self, close_engine, engine, on_close)
+        self._finish = weakref.finalize(self, closes(engine, on_close))
         self.num_envs = engine.slots
         self.single_action_space = engine.action_space
         self.single_observation_space = engine.observation_space
@@ -80,9 +85,9 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any]):
         observations, infos = [], []
         for lane, (observation, _, terminated, truncated, info) in enumerate(fives):
             if terminated or truncated:
-                last = info.pop("final_observation", observation)
-                info = {**info, "final_obs": last, "final_info": info}
-                observation, _ = self._engine.reset(lane)
+                last = info.pop("final_observation") if self._engine.shows_contexts else observation
+                observation, begun = self._engine.reset(lane)
+                info = {**begun, **{name: info[name] for name in _OF_STEP}, "final_obs": last, "final_info": info}
             observations.append(observation)
             infos.append(info)
         rewards, terminations, truncations = (
@@ -99,11 +104,16 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any]):
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, int):
-            return [seed + lane for lane in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise TunegymError(f"{len(seed)} seeds for {self.num_envs} sub-environments")
-        return seed
+        try:
+            if isinstance(seed, Sequence):
+                seeds = [None if one is None else index(one) for one in seed]
+            else:
+                seeds = [index(seed) + lane for lane in range(self.num_envs)]
+        except TypeError:
+            raise TunegymError(f"seed is {seed!r:.60}; it is an integer, or one for each sub-environment") from None
+        if len(seeds) != self.num_envs:
+            raise TunegymError(f"{len(seeds)} seeds for {self.num_envs} sub-environments")
+        return seeds
 
     def _batched(self, observations: Sequence[Any]) -> Any:
         out = create_empty_array(self.single_observation_space, self.num_envs)
@@ -125,4 +135,7 @@ def _row(space: spaces.Space[Any], rows: Any, lane: int, count: int, what: str =
             raise ActionError(f"{what}{rows!r:.60} is no tuple of {len(space.spaces)} parts")
         return tuple(_row(one, rows[at], lane, count, f"{what}{at}: ") for at, one in enumerate(space.spaces))
     check_rows(rows, count, what)
-    return rows[lane]
+    try:
+        return rows[lane]
+    except (KeyError, TypeError, IndexError):
+        raise ActionError(f"{what}{rows!r:.60} has no row {lane}") from None

@@ -67,13 +67,19 @@ class Load:
         self.arrivals.turn(rate, skew)
 
     async def watch(self, tally: Tally) -> dict[str, Any]:
-        """What becomes of the requests of a window, and when it was ``heard`` of: after it began, some are missing."""
+        """What becomes of the requests of a window.
+
+        Also when it was ``heard`` of: after it began, some are missing; and how ``late_s`` this process was, with a
+        request or with the end.
+        """
         heard = self._loop.time()
         self._tally = tally
         self.flow(tally.end + tally.target_s)
         await asyncio.sleep(tally.end + tally.target_s - self._loop.time())
         self._tally = None
-        return {**tally.summary(self._loop.time()), "heard": heard}
+        now = self._loop.time()
+        late_s = max(tally.late_s, now - tally.end - tally.target_s)
+        return {**tally.summary(now), "heard": heard, "late_s": late_s}
 
     async def drain(self, patience_s: float) -> None:
         """No further requests, and those that are there answered, if that takes no longer than this."""
@@ -106,16 +112,16 @@ class Load:
             return
         self._due = max(self._due, now - BEHIND_S)
         while self._due <= now:
-            self._request(self._due)
+            self._request(self._due, now)
             self._due += self.arrivals.gap()
         self._next = self._loop.call_at(self._due, self._come)
 
-    def _request(self, due: float) -> None:
+    def _request(self, due: float, now: float) -> None:
         wanted = _Request(next(self._numbers), self.arrivals.key())
         self._counts["due"] += 1
         self._open.add(wanted.number)
         if self._tally is not None:
-            self._tally.due(wanted.number, due)
+            self._tally.due(wanted.number, due, now)
         if self._free:
             self._send(self._free.pop(), wanted)
         elif len(self._waiting) < MOST_WAITING:

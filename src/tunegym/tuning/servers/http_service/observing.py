@@ -18,6 +18,9 @@ MOST_LOAD = 2000.0
 LONGEST_MS = 2000.0
 MOST_CPU = 2.0
 
+LATE_S = 0.05
+"""What any machine may hold up the load, however soon answers are due."""
+
 WORKER_PRICE = 0.015
 CPU_PRICE = 0.1
 CACHE_PRICE = 0.0001
@@ -28,10 +31,14 @@ Window: TypeAlias = tuple[float, float]
 """From when until when, by the system's monotonic clock, which all processes share."""
 
 
-def missed(window: Window, seen: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether a process was held up for so long that what it counted is not the window."""
+def missed(window: Window, target_s: float, seen: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether a process was held up for so long that what it counted is not the window.
+
+    A request that the load sends later than its answer was due tells nothing of the service.
+    """
     begin, end = window
-    return seen["heard"] > begin or before["at"] > (begin + end) / 2
+    late = seen["heard"] > begin or seen["late_s"] > max(target_s, LATE_S)
+    return late or before["at"] > (begin + end) / 2
 
 
 def metrics(

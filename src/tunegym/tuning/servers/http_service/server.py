@@ -212,12 +212,10 @@ class HttpService:
             except BaseException:
                 self.close()  # an answer that was not waited for would be taken for the next one
                 raise
-            if not observing.missed(window, seen, counted["before"]):
+            if not observing.missed(window, self._target_s, seen, counted["before"]):
                 found = observing.metrics(self._load, window, seen, counted["before"], counted["after"])
                 return {**found, "cost": observing.cost(found, knobs), "knobs": knobs.as_dict()}
-        raise RuntimeError(
-            f"{ATTEMPTS} windows in a row began before both processes were ready: the machine is too busy"
-        )
+        raise RuntimeError(f"in each of {ATTEMPTS} windows a process was held up: the machine is too busy")
 
 
 def _check(name: str, value: Any) -> None:

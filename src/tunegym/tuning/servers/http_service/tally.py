@@ -16,6 +16,7 @@ class Tally:
         begin: of the window.
         end: of the window; requests are still awaited for ``target_s`` after it.
         target_s: within which an answer is in time.
+        late_s: the longest that a request was asked for after it was due, which is not the service's fault.
     """
 
     begin: float
@@ -27,13 +28,15 @@ class Tally:
     refused: int = 0
     failed: int = 0
     completed: int = 0
+    late_s: float = 0.0
     _latencies: list[float] = field(default_factory=list)
     _open: dict[int, float] = field(default_factory=dict)
 
-    def due(self, number: int, due: float) -> None:
-        """Request ``number`` is to be sent at ``due``."""
+    def due(self, number: int, due: float, now: float) -> None:
+        """Request ``number`` is to be sent at ``due``, of which one thinks ``now``."""
         if self.begin <= due < self.end:
             self.offered += 1
+            self.late_s = max(self.late_s, now - due)
             self._open[number] = due
 
     def done(self, number: int, status: int, at: float) -> None:
