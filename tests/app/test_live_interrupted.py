@@ -15,9 +15,10 @@ import pytest
 from gymnasium import spaces
 
 import tunegym
-from tunegym.core.errors import TunegymError
+from tunegym.core.errors import StoreError, TunegymError
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.stores import live
 from tunegym.tuning.stores.live_reader import Steps, steps
 
 pytestmark = pytest.mark.slow  # some hundred experiments
@@ -95,21 +96,13 @@ def drive(envs: Any, lanes: int, interrupt: Interrupt) -> dict[int, str]:
 @pytest.mark.parametrize(("record", "draw"), [("all", "step"), ("every:2", "episode")])
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_an_interrupt_anywhere_leaves_what_was_told(lanes: int, record: str, draw: str, stride: int) -> None:
-    experiment = {
-        "name": "e",
-        "workload": "live",
-        "agent": "random_search",
-        "agent_steps": 200 * lanes,
-        "record": record,
-        "cmd_args": {"env_class": "given:Here", "load": [1, 2, 5]},
-        "env_params": {"load": {"draw": draw}},
-    }
+    document = scenario(200 * lanes, record, draw)
     place = 1 - stride
     while True:
         place += stride
         output = f"at-{place}"
         interrupt = Interrupt(place)
-        envs = tunegym.make_vec({"name": "n", "experiments": [experiment]}, lanes, output=output, server=Counts)
+        envs = tunegym.make_vec(document, lanes, output=output, server=Counts)
         told = drive(envs, lanes, interrupt)
         envs.close()
         if interrupt.left > 0:
@@ -124,6 +117,60 @@ def test_an_interrupt_anywhere_leaves_what_was_told(lanes: int, record: str, dra
         differ = {number: pair for number, pair in differ.items() if pair[0] != pair[1]}
         assert not differ, f"interrupted at {interrupt.where}: told and recorded: {differ}"
     assert place > _FEWEST
+
+
+@pytest.mark.parametrize("record", ["all", "every:2"])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_disk_that_is_full_for_a_while_costs_no_number(
+    lanes: int, record: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever frees some space and goes on has every number once, and whole episodes."""
+    monkeypatch.setattr(live, "FLUSH_S", 1000.0)  # what the journal's own thread can't write ends the run
+    for place in range(1, 12):
+        output = f"at-{place}"
+        envs: Any = tunegym.make_vec(scenario(200 * lanes, record, "step"), lanes, output=output, server=Counts)
+        journal = envs._engine._store._journal
+        append, calls = journal.append_once, 0
+
+        def full_for_a_while(*given: Any, append: Any = append, place: int = place) -> None:
+            nonlocal calls
+            calls += 1
+            if place <= calls < place + 3:
+                raise StoreError("the disk is full")
+            append(*given)
+
+        journal.append_once = full_for_a_while
+        errors, resets, step = 0, True, 0
+        while calls < place + 5:
+            step += 1
+            try:
+                if resets:
+                    envs.reset()
+                    resets = False
+                envs.step([int(step % 7 == 4 and lane == lanes - 1) for lane in range(lanes)])
+            except StoreError:
+                errors += 1
+            except TunegymError:
+                resets = True
+        envs.close()
+        assert 0 < errors <= 3
+        try:
+            assert_sound(find_run(Path(output)))
+        except AssertionError as error:
+            raise AssertionError(f"full at the writing number {place}: {error}") from error
+
+
+def scenario(steps: int, record: str, draw: str) -> dict[str, Any]:
+    experiment = {
+        "name": "e",
+        "workload": "live",
+        "agent": "random_search",
+        "agent_steps": steps,
+        "record": record,
+        "cmd_args": {"env_class": "given:Here", "load": [1, 2, 5]},
+        "env_params": {"load": {"draw": draw}},
+    }
+    return {"name": "n", "experiments": [experiment]}
 
 
 def _recorded(journal: Path) -> dict[int, str]:

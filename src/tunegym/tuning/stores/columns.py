@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,73 +21,84 @@ _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
 
 class Columns:
-    """The elements of one group of steps. ``put`` is cheap; whoever reads them does so for all at once.
+    """The elements of one group of steps. ``pack`` is cheap; ``fill`` makes columns of all of them at once.
 
     Attributes:
         leaves: what an element is made of.
-        buffers: the rows of each leaf.
         inline: whether an element is small enough for a journal and a CSV.
-        only: the rows, of a space that is one array; one may write to them directly.
+        row_bytes: what a packed element has.
+        array: the type of a space that is one array, whose ``tobytes`` packs it; None of any other.
+        scalar: whether an element is one number, and is packed as it is.
 
     Args:
         space: whose elements.
-        rows: how many there may be at most.
     """
 
-    def __init__(self, space: spaces.Space[Any], rows: int) -> None:
+    def __init__(self, space: spaces.Space[Any]) -> None:
         self.leaves: list[Leaf] = leaves(space)
         self.inline = sum(leaf.size for leaf in self.leaves) <= INLINE
-        self._make_room(rows)
-
-    def _make_room(self, rows: int) -> None:
-        self.buffers = [np.zeros((rows, *leaf.shape), dtype=leaf.dtype) for leaf in self.leaves]
+        self._type = row_type(space)
+        self.row_bytes = self._type.itemsize
+        alone = len(self.leaves) == 1 and not self.leaves[0].path
+        self.scalar = alone and not self.leaves[0].shape
+        self.array = self.leaves[0].dtype if alone and not self.scalar else None
+        self._buffers: list[np.ndarray] = [np.zeros((0, *leaf.shape), dtype=leaf.dtype) for leaf in self.leaves]
+        self._packed = b""
         self._texts: list[bytes | None] = []  # of what plain() gave last: whoever asks for cells next needs the same
-        self.only = self.buffers[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
 
     def names(self, prefix: str) -> list[str]:
         """A column's name for each number of an element."""
         found = [name for leaf in self.leaves for name in leaf.names()]
         return [f"{prefix}.{name}" if name else prefix for name in found]
 
-    def put(self, row: int, element: Any) -> None:
-        """Keep a copy of an element as row ``row``."""
-        if self.only is not None:
-            self.only[row] = element
+    def pack(self, element: Any) -> Any:
+        """A copy of an element, as ``fill`` takes it: its numbers without gaps, as they lie in a file of their own."""
+        if self.scalar:  # numbers are nobody's to change; an array of one is
+            return element if isinstance(element, int | float | np.generic) else self.leaves[0].dtype.type(element)
+        row = np.empty((), dtype=self._type)
+        for leaf, name in zip(self.leaves, self._type.names or (), strict=True):
+            row[name] = leaf.of(element)
+        return row.tobytes()
+
+    def fill(self, packed: Sequence[Any]) -> None:
+        """Take in the elements of a group."""
+        self._texts = []
+        if self.scalar:
+            self._buffers = [np.array(packed, dtype=self.leaves[0].dtype)]
             return
-        for leaf, buffer in zip(self.leaves, self.buffers, strict=True):
-            buffer[row] = leaf.of(element)
-
-    def plain(self, count: int) -> list[Any]:
-        """The first ``count`` rows for a record: an array for each leaf."""
-        self._texts = [_text(buffer[:count]) for buffer in self.buffers]
-        return [
-            _exact(buffer[:count]) if text is None else orjson.Fragment(text)
-            for buffer, text in zip(self.buffers, self._texts, strict=True)
-        ]
-
-    def cells(self, count: int) -> list[list[str]]:
-        """The first ``count`` rows for a CSV: for each leaf the text of each row, its numbers joined by commas."""
-        texts, self._texts = self._texts or [None] * len(self.buffers), []
-        return [
-            _cells(buffer[:count].reshape(count, -1)) if text is None or buffer.ndim > 2 else _split(text, buffer.ndim)
-            for buffer, text in zip(self.buffers, texts, strict=True)
-        ]
-
-    def packed(self, count: int) -> bytes:
-        """The first ``count`` rows as they lie in a file of their own: each one's numbers, without gaps."""
-        rows = [np.ascontiguousarray(buffer[:count].reshape(count, -1)).view(np.uint8) for buffer in self.buffers]
-        return np.hstack(rows).tobytes()
+        if not self.leaves:
+            return
+        self._packed = b"".join(packed)
+        rows = np.frombuffer(self._packed, dtype=self._type)
+        self._buffers = [rows[name] for name in self._type.names or ()]
 
     def load(self, arrays: list[Any], count: int) -> None:
-        """Take in what ``plain`` gave, from a journal, of a session that may have had larger groups."""
+        """Take in what ``plain`` gave, from a journal."""
         self._texts = []
-        if count > len(self.buffers[0]):
-            self._make_room(count)
-        for buffer, values in zip(self.buffers, arrays, strict=True):
-            if buffer.dtype.kind == "f":
-                buffer[:count] = np.array(values, dtype=np.float64).reshape((count, *buffer.shape[1:]))
-            else:
-                buffer[:count] = np.array(values).reshape((count, *buffer.shape[1:]))
+        self._buffers = []
+        for leaf, values in zip(self.leaves, arrays, strict=True):
+            wide = np.array(values, dtype=np.float64 if leaf.dtype.kind == "f" else None)
+            self._buffers.append(wide.reshape((count, *leaf.shape)).astype(leaf.dtype))
+
+    def plain(self) -> list[Any]:
+        """For a record: an array for each leaf."""
+        self._texts = [_text(buffer) for buffer in self._buffers]
+        return [
+            _exact(buffer) if text is None else orjson.Fragment(text)
+            for buffer, text in zip(self._buffers, self._texts, strict=True)
+        ]
+
+    def cells(self) -> list[list[str]]:
+        """For a CSV: for each leaf the text of each row, its numbers joined by commas."""
+        texts, self._texts = self._texts or [None] * len(self._buffers), []
+        return [
+            _cells(buffer.reshape(len(buffer), -1)) if text is None or buffer.ndim > 2 else _split(text, buffer.ndim)
+            for buffer, text in zip(self._buffers, texts, strict=True)
+        ]
+
+    def packed(self) -> bytes:
+        """As they lie in a file of their own."""
+        return self._packed
 
 
 def _text(array: np.ndarray) -> bytes | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
+from numpy import ndarray
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
@@ -20,7 +21,7 @@ from tunegym.tuning.spaces import SpaceError, build, describe, differences
 from tunegym.tuning.stores import live_reader, records
 from tunegym.tuning.stores.appending import Appender, unwritable
 from tunegym.tuning.stores.columns import SideFile, row_type
-from tunegym.tuning.stores.live_group import MOST_ROWS, Group
+from tunegym.tuning.stores.live_group import MOST_ROWS, TERMINATED, TRUNCATED, Group, Row
 from tunegym.tuning.stores.live_reader import LivePast
 from tunegym.tuning.stores.live_views import LiveViews
 from tunegym.tuning.stores.live_writing import Facts, GroupWriter
@@ -76,7 +77,8 @@ class LiveStore:
         self._sides: dict[str, SideFile] = {}
         self._writer: GroupWriter | None = None
         self._has_reserved = False
-        self._pending = False
+        self._rows: list[Row] = []
+        self._over: dict[int, Episode] = {}
         self._last_over: dict[int, int] = {}
 
     # before the first step ----------------------------------------------------------------------------
@@ -110,7 +112,7 @@ class LiveStore:
                     self._sides[name] = SideFile(self._folder / SIDES[name], row_type(space).itemsize, rows)
             views = LiveViews(self._folder, group, self._env_params)
             views.write_past(self._journal.path, group, self.recording)
-            self._writer = GroupWriter(self._journal, self._sides, views, self.upto)
+            self._writer = GroupWriter(group, self._journal, self._sides, views, self.upto, self._forget)
         except OSError as error:
             raise unwritable(self._folder, error) from error
         self._journal.start(self._keep, FLUSH_S)
@@ -145,38 +147,33 @@ class LiveStore:
         truncated: bool,
         context: Context,
         metrics: Mapping[str, float],
+        unmeasured: tuple[str, str] | None = None,
     ) -> None:
-        """Record a measured step; on the disk within a second."""
-        group = self._group
+        """Record a step, with its status and a reason if it has no measurement; on the disk within a second.
+
+        Numbers come in their order. Whoever is interrupted in it calls ``settle``.
+        """
+        rows, group = self._rows, self._group
         assert group is not None
-        with self._guard:
-            if self._pending or len(group.numbers) == group.rows:  # it could not be written before
-                self._write(group)
-            numbers = group.numbers
-            row = len(numbers)
-            if (actions := group.actions.only) is not None:
-                actions[row] = action
-            else:
-                group.actions.put(row, action)
-            if (observations := group.observations.only) is not None:
-                observations[row] = observation
-            else:
-                group.observations.put(row, observation)
-            if terminated:
-                group.terminated.append(row)
-            if truncated:
-                group.truncated.append(row)
-            if self._env_params:
-                group.contexts.append(context)
-            if self._metrics:
-                group.values.append(metrics)
-            group.episodes.append(episode)
-            group.rewards.append(reward)
-            group.durations.append(duration)
-            self.upto = number  # and then the number: an interrupt comes after a call, if it does, when both are there
-            numbers.append(number)
-            if row + 1 == group.rows:
-                self._write(group)
+        if len(rows) >= group.most:  # they could not be written before
+            self.flush()
+        columns = group.actions
+        if not columns.scalar or type(action) is not int:
+            action = columns.pack(action)
+        columns = group.observations
+        if type(observation) is ndarray and observation.dtype is columns.array:  # quicker than pack
+            packed = observation.tobytes()
+        else:
+            packed = columns.pack(observation)
+        ended = 0
+        if terminated or truncated:
+            ended = TERMINATED * terminated + TRUNCATED * truncated
+        # One call, and no lock: a row is there as a whole or not at all, and who writes takes what is there by then.
+        row = (number, episode, action, packed, reward, duration, ended, context, metrics, unmeasured)
+        rows.append(row)  # type: ignore[arg-type]  # a Row takes four times as long
+        self.upto = number
+        if len(rows) >= group.most:
+            self.flush()
 
     def add_unmeasured(
         self,
@@ -191,33 +188,48 @@ class LiveStore:
         reason: str,
     ) -> None:
         """Record a step that has no measurement, at once."""
-        group = self._group
-        assert group is not None
-        with self._guard:  # all at once: who writes in between would find a status without its step
-            if self._pending or len(group.numbers) == group.rows:  # as add() does, which would take the status away
-                self._write(group)
-            group.unmeasured[len(group.numbers)] = (status, printable(reason))
-            self.add(number, episode, action, observation, reward, duration, False, False, context, {})
-            self.flush()
+        told = (status, printable(reason))
+        self.add(number, episode, action, observation, reward, duration, False, False, context, {}, told)
+        self.flush()
 
     def episode_over(self, episode: Episode) -> bool:
         """Record an episode's end; False if this was called before, for the same last one of a lane."""
-        group = self._group
-        assert group is not None
         if self._last_over.get(episode.lane) == episode.number:
             return False
         with self._guard:
-            if self._pending:  # what is on its way would be taken for all that there is
-                self._write(group)
-            group.over[episode.number] = episode
+            self._over[episode.number] = episode
             self._last_over[episode.lane] = episode.number
         return True
 
+    def settle(self) -> int:
+        """The highest number that is used, after an interrupt anywhere."""
+        with self._guard:
+            waiting = self._rows[-1][0] if self._rows else 0
+            written = self._writer.said if self._writer is not None else 0
+            self.upto = max(self.upto, waiting, written)
+        return self.upto
+
     def flush(self) -> None:
         """Write what waits."""
-        if self._group is not None and self._writer is not None:
-            with self._guard:
-                self._write(self._group)
+        writer = self._writer
+        if writer is None:
+            return
+        with self._guard:
+            writer.complete()
+            # In this order: a number counts only after its step is there, an episode is over only after its last one.
+            over = list(self._over.values())
+            upto = self.upto
+            rows = self._rows[:]
+            if rows:
+                upto = max(upto, rows[-1][0])
+            writer.write(rows, over, Facts(upto, self.begun, self.worst, self.largest))
+
+    def _forget(self, rows: Sequence[Row], over: Sequence[Episode]) -> None:
+        """What is on record waits no longer."""
+        if rows and self._rows and self._rows[0] is rows[0]:
+            del self._rows[: len(rows)]
+        for one in over:
+            self._over.pop(one.number, None)
 
     # the session --------------------------------------------------------------------------------------
 
@@ -255,17 +267,10 @@ class LiveStore:
                     side.sync()
 
     def _settle(self) -> None:
+        self.settle()
         self.flush()
         if self.reserved > self.upto and self._has_reserved:  # what others reserved is not ours to give back
             self.reserve(self.upto)
-
-    def _write(self, group: Group) -> None:
-        assert self._writer is not None
-        self._pending = True  # until it has returned: an interrupt may come in between
-        if group.trim():
-            self.upto = max(self.upto, group.numbers[-1])
-        self._writer.write(group, Facts(self.upto, self.begun, self.worst, self.largest))
-        self._pending = False
 
     def _keep(self) -> None:
         """What waits is written, and what the journal names reaches the disk before it does."""

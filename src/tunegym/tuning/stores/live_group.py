@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import compress
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -19,16 +20,41 @@ from tunegym.tuning.stores.views import line
 MOST_ROWS = 1024
 MOST_BYTES = 4 << 20
 MEASURED = "measured"
+TERMINATED, TRUNCATED = 1, 2
+
+
+class Row(NamedTuple):
+    """A step that waits to be written. Quick systems' are plain tuples of the same.
+
+    Attributes:
+        action, observation: as ``Columns.pack`` gives them.
+        ended: 0, or the sum of TERMINATED and TRUNCATED.
+        unmeasured: status and reason; None of a measured one.
+    """
+
+    number: int
+    episode: int
+    action: Any
+    observation: Any
+    reward: float
+    duration: float
+    ended: int
+    context: Context
+    metrics: Mapping[str, float]
+    unmeasured: tuple[str, str] | None
 
 
 class Group:
-    """Steps that wait to be written.
+    """Steps that are written together, as columns; ``fill`` or ``load`` comes first.
+
+    Attributes:
+        most: how many steps there may be, for their size.
 
     Args:
         actions, observations: the server's spaces.
         metrics: the names of what is recorded of a step's info.
         env_params: the names of what a context has.
-        most: how many steps there may be.
+        most: how many steps there may be, whatever their size.
     """
 
     def __init__(
@@ -39,35 +65,25 @@ class Group:
         env_params: Sequence[str],
         most: int = MOST_ROWS,
     ) -> None:
-        self.actions, self.observations = Columns(actions, 1), Columns(observations, 1)
-        each = sum(buffer.nbytes for buffer in (*self.actions.buffers, *self.observations.buffers))
-        self.rows = max(1, min(most, MOST_BYTES // max(each, 1)))
-        self.actions, self.observations = Columns(actions, self.rows), Columns(observations, self.rows)
+        self.actions, self.observations = Columns(actions), Columns(observations)
+        each = self.actions.row_bytes + self.observations.row_bytes
+        self.most = max(1, min(most, MOST_BYTES // max(each, 1)))
         self._metrics = tuple(metrics)
         self._env_params = tuple(env_params)
-        self._clear()
+        self.fill(())
 
-    def _clear(self) -> None:
-        self.numbers: list[int] = []
-        self.episodes: list[int] = []
-        self.rewards: list[float] = []
-        self.durations: list[float] = []
-        self.terminated: list[int] = []
-        self.truncated: list[int] = []
-        self.contexts: list[Context] = []
-        self.values: list[Mapping[str, float]] = []
-        self.unmeasured: dict[int, tuple[str, str]] = {}
-        self.over: dict[int, Episode] = {}
-
-    def trim(self) -> int:
-        """Forget what was put of a step whose number was not, as somebody was interrupted; how many are left."""
-        count = len(self.numbers)
-        for column in (self.episodes, self.rewards, self.durations, self.contexts, self.values):
-            del column[count:]
-        for flags in (self.terminated, self.truncated):
-            flags[:] = [at for at in flags if at < count]
-        self.unmeasured = {at: told for at, told in self.unmeasured.items() if at < count}
-        return count
+    def fill(self, rows: Sequence[Row], over: Sequence[Episode] = ()) -> None:
+        """Take in steps, and episodes that are over."""
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(Row._fields)
+        self.numbers, self.episodes, actions, observations, self.rewards, self.durations, *others = columns
+        ended, self.contexts, self.values, unmeasured = others
+        ends = list(compress(range(len(rows)), ended))
+        self.terminated = [at for at in ends if ended[at] & TERMINATED]
+        self.truncated = [at for at in ends if ended[at] & TRUNCATED]
+        self.unmeasured = {at: unmeasured[at] for at in compress(range(len(rows)), unmeasured)}
+        self.over = over
+        self.actions.fill(actions)
+        self.observations.fill(observations)
 
     def header(self) -> tuple[str, str]:
         """The first row of both CSVs."""
@@ -101,7 +117,7 @@ class Group:
                 "truncated": self.truncated,
             }
             for name, columns in (("action", self.actions), ("observation", self.observations)):
-                record[name] = {"row": sides[name]} if name in sides else columns.plain(count)
+                record[name] = {"row": sides[name]} if name in sides else columns.plain()
             if self._env_params:
                 record["context"] = _runs(self.contexts)
             if self._metrics:
@@ -111,7 +127,7 @@ class Group:
         if self.over:
             record["episodes"] = [
                 [one.number, one.lane, one.first, one.last, one.length, one.total, one.end, one.context]
-                for one in self.over.values()
+                for one in self.over
             ]
         return record
 
@@ -123,9 +139,9 @@ class Group:
         steps = list(map(str, self.numbers))
         drawn = self._drawn()
         parts = [steps, self._statuses(count), _numbers(self.rewards)]
-        parts += self.actions.cells(count) if self.actions.inline else []
+        parts += self.actions.cells() if self.actions.inline else []
         parts += [drawn] if drawn else []
-        parts += self.observations.cells(count) if self.observations.inline else []
+        parts += self.observations.cells() if self.observations.inline else []
         parts += [[_cell(one.get(name)) for one in self.values] for name in self._metrics]
         parts += [_numbers(self._rounded()), self._tails()]
         rows = _rows(parts, count)
@@ -153,7 +169,7 @@ class Group:
 
     def episode_lines(self) -> str:
         """A row of ``episodes.csv`` for each episode that is over."""
-        return "".join(episode_line(one, self._env_params) for one in self.over.values())
+        return "".join(episode_line(one, self._env_params) for one in self.over)
 
     def _drawn(self) -> list[str]:
         """The cells of each step's context, joined."""
@@ -174,7 +190,7 @@ class Group:
     def load(self, steps: Steps) -> None:
         """Take in what was recorded, so that the same rows come of it."""
         count = len(steps.numbers)
-        self._clear()
+        self.over = ()
         self.numbers, self.episodes = steps.numbers, steps.episodes
         self.rewards, self.durations = steps.rewards, steps.durations
         self.terminated, self.truncated = steps.terminated, steps.truncated
@@ -187,10 +203,6 @@ class Group:
         for columns, arrays in ((self.actions, steps.actions), (self.observations, steps.observations)):
             if arrays is not None:
                 columns.load(arrays, count)
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self._clear()
 
 
 EPISODE_COLUMNS = ("episode", "first_step", "last_step", "length", "return", "end", "lane")
@@ -226,7 +238,7 @@ def _rows(columns: list[list[str]], count: int) -> str:
     return "".join(pieces)
 
 
-def _numbers(values: list[float] | np.ndarray) -> list[str]:
+def _numbers(values: Sequence[float] | np.ndarray) -> list[str]:
     return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
 
 

@@ -35,7 +35,7 @@ class LiveViews:
         self.append(trajectory, env, line([*EPISODE_COLUMNS, *(f"context.{name}" for name in env_params)]))
 
     def write_past(self, journal: Path, group: Group, recording: Recording) -> None:
-        """All rows of earlier sessions again: a killed writer may have left any part of them. Empties ``group``."""
+        """All rows of earlier sessions again: a killed writer may have left any part of them. Uses ``group``."""
         for one in live_reader.steps(journal):
             if isinstance(one, Lost):
                 self._append_lost(one, group, recording)
@@ -43,9 +43,8 @@ class LiveViews:
                 group.load(one)
                 self.append(*group.lines())
         for episode in live_reader.episodes(journal):
-            group.over = {episode.number: episode}
+            group.fill((), (episode,))
             self.append("", "", group.episode_lines())
-        group.clear()
 
     def _append_lost(self, lost: Lost, group: Group, recording: Recording) -> None:
         if recording.kind == "episodes":

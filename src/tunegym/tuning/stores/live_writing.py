@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from tunegym.core.errors import StoreError
+from tunegym.tuning.model.step import Episode
 from tunegym.tuning.stores.appending import Appender, unwritable
 from tunegym.tuning.stores.columns import SideFile
-from tunegym.tuning.stores.live_group import MEASURED, Group
+from tunegym.tuning.stores.live_group import MEASURED, Group, Row
 from tunegym.tuning.stores.live_views import LiveViews
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -43,16 +44,18 @@ class _Pending:
         packed: rows for files of their own, and the row that they begin at.
         rows: for the views.
         sizes: of the views, before.
+        steps, over: what it was made of.
         recorded: whether everything but the views has it.
     """
 
     upto: int
-    count: int
     line: bytes
     at: int
     packed: dict[str, tuple[int, bytes]]
     rows: tuple[str, str, str]
     sizes: Sequence[int]
+    steps: Sequence[Row]
+    over: Sequence[Episode]
     recorded: bool = False
 
 
@@ -62,28 +65,51 @@ class GroupWriter:
     An interrupt leaves a group pending; the next call completes it, before anything else.
 
     Args:
+        group: makes columns of steps.
         journal: gets a record for each group.
         sides: files of their own for large elements; written first, so that the journal never names what isn't there.
         views: written last.
         upto: the highest number on record.
+        recorded: called with what is on record, whatever becomes of the views; after an interrupt maybe twice.
+
+    Attributes:
+        said: the highest number that the journal knows of.
     """
 
-    def __init__(self, journal: Appender[Any], sides: Mapping[str, SideFile], views: LiveViews, upto: int) -> None:
+    def __init__(
+        self,
+        group: Group,
+        journal: Appender[Any],
+        sides: Mapping[str, SideFile],
+        views: LiveViews,
+        upto: int,
+        recorded: Callable[[Sequence[Row], Sequence[Episode]], None],
+    ) -> None:
+        self._group = group
         self._journal = journal
         self._sides = sides
         self.views = views
-        self._said = upto
+        self.said = upto
+        self._recorded = recorded
         self._pending: _Pending | None = None
 
-    def write(self, group: Group, facts: Facts) -> None:
-        """Write a group, and empty it. Raises ``StoreError``: then it is as it was, unless only the views failed."""
+    def complete(self) -> None:
+        """What an interrupt left on its way."""
         if self._pending is not None:
-            self._complete(self._pending, group)
+            self._complete(self._pending)
+
+    def write(self, steps: Sequence[Row], over: Sequence[Episode], facts: Facts) -> None:
+        """Write steps, and episodes that are over; ``complete`` comes first.
+
+        Raises:
+            StoreError: nothing is on record, unless only the views failed.
+        """
         if self.views.holed is not None:
             raise self.views.holed
-        count = len(group.numbers)
-        if not count and not group.over and facts.upto == self._said:
+        if not steps and not over and facts.upto == self.said:
             return
+        group = self._group
+        group.fill(steps, over)
         others = Counter(status for status, _ in group.unmeasured.values())
         record = group.record({name: side.rows for name, side in self._sides.items()})
         record |= {
@@ -93,25 +119,26 @@ class GroupWriter:
             "since": self._journal.since(),
             "worst": facts.worst,
             "largest": facts.largest,
-            "statuses": {MEASURED: facts.upto - self._said - others.total(), **others},
+            "statuses": {MEASURED: facts.upto - self.said - others.total(), **others},
         }
         packed = {
-            name: (side.rows, getattr(group, f"{name}s").packed(count))
-            for name, side in (self._sides.items() if count else ())
+            name: (side.rows, getattr(group, f"{name}s").packed())
+            for name, side in (self._sides.items() if steps else ())
         }
         rows = (*group.lines(), group.episode_lines())
         self._pending = _Pending(
             facts.upto,
-            count,
             orjson.dumps(record, option=_OPTIONS),
             self._journal.size,
             packed,
             rows,
             self.views.sizes,
+            steps,
+            over,
         )
-        self._complete(self._pending, group)
+        self._complete(self._pending)
 
-    def _complete(self, pending: _Pending, group: Group) -> None:
+    def _complete(self, pending: _Pending) -> None:
         """Write what is pending, as far as it isn't. What can't be written is no longer pending: it still waits."""
         if not pending.recorded:
             try:
@@ -124,9 +151,9 @@ class GroupWriter:
                     self._sides[name].cut()
                 raise unwritable(self._journal.path, error) if isinstance(error, OSError) else error from error
             for name, (row, _) in pending.packed.items():
-                self._sides[name].rows = row + pending.count
-            self._said = pending.upto
-            group.clear()  # it is on record now, whatever becomes of the views
+                self._sides[name].rows = row + len(pending.steps)
+            self.said = pending.upto
+            self._recorded(pending.steps, pending.over)
             pending.recorded = True
         self.views.append(*pending.rows, at=pending.sizes)
         self._pending = None

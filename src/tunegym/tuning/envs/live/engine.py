@@ -170,6 +170,7 @@ class LiveEngine:
             except ServerFailure as failure:
                 return self._failed(one, number, chosen, context, failure, began)()
         except TunegymError:
+            self._give_back([one], number)
             raise
         except BaseException:
             self._interrupted([(one, number, chosen, context, began)])
@@ -192,6 +193,7 @@ class LiveEngine:
             self._next = last + 1
             return self._step_all(lanes, first, chosen, contexts)
         except TunegymError:
+            self._give_back(lanes, last)
             raise
         except BaseException:
             numbers = range(first, last + 1)
@@ -310,17 +312,28 @@ class LiveEngine:
 
         return go_on
 
+    def _give_back(self, lanes: Sequence[Lane], last: int) -> None:
+        """An error ended steps up to number ``last``: those that could not be recorded are not used."""
+        recorded = self._store.settle()
+        self._next = min(last, recorded) + 1
+        for one in lanes:
+            self._settle(one, recorded)
+
+    def _settle(self, one: Lane, recorded: int) -> None:
+        """A lane as it is on record."""
+        if one.episode is not None:
+            one.episode.settle(recorded)
+            if one.episode.ending is not None:
+                self._recorder.finish(one, one.episode.ending)
+
     def _interrupted(self, steps: list[tuple[Lane, int, Any, Context, float]]) -> None:
         """The program is interrupted in the middle of steps: their numbers are used, and nobody knows how they went."""
         for one, number, chosen, context, began in steps:
             self._next = max(self._next, number + 1)
-            if one.episode is None:
-                continue
-            last, *_ = one.episode.settle(self._store.upto)
-            if self._store.upto < number:
+            recorded = self._store.settle()
+            self._settle(one, recorded)
+            if recorded < number and one.episode is not None:
                 self._recorder.failed(one, number, chosen, context, "cancelled", "the step was interrupted", began)
-            elif one.episode.ending is not None and last == number:
-                self._recorder.finish(one, one.episode.ending)
 
     def _seed_of(self, lane: int, number: int) -> Callable[[], int]:
         return lambda: integer(self._parts.seed, 2**31 - 1, "server", lane, number)

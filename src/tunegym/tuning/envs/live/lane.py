@@ -42,9 +42,11 @@ class Running:
     ending: EpisodeEnd | None = None
 
     def settle(self, recorded: int) -> Counted:
-        """What counts, if steps up to number ``recorded`` are on record."""
-        if self.counted[0] < self.upcoming[0] <= recorded:
+        """What counts, if steps up to number ``recorded`` are on record; what was to be and isn't is forgotten."""
+        if self.upcoming[0] <= recorded:
             self.counted = self.upcoming
+        else:
+            self.upcoming, self.ending = self.counted, None
         return self.counted
 
 

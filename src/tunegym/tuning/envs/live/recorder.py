@@ -96,8 +96,7 @@ class Recorder:
         episode.counted = upcoming
         self._tally.done = number
         following: Context = {} if self._following is None else self._following(lane, episode, over)
-        answered = {
-            **info,
+        answered: dict[str, Any] = {
             "step": number,
             "episode_number": episode.number,
             "status": "measured",
@@ -105,6 +104,7 @@ class Recorder:
             "env_params": {**context} if context else {},
             "next_env_params": following,
         }
+        answered = {**info, **answered} if info else answered
         if episode.ending is not None:
             self.finish(lane, episode.ending)
         if self._shown is not None:
