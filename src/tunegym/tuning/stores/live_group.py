@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import orjson
@@ -82,6 +82,7 @@ class Group:
         self.truncated = [at for at in ends if ended[at] & TRUNCATED]
         self.unmeasured = {at: unmeasured[at] for at in compress(range(len(rows)), unmeasured)}
         self.over = over
+        self._texts: dict[str, bytes] = {}
         self.actions.fill(actions)
         self.observations.fill(observations)
 
@@ -111,8 +112,8 @@ class Group:
             record |= {"first": first} if contiguous else {"numbers": self.numbers}
             record |= {
                 "episode": self.episodes,
-                "reward": self.rewards,
-                "duration_s": self._rounded(),
+                "reward": orjson.Fragment(self._text("reward")),
+                "duration_s": orjson.Fragment(self._text("duration_s")),
                 "terminated": self.terminated,
                 "truncated": self.truncated,
             }
@@ -136,20 +137,25 @@ class Group:
         count = len(self.numbers)
         if not count:
             return "", ""
-        steps = list(map(str, self.numbers))
+        steps = _split(orjson.dumps(self.numbers))
         drawn = self._drawn()
-        parts = [steps, self._statuses(count), _numbers(self.rewards)]
+        parts = [steps, self._statuses(count), _split(self._text("reward"))]
         parts += self.actions.cells() if self.actions.inline else []
         parts += [drawn] if drawn else []
         parts += self.observations.cells() if self.observations.inline else []
         parts += [[_cell(one.get(name)) for one in self.values] for name in self._metrics]
-        parts += [_numbers(self._rounded()), self._tails()]
+        parts += [_split(self._text("duration_s")), self._tails()]
         rows = _rows(parts, count)
         env = "\n".join(map(",".join, zip(steps, drawn, strict=True)) if drawn else steps)
         return rows, f"{env}\n"
 
-    def _rounded(self) -> np.ndarray:
-        return np.round(self.durations, 6)
+    def _text(self, column: Literal["reward", "duration_s"]) -> bytes:
+        """A column's JSON, made once for the record and the CSV."""
+        text = self._texts.get(column)
+        if text is None:
+            values = self.rewards if column == "reward" else np.round(self.durations, 6)
+            self._texts[column] = text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+        return text
 
     def _statuses(self, count: int) -> list[str]:
         """Status and cached, which is never so."""
@@ -161,7 +167,7 @@ class Group:
     def _tails(self) -> list[str]:
         """Episode, terminated and truncated."""
         texts = {episode: f"{episode},false,false" for episode in set(self.episodes)}
-        tails = [texts[episode] for episode in self.episodes]
+        tails = list(map(texts.__getitem__, self.episodes))
         for at in {*self.terminated, *self.truncated}:
             flags = ("true" if at in ends else "false" for ends in (self.terminated, self.truncated))
             tails[at] = f"{self.episodes[at]},{','.join(flags)}"
@@ -191,6 +197,7 @@ class Group:
         """Take in what was recorded, so that the same rows come of it."""
         count = len(steps.numbers)
         self.over = ()
+        self._texts = {}
         self.numbers, self.episodes = steps.numbers, steps.episodes
         self.rewards, self.durations = steps.rewards, steps.durations
         self.terminated, self.truncated = steps.terminated, steps.truncated
@@ -238,8 +245,9 @@ def _rows(columns: list[list[str]], count: int) -> str:
     return "".join(pieces)
 
 
-def _numbers(values: Sequence[float] | np.ndarray) -> list[str]:
-    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
+def _split(text: bytes) -> list[str]:
+    """The numbers in a JSON array."""
+    return text.decode()[1:-1].split(",")
 
 
 def _cell(value: float | None) -> str:
