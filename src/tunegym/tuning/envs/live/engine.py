@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count, repeat
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +18,7 @@ from tunegym.tuning.envs.live.parts import LiveParts
 from tunegym.tuning.envs.live.recorder import Recorder
 from tunegym.tuning.envs.live.reserving import Reserving
 from tunegym.tuning.envs.live.scoring import LiveScoring
+from tunegym.tuning.envs.live.settling import Settling, UnderWay
 from tunegym.tuning.envs.live.showing import Showing
 from tunegym.tuning.envs.live.starting import start_all
 from tunegym.tuning.envs.live.tally import LiveTally
@@ -96,6 +98,7 @@ class LiveEngine:
         scoring = LiveScoring(self.experiment, parts.reward, store)
         self._recorder = Recorder(store, scoring, self._showing, self.tally, first.observation_space, following)
         self._took = self._recorder.took
+        self._settling = Settling(store, self._recorder)
         restarts = self.experiment.live.restarts if self.experiment.live is not None else 0
         self._lanes = [Lane(place, host, restarts, own, self._stopping) for place, host in enumerate(parts.hosts)]
         if store.lost > 0:
@@ -170,10 +173,10 @@ class LiveEngine:
             except ServerFailure as failure:
                 return self._failed(one, number, chosen, context, failure, began)()
         except TunegymError:
-            self._give_back([one], number)
+            self._next = self._settling.give_back([UnderWay(one, number, chosen, context, began)])
             raise
         except BaseException:
-            self._interrupted([(one, number, chosen, context, began)])
+            self._next = self._settling.interrupted([UnderWay(one, number, chosen, context, began)])
             raise
 
     def step_all(self, actions: Sequence[Any]) -> list[Five]:
@@ -193,11 +196,10 @@ class LiveEngine:
             self._next = last + 1
             return self._step_all(lanes, first, chosen, contexts)
         except TunegymError:
-            self._give_back(lanes, last)
+            self._next = self._settling.give_back(map(UnderWay, lanes, count(first), chosen, contexts, repeat(began)))
             raise
         except BaseException:
-            numbers = range(first, last + 1)
-            self._interrupted(list(zip(lanes, numbers, chosen, contexts, [began] * len(lanes), strict=True)))
+            self._next = self._settling.interrupted(map(UnderWay, lanes, count(first), chosen, contexts, repeat(began)))
             raise
 
     def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any], contexts: list[Context]) -> list[Five]:
@@ -311,29 +313,6 @@ class LiveEngine:
             return self._showing.shown(observation, following), penalty, False, False, anew
 
         return go_on
-
-    def _give_back(self, lanes: Sequence[Lane], last: int) -> None:
-        """An error ended steps up to number ``last``: those that could not be recorded are not used."""
-        recorded = self._store.settle()
-        self._next = min(last, recorded) + 1
-        for one in lanes:
-            self._settle(one, recorded)
-
-    def _settle(self, one: Lane, recorded: int) -> None:
-        """A lane as it is on record."""
-        if one.episode is not None:
-            one.episode.settle(recorded)
-            if one.episode.ending is not None:
-                self._recorder.finish(one, one.episode.ending)
-
-    def _interrupted(self, steps: list[tuple[Lane, int, Any, Context, float]]) -> None:
-        """The program is interrupted in the middle of steps: their numbers are used, and nobody knows how they went."""
-        for one, number, chosen, context, began in steps:
-            self._next = max(self._next, number + 1)
-            recorded = self._store.settle()
-            self._settle(one, recorded)
-            if recorded < number and one.episode is not None:
-                self._recorder.failed(one, number, chosen, context, "cancelled", "the step was interrupted", began)
 
     def _seed_of(self, lane: int, number: int) -> Callable[[], int]:
         return lambda: integer(self._parts.seed, 2**31 - 1, "server", lane, number)
