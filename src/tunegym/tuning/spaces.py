@@ -56,9 +56,10 @@ def _check_leaves(space: Any) -> None:
             raise SpaceError(f"an array of {leaf.dtype.str} can't be passed on; {', '.join(map(str, _DTYPES))} can")
         if not leaf.size:
             raise SpaceError(f"an array of shape {leaf.shape} has no numbers")
-        if leaf.name in names:
-            raise SpaceError(f"two parts have the name {leaf.name!r}: rename a key")
-        names.add(leaf.name)
+        name = leaf.name or "value"  # as a field of a record must have one
+        if name in names:
+            raise SpaceError(f"two parts have the name {name!r}: rename a key")
+        names.add(name)
 
 
 def build(description: Any, depth: int = 0) -> spaces.Space[Any]:

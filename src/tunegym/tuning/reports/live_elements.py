@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.spaces import Leaf, leaves
+from tunegym.tuning.spaces import leaves
 from tunegym.tuning.stores import live_reader
-from tunegym.tuning.stores.columns import INLINE, row_type
+from tunegym.tuning.stores.columns import INLINE, leaf_values, row_type
 from tunegym.tuning.stores.live import SIDES
 from tunegym.tuning.stores.live_reader import Steps
 
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 def is_inline(space: spaces.Space[Any]) -> bool:
     """Whether elements of a space are in the journal; others have a file of their own."""
     return sum(leaf.size for leaf in leaves(space)) <= INLINE
-
-
-def leaf_values(leaf: Leaf, values: Any) -> np.ndarray:
-    """What a journal has of one leaf, a row for each step; null is what JSON makes of NaN."""
-    if leaf.dtype.kind == "f":
-        return np.array(values, dtype=np.float64).astype(leaf.dtype).reshape((-1, *leaf.shape))
-    return np.array(values).astype(leaf.dtype).reshape((-1, *leaf.shape))
 
 
 def elements(results: LiveResults, kind: str, space: spaces.Space[Any]) -> np.ndarray:

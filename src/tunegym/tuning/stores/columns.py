@@ -72,13 +72,10 @@ class Columns:
         rows = np.frombuffer(self._packed, dtype=self._type)
         self._buffers = [rows[name] for name in self._type.names or ()]
 
-    def load(self, arrays: list[Any], count: int) -> None:
-        """Take in what ``plain`` gave, from a journal."""
+    def load(self, arrays: list[Any]) -> None:
+        """Take in what ``plain`` gave, from a journal. Raises ``StoreError``."""
         self._texts = []
-        self._buffers = []
-        for leaf, values in zip(self.leaves, arrays, strict=True):
-            wide = np.array(values, dtype=np.float64 if leaf.dtype.kind == "f" else None)
-            self._buffers.append(wide.reshape((count, *leaf.shape)).astype(leaf.dtype))
+        self._buffers = [leaf_values(leaf, values) for leaf, values in zip(self.leaves, arrays, strict=True)]
 
     def plain(self) -> list[Any]:
         """For a record: an array for each leaf."""
@@ -101,10 +98,26 @@ class Columns:
         return self._packed
 
 
+def leaf_values(leaf: Leaf, values: Any) -> np.ndarray:
+    """What a journal has of one leaf, a row for each step; null is what JSON makes of NaN. Raises ``StoreError``."""
+    # Texts and nulls become floats. Integers must not on their way, and some are beyond what numpy takes them for.
+    try:
+        wide = np.array(values, dtype=np.float64 if leaf.dtype.kind == "f" else leaf.dtype)
+        return wide.astype(leaf.dtype).reshape((-1, *leaf.shape))
+    except (OverflowError, TypeError, ValueError) as error:
+        what = f"the journal is damaged: its {leaf.name or 'values'} are not of {leaf.dtype} {leaf.shape}: {error}"
+        raise StoreError(what, hint="start a new run") from error
+
+
 def _text(array: np.ndarray) -> bytes | None:
     """The JSON of an array; None if there is none."""
-    text = orjson.dumps(np.ascontiguousarray(array), option=_NUMPY)
+    text = orjson.dumps(_whole(array), option=_NUMPY)
     return None if b"null" in text else text
+
+
+def _whole(array: np.ndarray) -> np.ndarray:
+    """As other libraries may read it: without gaps, and aligned, which a field of a record needn't be."""
+    return np.require(array, requirements=["C", "A"])
 
 
 def _split(text: bytes, rank: int) -> list[str]:
@@ -127,7 +140,7 @@ def _cells(rows: np.ndarray) -> list[str]:
         return []
     if rows.shape[1] == 0:
         return [""] * len(rows)
-    text = orjson.dumps(np.ascontiguousarray(rows), option=_NUMPY).decode()
+    text = orjson.dumps(_whole(rows), option=_NUMPY).decode()
     if "null" in text:  # what JSON makes of numbers that are not finite
         return [",".join(repr(number) for number in row) for row in rows.astype(np.float64).tolist()]
     return text[2:-2].split("],[")

@@ -209,7 +209,7 @@ class Group:
         ]
         for columns, arrays in ((self.actions, steps.actions), (self.observations, steps.observations)):
             if arrays is not None:
-                columns.load(arrays, count)
+                columns.load(arrays)
 
 
 EPISODE_COLUMNS = ("episode", "first_step", "last_step", "length", "return", "end", "lane")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -720,3 +721,55 @@ def test_what_can_not_be_read_of_a_first_observation_is_said(engines: Engines, f
     engine = engines(servers=[Odd()])
     with pytest.raises(ServerLostError, match="the server can't begin: reset: "):
         engine.reset()
+
+
+@pytest.mark.parametrize("then", ["step", "reset", "close"])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("place", "error"), [("penalty", KeyboardInterrupt), ("flush", KeyboardInterrupt), ("flush", StoreError("full"))]
+)
+def test_a_second_interrupt_while_the_first_is_put_down(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch, place: str, error: Any, together: bool, then: str
+) -> None:
+    class Interrupted(Counter):
+        def step(self, action: Any) -> Any:
+            if action == 1:
+                raise KeyboardInterrupt
+            return super().step(action)
+
+    engine = engines(servers=[Interrupted()])
+    where: Any = engine._store if place == "flush" else engine._recorder._scoring
+    works = getattr(where, place)
+
+    def once() -> Any:
+        monkeypatch.setattr(where, place, works)
+        raise error
+
+    step = (lambda action: engine.step_all([action])[0]) if together else engine.step
+    engine.reset()
+    step(0)
+    monkeypatch.setattr(where, place, once)
+    with pytest.raises(KeyboardInterrupt):
+        step(1)
+    if then == "reset":
+        engine.reset()
+    if then != "close":
+        assert step(0)[4]["step"] == 3
+    engines.close()
+    ends = ["measured", "cancelled", "measured"] if then != "close" else ["measured", "cancelled"]
+    assert [(row["step"], row["status"]) for row in engines.rows()] == [
+        (str(number), status) for number, status in enumerate(ends, 1)
+    ]
+    lengths = [int(row["length"]) for row in engines.rows("episodes.csv")]
+    assert lengths == ([2, 1] if then == "reset" else [len(ends)])
+
+
+def test_a_penalty_is_always_a_number(engines: Engines) -> None:
+    engines.server.reward = -1.5e308
+    engine = engines()
+    engine.reset()
+    engine.step(0)
+    engines.server.raises = ValueError("once")
+    assert engine.step(0)[1] == -sys.float_info.max
+    engines.close()
+    assert live_reader.scan(engines.folder / "journal.jsonl").statuses == {"measured": 1, "failed": 1}

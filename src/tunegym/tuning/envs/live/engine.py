@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count, repeat
@@ -11,7 +12,7 @@ from typing import Any
 from gymnasium import spaces
 
 from tunegym.core.clock import Clock, SystemClock
-from tunegym.core.errors import ActionError, BudgetError, TunegymError
+from tunegym.core.errors import ActionError, BudgetError, StoreError, TunegymError
 from tunegym.core.randomness import integer
 from tunegym.tuning.envs.live.lane import Lane, Running
 from tunegym.tuning.envs.live.parts import LiveParts
@@ -135,6 +136,8 @@ class LiveEngine:
     ) -> tuple[Any, dict[str, Any]]:
         """Begin the lane's next episode."""
         self._check_open()
+        if self._settling.behind:
+            self._next = self._settling.catch_up()
         one = self._lanes[lane]
         self._recorder.finish(one, "reset")
         number = self._upcoming(lane)
@@ -157,7 +160,7 @@ class LiveEngine:
             chosen = self._accepted(action, one)
         number = self._next
         if number > self._bound or self._timed or not number & 31:  # whether to stop is asked now and then
-            self._go_on(number)
+            number = self._go_on((one,))
         context = self._step_context(one, number) if self._varies else one.context
         began = perf_counter()
         try:
@@ -176,7 +179,7 @@ class LiveEngine:
             self._next = self._settling.give_back([UnderWay(one, number, chosen, context, began)])
             raise
         except BaseException:
-            self._next = self._settling.interrupted([UnderWay(one, number, chosen, context, began)])
+            self._interrupted([UnderWay(one, number, chosen, context, began)])
             raise
 
     def step_all(self, actions: Sequence[Any]) -> list[Five]:
@@ -189,7 +192,8 @@ class LiveEngine:
             what = f"{len(lanes)} actions for {self.slots} lanes"
             raise TunegymError(what, hint="only the last steps of the budget may be fewer")
         if last > self._bound or self._timed or self._stopping():
-            self._go_on(last)
+            first = self._go_on(lanes)
+            last = first + len(lanes) - 1
         contexts = [self._step_context(one, first + at) for at, one in enumerate(lanes)]
         began = perf_counter()
         try:
@@ -199,7 +203,7 @@ class LiveEngine:
             self._next = self._settling.give_back(map(UnderWay, lanes, count(first), chosen, contexts, repeat(began)))
             raise
         except BaseException:
-            self._next = self._settling.interrupted(map(UnderWay, lanes, count(first), chosen, contexts, repeat(began)))
+            self._interrupted(map(UnderWay, lanes, count(first), chosen, contexts, repeat(began)))
             raise
 
     def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any], contexts: list[Context]) -> list[Five]:
@@ -243,10 +247,14 @@ class LiveEngine:
         if self._closed:
             return
         self._closed = True
-        for one in self._lanes:
-            self._recorder.finish(one, "cut")
-        for host in self._parts.hosts:
-            host.close()
+        try:
+            if self._lanes and self._settling.behind:
+                self._settling.catch_up()
+        finally:
+            for one in self._lanes:
+                self._recorder.finish(one, "cut")
+            for host in self._parts.hosts:
+                host.close()
 
     # a step -------------------------------------------------------------------------------------------
 
@@ -254,17 +262,25 @@ class LiveEngine:
         if self._closed:
             raise TunegymError("the environment is closed", hint="make another one: its steps go into a new folder")
 
-    def _accepted(self, action: Any, one: Lane) -> Any:
+    def _check_begun(self, one: Lane) -> None:
         if one.episode is None:
             self._check_open()
             raise TunegymError("the episode is over, or none has begun", hint="call reset() first")
+
+    def _accepted(self, action: Any, one: Lane) -> Any:
+        self._check_begun(one)
         try:
             return self._own_action(action)
         except SpaceError as error:
             raise ActionError(f"the action is not of action_space: {error}", hint=str(self.action_space)) from error
 
-    def _go_on(self, last: int) -> None:
-        """Raise if numbers up to ``last`` may not be used; else have them reserved."""
+    def _go_on(self, lanes: Sequence[Lane]) -> int:
+        """The number of the first lane's next step; those of all are reserved. Raises if they may not be used."""
+        if self._settling.behind:
+            self._next = self._settling.catch_up()
+            for one in lanes:
+                self._check_begun(one)
+        last = self._next + len(lanes) - 1
         reason = "the run is stopping" if self._stopping() else self.budget.exhausted(last)
         if reason is not None:
             raise BudgetError(f"step {last} may not be taken: {reason}")
@@ -273,6 +289,12 @@ class LiveEngine:
             if idle:
                 self._store.forgive(idle)
             self._bound = self._reserving.upto(last)
+        return self._next
+
+    def _interrupted(self, steps: Iterable[UnderWay]) -> None:
+        self._bound = 0  # the next step looks whether this came to its end
+        with contextlib.suppress(StoreError):  # it is told then: what goes on now is the interrupt
+            self._next = self._settling.interrupted(steps)
 
     def _upcoming(self, lane: int) -> int:
         return self._next + lane

@@ -83,7 +83,8 @@ class Recorder:
         episode = lane.episode
         assert episode is not None
         lane.failures = 0
-        _, length, total = episode.counted
+        counted = episode.counted  # unless an error came between the record of the last step and its count
+        _, length, total = counted if counted is episode.upcoming else episode.settle(self._store.settle())
         episode.upcoming = upcoming = (number, length + 1, total + reward)
         if over:
             episode.ending = "terminated" if terminated else "truncated"

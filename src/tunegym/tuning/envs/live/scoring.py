@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,7 +62,7 @@ class LiveScoring:
         """The reward of a step without a measurement."""
         if self._penalty != "auto":
             return float(self._penalty)
-        return -1.0 if self._worst == _INFINITY else self._worst - self._largest
+        return -1.0 if self._worst == _INFINITY else max(-sys.float_info.max, self._worst - self._largest)
 
     def _computed(self, metrics: Mapping[str, float]) -> float:
         assert self._reward is not None
