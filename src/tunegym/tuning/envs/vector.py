@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
@@ -70,7 +71,8 @@ class TuneVectorEnv(VectorEnv[Any, Any, Any]):
         if isinstance(seed, int):
             super().reset(seed=seed)
         firsts = [self._face.reset(lane) for lane in range(self.num_envs)]
-        return self._batched([observation for observation, _ in firsts]), batched_infos([info for _, info in firsts])
+        seen = batched_observations(self.single_observation_space, [observation for observation, _ in firsts])
+        return seen, batched_infos([info for _, info in firsts])
 
     def step(self, actions: Mapping[str, Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Run one trial in every sub-environment with an element of ``action_space``."""
@@ -122,15 +124,19 @@ class TuneVectorEnv(VectorEnv[Any, Any, Any]):
                 observation, _ = self._face.reset(lane)
             observations.append(observation)
             infos.append(info)
-        rewards, terminations, truncations = (
-            np.array([five[index] for five in fives], dtype=dtype)
-            for index, dtype in ((1, np.float64), (2, np.bool_), (3, np.bool_))
-        )
-        return self._batched(observations), rewards, terminations, truncations, batched_infos(infos)
+        seen = batched_observations(self.single_observation_space, observations)
+        return seen, *batched_outcomes(fives), batched_infos(infos)
 
-    def _batched(self, observations: Sequence[Any]) -> Any:
-        out = create_empty_array(self.single_observation_space, self.num_envs)
-        return concatenate(self.single_observation_space, observations, out)
+
+def batched_observations(space: spaces.Space[Any], observations: Sequence[Any]) -> Any:
+    """An element of the batched ``space``, of one of each sub-environment."""
+    return concatenate(space, observations, create_empty_array(space, len(observations)))
+
+
+def batched_outcomes(fives: Sequence[_Five]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rewards, terminations and truncations of what a step gave in each sub-environment."""
+    _, rewards, terminations, truncations, _ = zip(*fives, strict=True)
+    return np.array(rewards, np.float64), np.array(terminations, np.bool_), np.array(truncations, np.bool_)
 
 
 def batched_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

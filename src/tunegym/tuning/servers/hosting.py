@@ -178,6 +178,6 @@ def told(error: BaseException) -> str:
     """An exception in one line that any file can hold, whatever its own text does."""
     try:
         text = printable(" ".join(str(error).split()))
-    except Exception:
+    except Exception:  # its __str__ is the server's, too, and the step has failed for another reason already
         text = "(its text can't be had)"
     return f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__

@@ -7,17 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import Any
 
-import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space
 
 from tunegym.core.errors import ActionError, TunegymError
 from tunegym.core.registration import ENV_ID
 from tunegym.tuning.envs.closing import closes
 from tunegym.tuning.envs.live.engine import LiveEngine
-from tunegym.tuning.envs.vector import batched_infos, check_rows, check_share
+from tunegym.tuning.envs.vector import batched_infos, batched_observations, batched_outcomes, check_rows, check_share
 
 _OF_STEP = ("step", "episode_number", "status", "metrics", "env_params")
 """What is told of the step that was taken, also where the rest is the next episode's."""
@@ -69,7 +68,8 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any]):
             super().reset(seed=seed)
         seeds = self._seeds(seed)
         firsts = [self._engine.reset(lane, seeds[lane], options) for lane in range(self.num_envs)]
-        return self._batched([observation for observation, _ in firsts]), batched_infos([info for _, info in firsts])
+        seen = batched_observations(self.single_observation_space, [observation for observation, _ in firsts])
+        return seen, batched_infos([info for _, info in firsts])
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take one step in every sub-environment with an element of ``action_space``.
@@ -90,11 +90,8 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any]):
                 info = {**begun, **{name: info[name] for name in _OF_STEP}, "final_obs": last, "final_info": info}
             observations.append(observation)
             infos.append(info)
-        rewards, terminations, truncations = (
-            np.array([five[index] for five in fives], dtype=dtype)
-            for index, dtype in ((1, np.float64), (2, np.bool_), (3, np.bool_))
-        )
-        return self._batched(observations), rewards, terminations, truncations, batched_infos(infos)
+        seen = batched_observations(self.single_observation_space, observations)
+        return seen, *batched_outcomes(fives), batched_infos(infos)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let go of the servers, and leave the journal complete."""
@@ -114,10 +111,6 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any]):
         if len(seeds) != self.num_envs:
             raise TunegymError(f"{len(seeds)} seeds for {self.num_envs} sub-environments")
         return seeds
-
-    def _batched(self, observations: Sequence[Any]) -> Any:
-        out = create_empty_array(self.single_observation_space, self.num_envs)
-        return concatenate(self.single_observation_space, observations, out)
 
 
 def _row(space: spaces.Space[Any], rows: Any, lane: int, count: int, what: str = "") -> Any:
