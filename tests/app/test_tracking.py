@@ -341,9 +341,9 @@ def test_jobs_see_nothing_of_it(write: Callable[..., Path], tunegym: Cli, tmp_pa
 def test_an_environment_is_tracked_too(scenario: Callable, tmp_path: Path) -> None:
     env = library.make(scenario("tensorboard = true"), output=tmp_path / "out")
     env.reset()
-    for _ in range(5):
-        env.step(env.action_space.sample())
+    statuses = [env.step_raw({"x": x})[4]["status"] for x in (4, 5, 6, 7, 8)]
     env.close()
+    assert statuses == ["measured", "failed", "measured", "infeasible", "measured"]
     (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
     assert_tensorboard(folder, trials(tmp_path / "out"))
 
