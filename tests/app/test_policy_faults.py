@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -32,10 +34,24 @@ Start = Callable[..., subprocess.Popen[str]]
 Document = dict[str, Any]
 
 WORK = """
-import time
+import threading, time
+from pathlib import Path
+
+called = 0
+calling = threading.Lock()
+
 def value(a, b, load, pause=0.0):
     time.sleep(pause)
     return {"value": 10.0 - 3.0 * abs(a - load) - abs(b - 2)}
+
+def held(**parameters):
+    global called
+    with calling:
+        called += 1
+        last = called > int(Path(__file__).with_name("calls.txt").read_text())
+    while last:
+        time.sleep(1)
+    return value(**parameters)
 """
 
 
@@ -49,6 +65,7 @@ def scenario(write: Callable[..., Path]) -> Callable[..., Document]:
         config |= {"n_steps": 20} if agent in ("ppo", "a2c") else {"learning_starts": 10, "batch_size": 32}
         ranges = {"a": {"low": 1.0, "high": 3.0}, "b": {"low": 0.0, "high": 3.0}}
         knobs: Document = ranges if agent == "sac" else {"a": [1, 2, 3], "b": [0, 1, 2, 3]}
+        function = more.pop("function", "value")
         budget = {} if steps is None else {"agent_steps": steps}
         experiment = {
             "name": "e",
@@ -58,7 +75,7 @@ def scenario(write: Callable[..., Path]) -> Callable[..., Document]:
             "isolate": False,
             "cache": "off",
             "keep": "none",
-            "cmd_args": {"callable": "work:value", "load": [1, 2, 3], "pause": pause, **knobs},
+            "cmd_args": {"callable": f"work:{function}", "load": [1, 2, 3], "pause": pause, **knobs},
             "env_params": {"load": {}},
             "agent_config": {**config, **more.pop("agent_config", {})},
             **budget,
@@ -119,9 +136,56 @@ def as_resumed(run: Path, copy: Path) -> policies.PolicyTable:
         bench.close()
 
 
+class Killed:
+    """A run that is killed at moments that the test chooses, and resumed each time."""
+
+    def __init__(self, agent: str, folder: Path, start: Start, wait_until: Callable[..., None]) -> None:
+        self.agent, self.output, self.log = agent, folder / "killed", folder / "log.txt"
+        self.copies = (folder / f"copy-{number}" for number in itertools.count())
+        self.start, self.wait_until = start, wait_until
+        self.process = start("run", "s.toml", "--output", self.output, log=self.log)
+
+    def at(self, moment: int) -> None:
+        """Kill it once so many trials are closed."""
+        self.wait_until(lambda: closed_trials(self.output) >= moment, f"trial {moment}: {self.log.read_text()}")
+        self.process.kill()
+        self.process.wait()
+
+    def resume(self) -> policies.PolicyTable | None:
+        """Resume it, which goes on from the checkpoint; the table that was saved with it, if it got as far."""
+        run = find_run(self.output)
+        checkpoint = load_checkpoint(run / "e")
+        saved, resumed = policies.load(run / "e"), as_resumed(run, next(self.copies))
+        if checkpoint is None:
+            saved = None
+            assert resumed.choices == ()
+            expected = f"{self.agent} goes on without a checkpoint"
+        else:
+            assert resumed.trials == checkpoint.closed
+            expected = f"{self.agent} goes on from its checkpoint after {checkpoint.closed} trials"
+            if saved is not None and saved.trials != checkpoint.closed:
+                saved = None  # it was killed in between
+            if saved is not None:
+                assert chosen(resumed) == chosen(saved)
+        self.log.write_text("")
+        self.process = self.start("resume", self.output, log=self.log)
+        self.wait_until(lambda: expected in self.log.read_text(), f"{expected}: {self.log.read_text()}")
+        later = "in its replay buffer" if self.agent == "dqn" else "as it learns from fresh choices only"
+        assert later in self.log.read_text() or checkpoint is not None
+        return saved
+
+    def ended(self, steps: int) -> ExperimentResults:
+        """Its results; every number is there once."""
+        assert self.process.wait(240) == 0, self.log.read_text()
+        results = results_of(self.output)
+        assert [trial.number for trial in results.trials] == list(range(1, steps + 1))
+        assert {trial.status for trial in results.trials} == {"measured"}
+        return results
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("agent", "slots", "moments"), [("ppo", 1, (8, 75, 200)), ("dqn", 1, (75, 200)), ("ppo", 3, (130,))]
+    ("agent", "slots", "moments"), [("ppo", 1, (8, 75, 200)), ("dqn", 1, (75, 200)), ("ppo", 3, (129,))]
 )
 def test_killed_and_resumed_the_policy_is_that_of_the_checkpoint(
     agent: str,
@@ -132,43 +196,47 @@ def test_killed_and_resumed_the_policy_is_that_of_the_checkpoint(
     wait_until: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    steps, output, log = 360, tmp_path / "killed", tmp_path / "log.txt"
-    (tmp_path / "s.toml").write_text(toml.dumps(scenario(agent, steps, slots=slots, pause=0.004)))
-    process = start_tunegym("run", "s.toml", "--output", output, log=log)
+    """And at the end it is at least as good; trials are held back at each moment, so that chance has no part in it."""
+    steps, calls = 360, tmp_path / "calls.txt"
+    (tmp_path / "s.toml").write_text(toml.dumps(scenario(agent, steps, slots=slots, function="held")))
+    calls.write_text(str(moments[0]))
+    run = Killed(agent, tmp_path, start_tunegym, wait_until)
     kept: list[float] = []
-    for moment in moments:
-        wait_until(lambda moment=moment: closed_trials(output) >= moment, f"trial {moment}: {log.read_text()}")
-        process.kill()
-        process.wait()
-        assert closed_trials(output) < steps
-        run = find_run(output)
-        checkpoint = load_checkpoint(run / "e")
-        before, resumed = policies.load(run / "e"), as_resumed(run, tmp_path / f"copy-{moment}")
-        if checkpoint is None:
-            assert resumed.choices == ()
-            expected = f"{agent} goes on without a checkpoint"
-        else:
-            assert resumed.trials == checkpoint.closed
-            expected = f"{agent} goes on from its checkpoint after {checkpoint.closed} trials"
-            if before is not None and before.trials == checkpoint.closed:  # else it was killed in between
-                assert chosen(resumed) == chosen(before)
-                kept.append(score(before))
-        log.write_text("")
-        process = start_tunegym("resume", output, log=log)
-        wait_until(lambda expected=expected: expected in log.read_text(), f"{expected}: {log.read_text()}")
-        later = "in its replay buffer" if agent == "dqn" else "as it learns from fresh choices only"
-        assert later in log.read_text() or (agent == "ppo" and checkpoint is not None)
-    assert process.wait(120) == 0, log.read_text()
-    results = results_of(output)
-    assert [trial.number for trial in results.trials] == list(range(1, steps + 1))
-    assert {trial.status for trial in results.trials} == {"measured"}
-    assert kept
-    assert score(policy_of(output)) >= max(kept)
-    assert library.resume(output, agent_steps=steps + 30) == 0
-    assert len(results_of(output).trials) == steps + 30
+    for moment, following in zip(moments, [*moments[1:], steps], strict=True):
+        run.at(moment)
+        assert closed_trials(run.output) == moment
+        calls.write_text(str(following - moment))
+        saved = run.resume()
+        assert (saved is None) == (moment < 20)
+        kept += [score(saved)] if saved is not None else []
+    results = run.ended(steps)
+    assert score(policy_of(run.output)) >= max(kept)
+    assert library.resume(run.output, agent_steps=steps + 30) == 0
+    assert len(results_of(run.output).trials) == steps + 30
     curve = [json.loads(line)["trials"] for line in (results.folder / "policy" / "training.jsonl").open()]
     assert curve == sorted(curve)
     assert curve[-1] == steps + 30
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("agent", "slots"), [("ppo", 1), ("dqn", 1), ("ppo", 3)])
+def test_killed_at_any_time_the_policy_is_that_of_the_checkpoint(
+    agent: str,
+    slots: int,
+    scenario: Callable[..., Document],
+    start_tunegym: Start,
+    wait_until: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    """Also while it is saved: no trial is held back."""
+    steps, random = 1200, Random(slots)
+    (tmp_path / "s.toml").write_text(toml.dumps(scenario(agent, steps, slots=slots, pause=0.004)))
+    run = Killed(agent, tmp_path, start_tunegym, wait_until)
+    for least in range(50, 1050, 100):
+        run.at(max(least, closed_trials(run.output)) + random.randrange(20))
+        run.resume()
+    run.ended(steps)
 
 
 # a run that ends and goes on ------------------------------------------------------------------------------

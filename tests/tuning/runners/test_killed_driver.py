@@ -51,14 +51,19 @@ def kill_driver(tmp_path: Path, token: str, wait: Callable) -> Callable[[str], l
 
     def kill(kind: str) -> list[tuple[int, str]]:
         (tmp_path / "hogs.py").write_text(HOG)
+        pids = tmp_path / "pids"
+        pids.touch()
         driver = subprocess.Popen([sys.executable, "-c", DRIVER, token, str(tmp_path), kind])
         try:
             wait((tmp_path / "trial" / "began").exists)
+            wait(lambda: pids.read_text().endswith("\n"))  # a job may begin before its driver has written it down
+            if kind == "command":
+                wait(lambda: len(marked(token)) >= 4)  # what it starts in the background has its own pace
             assert driver.poll() is None
         finally:
             driver.kill()
             driver.wait()
-        lines = (tmp_path / "pids").read_text().splitlines()
+        lines = pids.read_text().splitlines()
         return [(int(line.split()[0]), line.split()[1]) for line in lines]
 
     return kill
