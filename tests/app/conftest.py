@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +180,9 @@ def serve(live: LiveScenario, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     monkeypatch.setenv(TOKEN_VARIABLE, "a secret of the tests")
     started: list[subprocess.Popen[str]] = []
 
-    def start(port: int = 0, reference: str = "systems:System") -> subprocess.Popen[str]:
+    def start(port: int = 0, reference: str = "systems:System", more: Sequence[str] = ()) -> subprocess.Popen[str]:
         with (live.folder / f"serve-{len(started)}.log").open("w") as errors:
-            command = [sys.executable, "-m", "tunegym", "serve", reference, "--port", str(port)]
+            command = [sys.executable, "-m", "tunegym", "serve", reference, "--port", str(port), *more]
             process: Any = subprocess.Popen(
                 command, cwd=live.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
             )

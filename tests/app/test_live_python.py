@@ -25,6 +25,7 @@ from tunegym.core.errors import BudgetError, ConfigError, ServerLostError, Tuneg
 from tunegym.testing.results import assert_sound
 from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 from tunegym.tuning.stores import live_reader, reader
 
 pytestmark = pytest.mark.slow  # whole experiments
@@ -573,6 +574,29 @@ def test_a_lost_server_leaves_the_next_experiments_alone(
     assert "reset 1 was to fail" in (results["lost"].journal.ended or {})["reason"]
     assert results["fine"].steps == 40
     assert len(results["jobs"].trials) == 5
+
+
+def test_a_token_that_nobody_knows_is_asked_for_before_anything_runs(
+    live: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    here, there = live.experiment("here"), live.experiment("there", server="tcp://127.0.0.1:9")
+    calls: list[Callable[[], Any]] = [
+        lambda: tunegym.run(live.document(here, there)),
+        lambda: tunegym.make(live.document(there)),
+        lambda: tunegym.make_vec(live.document(there), 2),
+    ]
+    for call in calls:
+        with pytest.raises(TunegymError, match=r"the token of tcp://127\.0\.0\.1:9 is not known") as error:
+            call()
+        assert "or name a server_token_file" in (error.value.hint or "")
+        assert not live.notes("built")
+        assert not RESULTS.exists()
+    monkeypatch.setenv(TOKEN_VARIABLE, "a secret of the tests")
+    assert tunegym.run(live.document(here, there)) == 1, "nothing listens"
+    monkeypatch.delenv(TOKEN_VARIABLE)
+    with pytest.raises(TunegymError, match="is not known"):
+        tunegym.resume(find_run(RESULTS))
 
 
 def test_a_live_experiment_is_told_of_in_steps(live: Any, tunegym: Any) -> None:

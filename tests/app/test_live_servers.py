@@ -195,6 +195,15 @@ def test_a_fault_costs_its_step_and_nothing_else(
 
 
 @pytest.mark.slow
+def test_one_that_hangs_where_there_is_one_place_only(live: Any, serve: Callable[..., Any]) -> None:
+    where = f"tcp://127.0.0.1:{serve(more=['--max-connections', '1']).port}"
+    keys: dict[str, Any] = {"server": where, "step_timeout_s": 2, "server_restarts": 1}
+    assert tunegym.run(live.document(args={"faults": "step@10=hang,step@20=hang"}, **keys)) == 0
+    (results,) = assert_sound(live.run).values()
+    assert (results.steps, results.statuses["failed"]) == (40, 2)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["process", "tcp"])
 def test_one_that_comes_back_with_other_spaces(
     live: Any, serve: Callable[..., Any], caplog: pytest.LogCaptureFixture, place: str

@@ -55,6 +55,49 @@ class Flaky:
 """
 
 
+STEEP = """
+from gymnasium import spaces
+class Steep:
+    action_space, observation_space = spaces.Discrete(2), spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        self.at = 0
+        return 0, {}
+    def step(self, action):
+        self.at += 1
+        return 0, -1e308, self.at == 2, False, {}
+    def close(self): pass
+"""
+
+
+def test_returns_beyond_all_bounds_are_shown(write: Callable[..., Path], tunegym: Cli) -> None:
+    """Their sum has no number, and their mean has."""
+    write("steep.py", STEEP)
+    one = """
+    [[experiments]]
+    name = "{name}"
+    workload = "live"
+    agent = "random_search"
+    agent_steps = 20
+      [experiments.cmd_args]
+      env_class = "steep:Steep"
+    """
+    path = write("steep.toml", 'name = "steep"\n' + one.format(name="a") + one.format(name="b"))
+    commands = [
+        ("run", path, "--output", "out"),
+        ("resume", "out", "--agent-steps", "30"),
+        ("status", "out"),
+        ("compare", "out", "out"),
+        ("report", "out"),
+    ]
+    for command in commands:
+        done = tunegym(*command)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+    assert "-1.798e+308" in tunegym("status", "out").stdout
+    told = json.loads(tunegym("report", "out", "--json").stdout)["experiments"]
+    assert [one["live"]["mean_return"] < -1.79e308 for one in told] == [True, True]
+
+
 @pytest.fixture
 def scenario(write: Callable[..., Path]) -> Callable[..., Path]:
     write("flaky.py", FLAKY)

@@ -36,7 +36,9 @@ LEAVES = st.one_of(
 SPACES: st.SearchStrategy[Any] = st.recursive(
     LEAVES,
     lambda below: st.one_of(
-        st.dictionaries(st.sampled_from("abcd"), below, min_size=1, max_size=3).map(spaces.Dict),
+        st.lists(st.tuples(st.sampled_from("abcd"), below), min_size=1, max_size=3, unique_by=lambda one: one[0]).map(
+            spaces.Dict  # pairs keep their order
+        ),
         st.lists(below, min_size=1, max_size=3).map(spaces.Tuple),
     ),
     max_leaves=5,
@@ -48,6 +50,7 @@ def test_a_space_comes_back_from_json_as_it_was(space: Any) -> None:
     again = build(orjson.loads(orjson.dumps(describe(space))))
     assert again == space
     assert differences(space, again, "space") == []
+    assert leaves(again) == leaves(space)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -128,6 +131,15 @@ def test_too_deep_is_refused_both_ways() -> None:
         describe(space)
     with pytest.raises(SpaceError, match="deeper"):
         build(description)
+
+
+def test_another_order_of_keys_is_a_difference() -> None:
+    one, other = spaces.Discrete(2), spaces.Discrete(3)
+    before, now = (
+        spaces.Dict({"in": spaces.Dict(pairs)}) for pairs in ([("b", one), ("a", other)], [("a", other), ("b", one)])
+    )
+    said = ["space.in: its keys are in another order: b, a before, a, b now"]
+    assert differences(before, now, "space") == said
 
 
 def test_differences_name_what_is_different() -> None:

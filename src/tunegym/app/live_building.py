@@ -21,7 +21,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.runners.processes import alive
 from tunegym.tuning.runners.trees import Tree, end_tree
 from tunegym.tuning.servers.hosting import Host
-from tunegym.tuning.servers.hosts import build_host
+from tunegym.tuning.servers.hosts import build_host, known_token
 from tunegym.tuning.stores.live import LiveStore
 
 
@@ -78,6 +78,13 @@ def build_live_bench(
     kill = partial(_kill, hosts)
     stop.subscribe(_nothing, kill)  # a step that has begun is finished, unless that takes too long
     return LiveBench(store, hosts, engine, stop, kill)
+
+
+def check_tokens(scenario: Scenario, only: Experiment | None = None) -> None:
+    """Refuse servers elsewhere whose token nobody has said. Raises ``TunegymError``."""
+    for experiment in scenario.experiments if only is None else (only,):
+        if experiment.live is not None and experiment.live.address is not None:
+            known_token(experiment.live, scenario.scenario_dir)
 
 
 def check_injected(scenario: Scenario, experiment: Experiment, server: Any) -> None:

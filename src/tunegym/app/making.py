@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from tunegym.app.building import Bench, build_bench
 from tunegym.app.folders import new_run_folder
 from tunegym.app.injecting import check_given
-from tunegym.app.live_building import LiveBench, build_live_bench, check_injected
+from tunegym.app.live_building import LiveBench, build_live_bench, check_injected, check_tokens
 from tunegym.app.reporting import report_run
 from tunegym.app.running import as_scenario, report
 from tunegym.app.tracking import Trackers
@@ -126,6 +126,7 @@ def _opened_live(
 ) -> _Live:
     """The same for a live experiment, with a server in each of the scenario's slots."""
     check_injected(scenario, experiment, server)
+    check_tokens(scenario, experiment)
     folder = new_run_folder(scenario, output)
     with ExitStack() as undo:
         bench = build_live_bench(scenario, experiment, folder / experiment.name, stop=Stop(), server=server)

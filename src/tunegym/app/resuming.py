@@ -9,6 +9,7 @@ from typing import Any
 from tunegym.app.catalog import Catalog
 from tunegym.app.folders import write_scenario
 from tunegym.app.injecting import check_given, check_server
+from tunegym.app.live_building import check_tokens
 from tunegym.app.parts import build_workload
 from tunegym.app.running import drive_locked, locked
 from tunegym.app.warming import WARM_START
@@ -51,6 +52,7 @@ def resume(
         scenario = _reloaded(run_folder, agent_steps, slots)
         if server is not None:
             check_given(scenario, server)
+        check_tokens(scenario)
         for experiment in scenario.experiments:
             place = run_folder / experiment.name
             writer = living_writer(place)  # an environment of `tunegym.make` has no lock on the run

@@ -17,7 +17,7 @@ from tunegym.app.catalog import Catalog
 from tunegym.app.folders import FAILURE, new_run_folder, unwritable, write_scenario
 from tunegym.app.injecting import check_given, check_server, with_injected
 from tunegym.app.interrupting import interrupts_wait
-from tunegym.app.live_building import LiveBench, build_live_bench
+from tunegym.app.live_building import LiveBench, build_live_bench, check_tokens
 from tunegym.app.parts import build_agent
 from tunegym.app.reporting import report_run
 from tunegym.app.tracking import Trackers
@@ -81,12 +81,14 @@ def run(
 
     Raises:
         ConfigError: the scenario can't be run as it is written; nothing was started.
-        TunegymError: ``server`` is none, or there is no live experiment that would use it; nothing was started.
+        TunegymError: ``server`` is none, or there is no live experiment that would use it, or the token of a server
+            elsewhere is not known; nothing was started.
     """
     settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
     checked = as_scenario(scenario, settings, server=server)
     if server is not None:
         check_given(checked, server)
+    check_tokens(checked)
     folder = new_run_folder(checked, output)
     if any(getattr(one.agent_config, "warm_start", None) for one in checked.experiments):
         checked = with_sources(checked, folder)

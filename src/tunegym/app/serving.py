@@ -104,7 +104,8 @@ class Service:
         return {fd for fd, _ in poll.poll(milliseconds(pause))}
 
     def _turn(self, ready: set[int]) -> None:
-        for guest in list(self._guests):
+        # Clients first: strangers may wait for the place of one that ends.
+        for guest in sorted(self._guests, key=lambda guest: guest.process is None):
             fds = {fd for fd, _ in guest.interests()} & ready
             if guest.process is None:
                 self._attend_stranger(guest, bool(fds))
@@ -132,23 +133,31 @@ class Service:
 
     def _attend_stranger(self, guest: Guest, heard: bool) -> None:
         try:
-            if heard and (arguments := guest.hear()) is not None:
-                self._check_room()
-                guest.let_in(arguments)
+            if heard:
+                guest.hear()
+            if guest.introduced and self._has_room():
+                guest.let_in()
                 assert guest.process is not None
                 self._say(f"{guest.name}: served by process {guest.process.pid}")
             elif guest.deadline is not None and time.monotonic() >= guest.deadline:
+                if guest.introduced:
+                    raise RefusedError("no place became free for it in time", passing=True)
                 raise RefusedError("it did not say who it is in time")
         except RefusedError as refusal:
             self._say(f"{guest.name}: refused: {refusal.reason}")
             guest.refuse(refusal)
             self._guests.remove(guest)
 
-    def _check_room(self) -> None:
+    def _has_room(self) -> bool:
+        """Whether one more may be let in; False if a place is about to be free. Raises ``RefusedError``."""
         most = self._offer.max_connections
-        if sum(guest.process is not None for guest in self._guests) >= most:
+        served = [guest for guest in self._guests if guest.process is not None]
+        if len(served) < most:
+            return True
+        if not any(guest.is_leaving for guest in served):
             reason = f"it already serves {most} connection{'' if most == 1 else 's'}, and no more are allowed"
             raise RefusedError(reason, "serve with a higher --max-connections", passing=True)
+        return False
 
     def _attend_client(self, guest: Guest, ready: set[int]) -> None:
         assert guest.process is not None

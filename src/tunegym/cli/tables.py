@@ -17,7 +17,7 @@ from tunegym.tuning.reports.best import Best, Setting
 
 def number(value: float) -> str:
     """A number in as many digits as one reads."""
-    return f"{value:,.0f}" if abs(value) >= 1e5 and value == int(value) and abs(value) < 1e12 else f"{value:.4g}"
+    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e12 and value == int(value) else f"{value:.4g}"
 
 
 def rate(value: float) -> str:

@@ -22,10 +22,10 @@ _KINDS: dict[str, spaces.Space[Any]] = {
     "multi_binary": spaces.MultiBinary((2, 2)),
     "tuple": spaces.Tuple([spaces.Discrete(2), spaces.Box(0.0, 1.0, (2,))]),
     "nested": spaces.Dict(
-        {
-            "b": spaces.Dict({"deep": spaces.Box(-1.0, 1.0, (2, 2)), "kind": spaces.Discrete(3, start=-1)}),
-            "a": spaces.Tuple([spaces.MultiBinary(3), spaces.MultiDiscrete([2, 2])]),
-        }
+        [
+            ("b", spaces.Dict({"deep": spaces.Box(-1.0, 1.0, (2, 2)), "kind": spaces.Discrete(3, start=-1)})),
+            ("a", spaces.Tuple([spaces.MultiBinary(3), spaces.MultiDiscrete([2, 2])])),
+        ]
     ),
 }
 SPACES: Mapping[str, spaces.Space[Any]] = {
@@ -33,9 +33,9 @@ SPACES: Mapping[str, spaces.Space[Any]] = {
     "discrete": _KINDS["discrete_from_3"],
     "multi_discrete": _KINDS["multi_discrete"],
     "tuple": _KINDS["tuple"],
-    "everything": spaces.Dict(_KINDS),
+    "everything": spaces.Dict(list(_KINDS.items())),
 }
-"""By name; ``everything`` has every kind in it."""
+"""By name; ``everything`` has every kind in it, and its keys are not sorted."""
 
 INFO: Mapping[str, Any] = {
     "nan": float("nan"),

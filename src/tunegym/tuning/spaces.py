@@ -69,7 +69,8 @@ def build(description: Any, depth: int = 0) -> spaces.Space[Any]:
     try:
         kind = description["kind"]
         if kind == "Dict":
-            return spaces.Dict({key: build(one, depth + 1) for key, one in description["spaces"].items()})
+            # As pairs, which keep their order: the keys of a plain dict would be sorted.
+            return spaces.Dict([(key, build(one, depth + 1)) for key, one in description["spaces"].items()])
         if kind == "Tuple":
             return spaces.Tuple([build(one, depth + 1) for one in description["spaces"]])
         return _built_leaf(kind, description)
@@ -115,11 +116,17 @@ def _bounds(found: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndar
 
 
 def differences(expected: spaces.Space[Any], found: spaces.Space[Any], where: str) -> list[str]:
-    """What is different, a line each, such as ``action_space: Discrete(2) before, Discrete(3) now``."""
+    """What is different, a line each, such as ``action_space: Discrete(2) before, Discrete(3) now``.
+
+    The order of a Dict's keys is a part of it: that is how elements are recorded, and drawn.
+    """
     if isinstance(expected, spaces.Dict) and isinstance(found, spaces.Dict):
         lines = [f"{where}: {key} is missing now" for key in expected.spaces if key not in found.spaces]
         lines += [f"{where}: {key} is new" for key in found.spaces if key not in expected.spaces]
         both = [key for key in expected.spaces if key in found.spaces]
+        if not lines and both != list(found.spaces):
+            order = f"{', '.join(map(str, both))} before, {', '.join(map(str, found.spaces))} now"
+            lines = [f"{where}: its keys are in another order: {order}"]
         return lines + [
             line for key in both for line in differences(expected.spaces[key], found.spaces[key], f"{where}.{key}")
         ]

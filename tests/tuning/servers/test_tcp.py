@@ -273,11 +273,12 @@ def test_no_more_than_allowed(serve: Callable, host: Callable[..., TcpHost], wai
     other.start()
 
 
-@pytest.mark.parametrize("what", ["hang", "stop", "spin"])
+@pytest.mark.parametrize(("what", "most"), [("hang", 8), ("stop", 8), ("spin", 8), ("hang", 1)])
 def test_one_that_hangs_is_given_up_and_ended(
-    serve: Callable, host: Callable[..., TcpHost], do: Callable, wait: Callable, what: str
+    serve: Callable, host: Callable[..., TcpHost], do: Callable, wait: Callable, what: str, most: int
 ) -> None:
-    served = serve()
+    """Where there is one place only, the next one waits for it."""
+    served = serve("--max-connections", str(most))
     held = host(served.address, step_timeout_s=2.0)
     held.start()
     held.reset(None, None)
@@ -290,6 +291,29 @@ def test_one_that_hangs_is_given_up_and_ended(
     assert held.step(do("fine"))[4]["steps"] == 1
     wait(lambda: len(served.children()) == 1)
     wait(lambda: "ended, as it went on after its client had hung up" in served.log.read_text())
+    assert "refused" not in served.log.read_text()
+
+
+@pytest.mark.parametrize(("deed", "said"), [("close", "it hung up before it was let in"), ("talk", "more than hello")])
+def test_one_that_waits_for_a_place_may_go(
+    serve: Callable, host: Callable[..., TcpHost], do: Callable, secret: str, wait: Callable, deed: str, said: str
+) -> None:
+    served = serve("--max-connections", "1")
+    held = host(served.address, step_timeout_s=1.0)
+    held.start()
+    held.reset(None, None)
+    with pytest.raises(ServerFailure):
+        held.step(do("hang"))
+    channel, greeting = connect(served.address)
+    channel.send(hello(secret, greeting["nonce"], "mine", "", {}))
+    if deed == "talk":
+        channel.send(["reset", None, None])
+    else:
+        channel.close()
+    wait(lambda: said in served.log.read_text())
+    held.start()
+    assert len(served.children()) == 1
+    channel.close()
 
 
 def test_killed_at_any_moment(serve: Callable, host: Callable[..., TcpHost], do: Callable, wait: Callable) -> None:

@@ -389,7 +389,9 @@ def test_a_view_that_can_not_be_written_is_said(tmp_path: Path, opened: list[Liv
     assert [row["step"] for row in rows(tmp_path / "trajectory.csv")] == ["1"]
 
 
-def test_a_resume_that_fails_gives_nothing_back_that_others_reserved(tmp_path: Path) -> None:
+def test_a_resume_that_fails_gives_nothing_back_that_others_reserved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pictures = spaces.Box(0, 255, shape=(64,), dtype=np.uint8)
     store = open_store(tmp_path, observations=pictures)
     store.reserve(500)
@@ -403,6 +405,7 @@ def test_a_resume_that_fails_gives_nothing_back_that_others_reserved(tmp_path: P
     broken = LiveStore(tmp_path, head(knobs={}, metrics=[], live={"record": "all"}), Session("f"), Recording())
     with pytest.raises(StoreError, match="too short"):
         broken.declare(ACTIONS, pictures)
+    assert "at most 499 steps were lost (numbers 2 to 500)" in caplog.text, "no later session knows of it"
     broken.close()
     (tmp_path / "observations.bin").write_bytes(whole)
     again = open_store(tmp_path, observations=pictures)

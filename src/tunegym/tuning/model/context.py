@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from tunegym.core.randomness import unit
 from tunegym.tuning.model.space import Choice, Knob
-from tunegym.tuning.model.values import Scalar
+from tunegym.tuning.model.values import Context, Scalar
 
 
 @dataclass(frozen=True)
@@ -70,3 +70,10 @@ class EnvParams:
         return {
             name: param.draw(seed, name, number if param.every_step else first) for name, param in self.params.items()
         }
+
+    def next_context(self, context: Context, number: int) -> Context:
+        """The context of step ``number`` in an episode that has had a step under ``context``."""
+        if not self.vary_in_episodes:
+            return context
+        drawn = {name: one.draw(self.seed, name, number) for name, one in self.params.items() if one.every_step}
+        return {**context, **drawn}

@@ -103,8 +103,7 @@ class LiveResults(ExperimentResults):
     @property
     def mean_return(self) -> float | None:
         """Of the newest episodes that the server itself ended, at most 100; None if there is none."""
-        returns = self.past.returns
-        return sum(returns) / len(returns) if returns else None
+        return live_reader.mean_return(self.past.returns)
 
     def episodes_to_pandas(self) -> pd.DataFrame:
         """One row per episode: the columns of ``episodes.csv``."""

@@ -68,6 +68,17 @@ class Guest:
         self._inbox = Inbox(HELLO_LIMIT)
         self._nonce = new_nonce()
         self._hung_up = False
+        self._arguments: dict[str, Any] | None = None
+
+    @property
+    def introduced(self) -> bool:
+        """Whether it has said who it is, and may be let in."""
+        return self._arguments is not None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its client has hung up, so that its server will have ended before long."""
+        return self._hung_up
 
     def greet(self) -> None:
         """Say who we are."""
@@ -80,35 +91,34 @@ class Guest:
         found = [] if self._hung_up else [(self._socket.fileno(), _HUNG_UP)]
         return [*found, (self.process.pidfd, select.POLLIN)] if self.process.pidfd >= 0 else found
 
-    def hear(self) -> dict[str, Any] | None:
-        """Of a stranger: the constructor's arguments once it has said hello; None if it hasn't yet.
-
-        Raises:
-            RefusedError: it isn't to be let in, or has gone.
-        """
+    def hear(self) -> None:
+        """Of a stranger: take what it says. Raises ``RefusedError`` if it isn't to be let in, or has gone."""
         try:
             content = self._socket.recv(HELLO_LIMIT)
         except BlockingIOError:
-            return None
+            return
         except OSError as error:
             raise RefusedError(f"it broke off: {error.strerror}") from None
         if not content:
-            raise RefusedError("it hung up before it said hello")
+            raise RefusedError("it hung up before it was let in")
+        if self.introduced:
+            raise RefusedError("it said more than hello")
         try:
             self._inbox.add(content)
             found = self._inbox.take()
         except WireError as error:
             raise RefusedError(str(error), "connect with tunegym") from None
         if found is None:
-            return None
+            return
         if not self._inbox.empty:
             raise RefusedError("it said more than hello")
-        arguments, self._accepted = read_hello(found[0], self._served.token, self._nonce, self._served.gym_class)
-        return arguments
+        said = read_hello(found[0], self._served.token, self._nonce, self._served.gym_class)
+        self._arguments, self._accepted = said
 
-    def let_in(self, arguments: dict[str, Any]) -> None:
+    def let_in(self) -> None:
         """Start a server for the client, and hand the connection over to it. Raises ``RefusedError``."""
-        served = self._served
+        served, arguments = self._served, self._arguments
+        assert arguments is not None
         self._send(self._accepted)
         setup = Setup(served.gym_class.reference, arguments, served.paths)
         marker = f"{served.marker}/{self.name.replace(' ', '-')}"

@@ -45,10 +45,9 @@ def build_host(
     paths = (str(scenario_dir),)
     address = spec.address
     if address is not None:
-        file = None if spec.token_file is None else scenario_dir / spec.token_file
         expected = "" if spec.env_class == INJECTED else spec.env_class
         return TcpHost(
-            address, _known_token(file, spec.server), expected, spec.arguments, step_timeout_s=spec.step_timeout_s
+            address, known_token(spec, scenario_dir), expected, spec.arguments, step_timeout_s=spec.step_timeout_s
         )
     if spec.env_class == INJECTED:
         return _given(injected)
@@ -66,12 +65,13 @@ def build_host(
     return InProcess(lambda: resolve(spec.env_class, paths)(**spec.arguments))
 
 
-def _known_token(file: Path | None, server: str) -> str:
-    token = read_token(file)
+def known_token(spec: LiveSpec, scenario_dir: Path) -> str:
+    """What a server elsewhere wants to know. Raises ``TunegymError`` if nobody has said it."""
+    token = read_token(None if spec.token_file is None else scenario_dir / spec.token_file)
     if token is None:
         raise TunegymError(
-            f"the token of {server} is not known",
-            hint=f"export {TOKEN_VARIABLE}=... as tunegym serve says, or name a token_file",
+            f"the token of {spec.server} is not known",
+            hint=f"export {TOKEN_VARIABLE}=... as tunegym serve says, or name a server_token_file",
         )
     return token
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from tunegym.tuning.stores.live_reader import LivePast
 from tunegym.tuning.stores.live_views import LiveViews
 from tunegym.tuning.stores.live_writing import Facts, GroupWriter
 from tunegym.tuning.stores.records import Head, Session
+
+logger = logging.getLogger(__name__)
 
 SIDES = {"action": "actions.bin", "observation": "observations.bin"}
 """Files of their own, for elements of many numbers."""
@@ -98,9 +101,13 @@ class LiveStore:
         else:
             self._check_same(actions, observations)
         if self.lost > 0:
-            first = self.upto + 1
-            self._journal.append({"record": "lost", "first": first, "last": self.reserved, "at": self._wall()})
-            self.upto = self.reserved
+            first, last = self.upto + 1, self.reserved
+            self._journal.append({"record": "lost", "first": first, "last": last, "at": self._wall()})
+            self.upto = last
+            logger.warning(  # at once: whatever fails after this, no later session knows of it
+                "the last session was cut off: at most %d step%s lost (numbers %d to %d), which are not used again",
+                *(self.lost, " was" if self.lost == 1 else "s were", first, last),
+            )
         try:
             # Of a small budget a crash must not cost much, either.
             rows = MOST_ROWS if self._budget is None else max(1, min(MOST_ROWS, self._budget // 100))

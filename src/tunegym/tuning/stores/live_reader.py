@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,14 @@ class LivePast:
     def fingerprint(self) -> str | None:
         """What the last session ran."""
         return self.sessions[-1]["fingerprint"] if self.sessions else None
+
+
+def mean_return(returns: Collection[float]) -> float | None:
+    """The mean of some returns; None of none. Finite, as each of them is."""
+    if not returns:
+        return None
+    total = sum(returns)
+    return total / len(returns) if math.isfinite(total) else sum(one / len(returns) for one in returns)
 
 
 def is_live(path: Path) -> bool:

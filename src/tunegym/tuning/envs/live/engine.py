@@ -72,7 +72,7 @@ class LiveEngine:
     # before the first step ----------------------------------------------------------------------------
 
     def take_over(self) -> None:
-        """End what a killed driver left, start the servers, and say what is lost.
+        """End what a killed driver left, start the servers, and count what is lost.
 
         Raises:
             ServerLostError: a server can't be started, or can't do what the experiment asks of it.
@@ -103,13 +103,8 @@ class LiveEngine:
         restarts = self.experiment.live.restarts if self.experiment.live is not None else 0
         self._lanes = [Lane(place, host, restarts, own, self._stopping) for place, host in enumerate(parts.hosts)]
         if store.lost > 0:
-            a, b = store.upto - store.lost + 1, store.upto
             self.tally.others["cancelled"] += store.lost
             self.tally.done = store.upto
-            logger.warning(
-                "the last session was cut off: at most %d step%s lost (numbers %d to %d), which are not used again",
-                *(store.lost, " was" if store.lost == 1 else "s were", a, b),
-            )
         self._next = store.upto + 1
         self.budget.pause()
 
@@ -234,12 +229,15 @@ class LiveEngine:
 
     def transitions(self, last: int) -> Iterable[Transition]:
         """The newest recorded steps."""
-        from tunegym.tuning.envs.live.recalling import transitions
+        from tunegym.tuning.envs.live.recalling import Recalling
 
         if self._store.recording.kind != "all":
             return ()
         self._store.flush()
-        return transitions(self.folder, self.action_space, self._parts.hosts[0].observation_space, last, self._showing)
+        observations = self._parts.hosts[0].observation_space
+        return Recalling(self.action_space, observations, self._env_params, self._showing).transitions(
+            self.folder, last
+        )
 
     def close(self, *, interrupted: bool = False) -> None:
         """Let go of the servers; what is open is cut. Calling it twice is fine."""

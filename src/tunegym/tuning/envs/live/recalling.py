@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from gymnasium import spaces
 
 from tunegym.tuning.envs.live.showing import Showing
 from tunegym.tuning.live_ports import Transition
+from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.spaces import Leaf, leaves
 from tunegym.tuning.stores.columns import row_type
 from tunegym.tuning.stores.live import SIDES
@@ -19,13 +21,65 @@ from tunegym.tuning.stores.live_reader import Lost, Steps, steps
 from tunegym.tuning.stores.reader import JOURNAL
 
 
-def transitions(
-    folder: Path, actions: spaces.Space[Any], observations: spaces.Space[Any], last: int, showing: Showing
-) -> Iterable[Transition]:
-    """The newest steps of a journal in which all are recorded, at most ``last``; see ``LiveEnv``."""
-    journal = folder / JOURNAL
-    skipped = max(0, sum(_count(journal)) - last)
-    return islice(_all(folder, journal, actions, observations, showing), skipped, None)
+@dataclass(frozen=True)
+class Recalling:
+    """How steps are read.
+
+    Attributes:
+        actions: the server's space.
+        observations: the same.
+        env_params: the experiment's.
+        showing: what an agent is shown.
+    """
+
+    actions: spaces.Space[Any]
+    observations: spaces.Space[Any]
+    env_params: EnvParams
+    showing: Showing
+
+    def transitions(self, folder: Path, last: int) -> Iterable[Transition]:
+        """The newest steps of a journal in which all are recorded, at most ``last``; see ``LiveEnv``."""
+        journal = folder / JOURNAL
+        skipped = max(0, sum(_count(journal)) - last)
+        return islice(self._all(folder, journal), skipped, None)
+
+    def _all(self, folder: Path, journal: Path) -> Iterator[Transition]:
+        acted, seen = _Elements(folder, "action", self.actions), _Elements(folder, "observation", self.observations)
+        before: dict[int, tuple[int, Any]] = {}
+        for group in steps(journal):
+            if isinstance(group, Lost):
+                before.clear()
+                continue
+            chosen = acted.of(group.actions, group.action_row, len(group.numbers))
+            found = seen.of(group.observations, group.observation_row, len(group.numbers))
+            yield from self._of(group, chosen, found, before)
+
+    def _of(
+        self, group: Steps, actions: list[Any], observations: list[Any], before: dict[int, tuple[int, Any]]
+    ) -> Iterable[Transition]:
+        """The transitions of a group; ``before`` has the number and the observation of each episode's last step."""
+        terminated, truncated = set(group.terminated), set(group.truncated)
+        contexts, shown = group.context_of(), self.showing.shown
+        for at, (number, episode) in enumerate(zip(group.numbers, group.episodes, strict=True)):
+            previous = before.pop(episode, None)
+            if at in group.unmeasured:
+                continue  # what follows it is a new beginning, which isn't on record
+            over = at in terminated or at in truncated
+            if not over:
+                before[episode] = number, observations[at]
+            if previous is not None:
+                last, seen = previous
+                context = contexts[at]
+                # Lanes take turns, so the next step of this one is as far away as the last one was.
+                following = context if over else self.env_params.next_context(context, 2 * number - last)
+                yield Transition(
+                    shown(seen, context),
+                    actions[at],
+                    group.rewards[at],
+                    shown(observations[at], following),
+                    at in terminated,
+                    at in truncated,
+                )
 
 
 def _count(journal: Path) -> Iterator[int]:
@@ -44,43 +98,6 @@ def _count(journal: Path) -> Iterator[int]:
             else:
                 begun.add(episode)
         yield found
-
-
-def _all(
-    folder: Path, journal: Path, actions: spaces.Space[Any], observations: spaces.Space[Any], showing: Showing
-) -> Iterator[Transition]:
-    acted, seen = _Elements(folder, "action", actions), _Elements(folder, "observation", observations)
-    before: dict[int, Any] = {}
-    for group in steps(journal):
-        if isinstance(group, Lost):
-            before.clear()
-            continue
-        chosen = acted.of(group.actions, group.action_row, len(group.numbers))
-        found = seen.of(group.observations, group.observation_row, len(group.numbers))
-        yield from _of(group, chosen, found, before, showing)
-
-
-def _of(
-    group: Steps, actions: list[Any], observations: list[Any], before: dict[int, Any], showing: Showing
-) -> Iterable[Transition]:
-    terminated, truncated = set(group.terminated), set(group.truncated)
-    contexts = group.context_of()
-    for at, episode in enumerate(group.episodes):
-        previous = before.pop(episode, None)
-        if at in group.unmeasured:
-            continue  # what follows it is a new beginning, which isn't on record
-        over = at in terminated or at in truncated
-        if not over:
-            before[episode] = observations[at]
-        if previous is not None:
-            yield Transition(
-                showing.shown(previous, contexts[at]),
-                actions[at],
-                group.rewards[at],
-                showing.shown(observations[at], contexts[at]),
-                at in terminated,
-                at in truncated,
-            )
 
 
 class _Elements:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from tunegym.tuning.stores.live_reader import RECENT, LivePast
+from tunegym.tuning.stores.live_reader import RECENT, LivePast, mean_return
 
 
 class LiveTally:
@@ -38,4 +38,4 @@ class LiveTally:
     @property
     def mean_return(self) -> float | None:
         """Of the newest episodes, at most a hundred; None before the first is over."""
-        return sum(self.returns) / len(self.returns) if self.returns else None
+        return mean_return(self.returns)
