@@ -189,6 +189,36 @@ def test_a_runs_actions_replayed_give_the_same_record(agent: str, lossy: Callabl
     assert timeless(journal(results_of("made"))) == timeless(journal(within))
 
 
+# a third of it is slow ------------------------------------------------------------------------------------
+
+SLOW = """
+def seconds(x, y, load):
+    if (x + y) % 10 in (7, 8, 9):
+        return {"value": 1e6}
+    best = (2, 1) if load == "low" else (8, 3)
+    return {"value": 10.0 + abs(x - best[0]) + abs(y - best[1])}
+"""
+
+
+@pytest.mark.parametrize(("agent", "worst"), [("contextual_bandit", 10.0), ("dqn", 12.0), ("ppo", 13.0)])
+def test_slow_settings_hide_nothing_of_the_others(agent: str, worst: float, write: Callable[..., Path]) -> None:
+    """A third of all settings is a hundred thousand times slower; of the others the best ones are told apart."""
+    write("slow.py", SLOW)
+    knobs = {"callable": "slow:seconds", "x": list(range(10)), "y": list(range(5)), "load": ["low", "high"]}
+    found = []
+    for seed in (0, 1, 2):
+        scenario = document(agent, 500, knobs, {"load": {}}, seed=seed, agent_reward_function="negative")
+        assert library.run(scenario, output=f"run-{seed}") == 0
+        table = policies.load(find_run(Path(f"run-{seed}")) / "e")
+        assert table is not None
+        namespace: Document = {}
+        exec(SLOW, namespace)
+        found += [namespace["seconds"](**one.action, **one.context)["value"] for one in table.choices]
+    assert len(found) == 6
+    assert sorted(found)[3] <= worst, found
+    assert max(found) < 20.0
+
+
 # a third of it crashes ------------------------------------------------------------------------------------
 
 CLIFFS = """

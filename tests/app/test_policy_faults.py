@@ -307,7 +307,7 @@ def test_before_it_has_learned_anything_it_recommends_nothing_of_its_own(scenari
 
 
 @pytest.mark.parametrize("agent", ["ppo", "dqn"])
-@pytest.mark.parametrize("damage", ["empty", "torn", "another network"])
+@pytest.mark.parametrize("damage", ["empty", "torn", "another network", "no numbers"])
 def test_with_a_damaged_checkpoint_it_starts_anew(
     agent: str, damage: str, scenario: Callable[..., Document], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -321,11 +321,17 @@ def test_with_a_damaged_checkpoint_it_starts_anew(
         weights = document["state"]["model"]["policy"]
         weights[next(reversed(weights))] = torch.zeros(3)
         torch.save(document, place)
+    elif damage == "no numbers":
+        document = torch.load(place, weights_only=True)
+        next(iter(document["state"]["model"]["policy"].values())).fill_(float("nan"))
+        torch.save(document, place)
     else:
         place.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
     place.with_name("checkpoint.pt.new").write_bytes(b"left by a kill")
     assert library.resume("run", agent_steps=80) == 0
     assert "the policy starts anew: " in caplog.text
+    said = {"another network": "size mismatch for ", "no numbers": "its network is not of finite numbers"}
+    assert said.get(damage, "") in caplog.text
     assert len(results_of("run").trials) == 80
     checkpoint = load_checkpoint(find_run(Path("run")) / "e")
     assert checkpoint is not None

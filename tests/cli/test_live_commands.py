@@ -95,7 +95,7 @@ def test_returns_beyond_all_bounds_are_shown(write: Callable[..., Path], tunegym
         assert "Traceback" not in done.stderr
     assert "-1.798e+308" in tunegym("status", "out").stdout
     told = json.loads(tunegym("report", "out", "--json").stdout)["experiments"]
-    assert [one["live"]["mean_return"] < -1.79e308 for one in told] == [True, True]
+    assert [one["episodes"]["mean_return"] < -1.79e308 for one in told] == [True, True]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Scalar, exact_key, spelled
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, load
+from tunegym.tuning.stores import reader
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ def _with_source(experiment: Experiment, scenario_dir: Path, folder: Path) -> Ex
     if source is None:
         return experiment
     results = _chosen(scenario_dir / source, experiment)
+    _check_whole(results)
     copy, fresh = folder / WARM_START, folder / f"{WARM_START}.new"
     try:
         (fresh / results.name).mkdir(parents=True)
@@ -97,6 +99,17 @@ def _with_source(experiment: Experiment, scenario_dir: Path, folder: Path) -> Ex
             f"{copy} can't be written: {error.strerror}", hint="choose another place with --output"
         ) from error
     return replace(experiment, agent_config=replace(experiment.agent_config, warm_start=str(copy)))
+
+
+def _check_whole(results: ExperimentResults) -> None:
+    """Refuse a damaged journal while it has its own name; a reader of the copy would have the copy mended."""
+    try:
+        if results.path.exists():
+            reader.scan(results.path)
+    except StoreError as error:
+        raise StoreError(
+            f"warm_start: {error.message}", hint="put it back as it was, or leave warm_start out"
+        ) from error
 
 
 def _chosen(folder: Path, experiment: Experiment) -> ExperimentResults:

@@ -49,6 +49,34 @@ def test_an_outlier_hides_nothing() -> None:
         assert abs(seen[-1]) < 60
 
 
+@pytest.mark.parametrize("outlier", [-1e4, -1e7, -1e300])
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.4])
+def test_nor_do_many_of_them(outlier: float, share: float) -> None:
+    """Also where a part of all settings is a thousand times slower, the others can be told apart."""
+    count = int(len(USUAL) * share / (1.0 - share))
+    seen = scaled([*USUAL, *[outlier] * count])
+    alone = scaled(USUAL)
+    assert np.ptp(seen[: len(USUAL)]) > 0.15 * np.ptp(alone)
+    assert np.array_equal(np.argsort(seen[: len(USUAL)]), np.argsort(USUAL))
+    assert seen[-1] < seen[: len(USUAL)].min()
+
+
+def test_nor_what_is_slow_where_most_are_equally_good() -> None:
+    """As after a while, when a policy has found the best: what is nearly as good is not the same."""
+    seen = scaled([*[10.0] * 60, *[9.0] * 25, *[-1e6] * 15])
+    assert seen[0] - seen[60] > 0.2
+    assert seen[-1] == LOWEST
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_largest_numbers_of_both_signs_can_be_scaled() -> None:
+    largest = float(np.finfo(float).max)
+    for rewards in ([largest, -largest] * 10, [largest] + [-largest] * 20, [0.0] * 20 + [1e200]):
+        seen = scaled(rewards)
+        assert np.isfinite(seen).all()
+        assert np.array_equal(seen == seen.max(), np.array(rewards) == max(rewards))
+
+
 def test_a_failure_is_below_everything_whatever_its_penalty() -> None:
     seen = scaled([*USUAL, None, None])
     assert seen[-1] == seen[-2] < seen[:-2].min()

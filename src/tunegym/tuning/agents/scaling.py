@@ -18,8 +18,12 @@ LOWEST = -5.0
 """No measured reward is seen below this, and none that failed below this minus one."""
 FRESH = 50
 """A scale is computed anew when its rewards have become more by one in so many, at least by one."""
-_REACH = 2.5631
-"""How many standard deviations of a normal distribution lie between its 10 % and its 90 % quantile."""
+WIDEST = 4.0
+"""So many times as wide as its upper half, or its middle, all of a distribution is taken to be at most."""
+LARGEST = 1e300
+"""Rewards beyond this are seen as this: their differences are still numbers."""
+_REACH, _MIDDLE = 2.5631, 1.349
+"""How many standard deviations of a normal distribution lie between its 10 % and its 90 % quantile; 25 % and 75 %."""
 _MEASURED, _PRUNED, _FAILED = range(3)
 _EVERYTHING = 0
 
@@ -63,11 +67,8 @@ class _Scales:
         if count < self._due[number]:
             return False, worse
         self._due[number] = count + max(count // FRESH, 1)
-        # Quantiles, because one setting that is a thousand times slower must not make all others equal.
-        low, centre, high = np.quantile(rewards, [0.1, 0.5, 0.9])
-        spread = (high - low) / _REACH or float(np.std(rewards))
         before = self._centres[number], self._spreads[number]
-        self._centres[number], self._spreads[number] = float(centre), float(spread) if spread > 0 else 1.0
+        self._centres[number], self._spreads[number] = _centre_and_spread(rewards)
         return before != (self._centres[number], self._spreads[number]), worse
 
     def of(self, numbers: array[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -78,6 +79,22 @@ class _Scales:
     def worst(self) -> float:
         """How many spreads the worst of all rewards is from its centre."""
         return float(((np.array(self._worst) - np.array(self._centres)) / np.array(self._spreads)).min())
+
+
+def _centre_and_spread(rewards: array[float]) -> tuple[float, float]:
+    """The median, and what a standard deviation would be if the tails were those of a normal distribution.
+
+    Settings that are a thousand times slower must not make all others equal, be they one or a third of all.
+    """
+    low, lower, centre, upper, high = np.quantile(rewards, [0.1, 0.25, 0.5, 0.75, 0.9]).tolist()
+    spread = (high - low) / _REACH
+    narrow = [part for part in (2.0 * (high - centre) / _REACH, (upper - lower) / _MIDDLE) if part > 0]
+    if narrow:
+        spread = min(spread, WIDEST * min(narrow))
+    if spread == 0:
+        unit = float(np.abs(rewards).max()) or 1.0  # squares of large numbers are none
+        spread = unit * float(np.std(np.array(rewards) / unit))
+    return centre, spread if spread > 0 else 1.0
 
 
 class RewardScale:
@@ -115,6 +132,7 @@ class RewardScale:
             self._unmeasured = True
             self._append(_EVERYTHING, math.nan, _PRUNED if pruned else _FAILED)
             return
+        reward = max(-LARGEST, min(reward, LARGEST))
         key = exact_key(context)
         number = self._own.get(key)
         self._append(_EVERYTHING if number is None else number, reward, _MEASURED)

@@ -113,6 +113,28 @@ def test_chooses_what_works(bench: Benches, seed: int, cache: bool) -> None:
         assert latency(load, **choice)["m"] <= 1.2 * best
 
 
+@pytest.mark.parametrize("seed", [7, 15, 19])
+def test_exact_measurements_do_not_settle_what_was_never_tried(bench: Benches, seed: int) -> None:
+    """Without a cache the leader is repeated often, and always gives the same."""
+
+    def measure(x: int, **_: Any) -> dict[str, float]:
+        if x > 5:
+            raise ValueError("bad")
+        return {"m": float(x)}
+
+    one = bench(
+        measure,
+        knobs={"x": Range(0, 9, "int"), "y": Range(0, 4, "int")},
+        env_params={"load": EnvParam(Choice(("p", "q")))},
+        budget=Budget(agent_steps=300),
+        cache=False,
+        seed=seed,
+    )
+    agent = ContextualBandit(one.engine, None, seed)
+    assert agent.run() == 0
+    assert [chosen(agent, {"load": load})["x"] for load in "pq"] == [5, 5]
+
+
 @pytest.fixture
 def experienced(bench: Benches) -> tuple[ContextualBandit, Callable[..., None]]:
     """A bandit that has measured in two contexts, with noise, that a larger x is better; and how to tell it more."""

@@ -7,7 +7,7 @@ import pytest
 
 from tunegym.tuning.agents.bandit.axes import Axis, Shape
 from tunegym.tuning.agents.bandit.belief import JITTER, Belief, Told
-from tunegym.tuning.agents.bandit.candidates import DRAWN, CandidateSource
+from tunegym.tuning.agents.bandit.candidates import DRAWN, MOST_NEAR, CandidateSource
 from tunegym.tuning.agents.bandit.evidence import Evidence
 from tunegym.tuning.agents.scaling import RewardScale
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
@@ -142,6 +142,36 @@ def test_repeats_say_how_much_is_noise() -> None:
     assert quiet.noise < 0.01 < loud.noise
 
 
+def test_repeats_of_one_cell_take_no_doubt_from_the_others() -> None:
+    cells = cells_of(20)
+    belief = believing(cells)
+    told = told_of(cells)
+    elsewhere = np.array([[0.5, 0.95]])
+
+    def doubt(counts: np.ndarray) -> float:
+        drawn = belief.drawn(np.array([1.0]), elsewhere, Told(told.means, counts, 0.0), np.array([[0.0, 1.0]]))
+        return float(drawn[0, 1] - drawn[0, 0])
+
+    once = np.ones(20)
+    often = once.copy()
+    often[0] = 10_000.0
+    assert doubt(often) > 0.8 * doubt(once)
+
+
+def test_many_axes_are_fitted_as_few_are() -> None:
+    """Each axis is looked at with the likeness along all others, whatever was decided of those before it."""
+    draw = np.random.default_rng(4)
+    axes = [Axis(Range(0.0, 1.0)) for _ in range(40)]
+    belief = Belief([], axes)
+    places = draw.random((30, 40))
+    for place in places:
+        belief.add(place)
+    belief.fit(Told(np.sin(6.0 * places[:, 3]), np.ones(30), 0.0))
+    alike = np.prod([shape.likeness(places[:, i], places[:, i]) for i, shape in enumerate(belief.shapes)], axis=0)
+    assert belief._settings_alike == pytest.approx(alike)
+    assert belief.shapes[3].floor < min(shape.floor for i, shape in enumerate(belief.shapes) if i != 3)
+
+
 # candidates -------------------------------------------------------------------------------------------
 
 
@@ -164,6 +194,17 @@ def test_of_many_some_are_drawn_and_good_ones_are_looked_around() -> None:
     assert all(space.accept(one) == one for one in near)
     assert len({one["r"] for one in near}) == 7
     assert found.places[DRAWN].tolist() == source.place(good)
+
+
+def test_of_many_knobs_some_are_looked_along() -> None:
+    space = Space({f"k{i}": Choice((0, 1, 2, 3)) for i in range(500)})
+    source = CandidateSource(space, 10)
+    good = [dict.fromkeys(space.knobs, value) for value in (1, 2, 3)]
+    found = source.make(np.random.default_rng(0), good)
+    assert DRAWN + 3 < len(found) <= DRAWN + 3 + MOST_NEAR
+    near = [found.action(row) for row in range(DRAWN, len(found))]
+    moved = {name for one in near for base in good for name in base if sum(one[n] != base[n] for n in base) == 1}
+    assert len(moved) == 500, "only one of them differs in one knob from each"
 
 
 def test_between_the_bins_only_around_good_ones() -> None:

@@ -42,6 +42,20 @@ def test_rewards_follow_their_trials_through_a_buffer_that_wraps(
             assert remembered(ours) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("batch", "drawn"), [(4, 4), (256, 256), (1_000_000, 256)])
+def test_no_more_is_drawn_than_there_is(
+    batch: int, drawn: int, learner: Make, step: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = learner("dqn", learning_starts=0, train_freq=1, gradient_steps=2, batch_size=batch)
+    for number in range(1, 6):
+        ours.take(step(ours, number, float(number), terminated=True))
+    buffer, sizes = ours.model.replay_buffer, []
+    sample = buffer.sample
+    monkeypatch.setattr(buffer, "sample", lambda size, **more: (sizes.append(size), sample(size, **more))[1])
+    ours.train(5)
+    assert sizes == [drawn] * 2
+
+
 def test_what_was_cut_off_has_a_next_state_and_what_ended_has_none(learner: Make, step: Make) -> None:
     ours = learner("dqn", gamma=0.9, learning_starts=0)
     kinds = [{"terminated": True}, {"truncated": True}, {}]

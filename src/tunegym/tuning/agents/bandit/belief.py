@@ -116,7 +116,7 @@ class Belief:
         root = _bordered(joint, told.means - centre)
         seen = root[-1, :count]
         expected = centre + root[count:-1, :count] @ seen
-        spread = math.sqrt(_variance(seen, told, self.noise))
+        spread = math.sqrt(_believed_variance(seen))
         return expected[:, None] + spread * (root[count:-1, count:-1] @ normal)
 
     # fitting ------------------------------------------------------------------------------------------
@@ -131,17 +131,15 @@ class Belief:
             places = places[some]
         columns = list(places.T)
         alike = [shape.likeness(column, column) for shape, column in zip(self.shapes, columns, strict=True)]
+        whole = math.prod(alike[1:], start=alike[0]) if alike else np.ones((len(places), len(places)))
         for axis, column in enumerate(columns):
-            rest = np.ones((len(places), len(places)))
-            for other, factor in enumerate(alike):
-                if other != axis:
-                    rest *= factor
+            rest = whole / alike[axis]  # no likeness is below its floor
             moves = self._axes[axis].moves(self.shapes[axis])
             factors = [shape.likeness(column, column) for shape in moves]
             likely = [_likelihood(rest * factor, self.noise, told) for factor in factors]
             best = int(np.argmax(likely))
             self.shapes[axis], alike[axis] = moves[best], factors[best]
-        whole = math.prod(alike[1:], start=alike[0]) if alike else np.ones((len(places), len(places)))
+            whole = rest * factors[best]
         self.noise = max(NOISES, key=lambda noise: _likelihood(whole, noise, told))
         self._contexts_alike = _on_itself(self._likeness(self._conditions, self.places, self.places))
         self._settings_alike = _on_itself(self._likeness(self._knobs, self.places, self.places))
@@ -171,6 +169,14 @@ def _bordered(square: np.ndarray, values: np.ndarray) -> np.ndarray:
     square[-1, : len(values)] = values
     square[-1, -1] = 1e12 * (1.0 + float(values @ values))  # so large that it stays positive; nothing depends on it
     return np.linalg.cholesky(square)
+
+
+def _believed_variance(seen: np.ndarray) -> float:
+    """The variance of what cells give, by what was seen of each and what was believed before.
+
+    However often a cell gave the same, that says nothing of those that were never tried.
+    """
+    return (BELIEVED + float(seen @ seen)) / (BELIEVED + len(seen))
 
 
 def _variance(seen: np.ndarray, told: Told, noise: float) -> float:

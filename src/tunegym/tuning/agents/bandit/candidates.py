@@ -21,6 +21,8 @@ STRIDES = (0.02, 0.1)
 """How far neighbours in a range are usually, as a share of it."""
 NEIGHBOURS = 6
 """So many neighbours at most are looked at along each knob."""
+MOST_NEAR = 512
+"""So many neighbours at most are looked at in all: of many knobs, some are drawn."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ class CandidateSource:
         indices = self._all
         if indices is None:
             indices = generator.integers(self._sizes, size=(DRAWN, len(self._sizes)))
-        near = [] if self.complete else [one for action in good for one in self._around(action, generator)]
+        near: list[dict[str, Scalar]] = []
+        if not self.complete:
+            knobs = max(MOST_NEAR // (NEIGHBOURS * max(len(good), 1)), 1)
+            near = [one for action in good for one in self._around(action, knobs, generator)]
         places = np.empty((len(indices) + len(near), len(self._sizes)))
         for knob, (column, table) in enumerate(zip(indices.T, self._places, strict=True)):
             places[: len(indices), knob] = table[column]
@@ -82,11 +87,14 @@ class CandidateSource:
         """Where a setting is."""
         return [axis.place(action[name]) for name, axis in self.axes.items()]
 
-    def _around(self, action: Action, generator: np.random.Generator) -> Iterator[dict[str, Scalar]]:
-        """The setting itself, and some that differ from it in one knob."""
+    def _around(self, action: Action, most: int, generator: np.random.Generator) -> Iterator[dict[str, Scalar]]:
+        """The setting itself, and some that differ from it in one knob, of which there are ``most``."""
         yield dict(action)
-        for name, knob in self._knobs.items():
-            for value in _neighbours(knob, action[name], generator):
+        names = list(self._knobs)
+        if len(names) > most:
+            names = [names[at] for at in generator.choice(len(names), most, replace=False).tolist()]
+        for name in names:
+            for value in _neighbours(self._knobs[name], action[name], generator):
                 yield {**action, name: value}
 
 

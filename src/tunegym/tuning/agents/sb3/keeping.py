@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LONGEST_REASON = 240
+
 
 class Restorable(Protocol):
     """What a checkpoint is given back to."""
@@ -100,7 +102,8 @@ def restore(learner: Restorable, checkpoint: Checkpoint) -> bool:
     try:
         learner.restore(checkpoint.state)
     except Exception as error:  # whatever a file can hold
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
         logger.warning("the policy starts anew: its checkpoint doesn't fit: %s", reason)
         return False
     return True

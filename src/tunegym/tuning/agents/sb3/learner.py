@@ -127,15 +127,20 @@ class Learner(ABC):
         self.model.set_parameters(state["model"], device="cpu")
         if "log_ent_coef" in state:
             self.model.log_ent_coef.data.copy_(state["log_ent_coef"])
+        if not self._is_finite():
+            raise ValueError("its network is not of finite numbers")
         self.trained = True
 
     def has_trained(self) -> None:
         """It knows something from now on, if it is still made of numbers. Raises ``FloatingPointError``."""
-        if not all(bool(torch.isfinite(one).all()) for one in self.model.policy.parameters()):
+        if not self._is_finite():
             raise FloatingPointError(
                 "the network is no longer of finite numbers; a smaller learning_rate may keep it from that"
             )
         self.trained = True
+
+    def _is_finite(self) -> bool:
+        return all(bool(torch.isfinite(one).all()) for one in self.model.policy.parameters())
 
     def logged(self) -> dict[str, float]:
         """What the library noted in its last training."""

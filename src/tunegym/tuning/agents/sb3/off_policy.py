@@ -20,6 +20,10 @@ PRETRAIN_ROUNDS = 100
 """Updates on old trials before the first one of this run."""
 
 
+LEAST_DRAWN = 256
+"""A larger batch than this has no more trials than there are: to draw them ten times over teaches nothing."""
+
+
 class OffPolicyLearner(Learner):
     """Keeps trials in the library's replay buffer; rewards there follow the scale as it becomes known."""
 
@@ -95,8 +99,9 @@ class OffPolicyLearner(Learner):
         rewards = self.scale.scaled(last=len(self.scale) - first)
         buffer.rewards[:count, 0] = rewards[self._indices[:count] - first]
         buffer.rng = self.borrowed.generator(*names)
+        batch = min(self.config.batch_size, max(count, LEAST_DRAWN))
         with self.borrowed.stream(*names):
-            self.model.train(gradient_steps=gradient_steps, batch_size=self.config.batch_size)
+            self.model.train(gradient_steps=gradient_steps, batch_size=batch)
         self.has_trained()
 
 
