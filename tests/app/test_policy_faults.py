@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
@@ -122,18 +123,25 @@ def closed_trials(folder: Path) -> int:
 # kill -9 --------------------------------------------------------------------------------------------------
 
 
-def as_resumed(run: Path, copy: Path) -> policies.PolicyTable:
-    """What an agent on a copy of a run chooses before its first trial."""
-    shutil.copytree(run, copy)
-    scenario = library.scenario(copy / "scenario.toml")
+@contextlib.contextmanager
+def resumed(run: Path) -> Iterator[Any]:
+    """The agent of a run before its first trial."""
+    scenario = library.scenario(run / "scenario.toml")
     (experiment,) = scenario.experiments
-    bench = build_bench(scenario, experiment, copy / "e")
+    bench = build_bench(scenario, experiment, run / "e")
     try:
         agent: Any = build_agent(scenario, experiment, bench.engine)
         agent._prepare()
-        return policies.table_of(agent.name, agent._saved, experiment.env_params, agent.choose)
+        yield agent
     finally:
         bench.close()
+
+
+def as_resumed(run: Path, copy: Path) -> policies.PolicyTable:
+    """What an agent on a copy of a run chooses before its first trial."""
+    shutil.copytree(run, copy)
+    with resumed(copy) as agent:
+        return policies.table_of(agent.name, agent._saved, agent.env.experiment.env_params, agent.choose)
 
 
 class Killed:
@@ -237,6 +245,20 @@ def test_killed_at_any_time_the_policy_is_that_of_the_checkpoint(
         run.at(max(least, closed_trials(run.output)) + random.randrange(20))
         run.resume()
     run.ended(steps)
+
+
+# what is learned from -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent", ["ppo", "dqn"])
+def test_a_setting_weighs_once_on_the_scale_of_rewards(agent: str, scenario: Callable[..., Document]) -> None:
+    """However often the best one is chosen, the others stay as far apart as they are."""
+    assert library.run(scenario(agent, 200), output="run") == 0
+    trials = results_of("run").trials
+    seen = {(trial.context["load"], trial.action["a"], trial.action["b"]): trial.reward for trial in trials}
+    assert len(seen) < len(trials) / 2
+    with resumed(find_run(Path("run"))) as learning:
+        assert sorted(learning._scale._scales._rewards[0]) == sorted(seen.values())
 
 
 # a run that ends and goes on ------------------------------------------------------------------------------

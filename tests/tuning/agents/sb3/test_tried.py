@@ -65,6 +65,12 @@ def test_in_between_the_nearest_one_tells() -> None:
     assert not works(tried(between=True), HERE, 0.5)
 
 
+def test_what_was_measured_is_known_by_its_context() -> None:
+    known = tried((HERE, 1, True), (HERE, 2, False), (HERE, 2, True), (THERE, 3, False))
+    assert [known.measured(HERE, {"x": x}) for x in (1, 2, 3, 1.0)] == [True, True, False, False]
+    assert not any(known.measured(THERE, {"x": x}) for x in (1, 2, 3))
+
+
 def test_a_pruned_trial_is_no_failure() -> None:
     """It ran, and was ended because it was slow."""
     known = tried((HERE, 1, True))

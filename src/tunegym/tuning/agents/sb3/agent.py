@@ -235,7 +235,9 @@ class PolicyAgent(BaseAgent, ABC):
         """What every trial tells, whoever chose it: the scales of rewards and metrics, and whether it worked."""
         parts = self._parts
         pruned = isinstance(trial.outcome, Pruned)
-        self._scale.add(trial.context, trial.reward, measured=trial.measured, pruned=pruned)
+        # A setting weighs once in a context: the more often the best is repeated, the less would all others differ.
+        weighs = not parts.tried.measured(trial.context, trial.action)
+        self._scale.add(trial.context, trial.reward, measured=trial.measured, pruned=pruned, weighs=weighs)
         if trial.measured and all(name in trial.metrics for name in self.env.experiment.agent_metrics):
             parts.flat.learn(trial.metrics)  # another run may not have measured all of them
         parts.tried.add(trial, parts.view.encode(trial.action))

@@ -37,6 +37,7 @@ class Tried:
         self._between = between
         self._settings: dict[bytes, _Setting] = {}
         self._balance: dict[tuple[bytes, bytes], int] = {}
+        self._measured: set[tuple[bytes, bytes]] = set()
         self._places: tuple[list[bytes], np.ndarray] | None = None
 
     def add(self, trial: Trial, element: Any) -> None:
@@ -51,6 +52,12 @@ class Tried:
         setting.worked += trial.measured
         place = exact_key(trial.context), key
         self._balance[place] = self._balance.get(place, 0) + (1 if trial.measured else -1)
+        if trial.measured:
+            self._measured.add(place)
+
+    def measured(self, context: Context, action: Action) -> bool:
+        """Whether a setting was measured in this context before."""
+        return (exact_key(context), exact_key(action)) in self._measured
 
     def works(self, context: Context, action: Action, element: Any) -> bool:
         """Whether a setting can be expected to work there."""
