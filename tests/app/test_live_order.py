@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pandas as pd
 import pytest
 
 import tunegym
-from tunegym.core.errors import StoreError
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.live_results import LiveResults
 from tunegym.tuning.reports.results import find_run
@@ -86,13 +86,34 @@ def test_names_keep_their_values_through_a_resume(unsorted: Callable[..., dict[s
     assert taken[0] == taken[1], "spaces pass unchanged, so the same actions are drawn"
 
 
-def test_a_server_that_comes_back_in_another_order_is_refused(unsorted: Callable[..., dict[str, Any]]) -> None:
+@pytest.mark.parametrize("size", [2, 400], ids=["inline", "side file"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_server_that_comes_back_in_another_order_goes_on_with_the_order_on_record(
+    unsorted: Callable[..., dict[str, Any]], size: int, turned: bool
+) -> None:
     namespace: dict[str, Any] = {}
     exec(SERVER, namespace)
     made = namespace["Unsorted"]
-    assert tunegym.run(unsorted(), output="run", server=made()) == 0
-    with pytest.raises(StoreError, match="observation_space: its keys are in another order: z, a before, a, z now"):
-        tunegym.resume("run", agent_steps=30, server=made(turned=True))
+    assert tunegym.run(unsorted(), output="run", server=made(size, turned)) == 0
+    assert tunegym.resume("run", agent_steps=30, server=made(size, not turned)) == 0
     results = assert_sound(find_run(Path("run")))["e"]
     assert isinstance(results, LiveResults)
-    check(results, 20, inline=True)
+    check(results, 30, inline=size == 2)
+
+
+def test_a_run_whose_order_was_recorded_otherwise_goes_on(unsorted: Callable[..., dict[str, Any]]) -> None:
+    """As of a server elsewhere whose keys were once taken for sorted."""
+    assert tunegym.run(unsorted("process"), output="run") == 0
+    (journal,) = Path("run").rglob("journal.jsonl")
+    lines = [orjson.loads(line) for line in journal.read_bytes().splitlines()]
+    for line in lines:
+        if line["record"] == "spaces":
+            for which in ("action", "observation"):
+                line[which]["spaces"] = dict(sorted(line[which]["spaces"].items()))
+        if line["record"] == "steps" and line["count"]:
+            line["action"], line["observation"] = line["action"][::-1], line["observation"][::-1]
+    journal.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    assert tunegym.resume("run", agent_steps=30) == 0
+    results = assert_sound(find_run(Path("run")))["e"]
+    assert isinstance(results, LiveResults)
+    check(results, 30, inline=True)

@@ -68,10 +68,32 @@ def test_nor_what_is_slow_where_most_are_equally_good() -> None:
     assert seen[-1] == LOWEST
 
 
+def test_nor_do_most_that_are_equal_but_for_rounding() -> None:
+    """What is worse than them and what is better can still be told apart."""
+    equal = [10.0, 10.000000000000002] * 30
+    others = [float(one) for one in range(20) if one != 10]
+    seen = scaled([*equal, *others])[60:]
+    assert np.array_equal(np.argsort(seen), np.arange(19))
+    assert np.diff(seen).min() > 0.05
+
+
+def test_contexts_with_few_settings_have_their_own_scales_too() -> None:
+    """Four settings that are tried again and again, where one context has a thousand times as much to give."""
+    scale = RewardScale()
+    for turn in range(20):
+        for setting in range(4):
+            for load in (1, 1000):
+                scale.add({"load": load}, load * (10.0 + setting), measured=True, weighs=turn == 0)
+    seen = scale.scaled().reshape(20, 4, 2)
+    np.testing.assert_allclose(seen[..., 0], seen[..., 1])
+    assert np.diff(seen[0, :, 0]).min() > 0.3
+
+
 @pytest.mark.filterwarnings("error")
 def test_the_largest_numbers_of_both_signs_can_be_scaled() -> None:
     largest = float(np.finfo(float).max)
-    for rewards in ([largest, -largest] * 10, [largest] + [-largest] * 20, [0.0] * 20 + [1e200]):
+    near = [1.0 + at * 1e-10 for at in range(20)]
+    for rewards in ([largest, -largest] * 10, [largest] + [-largest] * 20, [0.0] * 20 + [1e200], [*near, largest]):
         seen = scaled(rewards)
         assert np.isfinite(seen).all()
         assert np.array_equal(seen == seen.max(), np.array(rewards) == max(rewards))

@@ -19,9 +19,11 @@ LOWEST = -5.0
 FRESH = 50
 """A scale is computed anew when its rewards have become more by one in so many, at least by one."""
 WIDEST = 4.0
-"""So many times as wide as its upper half, or its middle, all of a distribution is taken to be at most."""
+"""So many times as wide as its upper half, or its middle where that is equal, a distribution is taken to be at most."""
+TINY = 1e-9
+"""What differs by less, as a share, is the same but for rounding."""
 LARGEST = 1e300
-"""Rewards beyond this are seen as this: their differences are still numbers."""
+"""Rewards beyond this are seen as this: their differences are still numbers. So are distances in spreads."""
 _REACH, _MIDDLE = 2.5631, 1.349
 """How many standard deviations of a normal distribution lie between its 10 % and its 90 % quantile; 25 % and 75 %."""
 _MEASURED, _PRUNED, _FAILED = range(3)
@@ -78,7 +80,8 @@ class _Scales:
 
     def worst(self) -> float:
         """How many spreads the worst of all rewards is from its centre."""
-        return float(((np.array(self._worst) - np.array(self._centres)) / np.array(self._spreads)).min())
+        with np.errstate(over="ignore"):
+            return float(((np.array(self._worst) - np.array(self._centres)) / np.array(self._spreads)).min())
 
 
 def _centre_and_spread(rewards: array[float]) -> tuple[float, float]:
@@ -88,9 +91,10 @@ def _centre_and_spread(rewards: array[float]) -> tuple[float, float]:
     """
     low, lower, centre, upper, high = np.quantile(rewards, [0.1, 0.25, 0.5, 0.75, 0.9]).tolist()
     spread = (high - low) / _REACH
-    narrow = [part for part in (2.0 * (high - centre) / _REACH, (upper - lower) / _MIDDLE) if part > 0]
-    if narrow:
-        spread = min(spread, WIDEST * min(narrow))
+    if high - centre > TINY * max(abs(high), abs(centre)):
+        spread = min(spread, WIDEST * 2.0 * (high - centre) / _REACH)
+    elif upper - lower > TINY * max(abs(upper), abs(lower)):  # most are as good as the best
+        spread = min(spread, WIDEST * (upper - lower) / _MIDDLE)
     if spread == 0:
         unit = float(np.abs(rewards).max()) or 1.0  # squares of large numbers are none
         spread = unit * float(np.std(np.array(rewards) / unit))
@@ -143,7 +147,7 @@ class RewardScale:
             few.trials.append(len(self) - 1)
             if weighs:
                 few.rewards.append(reward)
-            if len(few.rewards) >= LEAST_IN_CONTEXT:
+            if len(few.trials) >= LEAST_IN_CONTEXT and len(few.rewards) > 1:
                 self._settle(key)
         elif weighs:
             self._weigh(number, reward)
@@ -155,7 +159,8 @@ class RewardScale:
         if not self._weighed:
             return np.where(ends == _FAILED, -1.0, 0.0)
         centres, spreads = self._scales.of(self._numbers[first:])
-        seen = _seen((rewards - centres) / spreads)
+        with np.errstate(over="ignore"):
+            seen = _seen((rewards - centres) / spreads)
         worst = min(float(_seen(self._scales.worst())), 0.0)
         return np.where(ends == _MEASURED, seen, worst - (ends == _FAILED))
 
@@ -182,4 +187,5 @@ class RewardScale:
 
 def _seen(away: np.ndarray | float) -> np.ndarray:
     """A reward by its distance from the centre in spreads."""
-    return np.maximum(LINEAR * np.arcsinh(np.asarray(away) / LINEAR), LOWEST)
+    bounded = np.clip(np.asarray(away), -LARGEST, LARGEST)
+    return np.maximum(LINEAR * np.arcsinh(bounded / LINEAR), LOWEST)

@@ -18,7 +18,7 @@ from tunegym.core.processes import boot_id
 from tunegym.tuning.model.live import Recording
 from tunegym.tuning.model.step import Episode
 from tunegym.tuning.model.values import Context, printable
-from tunegym.tuning.spaces import SpaceError, build, describe, differences
+from tunegym.tuning.spaces import SpaceError, build, describe, differences, leaves
 from tunegym.tuning.stores import live_reader, records
 from tunegym.tuning.stores.appending import Appender, unwritable
 from tunegym.tuning.stores.columns import SideFile, row_type
@@ -86,8 +86,13 @@ class LiveStore:
 
     # before the first step ----------------------------------------------------------------------------
 
-    def declare(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
+    def declare(
+        self, actions: spaces.Space[Any], observations: spaces.Space[Any]
+    ) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         """Say what the server's spaces are, and write the views anew.
+
+        Returns:
+            Both as they are on record, where a Dict's keys may be in another order, and so are recorded elements.
 
         Raises:
             StoreError: they are others than those on record, or can't be written down; says which.
@@ -99,7 +104,7 @@ class LiveStore:
         if self.past.spaces is None:
             self._journal.append({"record": "spaces", **described})
         else:
-            self._check_same(actions, observations)
+            actions, observations = self._same(actions, observations)
         if self.lost > 0:
             first, last = self.upto + 1, self.reserved
             self._journal.append({"record": "lost", "first": first, "last": last, "at": self._wall()})
@@ -123,16 +128,23 @@ class LiveStore:
         except OSError as error:
             raise unwritable(self._folder, error) from error
         self._journal.start(self._keep, FLUSH_S)
+        return actions, observations
 
-    def _check_same(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
+    def _same(
+        self, actions: spaces.Space[Any], observations: spaces.Space[Any]
+    ) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         known = self.past.spaces or {}
-        lines = differences(build(known["action"]), actions, "action_space")
-        lines += differences(build(known["observation"]), observations, "observation_space")
+        recorded = build(known["action"]), build(known["observation"])
+        lines = differences(recorded[0], actions, "action_space")
+        lines += differences(recorded[1], observations, "observation_space")
         if lines:
             raise StoreError(
                 f"{self._folder.name}: the server has other spaces than before: {'; '.join(lines)}",
                 hint="start a new run, or put the server back as it was",
             )
+        # The server's own ones, unless the keys of a Dict are in another order there.
+        found = (actions, observations)
+        return found if [*map(leaves, found)] == [*map(leaves, recorded)] else recorded
 
     # steps --------------------------------------------------------------------------------------------
 

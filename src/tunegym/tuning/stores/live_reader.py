@@ -72,7 +72,10 @@ def mean_return(returns: Collection[float]) -> float | None:
     if not returns:
         return None
     total = sum(returns)
-    return total / len(returns) if math.isfinite(total) else sum(one / len(returns) for one in returns)
+    if math.isfinite(total):
+        return total / len(returns)
+    mean = sum(one / len(returns) for one in returns)  # which rounding may put beyond all of them
+    return max(min(returns), min(mean, max(returns)))
 
 
 def is_live(path: Path) -> bool:

@@ -207,6 +207,12 @@ def test_of_many_knobs_some_are_looked_along() -> None:
     assert len(moved) == 500, "only one of them differs in one knob from each"
 
 
+def test_flags_have_one_neighbour_each() -> None:
+    space = Space({f"k{i}": Choice((False, True)) for i in range(60)})
+    good = [dict.fromkeys(space.knobs, False), dict.fromkeys(space.knobs, True)]
+    assert len(CandidateSource(space, 10).make(np.random.default_rng(0), good)) == DRAWN + 2 * (1 + 60)
+
+
 def test_between_the_bins_only_around_good_ones() -> None:
     source = CandidateSource(Space({"r": Range(0.0, 1.0)}), 3)
     found = source.make(np.random.default_rng(0), [])

@@ -589,6 +589,13 @@ def test_returns_beyond_all_bounds_can_be_written(engines: Engines) -> None:
     assert engines().tally.mean_return == 1.7976931348623157e308
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_mean_lies_between_its_extremes(sign: float) -> None:
+    largest = sign * 1.7976931348623157e308
+    assert all(live_reader.mean_return([largest] * count) == largest for count in range(1, 101))
+    assert live_reader.mean_return([largest, -largest, largest, 0.0]) == pytest.approx(largest / 4)
+
+
 def test_nothing_comes_back_where_not_all_is_recorded(engines: Engines) -> None:
     engine = engines(record=Recording("every", 2))
     drive(engine, 20)

@@ -59,6 +59,10 @@ class CandidateSource:
             np.array([self.axes[name].place(value) for value in values]) for name, values in self._grid.items()
         ]
         self._sizes = [len(values) for values in self._grid.values()]
+        self._neighbours = {
+            name: min(NEIGHBOURS, knob.size - 1) if isinstance(knob, Choice) else NEIGHBOURS
+            for name, knob in space.knobs.items()
+        }
         self._all: np.ndarray | None = None
         if math.prod(self._sizes) <= MOST_ENUMERATED:
             self._all = np.indices(self._sizes).reshape(len(self._sizes), -1).T
@@ -74,8 +78,8 @@ class CandidateSource:
             indices = generator.integers(self._sizes, size=(DRAWN, len(self._sizes)))
         near: list[dict[str, Scalar]] = []
         if not self.complete:
-            knobs = max(MOST_NEAR // (NEIGHBOURS * max(len(good), 1)), 1)
-            near = [one for action in good for one in self._around(action, knobs, generator)]
+            most = MOST_NEAR // max(len(good), 1)
+            near = [one for action in good for one in self._around(action, most, generator)]
         places = np.empty((len(indices) + len(near), len(self._sizes)))
         for knob, (column, table) in enumerate(zip(indices.T, self._places, strict=True)):
             places[: len(indices), knob] = table[column]
@@ -88,12 +92,15 @@ class CandidateSource:
         return [axis.place(action[name]) for name, axis in self.axes.items()]
 
     def _around(self, action: Action, most: int, generator: np.random.Generator) -> Iterator[dict[str, Scalar]]:
-        """The setting itself, and some that differ from it in one knob, of which there are ``most``."""
+        """The setting itself, and at most ``most`` that differ from it in one knob."""
         yield dict(action)
         names = list(self._knobs)
-        if len(names) > most:
-            names = [names[at] for at in generator.choice(len(names), most, replace=False).tolist()]
+        if sum(self._neighbours.values()) > most:
+            names = [names[at] for at in generator.permutation(len(names)).tolist()]
         for name in names:
+            most -= self._neighbours[name]
+            if most < 0:
+                return
             for value in _neighbours(self._knobs[name], action[name], generator):
                 yield {**action, name: value}
 

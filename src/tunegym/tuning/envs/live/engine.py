@@ -84,20 +84,21 @@ class LiveEngine:
             logger.warning("ended %d processes that a killed run had left behind", ended)
         start_all(parts.hosts, self.experiment)
         first = parts.hosts[0]
-        store.declare(first.action_space, first.observation_space)
-        self._showing = Showing(self.experiment, first.observation_space, parts.encodings)
-        self.action_space: spaces.Space[Any] = first.action_space
+        actions, observations = store.declare(first.action_space, first.observation_space)
+        self._showing = Showing(self.experiment, observations, parts.encodings)
+        self.action_space: spaces.Space[Any] = actions
         self.observation_space = self._showing.space
-        self._own_action = element_of(first.action_space)
+        self._observed = observations
+        self._own_action = element_of(actions)
         self._given = self._own_action
-        self._copies = not isinstance(first.action_space, spaces.Discrete)  # a server may change what it is given
-        if isinstance(first.action_space, spaces.Discrete):  # the most common ones need no second look
-            self._lowest = int(first.action_space.start)
-            self._highest = self._lowest + int(first.action_space.n) - 1
-        own = element_of(first.observation_space)
+        self._copies = not isinstance(actions, spaces.Discrete)  # a server may change what it is given
+        if isinstance(actions, spaces.Discrete):  # the most common ones need no second look
+            self._lowest = int(actions.start)
+            self._highest = self._lowest + int(actions.n) - 1
+        own = element_of(observations)
         following = self._following if self._env_params else None
         scoring = LiveScoring(self.experiment, parts.reward, store)
-        self._recorder = Recorder(store, scoring, self._showing, self.tally, first.observation_space, following)
+        self._recorder = Recorder(store, scoring, self._showing, self.tally, observations, following)
         self._took = self._recorder.took
         self._settling = Settling(store, self._recorder)
         restarts = self.experiment.live.restarts if self.experiment.live is not None else 0
@@ -234,10 +235,8 @@ class LiveEngine:
         if self._store.recording.kind != "all":
             return ()
         self._store.flush()
-        observations = self._parts.hosts[0].observation_space
-        return Recalling(self.action_space, observations, self._env_params, self._showing).transitions(
-            self.folder, last
-        )
+        recalling = Recalling(self.action_space, self._observed, self._env_params, self._showing)
+        return recalling.transitions(self.folder, last)
 
     def close(self, *, interrupted: bool = False) -> None:
         """Let go of the servers; what is open is cut. Calling it twice is fine."""
