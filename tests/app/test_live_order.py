@@ -16,6 +16,8 @@ from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.live_results import LiveResults
 from tunegym.tuning.reports.results import find_run
 
+pytestmark = pytest.mark.slow  # whole runs, some with processes of their own
+
 SERVER = """
 import numpy as np
 from gymnasium import spaces

@@ -69,6 +69,7 @@ class Steep:
 """
 
 
+@pytest.mark.slow
 def test_returns_beyond_all_bounds_are_shown(write: Callable[..., Path], tunegym: Cli) -> None:
     """Their sum has no number, and their mean has."""
     write("steep.py", STEEP)

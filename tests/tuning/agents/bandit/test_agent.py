@@ -113,6 +113,7 @@ def test_chooses_what_works(bench: Benches, seed: int, cache: bool) -> None:
         assert latency(load, **choice)["m"] <= 1.2 * best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [7, 15, 19])
 def test_exact_measurements_do_not_settle_what_was_never_tried(bench: Benches, seed: int) -> None:
     """Without a cache the leader is repeated often, and always gives the same."""
