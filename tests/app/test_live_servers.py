@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -136,8 +135,7 @@ def test_the_serve_itself_is_killed_and_comes_back(
     keys = {"server": f"tcp://127.0.0.1:{first.port}", "agent_steps": 300, "server_restarts": 50}
 
     def kill() -> None:
-        wait_until(lambda: live.notes("built"), "a server")
-        time.sleep(0.3)
+        wait_until(lambda: _stepping(live), "a step")  # one that never answered is not tried again
         first.kill()
         first.wait()
         serve(first.port)

@@ -15,7 +15,7 @@ from tunegym.tuning.envs.live.showing import Showing
 from tunegym.tuning.live_ports import Transition
 from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.spaces import Leaf, leaves
-from tunegym.tuning.stores.columns import row_type
+from tunegym.tuning.stores.columns import leaf_values, row_type
 from tunegym.tuning.stores.live import SIDES
 from tunegym.tuning.stores.live_reader import Lost, Steps, steps
 from tunegym.tuning.stores.reader import JOURNAL
@@ -114,11 +114,7 @@ class _Elements:
         return [_element(self._space, self._leaves, [array[at] for array in arrays]) for at in range(count)]
 
     def _from_record(self, inline: list[Any]) -> list[np.ndarray]:
-        arrays = []
-        for leaf, values in zip(self._leaves, inline, strict=True):
-            read = np.array(values, dtype=np.float64 if leaf.dtype.kind == "f" else None)  # null is NaN
-            arrays.append(read.astype(leaf.dtype).reshape((len(values), *leaf.shape)))
-        return arrays
+        return [leaf_values(leaf, values) for leaf, values in zip(self._leaves, inline, strict=True)]
 
     def _from_file(self, row: int, count: int) -> list[np.ndarray]:
         rows = np.fromfile(self._path, dtype=self._type, count=count, offset=row * self._type.itemsize)
