@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tunegym.tuning.live_ports import GymServer
+    from tunegym.tuning.ports import GymServer
     from tunegym.tuning.servers.gymnasium_env import GymnasiumServer
     from tunegym.tuning.servers.http_service import HttpService
 
 __all__ = ["GymServer", "GymnasiumServer", "HttpService"]
 
 _EXPORTS = {
-    "GymServer": "tunegym.tuning.live_ports",
+    "GymServer": "tunegym.tuning.ports",
     "GymnasiumServer": "tunegym.tuning.servers.gymnasium_env",
     "HttpService": "tunegym.tuning.servers.http_service",
 }

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow  # classes are looked at in processes of their own
 MODULE = """
 import abc, os
 from typing import Protocol
-from tunegym.tuning.live_ports import GymServer
+from tunegym.tuning.ports import GymServer
 
 print("importing")
 VALUE = 3

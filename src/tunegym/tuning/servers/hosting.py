@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from tunegym.tuning.live_ports import GymServer
 from tunegym.tuning.model.values import printable
+from tunegym.tuning.ports import GymServer
 
 if TYPE_CHECKING:
     from gymnasium import spaces

@@ -9,8 +9,8 @@ from typing import Any
 
 from tunegym.core.errors import TunegymError
 from tunegym.core.references import resolve
-from tunegym.tuning.live_ports import GymServer
 from tunegym.tuning.model.live import INJECTED, PROCESS, LiveSpec
+from tunegym.tuning.ports import GymServer
 from tunegym.tuning.servers.hosting import Host, InProcess
 from tunegym.tuning.servers.process import ProcessHost
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from tunegym.tuning.live_ports import GymServer
+from tunegym.tuning.ports import GymServer
 from tunegym.tuning.servers.channel import Channel, ChannelClosedError
 from tunegym.tuning.servers.frames import WireError
 from tunegym.tuning.servers.hosting import told

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from tunegym.core.errors import BudgetError, Problem, ServerLostError
 from tunegym.tuning.agents.live.config import LiveConfig
 from tunegym.tuning.agents.sb3.failures import TrainingError
-from tunegym.tuning.live_ports import LiveEnv
 from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.ports import LiveEnv
 
 
 class UnfitError(Exception):

@@ -23,7 +23,7 @@ from tunegym.tuning.agents.sb3.checkpoints import Checkpoint
 from tunegym.tuning.agents.sb3.config import FEWEST
 from tunegym.tuning.agents.sb3.failures import DIVERGED, TrainingError, training
 from tunegym.tuning.agents.sb3.keeping import PolicyFiles, restore
-from tunegym.tuning.live_ports import LiveEnv, Transition
+from tunegym.tuning.ports import LiveEnv, Transition
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from tunegym.core.errors import BudgetError
 from tunegym.tuning.agents.live.fitting import Actions, Batch, Observations
-from tunegym.tuning.live_ports import LiveEnv
+from tunegym.tuning.ports import LiveEnv
 
 _NOTHING: dict[str, Any] = {}
 """What there is to say of a step that ends no episode. Nobody writes into it."""

@@ -24,8 +24,8 @@ from tunegym.tuning.envs.live.showing import Showing
 from tunegym.tuning.envs.live.starting import start_all
 from tunegym.tuning.envs.live.tally import LiveTally
 from tunegym.tuning.envs.tally import BudgetClock
-from tunegym.tuning.live_ports import Transition
 from tunegym.tuning.model.values import Context
+from tunegym.tuning.ports import Transition
 from tunegym.tuning.servers.hosting import RAISED, Five, ServerFailure, failure_of
 from tunegym.tuning.spaces import SpaceError, element_of
 

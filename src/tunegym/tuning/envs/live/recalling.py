@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 
 from tunegym.tuning.envs.live.showing import Showing
-from tunegym.tuning.live_ports import Transition
 from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.ports import Transition
 from tunegym.tuning.spaces import Leaf, leaves
 from tunegym.tuning.stores.columns import leaf_values, row_type
 from tunegym.tuning.stores.live import SIDES
