@@ -7,7 +7,7 @@ DEV    := $(VENV)/.dev
 PEERS  := $(VENV)/.peers
 JOBS   ?= auto
 
-.PHONY: help demo test test-fast lint format bench chaos clean
+.PHONY: help demo test test-slow lint format weight bench chaos clean
 .DEFAULT_GOAL := help
 
 help:            ## show this help
@@ -35,22 +35,25 @@ $(PEERS): $(DEV)
 demo: $(CORE)    ## a real tuning job of about a minute: compression settings on generated data
 	@$(BIN)/tunegym run examples/compression/compression.toml
 
-# The report is tested in a real browser. Where it can't be installed, those tests say what is missing.
+# The report is tested in a real browser. Where chromium can't be installed, those tests say what is missing.
 .PHONY: browser
 browser:
 	@command -v chromium > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || { echo "setting up: chromium"; apt-get update -q > /dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qy chromium > /dev/null; } || echo "chromium can't be installed: tests of the report in a browser are skipped"
 
-test: $(DEV) browser ## the whole suite
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not chaos'
+test: $(DEV)     ## the tests: under ten minutes on two cores
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not chaos' $(ARGS)
 
-test-fast: $(DEV) browser ## what answers in under two minutes
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not chaos and not slow' --hypothesis-profile=fast
+test-slow: $(DEV) browser ## the rest: killed processes, servers, browsers, learning agents
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'slow and not chaos' $(ARGS)
 
 lint: $(DEV)     ## ruff, pyright and the direction of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
+
+weight: $(BIN)/python ## files and lines per package, shallow modules, doubtful names
+	@$(BIN)/python tools/weight.py
 
 format: $(DEV)   ## let ruff format the code
 	@$(BIN)/ruff check --fix-only .

@@ -19,7 +19,6 @@ from gymnasium.utils import seeding
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fast", settings.get_profile("default"), max_examples=20)
 settings.load_profile("default")
 
 MISSING = "missing component: "
