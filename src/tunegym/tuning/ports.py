@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from tunegym.tuning.model.job import Job, JobResult, Watch
 from tunegym.tuning.model.leaf import ObsLeafDescriptor
 from tunegym.tuning.model.objective import Objective
-from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.summary import Counts, Plan
 from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
 
 if TYPE_CHECKING:
+    import pandas as pd
     from gymnasium import spaces
+
+    from tunegym.core.stopping import Stop
 
 
 @runtime_checkable
@@ -41,7 +45,7 @@ class Env(Protocol):
     """What an agent drives: trials at width ``slots``. One thread calls it.
 
     A lane is one place for a trial in flight, numbered from 0. ``observe``, then ``begin``, then
-    ``next_finished`` is the walk of one trial; ``step`` is all three for an agent that does one at a time.
+    ``next_finished`` is the walk of one trial.
     """
 
     @property
@@ -399,4 +403,113 @@ class LiveEnv(Protocol):
         Without the first step of each episode: what it was chosen on is not on record. Nor is anything where not all
         steps are recorded.
         """
+        ...
+
+
+class Kind(Protocol):
+    """How the experiments of one kind are planned, opened and resumed.
+
+    There are two: ``trials`` runs a job for each trial, ``live`` takes steps of servers that answer themselves. The
+    app, the command line, reports and trackers use this interface and ``Results``, and never ask for the kind.
+    """
+
+    @property
+    def name(self) -> str:
+        """``trials`` or ``live``."""
+        ...
+
+    def check(self, scenario: Scenario, experiment: Experiment) -> None:
+        """Refuse an experiment that can't be opened now, before anything is written. Raises ``TunegymError``."""
+        ...
+
+    def plan(self, scenario: Scenario, experiment: Experiment, count: int) -> Plan:
+        """The experiment's size and its first ``count`` trials, as far as they are known without running anything."""
+        ...
+
+    def open(
+        self,
+        scenario: Scenario,
+        experiment: Experiment,
+        folder: Path,
+        *,
+        stop: Stop,
+        listeners: Sequence[Listener] = (),
+    ) -> Session:
+        """Open the journal in ``folder`` and build everything that is needed to drive the experiment.
+
+        ``listeners`` hear of trials. Steps are too many: read ``Session.counts`` for those.
+        """
+        ...
+
+    def used(self, folder: Path) -> int:
+        """The highest number that the journal in ``folder`` has used; raises ``StoreError`` if it is damaged."""
+        ...
+
+    def write_answer(self, experiment: Experiment, folder: Path) -> None:
+        """Write the files that give the answer, such as ``best.toml``, from the journal."""
+        ...
+
+
+class Session(Protocol):
+    """One experiment, open and ready to be driven. ``close`` must follow, however the session goes."""
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment."""
+        ...
+
+    @property
+    def env(self) -> Any:
+        """What the agent drives: an ``Env`` or a ``LiveEnv``."""
+        ...
+
+    def counts(self) -> Counts:
+        """How far the experiment is. Any thread may ask."""
+        ...
+
+    def recover(self) -> None:
+        """Finish or record what earlier sessions left open. Raises ``ServerLostError`` if no server can be started."""
+        ...
+
+    def end(self, code: int, reason: str) -> None:
+        """Record that the experiment came to its end by itself."""
+        ...
+
+    def close(self, *, interrupted: bool) -> None:
+        """End running jobs and servers and release the journal. Calling it twice is fine."""
+        ...
+
+
+class Results(Protocol):
+    """One experiment's results, read from its journal. Reading while a run writes is fine.
+
+    Implementations are siblings, one for each kind.
+    """
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """The experiment's folder, with ``journal.jsonl`` in it."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """``not started``, ``running``, ``finished`` or ``interrupted``."""
+        ...
+
+    @property
+    def ended(self) -> str | None:
+        """Why the experiment came to its end; None while it has not."""
+        ...
+
+    def counts(self) -> Counts:
+        """How far the experiment is."""
+        ...
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per trial or recorded step."""
         ...
