@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 
-from benchmarks.dataplane import columns, ledger, peers, recovery, waking
+from benchmarks.dataplane import columns, ledger, peers, recovery, wake_up
+from benchmarks.output import row, write
 from benchmarks.trial_overhead.measure import Line, crowded_s
-from benchmarks.writing import row, write
 
 PARTS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "ledger": ledger.measured,
     "columns": columns.measured,
     "peers": peers.measured,
-    "waking": waking.measured,
+    "wake-up": wake_up.measured,
     "recovery": recovery.measured,
 }
 WIDTHS = (52, 11, 25, 7, 15, 8)

@@ -1,4 +1,4 @@
-"""The peers: ``python -m benchmarks.dataplane.on_ray``, driven by ``talking``.
+"""The peers: ``python -m benchmarks.dataplane.on_ray``, driven by ``pipe``.
 
 A Ray of its own on this machine, TransferQueue in it, and actors: a producer and a consumer for TransferQueue and for
 Ray's object store, each a process. All get their batches in the form that they take fastest, made before.
@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.dataplane.batches import KINDS, timed, touched
-from benchmarks.dataplane.talking import serve
+from benchmarks.dataplane.pipe import serve
 from benchmarks.trial_overhead.measure import ROOT
 from tunegym.dataplane.columns import padded
 

@@ -1,4 +1,4 @@
-"""A producer or a consumer of the mmap plane: ``python -m benchmarks.dataplane.ours URL``, driven by ``talking``."""
+"""A producer or a consumer of the mmap plane: ``python -m benchmarks.dataplane.ours URL``, driven by ``pipe``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.dataplane.batches import FIELDS, KINDS, nbytes, out_of_cache, timed, touched
-from benchmarks.dataplane.talking import serve
+from benchmarks.dataplane.pipe import serve
 from tunegym.dataplane import BatchMeta, DataPlaneClient, Tag, attach, connect, read_columns
 from tunegym.dataplane.errors import ClosedError
 

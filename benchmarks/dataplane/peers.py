@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.dataplane.batches import CLAIM, KINDS
+from benchmarks.dataplane.pipe import Child
 from benchmarks.dataplane.places import place
-from benchmarks.dataplane.talking import Child
 from benchmarks.trial_overhead.measure import Line, Numbers, middle
 
 QUEUE, STORE, COPY, WRITE = "TransferQueue", "Ray's store", "numpy's copy", "bare write"

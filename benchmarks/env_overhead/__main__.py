@@ -8,9 +8,9 @@ import time
 from dataclasses import asdict
 
 from benchmarks.env_overhead.steps import steps
+from benchmarks.output import row, write
 from benchmarks.trial_overhead.measure import Line, Numbers, alternating, crowded_s, fresh, middle
 from benchmarks.trial_overhead.scenarios import rooms
-from benchmarks.writing import row, write
 
 BOUND = 1.5
 KINDS = {"step": "step", "reset": "step and reset", "wrappers": "... through wrappers"}

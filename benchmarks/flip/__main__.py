@@ -11,8 +11,8 @@ from statistics import median
 
 from benchmarks.flip import learners, task
 from benchmarks.flip.learners import Learned
+from benchmarks.output import row, write
 from benchmarks.trial_overhead.scenarios import rooms
-from benchmarks.writing import row, write
 
 TRIALS = 1500
 GOOD = 0.9

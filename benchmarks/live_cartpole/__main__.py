@@ -14,8 +14,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.live_cartpole.learners import DQN, PPO, Learned, by_library, by_scenario
+from benchmarks.output import row, write
 from benchmarks.trial_overhead.scenarios import rooms
-from benchmarks.writing import row, write
 
 SHARE = 0.95
 """Of the bare library's median greedy return, at least."""

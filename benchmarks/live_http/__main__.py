@@ -9,9 +9,9 @@ from dataclasses import asdict
 
 from benchmarks.live_http.beside import CLEARLY, Beside, measured
 from benchmarks.live_http.learning import SERVICE, learned
+from benchmarks.output import row, write
 from benchmarks.trial_overhead.measure import crowded_s
 from benchmarks.trial_overhead.scenarios import rooms
-from benchmarks.writing import row, write
 from tunegym.servers import HttpService
 
 LOADS = (100.0, 600.0, 1000.0)

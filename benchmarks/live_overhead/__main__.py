@@ -8,9 +8,9 @@ import time
 from dataclasses import asdict
 
 from benchmarks.live_overhead.steps import memory, ppo, recorded
+from benchmarks.output import row, write
 from benchmarks.trial_overhead.measure import Line, Numbers, alternating, crowded_s, fresh, middle
 from benchmarks.trial_overhead.scenarios import rooms
-from benchmarks.writing import row, write
 
 LEAST_SPEED = 0.5
 """Recorded steps per CPU second, of the bare loop's."""

@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 import tunegym
-from benchmarks.pruning import staged
+from benchmarks.output import row, write
+from benchmarks.pruning import stages
 from benchmarks.trial_overhead.scenarios import folder, rooms
-from benchmarks.writing import row, write
 from tunegym.app.watching import Silent
 from tunegym.tuning.model.trial import Trial
 
@@ -76,8 +76,8 @@ class Line:
 
 def ran(seed: int, uneven: bool, pruner: str | dict[str, Any] | None) -> Ran:
     """A whole run. The draws of ``random_search`` are by number: a pruner doesn't change what is tried."""
-    course, best = staged.Course(seed, uneven), Best()
-    staged.begin(course)
+    course, best = stages.Course(seed, uneven), Best()
+    stages.begin(course)
     place = folder()
     experiment: dict[str, Any] = {
         "name": "staged",
@@ -87,7 +87,7 @@ def ran(seed: int, uneven: bool, pruner: str | dict[str, Any] | None) -> Ran:
         "agent_steps": TRIALS,
         "agent_metrics": ["value"],
         "cmd_args": {
-            "callable": f"{staged.__name__}:measure",
+            "callable": f"{stages.__name__}:measure",
             **{name: {"low": 0.0, "high": 1.0} for name in ("width", "rate", "momentum")},
         },
     }

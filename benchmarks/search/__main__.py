@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.search.cpu import BOUND, TRIALS, Cost, costs
+from benchmarks.search.cpu import TRIALS, Cost, costs
 from benchmarks.search.regret import FULL, QUICK, USUAL, Compared, Searched, compared
 from benchmarks.search.searches import SAMPLERS
 from benchmarks.trial_overhead.measure import ROOT, crowded_s
@@ -94,7 +94,7 @@ def _cpu_shown(one: Cost) -> str:
         _ms(one.bare_s),
         f"{one.loop:.2f}",
         f"{one.ratio:.2f}",
-        f"<= {BOUND:.2f}",
+        f"<= {one.bound:.2f}",
         "OK" if one.ok else "MISSED",
         _ms(one.reports_s),
     )

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from benchmarks.search.judging import Verdict, regret_after, verdict
 from benchmarks.search.problems import problem
 from benchmarks.search.searches import SAMPLERS, Search, Spent, bare, ours, prepare
+from benchmarks.search.verdict import Verdict, regret_after, verdict
 
 BUDGETS = (50, 200)
 OURS, UNCACHED, BARE = "ours", "uncached", "bare"

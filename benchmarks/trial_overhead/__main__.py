@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
+from benchmarks.output import row, write
 from benchmarks.trial_overhead import cache, commands, slots, start_up, trials
 from benchmarks.trial_overhead.measure import Line, crowded_s
 from benchmarks.trial_overhead.scenarios import rooms
-from benchmarks.writing import row, write
 
 MEASUREMENTS: dict[str, Callable[[bool], list[Line]]] = {
     "trials": trials.measured,

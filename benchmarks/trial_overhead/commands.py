@@ -47,7 +47,7 @@ def measured(quick: bool) -> list[Line]:
         rounds = ratios(ours, peer, "ms")
         return Line(name, "ms", middle(ours, "ms"), "subprocess.run", middle(peer, "ms"), rounds, bound)
 
-    return [line("command `true`", "disk", 2.5), line("command `true`, in memory", "memory", 2.5)]
+    return [line("command `true`", "disk", 3.0), line("command `true`, in memory", "memory", 3.0)]
 
 
 def through_us(trials: int, in_memory: bool) -> Numbers:

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.dataplane import peers, recovery, waking
+from benchmarks.dataplane import peers, recovery, wake_up
 from benchmarks.dataplane.batches import KINDS
+from benchmarks.dataplane.pipe import Child
 from benchmarks.dataplane.places import place
-from benchmarks.dataplane.talking import Child
 
 from tunegym.testing.durable_planes import hosts_of
 
@@ -21,7 +21,7 @@ def test_help() -> None:
     command = [sys.executable, "-m", "benchmarks.dataplane", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for part in ("ledger", "columns", "peers", "waking", "recovery"):
+    for part in ("ledger", "columns", "peers", "wake_up", "recovery"):
         assert part in done.stdout
 
 
@@ -44,9 +44,9 @@ def test_claims_that_wait() -> None:
     with place() as folder:
         url = f"mmap://{folder}"
         with Child("benchmarks.dataplane.ours", url) as producer, Child("benchmarks.dataplane.ours", url) as consumer:
-            assert [line.unit for line in waking.wake_ups(producer, consumer, 2)] == ["ms", "ms"]
+            assert [line.unit for line in wake_up.wake_ups(producer, consumer, 2)] == ["ms", "ms"]
             for choosy in (False, True):
-                line = waking.put_while_waiting(producer, consumer, "single", choosy, 1)
+                line = wake_up.put_while_waiting(producer, consumer, "single", choosy, 1)
                 assert len(line.ratios) == 1
     assert not hosts_of(folder)
 

@@ -12,8 +12,8 @@ from statistics import median
 import numpy as np
 
 from benchmarks.dataplane.batches import KINDS
+from benchmarks.dataplane.pipe import Child
 from benchmarks.dataplane.places import place
-from benchmarks.dataplane.talking import Child
 from benchmarks.trial_overhead.measure import Line
 
 MOST_WAKE_MS = 20.0
