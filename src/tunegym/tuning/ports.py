@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from tunegym.tuning.model.job import Job, JobResult, Watch
 from tunegym.tuning.model.leaf import ObsLeafDescriptor
 from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.model.progress import Plan, Progress
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.space import Space
-from tunegym.tuning.model.summary import Counts, Plan
 from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
 
@@ -437,7 +437,7 @@ class Kind(Protocol):
     ) -> Session:
         """Open the journal in ``folder`` and build everything that is needed to drive the experiment.
 
-        ``listeners`` hear of trials. Steps are too many: read ``Session.counts`` for those.
+        ``listeners`` hear of trials. Steps are too many: read ``Session.progress`` for those.
         """
         ...
 
@@ -463,8 +463,8 @@ class Session(Protocol):
         """What the agent drives: an ``Env`` or a ``LiveEnv``."""
         ...
 
-    def counts(self) -> Counts:
-        """How far the experiment is. Any thread may ask."""
+    def progress(self) -> Progress:
+        """How far the session is. Any thread may ask."""
         ...
 
     def recover(self) -> None:
@@ -506,7 +506,7 @@ class Results(Protocol):
         """Why the experiment came to its end; None while it has not."""
         ...
 
-    def counts(self) -> Counts:
+    def counts(self) -> Any:
         """How far the experiment is."""
         ...
 
