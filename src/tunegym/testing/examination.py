@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tunegym.core.wire import WireError, encode
 from tunegym.testing.elements import arrays, flaws, same, shown
-from tunegym.tuning.servers.frames import WireError
 from tunegym.tuning.servers.hosting import RAISED, told
-from tunegym.tuning.servers.wire import encode
 from tunegym.tuning.spaces import build, describe
 
 _FIVE = "observation, reward, terminated, truncated, info"

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from gymnasium import spaces
 
-from tunegym.tuning.servers.channel import Channel
+from tunegym.core.wire import Connection, encode
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.remote import RemoteHost
-from tunegym.tuning.servers.wire import encode
 from tunegym.tuning.spaces import describe
 
 WELCOME = {
@@ -30,11 +29,11 @@ class Scripted(RemoteHost):
         super().__init__(10.0)
         self._said = said
 
-    def _connect(self) -> Channel:
+    def _connect(self) -> Connection:
         ours, self.theirs = socket.socketpair()
         for one in (WELCOME, *self._said):
             self.theirs.sendall(encode(one))
-        return Channel(ours)
+        return Connection(ours)
 
 
 @pytest.fixture

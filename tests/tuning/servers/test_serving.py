@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tunegym.core.wire import decode
 from tunegym.tuning.servers import serving
-from tunegym.tuning.servers.wire import decode
 
 
 class Chatty:

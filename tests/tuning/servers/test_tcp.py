@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,14 +16,14 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import ServerLostError
-from tunegym.tuning.servers.channel import Channel, ChannelClosedError
-from tunegym.tuning.servers.frames import HEADER, MAGIC
+from tunegym.core.wire import Connection, ConnectionClosedError, encode
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.protocol import VERSION, hello
 from tunegym.tuning.servers.tcp import TcpHost
-from tunegym.tuning.servers.wire import encode
 
 pytestmark = pytest.mark.slow  # a tunegym serve takes a second or two to start
+
+HEADER, MAGIC = struct.Struct("!4sIQ"), b"TGS\x01"
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def pretend() -> Iterator[Callable[[Callable[[socket.socket], None]], tuple[str,
     def start(behave: Callable[[socket.socket], None]) -> tuple[str, int]:
         def run() -> None:
             connected, _ = listener.accept()
-            with connected, contextlib.suppress(OSError, ChannelClosedError):
+            with connected, contextlib.suppress(OSError, ConnectionClosedError):
                 behave(connected)
 
         threads.append(threading.Thread(target=run, daemon=True))
@@ -109,7 +110,7 @@ def test_two_clients_have_a_server_each(serve: Callable, host: Callable[..., Tcp
         ({"env_class": "trouble:Other"}, "it serves trouble:Trouble, and trouble:Other is wanted", "env_class"),
         ({"arguments": {"sise": 3}}, r"sise: Trouble\(\) doesn't take this argument .it takes: size, closes", "'size'"),
         ({"arguments": {"size": object()}}, "arguments can't be sent: a object", "file"),
-        ({"arguments": {"closes": "x" * 70_000}}, "more than the 65,536 that are allowed", "file"),
+        ({"arguments": {"closes": "x" * 70_000}}, "over the limit of 65,536", "file"),
     ],
 )
 def test_what_does_not_belong_together(
@@ -168,7 +169,7 @@ def test_another_version_listens(host: Callable[..., TcpHost], pretend: Callable
 
 def test_one_that_does_not_know_the_token_listens(host: Callable[..., TcpHost], pretend: Callable) -> None:
     def lie(connected: socket.socket) -> None:
-        channel = Channel(connected)
+        channel = Connection(connected)
         channel.send({"protocol": "tunegym-server", "version": VERSION, "nonce": "x"})
         proof = channel.receive(time.monotonic() + 5)["proof"]
         channel.send({"accepted": True, "proof": proof})
@@ -179,12 +180,12 @@ def test_one_that_does_not_know_the_token_listens(host: Callable[..., TcpHost], 
 
 def test_an_oversized_answer_is_not_read(host: Callable[..., TcpHost], pretend: Callable) -> None:
     address = pretend(lambda connected: connected.sendall(HEADER.pack(MAGIC, 1 << 20, 0)))
-    with pytest.raises(ServerLostError, match="more than the 65,536 that are allowed"):
+    with pytest.raises(ServerLostError, match="over the limit of 65,536"):
         host(address).start()
 
 
-def connect(address: tuple[str, int]) -> tuple[Channel, dict[str, Any]]:
-    channel = Channel(socket.create_connection(address, timeout=10))
+def connect(address: tuple[str, int]) -> tuple[Connection, dict[str, Any]]:
+    channel = Connection(socket.create_connection(address, timeout=10))
     return channel, channel.receive(time.monotonic() + 10)
 
 
@@ -250,7 +251,7 @@ def test_garbage_after_the_handshake_ends_only_that_server(
     held.start()
     held.reset(None, None)
     raw = socket.create_connection(served.address, timeout=10)
-    channel = Channel(raw)
+    channel = Connection(raw)
     greeting = channel.receive(time.monotonic() + 10)
     channel.send(hello(secret, greeting["nonce"], "mine", "", {}))
     assert channel.receive(time.monotonic() + 10)["accepted"]

@@ -27,13 +27,12 @@ def main(conversation: int, setup: int, lifeline: int) -> None:
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
     from tunegym.core.references import resolve
-    from tunegym.tuning.servers.channel import Channel
+    from tunegym.core.wire import Connection, decode
     from tunegym.tuning.servers.serving import serve
-    from tunegym.tuning.servers.wire import decode
 
     with os.fdopen(setup, "rb") as file:
         told = decode(file.read())
-    channel = Channel(socket.socket(fileno=conversation))
+    channel = Connection(socket.socket(fileno=conversation))
     reference = told["reference"]
 
     def build() -> Any:

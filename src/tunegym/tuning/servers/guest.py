@@ -10,11 +10,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tunegym.tuning.servers.channel import Inbox
-from tunegym.tuning.servers.frames import HELLO_LIMIT, WireError
-from tunegym.tuning.servers.protocol import RefusedError, greeting, new_nonce, read_hello
+from tunegym.core.wire import Decoder, WireError, encode
+from tunegym.tuning.servers.protocol import HELLO_LIMIT, RefusedError, greeting, new_nonce, read_hello
 from tunegym.tuning.servers.spawning import ServerProcess, Setup
-from tunegym.tuning.servers.wire import encode
 from tunegym.tuning.workloads.gym_class import GymClass
 
 HELLO_S = 10.0
@@ -65,7 +63,7 @@ class Guest:
         self.deadline: float | None = time.monotonic() + HELLO_S
         self._socket = connected
         self._served = served
-        self._inbox = Inbox(HELLO_LIMIT)
+        self._decoder = Decoder(HELLO_LIMIT)
         self._nonce = new_nonce()
         self._hung_up = False
         self._arguments: dict[str, Any] | None = None
@@ -104,13 +102,12 @@ class Guest:
         if self.introduced:
             raise RefusedError("it said more than hello")
         try:
-            self._inbox.add(content)
-            found = self._inbox.take()
+            found = self._decoder.feed(content)
         except WireError as error:
             raise RefusedError(str(error), "connect with tunegym") from None
-        if found is None:
+        if not found:
             return
-        if not self._inbox.empty:
+        if len(found) > 1 or not self._decoder.empty:
             raise RefusedError("it said more than hello")
         said = read_hello(found[0], self._served.token, self._nonce, self._served.gym_class)
         self._arguments, self._accepted = said

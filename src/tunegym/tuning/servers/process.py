@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.core.errors import ServerLostError
-from tunegym.tuning.servers.channel import Channel
-from tunegym.tuning.servers.frames import WireError
+from tunegym.core.wire import Connection, WireError
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.logs import BoundedLog
 from tunegym.tuning.servers.remote import RemoteHost
@@ -75,7 +74,7 @@ class ProcessHost(RemoteHost):
         if process is not None:
             process.kill()
 
-    def _connect(self) -> Channel:
+    def _connect(self) -> Connection:
         if self._killed:
             raise ServerFailure("the run was told to stop at once", lost=True)
         with contextlib.ExitStack() as undo:
@@ -93,7 +92,7 @@ class ProcessHost(RemoteHost):
             undo.pop_all()
         return channel
 
-    def _begin(self, undo: contextlib.ExitStack) -> tuple[Channel, ServerProcess]:
+    def _begin(self, undo: contextlib.ExitStack) -> tuple[Connection, ServerProcess]:
         """Start a process, and whatever ``_let_go`` ends; ``undo`` closes our end of the connection."""
         self._log = log = BoundedLog(self._path)
         ours, theirs = socket.socketpair()
@@ -102,7 +101,7 @@ class ProcessHost(RemoteHost):
             marker = f"{self._marker}-{next(self._numbers)}"
             self._process = process = ServerProcess(self._setup, theirs, marker=marker, output=log.fd)
         # What the server forks may hold its end of the connection, so that only the pidfd tells of its death.
-        return Channel(ours, watched=process.pidfd, idle=log.tidy), process
+        return Connection(ours, watched=process.pidfd), process
 
     def _ask(self, call: str, *arguments: Any) -> None:
         if self._log is not None:

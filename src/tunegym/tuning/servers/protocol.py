@@ -18,6 +18,8 @@ from tunegym.tuning.workloads.gym_class import GymClass, argument_problems
 
 PROTOCOL = "tunegym-server"
 VERSION = 1
+HELLO_LIMIT = 64 << 10
+"""Largest message, in bytes, that is read before the other side has proved that it knows the token."""
 TOKEN_VARIABLE = "TUNEGYM_SERVER_TOKEN"
 
 _SAME_VERSION = "use the same version of tunegym at both ends"

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tunegym.core.errors import ServerLostError
-from tunegym.tuning.servers.channel import Channel, ChannelClosedError
-from tunegym.tuning.servers.frames import WireError
+from tunegym.core.wire import Connection, ConnectionClosedError, WireError, encode
 from tunegym.tuning.servers.hosting import Five, ServerFailure
-from tunegym.tuning.servers.wire import encode
 from tunegym.tuning.spaces import SpaceError, build, differences
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ class RemoteHost(ABC):
 
     def __init__(self, step_timeout_s: float | None = None) -> None:
         self._step_timeout_s = step_timeout_s
-        self._channel: Channel | None = None
+        self._channel: Connection | None = None
         self._known = False
         self._asked: str | None = None
         self._asked_at = 0.0
@@ -108,7 +106,7 @@ class RemoteHost(ABC):
     # for derived classes -------------------------------------------------------------------------------
 
     @abstractmethod
-    def _connect(self) -> Channel:
+    def _connect(self) -> Connection:
         """A channel on which the welcome comes next. Raises ``ServerFailure`` or ``ServerLostError``."""
 
     def _why_gone(self, what: str) -> str:
@@ -140,7 +138,7 @@ class RemoteHost(ABC):
             self._channel.send_frame(frame, self._deadline)
         except TimeoutError:
             self._lose(self._too_late())
-        except ChannelClosedError as error:
+        except ConnectionClosedError as error:
             self._lose_closed(error)
 
     def _answer(self) -> Any:
@@ -170,7 +168,7 @@ class RemoteHost(ABC):
             message = self._channel.receive(deadline, self._step_timeout_s)
         except TimeoutError:
             self._lose(too_late)
-        except ChannelClosedError as error:
+        except ConnectionClosedError as error:
             self._lose_closed(error)
         except WireError as error:
             self._lose(f"the server sent something that is no message: {error}")
@@ -186,7 +184,7 @@ class RemoteHost(ABC):
     def _too_late(self) -> str:
         return "" if self._step_timeout_s is None else f"no answer within step_timeout_s = {self._step_timeout_s:g} s"
 
-    def _lose_closed(self, error: ChannelClosedError) -> NoReturn:
+    def _lose_closed(self, error: ConnectionClosedError) -> NoReturn:
         self._lose("the run was told to stop at once" if self._killed else self._why_gone(str(error)))
 
     def _lose(self, reason: str) -> NoReturn:
@@ -229,7 +227,7 @@ class RemoteHost(ABC):
             reply = self._channel.receive(deadline)
         except TimeoutError:
             logger.warning("the server's close() took longer than %g s", CLOSE_S)
-        except (ChannelClosedError, WireError) as error:
+        except (ConnectionClosedError, WireError) as error:
             logger.warning("the server was gone before it was closed: %s", error)
         else:
             match reply:

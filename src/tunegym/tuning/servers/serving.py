@@ -15,11 +15,9 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from tunegym.core.wire import Connection, ConnectionClosedError, WireError, encode
 from tunegym.tuning.ports import GymServer
-from tunegym.tuning.servers.channel import Channel, ChannelClosedError
-from tunegym.tuning.servers.frames import WireError
 from tunegym.tuning.servers.hosting import told
-from tunegym.tuning.servers.wire import encode
 from tunegym.tuning.spaces import SpaceError, describe
 
 MOST_LEFT_OUT = 100
@@ -30,7 +28,7 @@ class AnswerError(Exception):
     """The server gave back something that is no answer, or that can't travel."""
 
 
-def serve(channel: Channel, name: str, build: Callable[[], GymServer]) -> None:
+def serve(channel: Connection, name: str, build: Callable[[], GymServer]) -> None:
     """Build the server, and answer until the other side hangs up; ``close`` is then called if nobody asked for it."""
     try:
         server = build()
@@ -49,7 +47,7 @@ def serve(channel: Channel, name: str, build: Callable[[], GymServer]) -> None:
         while True:
             request = channel.receive()
             channel.send_frame(session.answer(request))
-    except ChannelClosedError:
+    except ConnectionClosedError:
         return
     except WireError as error:
         _say(f"the other side sent something that is no message: {error}")

@@ -8,12 +8,17 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tunegym.core.errors import ServerLostError
-from tunegym.tuning.servers.channel import Channel, ChannelClosedError, Inbox, keep_alive
-from tunegym.tuning.servers.frames import HELLO_LIMIT, MESSAGE_LIMIT, WireError
+from tunegym.core.wire import (
+    MESSAGE_LIMIT,
+    Connection,
+    ConnectionClosedError,
+    WireError,
+    encode,
+    keep_alive,
+)
 from tunegym.tuning.servers.hosting import ServerFailure
-from tunegym.tuning.servers.protocol import RefusedError, check_accepted, hello, new_nonce, read_greeting
+from tunegym.tuning.servers.protocol import HELLO_LIMIT, RefusedError, check_accepted, hello, new_nonce, read_greeting
 from tunegym.tuning.servers.remote import RemoteHost
-from tunegym.tuning.servers.wire import encode
 
 CONNECT_S = 10.0
 
@@ -49,7 +54,7 @@ class TcpHost(RemoteHost):
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         self._where = f"tcp://{shown}:{address[1]}"
 
-    def _connect(self) -> Channel:
+    def _connect(self) -> Connection:
         if self._killed:
             raise ServerFailure("the run was told to stop at once", lost=True)
         try:
@@ -61,7 +66,7 @@ class TcpHost(RemoteHost):
         except OSError as error:
             self._fail(error.strerror or str(error))
         keep_alive(connected)
-        channel = Channel(connected, inbox=Inbox(HELLO_LIMIT))
+        channel = Connection(connected, limit=HELLO_LIMIT)
         try:
             self._shake_hands(channel)
         except BaseException:
@@ -70,7 +75,7 @@ class TcpHost(RemoteHost):
         channel.limit = MESSAGE_LIMIT
         return channel
 
-    def _shake_hands(self, channel: Channel) -> None:
+    def _shake_hands(self, channel: Connection) -> None:
         try:
             theirs, ours = read_greeting(self._next(channel)), new_nonce()
             channel.send_frame(self._hello(theirs, ours), time.monotonic() + self._connect_s)
@@ -82,13 +87,13 @@ class TcpHost(RemoteHost):
             raise ServerLostError(f"{self._where}: {refusal.reason}", hint=hint) from None
         except TimeoutError:
             self._fail(f"it says nothing for {self._connect_s:g} s: is it a tunegym serve?")
-        except ChannelClosedError as error:
+        except ConnectionClosedError as error:
             self._fail(f"it hung up before it let us in: {error}")
         except WireError as error:
             hint = "is the port that of a tunegym serve?"
             raise ServerLostError(f"{self._where}: {error}", hint=hint) from None
 
-    def _next(self, channel: Channel) -> Any:
+    def _next(self, channel: Connection) -> Any:
         return channel.receive(time.monotonic() + self._connect_s)
 
     def _hello(self, theirs: str, ours: str) -> bytes:

@@ -1,11 +1,16 @@
-"""Messages: what goes in comes out, and what is no message is refused."""
+"""Messages: what goes in comes out, malformed input is refused, and deadlines hold."""
 
 from __future__ import annotations
 
 import enum
 import math
+import os
+import socket
 import struct
+import threading
+import time
 from collections import OrderedDict, namedtuple
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +20,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tunegym.tuning.servers.channel import Inbox
-from tunegym.tuning.servers.frames import HEADER, MAGIC, WireError
-from tunegym.tuning.servers.wire import decode, encode
+from tunegym.core.wire import Connection, ConnectionClosedError, Decoder, WireError, decode, encode, pack
+
+HEADER = struct.Struct("!4sIQ")
+MAGIC = b"TGS\x01"
 
 DTYPES = st.one_of(
     npst.boolean_dtypes(),
@@ -154,14 +160,15 @@ def test_depth_is_bounded() -> None:
 
 
 def test_size_is_bounded() -> None:
-    with pytest.raises(WireError, match="is more than the 1,000 that are allowed"):
+    with pytest.raises(WireError, match="is over the limit of 1,000"):
         encode(bytes(1001), limit=1000)
     frame = encode(bytes(1001))
-    with pytest.raises(WireError, match="is more than the 1,000 that are allowed"):
+    with pytest.raises(WireError, match="is over the limit of 1,000"):
         decode(frame, limit=1000)
-    inbox = Inbox(1000)
-    with pytest.raises(WireError, match="is more than the 1,000 that are allowed"):
-        inbox.add(frame[: HEADER.size])  # before anything of it is taken
+    with pytest.raises(WireError, match="is over the limit of 1,000"):
+        Decoder(1000).feed(frame[: HEADER.size])  # before anything of it is kept
+    with pytest.raises(WireError, match="is over the limit of 1,000"):
+        pack("x" * 1000, limit=1000)
 
 
 def frame_of(text: bytes, rest: bytes = b"") -> bytes:
@@ -174,33 +181,33 @@ def frame_of(text: bytes, rest: bytes = b"") -> bytes:
         (b"", b"", "broken JSON"),
         (b"{", b"", "broken JSON"),
         (b"\xff", b"", "broken JSON"),
-        (b"1", b"x", "belong to nothing"),
+        (b"1", b"x", "unused bytes"),
         (b'{"$z":1}', b"", "unknown"),
-        (b'{"$t":1}', b"", "int where a list belongs"),
+        (b'{"$t":1}', b"", "unknown"),
         (b'{"$t":[1],"a":2}', b"", r"starts with \$"),
-        (b'{"$d":[]}', b"", "list where a dict belongs"),
-        (b'{"$f":"00"}', b"", "makes no sense"),
-        (b'{"$f":1}', b"", "int where a str belongs"),
-        (b'{"$i":"zz"}', b"", "makes no sense"),
-        (b'{"$i":"%s"}' % (b"f" * 5000), b"", "digits"),
+        (b'{"$d":[]}', b"", "unknown"),
+        (b'{"$f":"00"}', b"", "malformed"),
+        (b'{"$f":1}', b"", "unknown"),
+        (b'{"$i":"zz"}', b"", "malformed"),
+        (b'{"$i":"%s"}' % (b"f" * 5000), b"", "unknown"),
         (b'{"$b":-1}', b"", "fewer bytes"),
         (b'{"$b":2}', b"x", "fewer bytes"),
         (b'{"$b":true}', b"x", "fewer bytes"),
-        (b'{"$b":1e3}', b"x", "fewer bytes"),
-        (b'{"$a":[]}', b"", "makes no sense"),
-        (b'{"$a":["|O",1]}', bytes(8), "no kind of number"),
-        (b'{"$a":["<M8[s]",1]}', bytes(8), "no kind of number"),
-        (b'{"$a":["<i4,<i4",1]}', bytes(8), "no kind of number"),
-        (b'{"$a":[4,1]}', bytes(8), "no kind of number"),
+        (b'{"$b":1e3}', b"x", "unknown"),
+        (b'{"$a":[]}', b"", "unknown"),
+        (b'{"$a":["|O",1]}', bytes(8), "no type of number"),
+        (b'{"$a":["<M8[s]",1]}', bytes(8), "no type of number"),
+        (b'{"$a":["<i4,<i4",1]}', bytes(8), "no type of number"),
+        (b'{"$a":[4,1]}', bytes(8), "unknown"),
         (b'{"$a":["<i4",-1]}', bytes(8), "impossible shape"),
         (b'{"$a":["<i4",1.0]}', bytes(8), "impossible shape"),
         (b'{"$a":["<i4",null]}', bytes(8), "impossible shape"),
         (b'{"$a":["<i4",4611686018427387904,4611686018427387904]}', bytes(8), "fewer bytes"),
-        (b'{"$a":["<i4",0,4611686018427387904,4611686018427387904]}', b"", "makes no sense"),
+        (b'{"$a":["<i4",0,4611686018427387904,4611686018427387904]}', b"", "malformed"),
         (b'{"$a":["<i4",%s]}' % b",".join([b"1"] * 100), bytes(4), "impossible shape"),
-        (b'{"$a":["|b1",2]}', b"\x01\x02", "bool that holds something else"),
+        (b'{"$a":["|b1",2]}', b"\x01\x02", "bool with other values"),
         (b'{"$s":"<f8"}', bytes(7), "fewer bytes"),
-        (b'{"$s":["<f8"]}', bytes(8), "no kind of number"),
+        (b'{"$s":["<f8"]}', bytes(8), "unknown"),
     ],
 )
 def test_malformed(document: bytes, rest: bytes, reason: str) -> None:
@@ -213,7 +220,7 @@ def test_malformed(document: bytes, rest: bytes, reason: str) -> None:
 )
 def test_other_protocols(content: bytes) -> None:
     with pytest.raises(WireError, match="no message of tunegym's"):
-        Inbox().add(content)
+        Decoder().feed(content)
 
 
 @given(st.binary(max_size=200))
@@ -256,19 +263,96 @@ def test_one_byte_is_another(value: Any, data: st.DataObject) -> None:
         return
 
 
-@given(st.lists(VALUES, max_size=3), st.data())
-@settings(max_examples=30)
-def test_in_pieces(values: list[Any], data: st.DataObject) -> None:
+@given(st.lists(st.tuples(st.booleans(), VALUES), max_size=3), st.data())
+@settings(max_examples=40)
+def test_in_pieces(messages: list[tuple[bool, Any]], data: st.DataObject) -> None:
     """However the bytes arrive, the same messages come out."""
-    content = b"".join(map(encode, values))
-    inbox = Inbox()
+    values = [len(messages) if plain else value for plain, value in messages]
+    content = b"".join(
+        pack(value) if plain else encode(value) for (plain, _), value in zip(messages, values, strict=True)
+    )
+    decoder = Decoder()
     found = []
     at = 0
     while at < len(content):
         size = data.draw(st.integers(1, len(content) - at))
-        inbox.add(content[at : at + size])
+        found += decoder.feed(content[at : at + size])
         at += size
-        while (message := inbox.take()) is not None:
-            found.append(message[0])
     assert same(found, values)
-    assert inbox.empty
+    assert decoder.empty
+
+
+def test_plain_frames() -> None:
+    document = {"ids": list(range(1000)), "tags": [{"$t": 1}, None, 1.5, "text"], "key": {3: True}}
+    assert decode(pack(document)) == {**document, "key": {"3": True}}
+    with pytest.raises(WireError, match="sent"):
+        pack({"a": object()})
+    with pytest.raises(WireError, match="no message"):
+        decode(HEADER.pack(b"TGP\x01", 1, 1) + b"1x")  # a plain frame has no binary part
+
+
+# connections ------------------------------------------------------------------------------------------
+
+FRAME = encode({"x": np.arange(100_000)})
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Connection, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield Connection(ours), theirs
+
+
+def test_an_answer_that_has_begun_is_taken_however_late_it_is(ends: tuple[Connection, socket.socket]) -> None:
+    connection, theirs = ends
+    theirs.sendall(FRAME[:100])
+    rest = threading.Thread(target=theirs.sendall, args=(FRAME[100:],))
+    rest.start()
+    assert connection.receive(time.monotonic() - 5.0, silence_s=30.0)["x"].tolist() == list(range(100_000))
+    rest.join()
+
+
+def test_an_answer_that_is_all_there_is_taken(ends: tuple[Connection, socket.socket]) -> None:
+    connection, theirs = ends
+    theirs.sendall(encode(1) + pack(2))
+    assert [connection.receive(time.monotonic() - 5.0) for _ in range(2)] == [1, 2]
+    theirs.sendall(encode(3) + pack(4))
+    assert connection.receive_some() == [3, 4]
+    assert connection.receive_some(time.monotonic()) is None
+
+
+@pytest.mark.parametrize("begun", [b"", FRAME[:100]], ids=["nothing", "a part"])
+def test_silence_is_too_late(ends: tuple[Connection, socket.socket], begun: bytes) -> None:
+    connection, theirs = ends
+    theirs.sendall(begun)
+    with pytest.raises(TimeoutError):
+        connection.receive(time.monotonic() - 5.0, silence_s=0.05)
+
+
+def test_a_reader_that_does_not_read_is_too_late(ends: tuple[Connection, socket.socket]) -> None:
+    with pytest.raises(TimeoutError):
+        ends[0].send(bytes(4 << 20), time.monotonic() + 0.05)
+
+
+def test_the_other_side_is_gone(ends: tuple[Connection, socket.socket]) -> None:
+    connection, theirs = ends
+    theirs.close()
+    with pytest.raises(ConnectionClosedError, match="hung up"):
+        connection.receive()
+    with pytest.raises(ConnectionClosedError):
+        connection.send(bytes(1 << 20))
+
+
+def test_a_watched_descriptor_tells_of_a_death(ends: tuple[Connection, socket.socket]) -> None:
+    first, theirs = ends
+    reading, writing = os.pipe()
+    connection = Connection(first.socket, watched=reading)
+    theirs.sendall(encode("last words"))
+    os.write(writing, b"x")
+    assert connection.receive() == "last words"
+    with pytest.raises(ConnectionClosedError, match="gone"):
+        connection.receive()
+    with pytest.raises(ConnectionClosedError, match="gone"):
+        connection.send(bytes(4 << 20))
+    os.close(reading)
+    os.close(writing)
