@@ -26,7 +26,7 @@ class Live(BaseAgent):
 
 
 class Driver(BaseAgent):
-    live = "my_live:Live"
+    kinds = {"trials": None, "live": "my_live:Live"}
 
 
 class Server:

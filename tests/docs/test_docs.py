@@ -37,7 +37,7 @@ from tunegym.cli.main import app
 from tunegym.config import schema
 from tunegym.core import errors
 from tunegym.core.errors import ConfigError
-from tunegym.core.references import resolve
+from tunegym.tuning.agents.base import driver, drives
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.model.outcome import STATUSES
 from tunegym.tuning.model.scenario import Penalties
@@ -367,10 +367,10 @@ def test_reference_has_the_agents_settings() -> None:
 
 @pytest.mark.parametrize("name", BUILT_IN["agents"])
 def test_reference_has_the_settings_in_live_experiments(name: str) -> None:
-    reference = Catalog().get("agents", name).live
-    if reference is not None:
+    agent = Catalog().get("agents", name)
+    if drives(agent, "live"):
         text = section(SCENARIO_FILE, "### In a live experiment")
-        for field in dataclasses.fields(resolve(reference).Config):
+        for field in dataclasses.fields(driver(agent, "live").Config):
             default = json.dumps(field.default) if isinstance(field.default, str | bool | float) else str(field.default)
             lines = [line for line in text.splitlines() if line.startswith(f"| `{field.name}` |")]
             plain = isinstance(field.default, str | int | float)

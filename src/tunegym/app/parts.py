@@ -9,6 +9,7 @@ from typing import Any
 
 from tunegym.app.catalog import Catalog
 from tunegym.core.references import callable_by_name, is_reference, resolve
+from tunegym.tuning.agents.base import driver
 from tunegym.tuning.agents.once import RunOnce
 from tunegym.tuning.model import expression
 from tunegym.tuning.model.constraint import ExpressionConstraint, FunctionConstraint
@@ -23,10 +24,9 @@ def build_agent(scenario: Scenario, experiment: Experiment, env: Any) -> Agent:
     """The agent that drives ``experiment`` through ``env``; a plain job drives itself, once."""
     if experiment.agent is None:
         return RunOnce(env)
-    factory = Catalog().at(scenario.scenario_dir).get("agents", experiment.agent)
-    if experiment.live is not None:
-        factory = resolve(factory.live, (str(scenario.scenario_dir),))
-    agent = factory(env, experiment.agent_config, scenario.seed)
+    named = Catalog().at(scenario.scenario_dir).get("agents", experiment.agent)
+    kind = "trials" if experiment.live is None else "live"
+    agent = driver(named, kind, [str(scenario.scenario_dir)])(env, experiment.agent_config, scenario.seed)
     source = getattr(experiment.agent_config, "warm_start", None)
     if source is not None:
         from tunegym.app.warming import warm_trials

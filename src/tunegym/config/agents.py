@@ -18,7 +18,7 @@ from tunegym.config.naming import known
 from tunegym.config.schema import ExperimentTable
 from tunegym.config.spelling import did_you_mean, kind, listed, shown
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.core.references import resolve
+from tunegym.tuning.agents.base import driver, drives
 from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Space
 
@@ -140,12 +140,20 @@ def check_abilities(agent: Any, name: str, table: ExperimentTable, catalog: Cata
         )
 
 
+def driver_of_trials(agent: Any, name: str, findings: Findings) -> Any:
+    """The agent itself, or None and a problem if it drives live systems only."""
+    if agent is None or drives(agent, "trials"):
+        return agent
+    hint = 'use another agent, or workload = "live"'
+    findings.add(f"{shown(name)} drives live systems, and this experiment runs jobs", found=name, hint=hint)
+    return None
+
+
 def live_driver(agent: Any, name: str, catalog: Catalog, folder: Path, findings: Findings) -> Any:
     """The class that drives a live experiment under an agent's name, or None and a problem."""
-    reference = getattr(agent, "live", None)
-    if reference is None:
+    if not drives(agent, "live"):
         names = catalog.names("agents")
-        able = [other for other in names if getattr(known(catalog, "agents", other, Findings()), "live", None)]
+        able = [other for other in names if drives(known(catalog, "agents", other, Findings()), "live")]
         findings.add(
             f"{shown(name)} searches knobs, and a live system has none: it can't drive one",
             found=name,
@@ -154,16 +162,16 @@ def live_driver(agent: Any, name: str, catalog: Catalog, folder: Path, findings:
         )
         return None
     try:
-        driver = resolve(reference, (str(folder),))
+        found = driver(agent, "live", [str(folder)])
     except UnresolvedReferenceError as error:
-        hint = error.hint or "mend what its class calls live"
+        hint = error.hint or "correct the reference in its `kinds`"
         findings.add(f"{shown(name)} can't drive a live system here: {error.message}", found=name, hint=hint)
         return None
-    if not (callable(driver) and hasattr(driver, "Config")):
-        hint = "name a class over BaseAgent there"
-        findings.add(f"what {shown(name)} calls live is no agent: {reference}", found=name, hint=hint)
+    if not (callable(found) and hasattr(found, "Config")):
+        what = f"the class that {shown(name)} names for live experiments is no agent: {agent.kinds['live']}"
+        findings.add(what, found=name, hint="name a class over LiveAgent in its `kinds`")
         return None
-    return driver
+    return found
 
 
 def _varies(catalog: Catalog, name: str) -> bool:

@@ -11,7 +11,7 @@ class Catalog(Protocol):
 
     Configuration assumes of an agent class: ``Config`` (a frozen dataclass over ``AgentConfig``),
     ``supports_variable_environment``, ``finite`` and the classmethod ``refuse(space) -> Problem | None``; it may
-    have ``live``, the reference of a class with a ``Config`` that drives live experiments;
+    have ``kinds``, by kind of experiment the reference of the class with a ``Config`` that drives it;
     of a workload class: ``reserved``, ``required`` and the classmethod
     ``check(experiment, scenario_dir) -> list[Problem]``; ``live`` if a server answers instead of jobs; of their
     problems: ``where`` is relative to the experiment; of a pruner class: ``Config`` (a frozen dataclass).

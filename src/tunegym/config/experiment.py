@@ -49,6 +49,7 @@ def read(name: str, raw: Mapping[str, Any], around: Surroundings, findings: Find
         return read_live(name, raw, table, (table.agent or DEFAULT_AGENT, agent), around, findings)
     if workload is not None:
         refuse_live_keys(raw, findings)
+    agent = agents.driver_of_trials(agent, agent_name, findings.at("agent"))
     return _read_jobs(name, raw, table, (agent_name, agent), workload, around, findings)
 
 

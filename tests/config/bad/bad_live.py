@@ -1,5 +1,7 @@
 """What the wrong live scenarios refer to."""
 
+from typing import ClassVar
+
 from tunegym.core.errors import Problem
 from tunegym.tuning.agents.base import BaseAgent
 
@@ -17,7 +19,7 @@ class LiveDriver(BaseAgent):
 class Driver(BaseAgent):
     """An agent that can drive a live system, and nothing that varies."""
 
-    live = "bad_live:LiveDriver"
+    kinds: ClassVar = {"trials": None, "live": "bad_live:LiveDriver"}
 
 
 class VaryingDriver(Driver):
@@ -29,13 +31,13 @@ class VaryingDriver(Driver):
 class Lost(BaseAgent):
     """One that names what isn't there."""
 
-    live = "bad_live:Missing"
+    kinds: ClassVar = {"trials": None, "live": "bad_live:Missing"}
 
 
 class Confused(BaseAgent):
     """One that names what is no agent."""
 
-    live = "bad_live:number"
+    kinds: ClassVar = {"trials": None, "live": "bad_live:number"}
 
 
 number = 3
@@ -80,3 +82,9 @@ def make():
 
 def reward(latency_s, cpu_s):
     return latency_s / cpu_s
+
+
+class LiveOnly(BaseAgent):
+    """One that drives live systems and nothing else."""
+
+    kinds: ClassVar = {"live": None}

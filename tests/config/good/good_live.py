@@ -1,5 +1,7 @@
 """A live server and an agent that drives one, for the corpus: nothing here is ever run."""
 
+from typing import ClassVar
+
 from tunegym.core.errors import Problem
 from tunegym.tuning.agents.base import BaseAgent
 
@@ -19,7 +21,7 @@ class LiveDriver(BaseAgent):
 class Driver(BaseAgent):
     """An agent that can."""
 
-    live = "good_live:LiveDriver"
+    kinds: ClassVar = {"trials": None, "live": "good_live:LiveDriver"}
 
 
 class Server:

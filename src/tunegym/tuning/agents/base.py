@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import BudgetError, Problem
+from tunegym.core.references import resolve
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.agents.policies import Choice
 from tunegym.tuning.model.scenario import Experiment
@@ -29,15 +30,15 @@ class BaseAgent:
         Config: the frozen dataclass that ``agent_config`` is checked against.
         supports_variable_environment: whether the agent copes with env_params.
         finite: whether it ends by itself, so that it needs no budget.
-        live: the reference of the class that drives a live experiment under this agent's name, with a ``Config`` of its
-            own and a ``LiveEnv`` for an environment; None if the agent can't.
+        kinds: the kinds of experiment (``trials``, ``live``) that run under this agent's name, each with the reference
+            of the class that drives it; None for this class itself. See ``driver``.
         failure: why ``run`` returned non-zero, in a sentence; None if it has nothing to say.
     """
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
     supports_variable_environment: ClassVar[bool] = False
     finite: ClassVar[bool] = False
-    live: ClassVar[str | None] = None
+    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None}
     failure: str | None = None
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
@@ -135,6 +136,26 @@ class BaseAgent:
         after = trial.number + 1
         shown = Observation(after, self.env.context(after), trial.metrics, trial.measured)
         return _feedback(trial, Observation(trial.number, trial.context), shown, done=False)
+
+
+def drives(agent: Any, kind: str) -> bool:
+    """Whether an agent can drive experiments of ``kind``; a class that doesn't say drives trials."""
+    return kind in getattr(agent, "kinds", BaseAgent.kinds)
+
+
+def driver(agent: Any, kind: str, path: Sequence[str] = ()) -> Any:
+    """The class that drives experiments of ``kind`` under an agent's name.
+
+    Args:
+        agent: the class that is registered under the name.
+        kind: ``trials`` or ``live``; one that the agent drives.
+        path: folders in which modules are looked for first.
+
+    Raises:
+        UnresolvedReferenceError: the agent names a class that doesn't exist.
+    """
+    reference = getattr(agent, "kinds", BaseAgent.kinds)[kind]
+    return agent if reference is None else resolve(reference, tuple(path))
 
 
 def _feedback(trial: Trial, before: Observation, after: Observation, done: bool) -> Feedback:

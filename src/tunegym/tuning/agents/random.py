@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tunegym.core.randomness import unit
@@ -14,7 +15,7 @@ class RandomSearch(BaseAgent):
     """Draws every knob uniformly (on a log scale where the range says so), for any trial by its number."""
 
     supports_variable_environment: ClassVar[bool] = True
-    live: ClassVar[str | None] = "tunegym.tuning.agents.live.random:LiveRandom"
+    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": "tunegym.tuning.agents.live.random:LiveRandom"}
 
     def select_action(self, observation: Observation) -> dict[str, Scalar]:
         """The draw that belongs to the trial's number."""

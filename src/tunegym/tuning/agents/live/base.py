@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,12 +28,14 @@ class LiveAgent(ABC):
 
     Attributes:
         Config: the frozen dataclass that ``agent_config`` is checked against.
+        kinds: it drives live experiments; ``"live": None`` says that no other class does so for it.
         name: what the agent is called; its draws depend on it.
         failure: why ``run`` returned non-zero, in a sentence.
         failure_hint: what to do about that, if it is known.
     """
 
     Config: ClassVar[type[LiveConfig]] = LiveConfig
+    kinds: ClassVar[Mapping[str, str | None]] = {"live": None}
     name: ClassVar[str]
     failure: str | None = None
     failure_hint: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -64,7 +65,7 @@ class Ppo(_OnPolicy):
 
     Config: ClassVar[type[AgentConfig]] = PpoConfig
     name: ClassVar[str] = "ppo"
-    live: ClassVar[str | None] = "tunegym.tuning.agents.live.agents:LivePpo"
+    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": "tunegym.tuning.agents.live.agents:LivePpo"}
 
 
 class A2c(_OnPolicy):
@@ -72,7 +73,7 @@ class A2c(_OnPolicy):
 
     Config: ClassVar[type[AgentConfig]] = A2cConfig
     name: ClassVar[str] = "a2c"
-    live: ClassVar[str | None] = "tunegym.tuning.agents.live.agents:LiveA2c"
+    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": "tunegym.tuning.agents.live.agents:LiveA2c"}
 
 
 class Dqn(PolicyAgent):
@@ -80,7 +81,7 @@ class Dqn(PolicyAgent):
 
     Config: ClassVar[type[AgentConfig]] = DqnConfig
     name: ClassVar[str] = "dqn"
-    live: ClassVar[str | None] = "tunegym.tuning.agents.live.agents:LiveDqn"
+    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": "tunegym.tuning.agents.live.agents:LiveDqn"}
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
@@ -108,7 +109,7 @@ class Sac(PolicyAgent):
 
     Config: ClassVar[type[AgentConfig]] = SacConfig
     name: ClassVar[str] = "sac"
-    live: ClassVar[str | None] = "tunegym.tuning.agents.live.agents:LiveSac"
+    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": "tunegym.tuning.agents.live.agents:LiveSac"}
 
     @classmethod
     def refuse(cls, space: Space) -> Problem | None:
