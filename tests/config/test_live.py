@@ -10,8 +10,7 @@ from tunegym.config.loading import load, parse
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.live import INJECTED, LiveSpec, Recording
-from tunegym.tuning.model.scenario import Budget, Penalties
+from tunegym.tuning.model.scenario import INJECTED, Budget, LiveSpec, Penalties, Recording
 from tunegym.tuning.model.space import Choice, Range, Space
 
 GOOD = Path(__file__).parent / "good"

@@ -15,8 +15,8 @@ import pytest
 from tunegym.core.clock import SystemClock
 from tunegym.core.errors import StoreError
 from tunegym.tuning.envs.engine import Parts, TrialEngine
-from tunegym.tuning.model.constraint import FunctionConstraint
 from tunegym.tuning.model.context import EnvParam, EnvParams
+from tunegym.tuning.model.expression import FunctionConstraint
 from tunegym.tuning.model.job import CallJob, Job, JobResult, Watch
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, Knob, Space

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tunegym.tuning.encodings import ENCODINGS, encoding_of
 from tunegym.tuning.envs.structure import leaf_space
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.leaf import ObsLeafDescriptor
+from tunegym.tuning.model.context import EnvParam, ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Range
 
 NUMBERS = Choice((0.001, 0.01, 0.1))

@@ -10,8 +10,7 @@ from typing import Any
 
 from tunegym.config.files import content
 from tunegym.core.errors import ConfigError, Problem, TunegymError
-from tunegym.tuning.model.live import INJECTED, LiveSpec
-from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec, Scenario
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.workloads.gym_class import METHODS, argument_problems, described
 

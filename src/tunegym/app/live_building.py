@@ -16,8 +16,7 @@ from tunegym.core.errors import TunegymError
 from tunegym.core.stopping import Stop
 from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.live.parts import LiveParts
-from tunegym.tuning.model.live import INJECTED
-from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.scenario import INJECTED, Experiment, Scenario
 from tunegym.tuning.runners.processes import alive
 from tunegym.tuning.runners.trees import Tree, end_tree
 from tunegym.tuning.servers.hosting import Host

@@ -12,7 +12,7 @@ from tunegym.core.references import callable_by_name, is_reference, resolve
 from tunegym.tuning.agents.base import driver
 from tunegym.tuning.agents.once import RunOnce
 from tunegym.tuning.model import expression
-from tunegym.tuning.model.constraint import ExpressionConstraint, FunctionConstraint
+from tunegym.tuning.model.expression import ExpressionConstraint, FunctionConstraint
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import Agent, Constraint, Pruner, Reward, Workload

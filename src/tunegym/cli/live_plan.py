@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunegym.tuning.model.live import IN_PROCESS, INJECTED, PROCESS, LiveSpec, Recording
-from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experiment, LiveSpec, Recording, Scenario
 from tunegym.tuning.model.values import spelled
 
 

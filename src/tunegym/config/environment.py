@@ -14,8 +14,7 @@ from tunegym.config.schema import EnvParamTable
 from tunegym.config.spelling import did_you_mean, listed, shown
 from tunegym.config.tables import checked
 from tunegym.core.errors import ObservationError
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.leaf import ObsLeafDescriptor
+from tunegym.tuning.model.context import EnvParam, ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Observation
 

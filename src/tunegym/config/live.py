@@ -19,8 +19,7 @@ from tunegym.config.reading import Reading, Surroundings
 from tunegym.config.schema import ExperimentTable
 from tunegym.config.spelling import kind, shown
 from tunegym.tuning.model.context import EnvParams
-from tunegym.tuning.model.live import IN_PROCESS, INJECTED, TCP, LiveSpec, Recording
-from tunegym.tuning.model.scenario import Budget, Experiment, Penalties
+from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, TCP, Budget, Experiment, LiveSpec, Penalties, Recording
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.workloads.live import declared_arguments
 

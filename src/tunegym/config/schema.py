@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from tunegym.tuning.model.live import IN_PROCESS, PROCESS, TCP, Recording
-from tunegym.tuning.model.scenario import Keep
+from tunegym.tuning.model.scenario import IN_PROCESS, PROCESS, TCP, Keep, Recording
 
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)\Z")
 _KEEP = re.compile(r"(all|failed|none)\Z|best:([1-9][0-9]{0,8})\Z")

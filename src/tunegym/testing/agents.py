@@ -26,8 +26,8 @@ from tunegym.config.findings import Findings
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import BaseAgent
 from tunegym.tuning.envs.engine import Parts, TrialEngine
-from tunegym.tuning.model.constraint import FunctionConstraint
 from tunegym.tuning.model.context import EnvParam, EnvParams
+from tunegym.tuning.model.expression import FunctionConstraint
 from tunegym.tuning.model.scenario import Budget, Experiment
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
 from tunegym.tuning.model.trial import Feedback, OpenTrial, Trial

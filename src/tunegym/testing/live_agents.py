@@ -29,8 +29,7 @@ from tunegym.testing.trails import Log, Trail, flat
 from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.live.parts import LiveParts
 from tunegym.tuning.model.context import EnvParams
-from tunegym.tuning.model.live import LiveSpec, Recording
-from tunegym.tuning.model.scenario import Budget, Experiment
+from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.ports import Agent, LiveEnv
 from tunegym.tuning.servers.hosting import InProcess

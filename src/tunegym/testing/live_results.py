@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tunegym.tuning.model.live import Recording
-from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.episode import Episode
+from tunegym.tuning.model.scenario import Experiment, Recording
 from tunegym.tuning.reports.live_results import LiveResults
 from tunegym.tuning.stores import live_reader, reader
 from tunegym.tuning.stores.live_reader import Lost, Steps

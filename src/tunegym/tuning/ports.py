@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from tunegym.tuning.model.context import ObsLeafDescriptor
 from tunegym.tuning.model.job import Job, JobResult, Watch
-from tunegym.tuning.model.leaf import ObsLeafDescriptor
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.progress import Plan, Progress
 from tunegym.tuning.model.scenario import Experiment, Scenario

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tunegym.tuning.envs.flattening import CLIP, HINT, FlatObservations, MetricScale, flat, flat_space
 from tunegym.tuning.envs.structure import leaf_space
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.leaf import ObsLeafDescriptor
+from tunegym.tuning.model.context import EnvParam, ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Range
 from tunegym.tuning.model.trial import Observation
 

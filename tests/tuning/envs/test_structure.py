@@ -16,8 +16,7 @@ from tunegym.tuning.envs.context_leaves import ContextLeaves
 from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.envs.structure import Structure, leaf_space, structure_of
 from tunegym.tuning.envs.tune import TuneEnv
-from tunegym.tuning.model.context import EnvParam, EnvParams
-from tunegym.tuning.model.leaf import ObsLeafDescriptor
+from tunegym.tuning.model.context import EnvParam, EnvParams, ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Range
 from tunegym.tuning.model.trial import Observation
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.model.constraint import ExpressionConstraint, FunctionConstraint
-from tunegym.tuning.model.expression import parse
+from tunegym.tuning.model.expression import ExpressionConstraint, FunctionConstraint, parse
 from tunegym.tuning.ports import Constraint
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunegym.tuning.model.live import Recording
+from tunegym.tuning.model.scenario import Recording
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tunegym.core.errors import TunegymError
 from tunegym.testing.sample_servers import Unruly
-from tunegym.tuning.model.live import INJECTED, LiveSpec
+from tunegym.tuning.model.scenario import INJECTED, LiveSpec
 from tunegym.tuning.servers.hosting import InProcess
 from tunegym.tuning.servers.hosts import build_host
 from tunegym.tuning.servers.process import ProcessHost

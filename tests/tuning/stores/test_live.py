@@ -17,8 +17,8 @@ from gymnasium import spaces
 from tests.tuning.stores.conftest import head
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.live import Recording
-from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.episode import Episode
+from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.stores import live_reader
 from tunegym.tuning.stores.columns import row_type
 from tunegym.tuning.stores.live import LiveStore

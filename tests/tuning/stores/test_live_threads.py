@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.live import Recording
+from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.stores import live_reader, reader
 from tunegym.tuning.stores.live import LiveStore
 from tunegym.tuning.stores.live_reader import Steps

@@ -8,8 +8,7 @@ import pytest
 
 from tunegym.core.errors import Problem
 from tunegym.tuning.model.context import EnvParam, EnvParams
-from tunegym.tuning.model.live import INJECTED, LiveSpec
-from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.workloads.live import LiveWorkload, declared_arguments
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tunegym.tuning.model.context import EnvParams
-from tunegym.tuning.model.leaf import ObsLeafDescriptor
+from tunegym.tuning.model.context import EnvParams, ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.values import Context, Scalar
 

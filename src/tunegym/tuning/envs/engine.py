@@ -19,7 +19,7 @@ from tunegym.tuning.envs.measuring import Measuring
 from tunegym.tuning.envs.pruning import Pruning
 from tunegym.tuning.envs.scoring import Scoring
 from tunegym.tuning.envs.tally import BudgetClock, Tally
-from tunegym.tuning.model.leaf import ObsLeafDescriptor
+from tunegym.tuning.model.context import ObsLeafDescriptor
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Cancelled, Infeasible, Outcome
 from tunegym.tuning.model.scenario import Experiment

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tunegym.core.errors import ObservationError
-from tunegym.tuning.model.leaf import ObsLeafDescriptor
+from tunegym.tuning.model.context import ObsLeafDescriptor
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.ports import Structured
 

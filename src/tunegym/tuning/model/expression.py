@@ -1,4 +1,6 @@
-"""Constraint expressions: a small part of Python's, evaluated without Python's ``eval``.
+"""Constraints: which parameters may be tried. As an expression, or as a user's function.
+
+Expressions are a small part of Python's, evaluated without Python's ``eval``.
 
 An expression is parsed once into closures. Names are resolved while parsing, so an evaluation can reach
 nothing but the parameters' values: there is no attribute access, no subscript, and no call but a short list.
@@ -16,6 +18,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from tunegym.core.errors import TunegymError
 from tunegym.core.spelling import closest
+from tunegym.tuning.model.values import spelled
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 60
@@ -295,3 +298,52 @@ _KINDS: dict[type[ast.AST], str] = {
     ast.DictComp: "a comprehension", ast.GeneratorExp: "a comprehension", ast.Set: "a set",
     ast.Dict: "a dictionary", ast.Starred: "*", ast.Constant: "None, ..., bytes or a complex number",
 }  # fmt: skip
+
+
+# constraints ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExpressionConstraint:
+    """Refuses parameters for which an expression doesn't hold, or has no value."""
+
+    text: str
+    expression: Expression
+
+    def refuse(self, parameters: Mapping[str, Any]) -> str | None:
+        """Why the parameters are refused, with the values the expression read; None if they may run."""
+        try:
+            if self.expression.evaluate(parameters):
+                return None
+        except Exception as error:
+            return _not_evaluated(self.text, error)
+        values = ", ".join(f"{name} = {spelled(parameters[name])}" for name in self.expression.names)
+        return f'constraint "{self.text}" ({values})' if values else f'constraint "{self.text}"'
+
+
+@dataclass(frozen=True)
+class FunctionConstraint:
+    """Refuses parameters for which a user's function returns false, or raises.
+
+    ``function`` is called with the parameters by address; ``core.references.callable_by_name`` makes one from
+    a function with named parameters.
+    """
+
+    reference: str
+    function: Callable[[Mapping[str, Any]], Any] = field(repr=False)
+
+    def refuse(self, parameters: Mapping[str, Any]) -> str | None:
+        """Why the parameters are refused; None if they may run."""
+        try:
+            answer = self.function(parameters)
+            if hasattr(answer, "item"):  # numpy's own booleans
+                answer = answer.item()
+            if not isinstance(answer, bool):
+                raise TypeError(f"it returned {answer!r}, not True or False")
+        except (Exception, SystemExit) as error:  # a user's code may raise whatever it likes
+            return _not_evaluated(self.reference, error)
+        return None if answer else f'constraint "{self.reference}"'
+
+
+def _not_evaluated(text: str, error: BaseException) -> str:
+    return f'constraint "{text}" could not be evaluated: {type(error).__name__}: {error}'

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunegym.tuning.agents import policies
-from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.reports.live_contexts import Grouped, groupings
 from tunegym.tuning.reports.live_results import LiveResults
 from tunegym.tuning.reports.live_training import training_curves

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.values import Scalar
 from tunegym.tuning.reports.asking import domain
 from tunegym.tuning.reports.columns import labels

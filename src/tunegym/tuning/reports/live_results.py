@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from tunegym.core.errors import StoreError, TunegymError
 from tunegym.tuning.agents import policies
-from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.reports.results import ExperimentResults
 from tunegym.tuning.stores import live_reader, reader
 

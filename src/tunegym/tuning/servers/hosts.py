@@ -9,7 +9,7 @@ from typing import Any
 
 from tunegym.core.errors import TunegymError
 from tunegym.core.references import resolve
-from tunegym.tuning.model.live import INJECTED, PROCESS, LiveSpec
+from tunegym.tuning.model.scenario import INJECTED, PROCESS, LiveSpec
 from tunegym.tuning.ports import GymServer
 from tunegym.tuning.servers.hosting import Host, InProcess
 from tunegym.tuning.servers.process import ProcessHost

@@ -15,8 +15,8 @@ from numpy import ndarray
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
 from tunegym.core.processes import boot_id
-from tunegym.tuning.model.live import Recording
-from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.episode import Episode
+from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.spaces import SpaceError, build, describe, differences, leaves
 from tunegym.tuning.stores import live_reader, records

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from gymnasium import spaces
 
-from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.values import Context, exact_key
 from tunegym.tuning.stores.columns import Columns
 from tunegym.tuning.stores.live_reader import Steps

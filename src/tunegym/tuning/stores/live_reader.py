@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.stores import live_checking, reader
 from tunegym.tuning.stores.records import Record

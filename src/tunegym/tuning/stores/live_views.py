@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.live import Recording
+from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.stores import live_reader
 from tunegym.tuning.stores.live_group import EPISODE_COLUMNS, Group
 from tunegym.tuning.stores.live_reader import Lost

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.step import Episode
+from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.stores.appending import Appender, unwritable
 from tunegym.tuning.stores.columns import SideFile
 from tunegym.tuning.stores.live_group import MEASURED, Group, Row

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from tunegym.core.errors import Problem, TunegymError
 from tunegym.core.references import is_reference
-from tunegym.tuning.model.live import INJECTED, LiveSpec
-from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.workloads import fingerprint
 from tunegym.tuning.workloads.gym_class import GymClass, argument_problems, describe_class

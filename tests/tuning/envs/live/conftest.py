@@ -14,8 +14,7 @@ from gymnasium import spaces
 from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.live.parts import LiveParts
 from tunegym.tuning.model.context import EnvParam, EnvParams
-from tunegym.tuning.model.live import LiveSpec, Recording
-from tunegym.tuning.model.scenario import Budget, Experiment, Penalties
+from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Penalties, Recording
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.servers.hosting import InProcess

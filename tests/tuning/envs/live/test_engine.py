@@ -12,8 +12,7 @@ from tests.tuning.envs.live.conftest import Counter, Engines, drive, load
 
 from tunegym.core.errors import ActionError, BudgetError, ServerLostError, StoreError, TunegymError
 from tunegym.tuning.envs.live import lane
-from tunegym.tuning.model.live import Recording
-from tunegym.tuning.model.scenario import Penalties
+from tunegym.tuning.model.scenario import Penalties, Recording
 from tunegym.tuning.servers.hosting import InProcess, ServerFailure
 from tunegym.tuning.stores import live_reader
 

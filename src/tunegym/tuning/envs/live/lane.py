@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tunegym.core.errors import BudgetError, ServerLostError
-from tunegym.tuning.model.step import Episode, EpisodeEnd
+from tunegym.tuning.model.episode import Episode, EpisodeEnd
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.servers.hosting import RAISED, Host, ServerFailure, told
 from tunegym.tuning.spaces import SpaceError, differences

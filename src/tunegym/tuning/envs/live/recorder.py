@@ -14,7 +14,7 @@ from tunegym.tuning.envs.live.lane import Lane, Running
 from tunegym.tuning.envs.live.scoring import NO_METRICS, LiveScoring
 from tunegym.tuning.envs.live.showing import Showing
 from tunegym.tuning.envs.live.tally import LiveTally
-from tunegym.tuning.model.step import EpisodeEnd
+from tunegym.tuning.model.episode import EpisodeEnd
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.servers.hosting import RAISED, Five, ServerFailure, told
 from tunegym.tuning.spaces import SHORT, SpaceError, element_of, has_nan, nothing_of

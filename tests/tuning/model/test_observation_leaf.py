@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunegym.tuning.model.leaf import ObsLeafDescriptor
+from tunegym.tuning.model.context import ObsLeafDescriptor
 
 
 @pytest.mark.parametrize(
