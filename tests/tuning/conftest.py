@@ -17,7 +17,7 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.envs.engine import Parts, TrialEngine
 from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.expression import FunctionConstraint
-from tunegym.tuning.model.job import CallJob, Job, JobResult, Watch
+from tunegym.tuning.model.job import CallJob, Job, JobHandle, JobResult, Watch
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, Knob, Space
 from tunegym.tuning.model.trial import Trial
@@ -42,7 +42,7 @@ class Lab:
         self._fingerprint = fingerprint
         self.runs: list[dict[str, Any]] = []
         self.stopped = threading.Event()
-        self.leftovers: list[tuple[int, str]] = []
+        self.leftovers: list[JobHandle] = []
         self._reports = "report" in inspect.signature(function).parameters
 
     def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> CallJob:
@@ -61,13 +61,13 @@ class Lab:
     def fingerprint_parts(self) -> dict[str, str]:
         return {"callable": self._fingerprint}
 
-    def run(self, job: Job, started: Callable[[int, str], None], watch: Watch | None = None) -> JobResult:
+    def run(self, job: Job, started: Callable[[JobHandle], None], watch: Watch | None = None) -> JobResult:
         assert isinstance(job, CallJob)
         if self.stopped.is_set():
             return JobResult("interrupted")
         Path(job.folder).mkdir(parents=True, exist_ok=True)
         self.runs.append(dict(job.arguments))
-        started(4711, job.name)
+        started({"job": job.name})
         try:
             given = {"report": Report(watch or (lambda *_: False))} if job.reports else {}
             return JobResult("exited", 0, value=self._function(**job.arguments, **given))
@@ -85,8 +85,8 @@ class Lab:
 
     kill = stop
 
-    def end_leftovers(self, processes: Iterable[tuple[int, str]]) -> int:
-        self.leftovers = list(processes)
+    def end_leftovers(self, handles: Iterable[JobHandle]) -> int:
+        self.leftovers = list(handles)
         return len(self.leftovers)
 
     def close(self) -> None:

@@ -13,11 +13,12 @@ from tunegym.app.catalog import Catalog
 from tunegym.app.injecting import maker_of
 from tunegym.app.parts import build_reward, build_workload, head_of, session_of
 from tunegym.core.errors import TunegymError
+from tunegym.core.processes import living_processes
 from tunegym.core.stopping import Stop
 from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.live.parts import LiveParts
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import INJECTED, Experiment, Scenario
-from tunegym.tuning.runners.processes import alive
 from tunegym.tuning.runners.trees import Tree, end_tree
 from tunegym.tuning.servers.hosting import Host
 from tunegym.tuning.servers.hosts import build_host, known_token
@@ -103,10 +104,9 @@ def check_injected(scenario: Scenario, experiment: Experiment, server: Any) -> N
         )
 
 
-def _end_leftovers(token: str, processes: Sequence[tuple[int, str]]) -> int:
+def _end_leftovers(token: str, handles: Sequence[JobHandle]) -> int:
     """End what servers of a killed driver left running."""
-    roots = tuple((pid, start) for pid, start in processes if alive(pid, start))
-    return end_tree(Tree(token, roots, spares_kin=True)) if processes else 0
+    return end_tree(Tree(token, living_processes(handles), spares_kin=True)) if handles else 0
 
 
 def _kill(hosts: Sequence[Host]) -> None:

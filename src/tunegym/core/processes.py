@@ -6,8 +6,10 @@ import functools
 import os
 import platform
 import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _KERNEL_THREAD = 0x00200000
 
@@ -59,6 +61,21 @@ def process_start_time(pid: int) -> str | None:
     if process is None:
         return None if Path("/proc/self").is_dir() else _by_ps(pid)
     return None if process.gone else process.start
+
+
+def process_handle(pid: int, start: str) -> dict[str, Any]:
+    """A process, named for good as plain JSON: it is found again until the machine restarts."""
+    return {"pid": pid, "start": start, "boot": boot_id()}
+
+
+def living_processes(handles: Iterable[Mapping[str, Any]]) -> tuple[tuple[int, str], ...]:
+    """(pid, start time) of the processes among the handles that still run on this machine."""
+    found = []
+    for handle in handles:
+        pid, start = handle.get("pid"), handle.get("start")
+        if isinstance(pid, int) and handle.get("boot") == boot_id() and start and process_start_time(pid) == start:
+            found.append((pid, start))
+    return tuple(found)
 
 
 @functools.cache

@@ -6,6 +6,7 @@ The runner is asked to run real processes; commands and callables must be able t
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.model.job import CallJob, CommandJob, JobResult, Stream
+from tunegym.tuning.model.job import CallJob, CommandJob, JobHandle, JobResult, Stream
 from tunegym.tuning.ports import Runner
 
 PATIENCE_S = 60.0
@@ -84,14 +85,14 @@ class RunnerSuite(ABC):
     def test_command_runs_in_its_folder_with_its_environment(self, runner: Runner, tmp_path: Path) -> None:
         """Output goes to files, started is called, the built-in metrics are there."""
         job = _command(tmp_path, "pwd; echo $KNOB >&2; echo x > made", env={"KNOB": "seven"})
-        seen: list[tuple[int, str]] = []
-        result = runner.run(job, lambda pid, start: seen.append((pid, start)))
+        seen: list[JobHandle] = []
+        result = runner.run(job, seen.append)
         assert (result.ending, result.exit_code, result.error) == ("exited", 0, None)
         assert Path(job.folder, "stdout.txt").read_text().strip() == str(Path(job.folder).resolve())
         assert Path(job.folder, "stderr.txt").read_text() == "seven\n"
         assert Path(job.folder, "made").exists()
         assert len(seen) == 1
-        assert seen[0][0] > 1
+        assert json.loads(json.dumps(seen[0])) == seen[0]
         assert result.duration_s > 0
 
     def test_failing_command_is_data(self, runner: Runner, tmp_path: Path) -> None:
@@ -224,7 +225,7 @@ class RunnerSuite(ABC):
         """Every match of a whole line in order, the last line's end left out or not, numbered from 1."""
         text = "echo a=1 a=2.5; echo b=7; printf 'a='; sleep 0.3; echo 3; printf 'a=-4e1'"
         seen = Seen()
-        result = runner.run(_command(tmp_path, text, stream=_STREAM), _nobody, seen)
+        result = runner.run(_command(tmp_path, text, stream=_STREAM), _ignore, seen)
         assert (result.ending, result.exit_code) == ("exited", 0)
         assert seen.values == [(1, 1.0), (2, 2.5), (3, 3.0), (4, -40.0)]
 
@@ -234,7 +235,7 @@ class RunnerSuite(ABC):
         job = _command(
             tmp_path, "echo a=0; sleep 0.3; echo a=1 > out; echo a=2 >> out", stream=Stream("a=([0-9]+)", "out")
         )
-        runner.run(job, _nobody, seen)
+        runner.run(job, _ignore, seen)
         assert seen.values == [(1, 1.0), (2, 2.0)]
 
     def test_command_that_is_pruned(self, runner: Runner, tmp_path: Path) -> None:
@@ -246,14 +247,14 @@ class RunnerSuite(ABC):
             stream=_STREAM,
         )
         seen = Seen(until=2)
-        assert runner.run(job, _nobody, seen).ending == "pruned"
+        assert runner.run(job, _ignore, seen).ending == "pruned"
         assert seen.values == [(1, 1.0), (2, 2.0)]
         assert Path(job.folder, "torn").exists()
 
     def test_command_that_is_quicker_than_its_judge(self, runner: Runner, tmp_path: Path) -> None:
         """Pruned all the same: what is pruned depends on the values alone."""
         seen = Seen(until=2)
-        assert runner.run(_command(tmp_path, "echo a=1; echo a=2", stream=_STREAM), _nobody, seen).ending == "pruned"
+        assert runner.run(_command(tmp_path, "echo a=1; echo a=2", stream=_STREAM), _ignore, seen).ending == "pruned"
 
     def test_command_that_nobody_watches(self, runner: Runner, tmp_path: Path) -> None:
         """Runs as any other."""
@@ -262,14 +263,14 @@ class RunnerSuite(ABC):
     def test_streaming_command_timeout(self, runner: Runner, tmp_path: Path) -> None:
         """As without a stream."""
         job = _command(tmp_path, "echo a=1; sleep 1000", timeout_s=0.5, stream=_STREAM)
-        assert runner.run(job, _nobody, Seen()).ending == "timed_out"
+        assert runner.run(job, _ignore, Seen()).ending == "timed_out"
 
     @pytest.mark.parametrize("isolate", [True, False])
     def test_values_of_a_call(self, runner: Runner, tmp_path: Path, isolate: bool) -> None:
         """In order, and the call returns as ever."""
         seen = Seen()
         job = _call(tmp_path, "climb", {"steps": 3}, isolate=isolate, reports=True)
-        assert runner.run(job, _nobody, seen).value == {"y": 3}
+        assert runner.run(job, _ignore, seen).value == {"y": 3}
         assert seen.values == [(1, 0.5), (2, 1.0), (3, 1.5)]
 
     @pytest.mark.parametrize("isolate", [True, False])
@@ -278,7 +279,7 @@ class RunnerSuite(ABC):
         """However the function takes it; nothing more is told of it, and the next call runs."""
         seen = Seen(until=2)
         job = _call(tmp_path, function, {"steps": 5}, isolate=isolate, reports=True)
-        result = runner.run(job, _nobody, seen)
+        result = runner.run(job, _ignore, seen)
         assert (result.ending, result.error) == ("pruned", None)
         assert [step for step, _ in seen.values] == [1, 2]
         assert _run(runner, _call(tmp_path, "double", {"x": 1}, isolate=isolate)).value == {"y": 2}
@@ -293,13 +294,18 @@ class RunnerSuite(ABC):
     @pytest.mark.parametrize("function", ["wrong_step", "wrong_value"])
     def test_report_of_nonsense(self, runner: Runner, tmp_path: Path, function: str, isolate: bool) -> None:
         """An error of the function's own, at its own line."""
-        result = runner.run(_call(tmp_path, function, {}, isolate=isolate, reports=True), _nobody, Seen())
+        result = runner.run(_call(tmp_path, function, {}, isolate=isolate, reports=True), _ignore, Seen())
         assert "TypeError: report(step, value): " in (result.error or "")
         assert "(suite_callables.py:" in (result.error or "")
 
     def test_no_leftovers_of_nobody(self, runner: Runner) -> None:
         """A process that is not the one written down is left alone."""
-        assert runner.end_leftovers([(1, "0"), (2**22 + 1, "17")]) == 0
+        assert (
+            runner.end_leftovers(
+                [{"pid": 1, "start": "0", "boot": "none"}, {"pid": 2**22 + 1, "start": "17"}, {"job": "x"}]
+            )
+            == 0
+        )
 
     def test_close_twice(self, runner: Runner, tmp_path: Path) -> None:
         """Is fine."""
@@ -324,8 +330,8 @@ class Seen:
         return len(self.values) == self._until
 
 
-def _nobody(pid: int, start: str) -> None:
-    del pid, start
+def _ignore(handle: JobHandle) -> None:
+    del handle
 
 
 def _run(runner: Runner, job: CommandJob | CallJob) -> JobResult:

@@ -180,7 +180,7 @@ class TrialStoreSuite(ABC):
     def test_process_of_an_open_trial_can_be_noted(self, store: TrialStore) -> None:
         """It is no leftover: this session is alive. It changes nothing else."""
         trial = _open(store, 0)
-        store.job_started(trial.number, 4711, "12345")
+        store.job_started(trial.number, {"pid": 4711})
         assert list(store.leftovers()) == []
         assert store.open_trials() == [trial]
 
@@ -280,20 +280,20 @@ class DurableStoreSuite(TrialStoreSuite):
     def test_processes_of_open_trials_are_leftovers(self, store: TrialStore, folder: Path) -> None:
         """Those of closed ones aren't."""
         first, second = _open(store, 0), _open(store, 1)
-        store.job_started(first.number, 11, "a")
-        store.job_started(second.number, 12, "b")
-        store.job_started(second.number, 13, "c")
+        store.job_started(first.number, {"job": "a"})
+        store.job_started(second.number, {"job": "b"})
+        store.job_started(second.number, {"job": "c", "of": [1, 2.5]})
         store.close_trial(closed(first))
         store.close()
         with contextlib.closing(self.make_store(folder)) as again:
-            assert sorted(again.leftovers()) == [(12, "b"), (13, "c")]
+            assert list(again.leftovers()) == [{"job": "b"}, {"job": "c", "of": [1, 2.5]}]
 
     def test_late_process_of_a_closed_store_is_refused(self, store: TrialStore) -> None:
         """Nothing is written to whatever has the file's descriptor by then."""
         trial = _open(store, 0)
         store.close()
         with pytest.raises(StoreError, match="closed"):
-            store.job_started(trial.number, 11, "a")
+            store.job_started(trial.number, {"job": "a"})
         with pytest.raises(StoreError, match="closed"):
             store.end(0, "late")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tunegym.tuning.model.context import ObsLeafDescriptor
-from tunegym.tuning.model.job import Job, JobResult, Watch
+from tunegym.tuning.model.job import Job, JobHandle, JobResult, Watch
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.progress import Plan, Progress
 from tunegym.tuning.model.scenario import Experiment, Scenario
@@ -143,10 +143,10 @@ class MetricError(Exception):
 class Runner(Protocol):
     """Runs jobs somewhere. Knows nothing of agents. ``run`` may be called from several threads."""
 
-    def run(self, job: Job, started: Callable[[int, str], None], watch: Watch | None = None) -> JobResult:
+    def run(self, job: Job, started: Callable[[JobHandle], None], watch: Watch | None = None) -> JobResult:
         """Run one job to its end, and end whatever it left running.
 
-        ``started(pid, start_time)`` is called as soon as a process exists, so that it can be written down.
+        ``started(handle)`` is called as soon as a process exists, so that its handle is written down.
 
         ``watch(step, value)`` is called for each intermediate value of a job that ``reports``, in order, one at
         a time. Once it has said True it is not called again: the job is ended, and the result is ``pruned``
@@ -164,10 +164,10 @@ class Runner(Protocol):
         """As ``stop``, but with no grace for anybody. Both may be called from a signal handler: no locks."""
         ...
 
-    def end_leftovers(self, processes: Iterable[tuple[int, str]]) -> int:
+    def end_leftovers(self, handles: Iterable[JobHandle]) -> int:
         """End what a killed driver of this experiment left running; returns how many processes were ended.
 
-        ``processes`` are the (pid, start time) pairs written down by the driver; others are known by marker.
+        ``handles`` are those that the killed driver wrote down. A handle that names nothing any more is ignored.
         """
         ...
 
@@ -195,8 +195,8 @@ class TrialStore(Protocol):
         """Write down the decision for the lane's number, before anything runs. The number is used now."""
         ...
 
-    def job_started(self, number: int, pid: int, start_time: str) -> None:
-        """Write down a process of an open trial, so that a leftover can be told from a stranger."""
+    def job_started(self, number: int, handle: JobHandle) -> None:
+        """Write down the handle of an open trial's job, so that a later session can end what is left of it."""
         ...
 
     def close_trial(self, trial: Trial) -> None:
@@ -221,8 +221,8 @@ class TrialStore(Protocol):
         """What is open, lowest number first."""
         ...
 
-    def leftovers(self) -> Iterable[tuple[int, str]]:
-        """(pid, start time) of the processes that open trials of earlier sessions had."""
+    def leftovers(self) -> Iterable[JobHandle]:
+        """The handles of the jobs that open trials of earlier sessions had."""
         ...
 
     def recorded(self) -> Iterable[tuple[str, Trial]]:

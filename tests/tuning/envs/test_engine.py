@@ -323,7 +323,7 @@ def test_interrupted_trials_stay_open_and_are_taken_over(bench: Benches, slots: 
 
     again = bench(measure, env_params=LOAD, slots=slots, store="journal")
     again.engine.take_over()
-    assert sorted(again.lab.leftovers) == [(4711, f"{trial.number}.1") for trial in opened]
+    assert sorted(one["job"] for one in again.lab.leftovers) == sorted(f"{trial.number}.1" for trial in opened)
     assert again.store.open_trials() == []
     assert again.engine.in_flight == 0
     taken = again.trials()[1:]

@@ -55,7 +55,7 @@ def test_restarts_and_what_is_lost(tmp_path: Path) -> None:
     write_scenario(tmp_path, "e")
     store = open_store(tmp_path / "e")
     for pid in (1, 2, 3):
-        store.job_started(pid, "start")
+        store.job_started({"pid": pid})
     add_episode(store, 3)
     store.flush()
     store.reserve(8)
@@ -66,7 +66,7 @@ def test_restarts_and_what_is_lost(tmp_path: Path) -> None:
     assert facts["restarts"] == 2
     assert (facts["steps"]["unrecorded"], facts["steps"]["lost"]) == (5, 0)
     store = open_store(tmp_path / "e")
-    store.job_started(4, "start")
+    store.job_started({"pid": 4})
     add_episode(store, 3)
     store.close()
     facts = summarise_live(load(tmp_path).experiments["e"]).facts  # type: ignore[arg-type]

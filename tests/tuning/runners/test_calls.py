@@ -142,7 +142,7 @@ def test_a_worker_is_reused(call: Callable[..., JobResult], tmp_path: Path) -> N
 def test_started_tells_the_workers_pid(runner: LocalRunner, module: str, tmp_path: Path) -> None:
     seen: list[int] = []
     job = CallJob("1", str(tmp_path / "t"), f"{module}:pid", {}, (str(tmp_path),))
-    assert runner.run(job, lambda pid, _: seen.append(pid)).value["pid"] == seen[0]
+    assert runner.run(job, lambda handle: seen.append(handle["pid"])).value["pid"] == seen[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import RunnerError
-from tunegym.tuning.model.job import CommandJob, JobResult
+from tunegym.tuning.model.job import CommandJob, JobHandle, JobResult
 from tunegym.tuning.runners import launcher
 from tunegym.tuning.runners.launcher import Launcher
 from tunegym.tuning.runners.local import LocalRunner
@@ -248,7 +248,7 @@ def test_what_can_not_be_started_is_the_jobs_failure(runner: LocalRunner, folder
 
 
 def test_a_failing_started_ends_the_command(runner: LocalRunner, token: str, folder: Path) -> None:
-    def refuse(pid: int, start: str) -> None:
+    def refuse(handle: JobHandle) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,19 +12,24 @@ from pathlib import Path
 
 import pytest
 
+from tunegym.core.processes import living_processes, process_handle, process_start_time
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.runners.processes import alive, marked, start_time
+from tunegym.tuning.runners.processes import marked
 
 DRIVER = """
+import json
 import sys
 from tunegym.tuning.model.job import CallJob, CommandJob
+from tunegym.core.processes import living_processes, process_handle, process_start_time
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.runners.local import LocalRunner
 
 token, folder, kind = sys.argv[1:]
 
-def started(pid, start):
+def started(handle):
     with open(folder + "/pids", "a") as file:
-        file.write(f"{pid} {start}\\n")
+        file.write(json.dumps(handle) + "\\n")
 
 runner = LocalRunner(token)
 if kind == "command":
@@ -46,10 +52,10 @@ def hog(path, kind):
 
 
 @pytest.fixture
-def kill_driver(tmp_path: Path, token: str, wait: Callable) -> Callable[[str], list[tuple[int, str]]]:
+def kill_driver(tmp_path: Path, token: str, wait: Callable) -> Callable[[str], list[JobHandle]]:
     """Kill a driver while its job runs; returns the processes it wrote down."""
 
-    def kill(kind: str) -> list[tuple[int, str]]:
+    def kill(kind: str) -> list[JobHandle]:
         (tmp_path / "hogs.py").write_text(HOG)
         pids = tmp_path / "pids"
         pids.touch()
@@ -63,16 +69,15 @@ def kill_driver(tmp_path: Path, token: str, wait: Callable) -> Callable[[str], l
         finally:
             driver.kill()
             driver.wait()
-        lines = pids.read_text().splitlines()
-        return [(int(line.split()[0]), line.split()[1]) for line in lines]
+        return [json.loads(line) for line in pids.read_text().splitlines()]
 
     return kill
 
 
 @pytest.mark.parametrize("kind", ["python", "c"])
 def test_a_worker_ends_with_its_driver(kill_driver: Callable, token: str, wait: Callable, kind: str) -> None:
-    ((pid, start),) = kill_driver(kind)
-    wait(lambda: not alive(pid, start))
+    handles = kill_driver(kind)
+    wait(lambda: not living_processes(handles))
     wait(lambda: not marked(token))
 
 
@@ -96,11 +101,13 @@ def test_leftovers_are_found_by_marker_alone(kill_driver: Callable, token: str) 
 def test_strangers_are_left_alone(token: str) -> None:
     stranger = subprocess.Popen(["sleep", "1000"], env={"TUNEGYM_MARK": f"{token}2/1"})
     try:
-        start = start_time(stranger.pid)
+        start = process_start_time(stranger.pid)
         assert start is not None
+        handles = [process_handle(*one) for one in ((stranger.pid, start + "1"), (os.getpid(), "1"), (1, "0"))]
+        elsewhere = {**process_handle(stranger.pid, start), "boot": "another machine"}
         runner = LocalRunner(token)
-        assert runner.end_leftovers([(stranger.pid, str(int(start) + 1)), (os.getpid(), "1"), (1, "0")]) == 0
-        assert alive(stranger.pid, start)
+        assert runner.end_leftovers([*handles, elsewhere, {"job": 17}]) == 0
+        assert living_processes([process_handle(stranger.pid, start)])
         runner.close()
     finally:
         stranger.send_signal(signal.SIGKILL)

@@ -299,7 +299,7 @@ def test_an_error_of_the_watch_is_ours(
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        runner.run(call("chatty"), lambda pid, _: begun.append(pid), watch)
+        runner.run(call("chatty"), lambda handle: begun.append(handle["pid"]), watch)
     assert begun == [first]
     wait(lambda: not Path(f"/proc/{first}").exists())
     after = runner.run(call("pid", reports=False), nobody)

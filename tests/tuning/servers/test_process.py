@@ -17,7 +17,9 @@ import pytest
 from gymnasium import spaces
 
 from tunegym.core.errors import ServerLostError, StoreError
-from tunegym.tuning.runners.processes import alive, marked
+from tunegym.core.processes import living_processes
+from tunegym.tuning.model.job import JobHandle
+from tunegym.tuning.runners.processes import marked
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.logs import BoundedLog
 from tunegym.tuning.servers.process import ProcessHost
@@ -49,15 +51,15 @@ def no_zombie() -> bool:
 
 
 def test_a_conversation(host: Callable[..., ProcessHost], do: Callable, trouble: Path) -> None:
-    written: list[tuple[int, str]] = []
+    written: list[JobHandle] = []
     closed = trouble / "closed"
-    held = host({"size": 4, "closes": str(closed)}, started=lambda *process: written.append(process))
+    held = host({"size": 4, "closes": str(closed)}, started=written.append)
     held.start()
     assert held.action_space == spaces.Discrete(16)
     assert held.observation_space == spaces.Dict({"x": spaces.Box(-9, 9, (4,), np.float32), "n": spaces.Discrete(1000)})
     assert held.applies_env_params
-    assert [pid for pid, _ in written] == [held.pid]
-    assert alive(*written[0])
+    assert [one["pid"] for one in written] == [held.pid]
+    assert living_processes(written)
     held.apply_env_params({"load": 0.5})
     seen, info = held.reset(3, {"a": (1, 2)})
     assert info == {"seed": 3, "options": {"a": (1, 2)}, "params": {"load": 0.5}}
@@ -69,10 +71,9 @@ def test_a_conversation(host: Callable[..., ProcessHost], do: Callable, trouble:
     assert info == {"steps": 1, "pid": held.pid}
     held.send(do("fine"))
     assert held.receive()[4]["steps"] == 2
-    pid, start = written[0]
     held.close()
     held.close()
-    assert not alive(pid, start)
+    assert not living_processes(written)
     assert closed.read_text() == "closed\n"
     assert no_zombie()
 
@@ -261,8 +262,8 @@ def descriptors() -> set[str]:
 def test_nothing_is_left_if_nobody_can_write_down_that_it_was_started(
     host: Callable[..., ProcessHost], token: str
 ) -> None:
-    def started(pid: int, start: str) -> None:
-        assert alive(pid, start)
+    def started(handle: JobHandle) -> None:
+        assert living_processes([handle])
         raise StoreError("the disk is full")
 
     held = host(started=started)

@@ -42,7 +42,7 @@ def written(journal: Journals, tmp_path: Path) -> bytes:
     store.hold(3)
     store.hold(4)
     first, second = opened(4), opened(0)
-    store.job_started(first.number, 77, "99")
+    store.job_started(first.number, {"job": "77"})
     store.close_trial(closed(second, Measured(({"score": 1.0}, {"score": 2.0}))))
     store.close_trial(closed(first, Failed('a "reason" \\ of two\nlines')))
     store.close_trial(closed(opened(0), Measured(({"score": 1.0}, {"score": 2.0})), cached_from=second.number))
@@ -63,7 +63,7 @@ def test_written_as_designed(written: bytes) -> None:
         ("head", None), ("session", None), ("open", 2), ("open", 3), ("job", 2), ("close", 3), ("close", 2),
         ("open", 4), ("close", 4), ("close", 1), ("open", 5), ("open", 6), ("open", 7), ("close", 7), ("end", None),
     ]  # fmt: skip
-    assert records[0]["version"] == 1
+    assert records[0]["version"] == 2
 
 
 class Cut:
@@ -156,11 +156,11 @@ def test_broken_line_in_the_middle(journal: Journals, written: bytes, tmp_path: 
 def test_newer_version_is_refused(journal: Journals, tmp_path: Path) -> None:
     journal(tmp_path).close()
     path = tmp_path / reader.JOURNAL
-    path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2'))
+    path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version":3'))
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="format 2"):
+    with pytest.raises(StoreError, match="format 3"):
         journal(tmp_path)
-    with pytest.raises(StoreError, match="format 2"):
+    with pytest.raises(StoreError, match="format 3"):
         list(reader.trials(path))
     assert path.read_bytes() == before
 
@@ -255,7 +255,7 @@ def test_every_record_is_with_the_system_when_the_call_returns(journal: Journals
     path = tmp_path / reader.JOURNAL
     trial = store.open(0, {}, {"x": 1})
     assert lines(path)[-1]["record"] == "open"
-    store.job_started(1, 5, "6")
+    store.job_started(1, {"job": "5"})
     assert lines(path)[-1]["record"] == "job"
     store.close_trial(closed(trial))
     assert lines(path)[-1]["record"] == "close"
@@ -311,18 +311,15 @@ def test_disk_that_refuses_to_sync_is_told(journal: Journals, tmp_path: Path, mo
     assert journal(tmp_path).highest == 1  # the lock is free again
 
 
-def test_leftovers_are_those_of_this_machine_as_it_runs(journal: Journals, tmp_path: Path) -> None:
-    """A pid and a start time of another machine, or of before a reboot, are a stranger's here."""
+def test_processes_in_journals_of_version_1_are_leftovers(journal: Journals, tmp_path: Path) -> None:
+    """They have a pid and a start time, of the boot that their session names."""
     store = journal(tmp_path)
     trial = store.open(0, {}, {"x": 1})
-    store.job_started(trial.number, 4242, "77")
+    store.job_started(trial.number, {"job": "7"})
     store.close()
-    again = journal(tmp_path)
-    assert again.leftovers() == [(4242, "77")]
-    again.close()
     path = tmp_path / reader.JOURNAL
-    path.write_bytes(path.read_bytes().replace(boot_id().encode(), b"another-machine"))
-    assert journal(tmp_path).leftovers() == []
+    path.write_bytes(path.read_bytes().replace(b'"handle":{"job":"7"}', b'"pid":4242,"start_time":"77"'))
+    assert journal(tmp_path).leftovers() == [{"pid": 4242, "start": "77", "boot": boot_id()}]
 
 
 @pytest.mark.parametrize(

@@ -488,15 +488,15 @@ def test_steps_that_are_not_recorded_are_counted_while_another_thread_writes(tmp
 
 def test_leftovers_are_known_until_somebody_starts_servers_again(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    store.job_started(123, "then")
+    store.job_started({"job": "then"})
     store.close()
     open_store(tmp_path).close()  # killed before it came to end them
     third = open_store(tmp_path)
-    assert third.leftovers() == [(123, "then")]
-    third.job_started(456, "now")
+    assert third.leftovers() == [{"job": "then"}]
+    third.job_started({"job": "now"})
     third.close()
     fourth = open_store(tmp_path)
-    assert fourth.leftovers() == [(456, "now")]
+    assert fourth.leftovers() == [{"job": "now"}]
     fourth.close()
 
 

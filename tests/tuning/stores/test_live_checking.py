@@ -121,8 +121,6 @@ def test_a_group_that_does_not_fit_together(
     [
         {"record": "reserve", "upto": "ten"},
         {"record": "lost", "first": 1, "last": None},
-        {"record": "job", "number": 0, "pid": "1", "start_time": "2"},
-        {"record": "job", "number": 0, "pid": 1, "start_time": 2},
     ],
 )
 def test_other_records(record: dict[str, Any]) -> None:

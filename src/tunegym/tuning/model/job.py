@@ -78,6 +78,13 @@ Job: TypeAlias = CommandJob | CallJob
 Watch: TypeAlias = Callable[[int, float], bool]
 """Called with (step, value) for each intermediate value of a job, in order; True means: end the job now."""
 
+JobHandle: TypeAlias = Mapping[str, Any]
+"""Names a running job for the runner that started it: plain JSON, opaque to everyone else.
+
+A process is named by pid, start time and boot; a job of a batch system by its id. The store writes handles down, and a
+later session gives them back to the same kind of runner.
+"""
+
 Ending: TypeAlias = Literal["exited", "timed_out", "interrupted", "pruned"]
 
 

@@ -10,8 +10,10 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tunegym.core.errors import RunnerError
+from tunegym.core.processes import process_handle
 from tunegym.tuning.model.job import Ending
 from tunegym.tuning.runners.processes import HAS_PROC, start_time
 
@@ -65,6 +67,11 @@ class Child:
         self._popen = popen
         self._pidfd = os.pidfd_open(pid) if HAS_PROC else -1
         self._exit: Exit | None = None
+
+    @property
+    def handle(self) -> dict[str, Any]:
+        """Names the process for a later session, as a ``JobHandle``."""
+        return process_handle(self.pid, self.start)
 
     @property
     def pidfd(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from tunegym.tuning.model.job import CommandJob, Ending, JobResult, Watch
+from tunegym.tuning.model.job import CommandJob, Ending, JobHandle, JobResult, Watch
 from tunegym.tuning.runners import following
 from tunegym.tuning.runners.children import Child, Exit
 from tunegym.tuning.runners.folders import STDERR, STDOUT, broken, last_line, make_fresh
@@ -47,7 +47,7 @@ class CommandRun:
         marker: what all its processes carry, followed by the part they belong to.
         launcher: starts the processes.
         stop: ends the job early; teardown then has ten seconds, or none if the flag is set twice.
-        started: called with pid and start time of every process that we start.
+        started: called with the handle of every process that we start.
         watch: told of the command's intermediate values; may end it.
     """
 
@@ -57,7 +57,7 @@ class CommandRun:
         marker: str,
         launcher: Launcher,
         stop: StopFlag,
-        started: Callable[[int, str], None],
+        started: Callable[[JobHandle], None],
         watch: Watch | None = None,
     ) -> None:
         self._job = job
@@ -148,7 +148,7 @@ class CommandRun:
         tree = Tree(marker, ((child.pid, child.start),))
         try:
             mark = PidMark(child.pid, time.monotonic())
-            self._started(child.pid, child.start)
+            self._started(child.handle)
             ending = self._wait(child, part, deadline)
             duration = time.monotonic() - started.begun
             if ending != "exited" or (part != "setup" and left_behind(tree, mark)):

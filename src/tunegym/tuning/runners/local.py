@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Iterable
 
 from tunegym.core.errors import RunnerError
-from tunegym.tuning.model.job import CallJob, Job, JobResult, Watch
+from tunegym.core.processes import living_processes
+from tunegym.tuning.model.job import CallJob, Job, JobHandle, JobResult, Watch
 from tunegym.tuning.runners.command import CommandRun
 from tunegym.tuning.runners.folders import check_disk
 from tunegym.tuning.runners.in_process import InProcessCalls
 from tunegym.tuning.runners.launcher import Launcher
-from tunegym.tuning.runners.processes import alive
 from tunegym.tuning.runners.stops import StopFlag
 from tunegym.tuning.runners.trees import Tree, end_tree
 from tunegym.tuning.runners.worker import Worker
@@ -44,7 +44,7 @@ class LocalRunner:
         self._numbers = itertools.count(1)
         self._closed = False
 
-    def run(self, job: Job, started: Callable[[int, str], None], watch: Watch | None = None) -> JobResult:
+    def run(self, job: Job, started: Callable[[JobHandle], None], watch: Watch | None = None) -> JobResult:
         """Run one job to its end, and end whatever it left running; ``watch`` may end it early.
 
         Raises:
@@ -77,12 +77,12 @@ class LocalRunner:
         self._launcher.retire()
         end_tree(Tree(self._token), grace_s=0.0)
 
-    def end_leftovers(self, processes: Iterable[tuple[int, str]]) -> int:
+    def end_leftovers(self, handles: Iterable[JobHandle]) -> int:
         """End what a killed driver with the same token left running; returns how many processes were ended.
 
         Called before the first ``run``: it can't tell a running job's escaped grandchildren from leftovers.
         """
-        roots = tuple((pid, start) for pid, start in processes if alive(pid, start))
+        roots = living_processes(handles)
         return end_tree(Tree(self._token, roots, spares_kin=True), hurry_fd=self._stop.hurry_fd)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class LocalRunner:
         self._launcher.close()
         self._stop.close()
 
-    def _isolated(self, job: CallJob, started: Callable[[int, str], None], watch: Watch | None) -> JobResult:
+    def _isolated(self, job: CallJob, started: Callable[[JobHandle], None], watch: Watch | None) -> JobResult:
         while worker := self._take((job.paths, dict(job.env))):
             result, began = self._call(worker, job, started, watch)
             if began:
@@ -111,7 +111,7 @@ class LocalRunner:
         return self._call(worker, job, started, watch)[0]
 
     def _call(
-        self, worker: Worker, job: CallJob, started: Callable[[int, str], None], watch: Watch | None
+        self, worker: Worker, job: CallJob, started: Callable[[JobHandle], None], watch: Watch | None
     ) -> tuple[JobResult, bool]:
         """The result; with False if the worker died before the function was called, as when it was idle."""
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 from tunegym.core.errors import RunnerError
-from tunegym.tuning.model.job import CallJob, JobResult, Watch
+from tunegym.tuning.model.job import CallJob, JobHandle, JobResult, Watch
 from tunegym.tuning.runners.children import Child, milliseconds
 from tunegym.tuning.runners.folders import STDERR, broken, last_line, make_fresh, tidy
 from tunegym.tuning.runners.processes import MARK
@@ -107,7 +107,7 @@ class Worker:
         )
 
     def run(
-        self, job: CallJob, stop: StopFlag, started: Callable[[int, str], None], watch: Watch | None = None
+        self, job: CallJob, stop: StopFlag, started: Callable[[JobHandle], None], watch: Watch | None = None
     ) -> JobResult:
         """Run one call to its end, and end what it left running; ``usable`` says whether the worker survived.
 
@@ -124,7 +124,7 @@ class Worker:
         make_fresh(job.folder)
         begun = time.perf_counter()
         try:
-            started(self._child.pid, self._child.start)
+            started(self._child.handle)
             self._send(LENGTH.pack(len(message)) + message)
             answer = self._call(job, stop, watch)
         except BaseException:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tunegym.core.errors import TunegymError
 from tunegym.core.references import resolve
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import INJECTED, PROCESS, LiveSpec
 from tunegym.tuning.ports import GymServer
 from tunegym.tuning.servers.hosting import Host, InProcess
@@ -26,7 +27,7 @@ def build_host(
     *,
     token: str,
     injected: GymServer | Callable[[], GymServer] | None = None,
-    started: Callable[[int, str], None] | None = None,
+    started: Callable[[JobHandle], None] | None = None,
 ) -> Host:
     """The host of one lane's server, not started yet.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tunegym.core.errors import ServerLostError
 from tunegym.core.wire import Connection, WireError
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.logs import BoundedLog
 from tunegym.tuning.servers.remote import RemoteHost
@@ -50,7 +51,7 @@ class ProcessHost(RemoteHost):
         lane: int = 0,
         token: str,
         step_timeout_s: float | None = None,
-        started: Callable[[int, str], None] | None = None,
+        started: Callable[[JobHandle], None] | None = None,
     ) -> None:
         super().__init__(step_timeout_s)
         self._setup = Setup(reference, dict(arguments), paths)
@@ -88,7 +89,7 @@ class ProcessHost(RemoteHost):
             except OSError as error:
                 raise ServerFailure(f"no process can be started for the server: {error}", lost=True) from error
             if self._started is not None:
-                self._started(process.pid, process.start_time)
+                self._started(process.handle)
             undo.pop_all()
         return channel
 

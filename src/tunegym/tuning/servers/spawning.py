@@ -83,9 +83,9 @@ class ServerProcess:
         return self._child.pid
 
     @property
-    def start_time(self) -> str:
-        """With the pid, it names the process for good."""
-        return self._child.start
+    def handle(self) -> dict[str, Any]:
+        """Names the process for a later session."""
+        return self._child.handle
 
     @property
     def pidfd(self) -> int:

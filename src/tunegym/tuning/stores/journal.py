@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
-from tunegym.core.processes import boot_id
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.appending import Appender
@@ -43,15 +43,13 @@ class JournalStore(TrialBook):
             raise
         self._journal.start(self._views.flush)
 
-    def job_started(self, number: int, pid: int, start_time: str) -> None:
+    def job_started(self, number: int, handle: JobHandle) -> None:
         """See ``TrialStore.job_started``."""
-        self._journal.append({"record": "job", "number": number, "pid": pid, "start_time": start_time})
+        self._journal.append({"record": "job", "number": number, "handle": handle})
 
-    def leftovers(self) -> list[tuple[int, str]]:
-        """(pid, start time) of the processes that open trials of earlier sessions had, on this machine as it runs."""
-        boot = boot_id()
-        known = [process for processes in self.past.processes.values() for process in processes]
-        return [(process.pid, process.start_time) for process in known if process.boot == boot]
+    def leftovers(self) -> list[JobHandle]:
+        """See ``TrialStore.leftovers``."""
+        return [handle for handles in self.past.handles.values() for handle in handles]
 
     def recorded(self) -> Iterator[tuple[str, Trial]]:
         """See ``TrialStore.recorded``."""

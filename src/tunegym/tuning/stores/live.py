@@ -14,8 +14,8 @@ from numpy import ndarray
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
-from tunegym.core.processes import boot_id
 from tunegym.tuning.model.episode import Episode
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.spaces import SpaceError, build, describe, differences, leaves
@@ -252,13 +252,13 @@ class LiveStore:
 
     # the session --------------------------------------------------------------------------------------
 
-    def job_started(self, pid: int, start_time: str) -> None:
-        """Write down a process of a server, so that a leftover can be told from a stranger."""
-        self._journal.append({"record": "job", "number": 0, "pid": pid, "start_time": start_time})
+    def job_started(self, handle: JobHandle) -> None:
+        """Write down the handle of a server's process, so that a later session can end what is left of it."""
+        self._journal.append({"record": "job", "number": 0, "handle": handle})
 
-    def leftovers(self) -> list[tuple[int, str]]:
-        """(pid, start time) of the processes that servers of the last session had, on this machine as it runs."""
-        return [(pid, start) for pid, start, boot in self.past.processes if boot == boot_id()]
+    def leftovers(self) -> list[JobHandle]:
+        """The handles of the server processes of the last session that started any."""
+        return list(self.past.handles)
 
     def forgive(self, seconds: float) -> None:
         """Time of this session that isn't spent on steps."""

@@ -11,7 +11,6 @@ _NUMBERS = {int, float}
 _EPISODE = (int, int, int, int, int, (int, float), str, dict)
 _INTEGERS = {
     "reserve": ("upto",),
-    "job": ("pid",),
     "lost": ("first", "last"),
     "steps": ("upto", "count", "begun"),
 }
@@ -26,8 +25,6 @@ def fault(record: Record) -> str | None:
     for name in _INTEGERS.get(kind, ()):
         if type(record[name]) is not int or record[name] < 0:
             return f"{name} is no number"
-    if kind == "job" and not isinstance(record["start_time"], str):
-        return "start_time is no text"
     return _group_fault(record) if kind == "steps" else None
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.episode import Episode
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.stores import live_checking, reader
 from tunegym.tuning.stores.records import Record
@@ -37,7 +38,7 @@ class LivePast:
         returns: of the newest episodes that the server itself ended.
         worst, largest: the scale of the rewards measured, None before the first.
         sides: by ``action`` and ``observation``, how many rows are in the files of their own.
-        processes: (pid, start time, boot) of the servers of the last session that started any.
+        handles: of the server processes of the last session that started any.
         started_in: which session that was, from 1.
     """
 
@@ -54,7 +55,7 @@ class LivePast:
     worst: float | None = None
     largest: float = 1.0
     sides: dict[str, int] = field(default_factory=dict)
-    processes: list[tuple[int, str, str | None]] = field(default_factory=list)
+    handles: list[JobHandle] = field(default_factory=list)
     started_in: int = 0
     elapsed_s: float = 0.0
     ended: Record | None = None
@@ -152,9 +153,8 @@ def _note(past: LivePast, kind: str, record: Record) -> None:
         past.reserved = record["upto"]
     elif kind == "job":
         if past.started_in != len(past.sessions):
-            past.processes.clear()  # whoever starts servers has ended what others left
-        boot = past.sessions[-1].get("boot") if past.sessions else None
-        past.processes.append((record["pid"], record["start_time"], boot))
+            past.handles.clear()  # whoever starts servers has ended what others left
+        past.handles.append(reader.job_handle(record, past.sessions))
         past.started_in = len(past.sessions)
     elif kind == "lost":
         past.upto = max(past.upto, record["last"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tunegym.core.errors import StoreError
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.stores.book import TrialBook
 
@@ -18,10 +19,10 @@ class MemoryStore(TrialBook):
         self._closed: list[Trial] = []
         self._is_closed = False
 
-    def job_started(self, number: int, pid: int, start_time: str) -> None:
-        """A process needs no record here: nobody could read it after us."""
+    def job_started(self, number: int, handle: JobHandle) -> None:
+        """A job needs no record here: nobody could read it after us."""
 
-    def leftovers(self) -> list[tuple[int, str]]:
+    def leftovers(self) -> list[JobHandle]:
         """Nothing outlives this store."""
         return []
 

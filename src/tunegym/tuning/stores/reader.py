@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from tunegym.core.errors import StoreError
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.stores.records import VERSION, Record, closed_trial
 
 JOURNAL = "journal.jsonl"
-
-
-class JobProcess(NamedTuple):
-    """A process of a trial. Pid and start time name it only together with the machine's ``boot``."""
-
-    pid: int
-    start_time: str
-    boot: str | None
 
 
 @dataclass
@@ -31,7 +24,7 @@ class Journal:
     Attributes:
         valid_size: the bytes that hold whole records; what follows is a torn last line.
         ends_with_newline: False if the last whole record lost just its line's end.
-        open: trials without an outcome by number, with the processes they started.
+        open: trials without an outcome by number, with the handles of their jobs.
         used: every number that has a record.
         elapsed_s: time that earlier sessions spent, from their start to their last record, by their own clocks.
         ended: how the last session ended (its ``end`` record), None if it was cut off or still runs.
@@ -40,7 +33,7 @@ class Journal:
     head: Record | None = None
     sessions: list[Record] = field(default_factory=list)
     open: dict[int, OpenTrial] = field(default_factory=dict)
-    processes: dict[int, list[JobProcess]] = field(default_factory=dict)
+    handles: dict[int, list[JobHandle]] = field(default_factory=dict)
     used: set[int] = field(default_factory=set)
     closed: int = 0
     elapsed_s: float = 0.0
@@ -59,7 +52,7 @@ _NEEDS = {
     "head": frozenset({"version", "experiment", "run"}),
     "session": frozenset({"at", "fingerprint", "parts"}),
     "open": frozenset({"number", "context", "action"}),
-    "job": frozenset({"number", "pid", "start_time"}),
+    "job": frozenset({"number"}),
     "close": frozenset({"number", "status", "reward", "duration_s"}),
     "end": frozenset({"code", "reason"}),
     "spaces": frozenset({"action", "observation"}),
@@ -107,7 +100,11 @@ def _parsed(line: bytes) -> Record | None:
         return None
     if not isinstance(record, dict) or not _NEEDS.get(str(record.get("record")), _NOTHING) <= record.keys():
         return None
-    return record
+    return record if record["record"] != "job" or _names_job(record) else None
+
+
+def _names_job(record: Record) -> bool:
+    return isinstance(record.get("handle", {}), dict) and ("handle" in record or {"pid", "start_time"} <= record.keys())
 
 
 _CUT = "keep a copy, then cut the file before that record and resume"
@@ -146,14 +143,20 @@ def _note(journal: Journal, kind: str, record: Record) -> None:
         journal.used.add(number)
         journal.open[number] = OpenTrial(number, record["context"], record["action"])
     elif kind == "job":
-        boot = journal.sessions[-1].get("boot") if journal.sessions else None
-        process = JobProcess(record["pid"], record["start_time"], boot)
-        journal.processes.setdefault(number, []).append(process)
+        journal.handles.setdefault(number, []).append(job_handle(record, journal.sessions))
     elif kind == "close":
         journal.used.add(number)
         journal.open.pop(number, None)
-        journal.processes.pop(number, None)
+        journal.handles.pop(number, None)
         journal.closed += 1
+
+
+def job_handle(record: Record, sessions: Sequence[Record]) -> JobHandle:
+    """The handle in a ``job`` record. Version 1 has a pid and a start time instead, of its session's boot."""
+    if "handle" in record:
+        return record["handle"]
+    boot = sessions[-1].get("boot") if sessions else None
+    return {"pid": record["pid"], "start": record["start_time"], "boot": boot}
 
 
 def trials(path: Path) -> Iterator[tuple[str, Trial]]:

@@ -28,7 +28,7 @@ from tunegym.tuning.model.outcome import Measured, from_record
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.model.values import printable
 
-VERSION = 1
+VERSION = 2
 
 Record = dict[str, Any]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunegym.tuning.envs.context_leaves import FindEncoding
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.servers.hosting import Host
@@ -31,4 +32,4 @@ class LiveParts:
     seed: int
     reward: Reward | None = None
     encodings: FindEncoding | None = None
-    end_leftovers: Callable[[Sequence[tuple[int, str]]], int] = lambda _: 0
+    end_leftovers: Callable[[Sequence[JobHandle]], int] = lambda _: 0
