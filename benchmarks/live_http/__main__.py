@@ -8,11 +8,10 @@ import time
 from dataclasses import asdict
 
 from benchmarks.live_http.beside import CLEARLY, Beside, measured
-from benchmarks.live_http.learning import SERVICE, learned
+from benchmarks.live_http.learning import SERVICE, http_service, learned
 from benchmarks.output import row, write
 from benchmarks.trial_overhead.measure import crowded_s
 from benchmarks.trial_overhead.scenarios import rooms
-from tunegym.servers import HttpService
 
 LOADS = (100.0, 600.0, 1000.0)
 STEPS = 400
@@ -33,7 +32,7 @@ def main() -> int:
         policy = learned(asked.seed, asked.steps, LOADS)
     trained_s = time.monotonic() - begun
     print(f"ppo: {asked.steps} steps in {trained_s:.0f} s\n", flush=True)
-    service = HttpService(**SERVICE)
+    service = http_service(**SERVICE)
     try:
         lines = measured(service, policy, LOADS, ROUNDS)
     finally:

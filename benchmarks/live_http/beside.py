@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
-
-from tunegym.servers import HttpService
 
 WINDOWS = 3
 """In a turn. The first one still has the queue that the default settings built up, whoever's turn it is."""
@@ -61,7 +60,7 @@ class Beside:
 
 
 def measured(
-    service: HttpService, policy: Callable[[np.ndarray], np.ndarray], loads: Sequence[float], rounds: int
+    service: Any, policy: Callable[[np.ndarray], np.ndarray], loads: Sequence[float], rounds: int
 ) -> list[Beside]:
     """Rounds over all loads; who begins alternates."""
     turns: dict[tuple[float, str], list[Turn]] = {}
@@ -74,7 +73,7 @@ def measured(
     return [Beside(load, tuple(turns[load, "default"]), tuple(turns[load, "learned"])) for load in loads]
 
 
-def _turn(service: HttpService, choose: Callable[[np.ndarray], np.ndarray], seed: int) -> Turn:
+def _turn(service: Any, choose: Callable[[np.ndarray], np.ndarray], seed: int) -> Turn:
     observation, _ = service.reset(seed=seed)
     rewards, found = [], []
     for _ in range(WINDOWS):

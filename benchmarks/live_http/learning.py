@@ -10,7 +10,9 @@ import numpy as np
 
 import tunegym
 from benchmarks.trial_overhead.scenarios import folder
+from tunegym.core.references import resolve
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "http_service"
 SERVICE: Mapping[str, Any] = {"episode_steps": 10}
 """What the service is built with, in training and after."""
 PPO: Mapping[str, Any] = {
@@ -23,6 +25,11 @@ PPO: Mapping[str, Any] = {
 }
 
 
+def http_service(**arguments: Any) -> Any:
+    """Build the example's server in this process."""
+    return resolve("http_service:HttpService", (str(EXAMPLE),))(**arguments)
+
+
 def scenario(seed: int, steps: int, loads: Sequence[float]) -> dict[str, Any]:
     """The service under loads that are drawn for each episode, as plain data."""
     experiment = {
@@ -30,11 +37,11 @@ def scenario(seed: int, steps: int, loads: Sequence[float]) -> dict[str, Any]:
         "workload": "live",
         "agent": "ppo",
         "agent_steps": steps,
-        "cmd_args": {"env_class": "tunegym.servers:HttpService", **SERVICE, "load": list(loads)},
+        "cmd_args": {"env_class": "http_service:HttpService", **SERVICE, "load": list(loads)},
         "env_params": {"load": {}},
         "agent_config": dict(PPO),
     }
-    return {"name": "live-http", "seed": seed, "scenario_dir": str(folder()), "experiments": [experiment]}
+    return {"name": "live-http", "seed": seed, "scenario_dir": str(EXAMPLE), "experiments": [experiment]}
 
 
 def learned(seed: int, steps: int, loads: Sequence[float]) -> Callable[[np.ndarray], np.ndarray]:
@@ -42,7 +49,7 @@ def learned(seed: int, steps: int, loads: Sequence[float]) -> Callable[[np.ndarr
     import stable_baselines3
 
     described = scenario(seed, steps, loads)
-    results = Path(described["scenario_dir"]) / "results"
+    results = folder() / "results"
     code = tunegym.run(described, output=results)
     if code != 0:
         raise RuntimeError(f"the run ended with {code}")

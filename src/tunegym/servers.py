@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tunegym.tuning.ports import GymServer
     from tunegym.tuning.servers.gymnasium_env import GymnasiumServer
-    from tunegym.tuning.servers.http_service import HttpService
 
-__all__ = ["GymServer", "GymnasiumServer", "HttpService"]
+__all__ = ["GymServer", "GymnasiumServer"]
 
 _EXPORTS = {
     "GymServer": "tunegym.tuning.ports",
     "GymnasiumServer": "tunegym.tuning.servers.gymnasium_env",
-    "HttpService": "tunegym.tuning.servers.http_service",
 }
 
 

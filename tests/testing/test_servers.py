@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tunegym.servers import GymnasiumServer, HttpService
+from tunegym.servers import GymnasiumServer
 from tunegym.testing.servers import GymServerError, GymServerSuite, GymServerWarning, check_gym_server
 
 
@@ -600,13 +600,6 @@ class TestMountainCarContinuous(GymnasiumSuite):
 class TestAcrobot(GymnasiumSuite):
     arguments: ClassVar[dict[str, Any]] = {"env_id": "Acrobot-v1", "max_episode_steps": 50}
     env_params: ClassVar[dict[str, Any]] = {"LINK_MASS_1": [1, 2], "MAX_VEL_1": [0.5, 5.0]}
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:HttpService. two resets")  # a live system's latency is never the same twice
-def test_http_service() -> None:
-    quick = {"window_s": 0.02, "settle_s": 0.0, "episode_steps": 4}
-    check_gym_server(HttpService, arguments=quick, env_params={"load": [50.0, 500.0], "skew": 0.5}, steps=6)
 
 
 def test_suite_fails_where_the_mistake_is() -> None:
