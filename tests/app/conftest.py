@@ -15,7 +15,7 @@ import pytest
 from tunegym.core import toml
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
-from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores import reader
 
 REAPED_S = 20.0
 
@@ -152,8 +152,8 @@ class LiveScenario:
     def reasons(self, name: str = "e") -> dict[int, str]:
         """Why steps have no measurement, by number; without those that a killed driver lost."""
         found: dict[int, str] = {}
-        for group in live_reader.steps(self.run / name / reader.JOURNAL):
-            if isinstance(group, live_reader.Steps):
+        for group in reader.steps(self.run / name / reader.JOURNAL):
+            if isinstance(group, reader.Steps):
                 found |= {group.numbers[at]: reason for at, (_, reason) in group.unmeasured.items()}
         return found
 

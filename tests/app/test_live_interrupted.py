@@ -19,7 +19,7 @@ from tunegym.core.errors import StoreError, TunegymError
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.stores import live
-from tunegym.tuning.stores.live_reader import Steps, steps
+from tunegym.tuning.stores.reader import Steps, steps
 
 pytestmark = pytest.mark.slow  # some hundred experiments
 

@@ -21,7 +21,7 @@ import pytest
 import tunegym as package
 from tunegym.core.errors import StoreLockedError
 from tunegym.testing.results import assert_sound
-from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.live import FLUSH_S
 from tunegym.tuning.stores.live_group import MOST_ROWS
 
@@ -82,7 +82,7 @@ def storm(live: Any, start_tunegym: Start, tunegym: Cli, await_steps: Callable[.
             process.wait()
             if kill + 1 < kills:
                 process = start_tunegym("resume", live.output, log=log)
-        used = live_reader.scan(_journal(live)).reserved
+        used = reader.scan(_journal(live)).reserved
         done = tunegym("resume", live.output, "--agent-steps", used + 50)
         assert done.returncode == 0, done.stderr
         return log.read_text() + done.stderr
@@ -165,8 +165,8 @@ def test_a_killed_driver_that_records_a_part(live: Any, storm: Storm, record: st
     assert not any(int(re.findall(r"\d+", reason)[0]) > calls - 50 for reason in missing), "the last session's are all"
     measured = sum(
         len(group.numbers) - len(group.unmeasured)
-        for group in live_reader.steps(_journal(live))
-        if isinstance(group, live_reader.Steps)
+        for group in reader.steps(_journal(live))
+        if isinstance(group, reader.Steps)
     )
     assert 0 < measured < results.statuses["measured"] / 5
     if record == "episodes":
@@ -240,7 +240,7 @@ def test_ctrl_c_closes_servers_and_loses_nothing(
         process = start_tunegym("resume", live.output, log=log)
     process.send_signal(signal.SIGINT)  # wherever it is
     assert process.wait(60) in (130, -signal.SIGINT), log.read_text()
-    used = live_reader.scan(_journal(live)).upto
+    used = reader.scan(_journal(live)).upto
     done = tunegym("resume", live.output, "--agent-steps", used + 20)
     assert done.returncode == 0, done.stderr
     (results,) = assert_sound(live.run).values()
@@ -293,7 +293,7 @@ INTERRUPTED = """
 import random, signal, sys, time
 import tunegym
 from tunegym.core.stopping import Stop
-from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores import reader
 
 def later(*_):
     signal.raise_signal(signal.SIGINT)
@@ -364,7 +364,7 @@ def test_a_full_disk_is_an_error_that_can_be_mended(
     assert "Traceback" not in done.stderr
     lines = _journal(live).read_bytes().splitlines(keepends=True)
     assert all(line.endswith(b"\n") and orjson.loads(line) for line in lines)
-    before = live_reader.scan(_journal(live))
+    before = reader.scan(_journal(live))
     assert before.upto > 20
     live.assert_nothing_left()
     assert_sound(live.run, complete=False)
@@ -375,7 +375,7 @@ def test_a_full_disk_is_an_error_that_can_be_mended(
     assert "Traceback" not in still.stderr
 
     (small_disk / "ballast").unlink()
-    used = live_reader.scan(_journal(live)).reserved
+    used = reader.scan(_journal(live)).reserved
     again = tunegym("resume", live.output, "--agent-steps", used + 20)
     assert again.returncode == 0, again.stderr
     (results,) = assert_sound(live.run).values()
@@ -463,7 +463,7 @@ def test_a_server_that_forks_leaves_nothing_behind_a_killed_driver(
     process.kill()
     process.wait()
     wait_until(lambda: not _alive(server), "the server to end with its driver", 20)
-    used = live_reader.scan(_journal(live)).reserved
+    used = reader.scan(_journal(live)).reserved
     done = tunegym("resume", live.output, "--agent-steps", used + 5)
     assert done.returncode == 0, done.stderr
     assert not _alive(child)

@@ -26,7 +26,7 @@ from tunegym.testing.results import assert_sound
 from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
-from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores import reader
 
 pytestmark = pytest.mark.slow  # whole experiments
 
@@ -638,8 +638,8 @@ def test_the_server_saw_the_context_that_is_on_record(live: Any, place: str, dra
     # That it can't apply a context fails a step only if the context is that step's own.
     assert results.statuses["failed"] == (0 if not faults else 4 if draw == "step" else 3)
     found = 0
-    for group in live_reader.steps(run / "e" / reader.JOURNAL):
-        assert isinstance(group, live_reader.Steps)
+    for group in reader.steps(run / "e" / reader.JOURNAL):
+        assert isinstance(group, reader.Steps)
         for at, context in enumerate(group.context_of()):
             if at not in group.unmeasured:
                 seen = {name: group.metrics[name][at] for name in ("load", "level")}

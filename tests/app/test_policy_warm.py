@@ -141,7 +141,7 @@ def test_a_damaged_source_is_named_and_not_its_copy(scenario: Callable[..., Docu
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:4], b"\x00garbage\n", *lines[4:]]))
     new = scenario("contextual_bandit", 10, cmd_args, {"load": {}}, agent_config={"warm_start": "old"})
-    with pytest.raises(StoreError, match=r"warm_start: .*/old/.*: line 5 is broken") as error:
+    with pytest.raises(StoreError, match=r"warm_start: .*/old/.*: line 5 is damaged") as error:
         library.run(new, output="new")
     assert error.value.hint == "put it back as it was, or leave warm_start out"
 

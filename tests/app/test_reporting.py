@@ -177,5 +177,5 @@ def test_one_broken_journal_leaves_the_others(scenario: Path) -> None:
     (results.folder / "e" / "journal.jsonl").write_bytes(b"not\na\njournal\n")
     broken, whole = document_of(load("results"))["experiments"]
     assert broken["state"] == "broken"
-    assert "line 1 is broken" in broken["error"]
+    assert "line 1 is damaged" in broken["error"]
     assert whole["best"]["action"] == {"x": 3}

@@ -7,11 +7,11 @@ from typing import Any
 
 from tunegym.cli.live_progress import LiveLine, Ticker
 from tunegym.tuning.envs.live.tally import LiveTally
-from tunegym.tuning.stores.live_reader import LivePast
+from tunegym.tuning.stores.reader import Journal
 
 
 def line(total: int | None = 1000, **past: Any) -> tuple[LiveLine, LiveTally, SimpleNamespace]:
-    tally = LiveTally(LivePast(**past))
+    tally = LiveTally(Journal(**past))
     budget = SimpleNamespace(elapsed_s=0.0, budget=SimpleNamespace(max_time_s=None))
     engine: Any = SimpleNamespace(tally=tally, budget=budget)
     experiment: Any = SimpleNamespace(name="pole", most_trials=total)

@@ -20,7 +20,7 @@ from tunegym.core.stopping import Stop
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.results import SCENARIO, find_run
-from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.lock import living_writer
 from tunegym.tuning.workloads.fingerprint import FILE_PART
 
@@ -108,15 +108,15 @@ def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *
 
 def _check_spaces(path: Path) -> None:
     """Refuse a live journal that is damaged, before a server is started for it."""
-    past = live_reader.scan(path)
+    past = reader.scan(path)
     for kind in ("action", "observation"):
-        live_reader.space_of(path, past, kind)
+        reader.space_of(path, past, kind)
 
 
 def _check_extends(experiment: Experiment, folder: Path, agent_steps: int) -> None:
     path = folder / reader.JOURNAL
     if experiment.live is not None:
-        used = live_reader.scan(path).reserved
+        used = reader.scan(path).reserved
     else:
         used = max(reader.scan(path).used, default=0) if path.exists() else 0
     if agent_steps < used:

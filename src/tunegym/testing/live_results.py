@@ -11,9 +11,9 @@ from typing import Any
 from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Experiment, Recording
 from tunegym.tuning.reports.live_results import LiveResults
-from tunegym.tuning.stores import live_reader, reader
-from tunegym.tuning.stores.live_reader import Lost, Steps
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.live_views import EPISODES
+from tunegym.tuning.stores.reader import Lost, Steps
 from tunegym.tuning.stores.views import ENV, TRAJECTORY
 
 _Row = tuple[int, str, Mapping[str, Any], int | None]
@@ -42,7 +42,7 @@ def check_live(results: LiveResults, experiment: Experiment, *, complete: bool) 
 def _rows(results: LiveResults, recording: Recording) -> list[_Row]:
     """What the journal says, in the order of writing."""
     found: list[_Row] = []
-    for one in live_reader.steps(results.path):
+    for one in reader.steps(results.path):
         if isinstance(one, Lost):
             numbers = range(one.first, one.last + 1)
             every = {"all": 1, "every": recording.every}.get(recording.kind)
@@ -127,7 +127,7 @@ def _check_sides(results: LiveResults) -> None:
     """Every recorded step has its element, in the journal or in a file of its own."""
     if results.past.spaces is None:
         return
-    count = sum(len(one.numbers) for one in live_reader.steps(results.path) if isinstance(one, Steps))
+    count = sum(len(one.numbers) for one in reader.steps(results.path) if isinstance(one, Steps))
     for kind in ("observations", "actions"):
         found = len(getattr(results, kind)())
         assert found == count, f"{results.name}: {count} steps are recorded, and {found} {kind}"

@@ -140,7 +140,7 @@ def test_a_page_document(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'{"record":"spaces"', b"}{", 1))
     (broken,) = run_document(load(tmp_path), {}, None)["experiments"]
     assert broken["state"] == "broken"
-    assert "is broken, and it is not the last one" in broken["error"]
+    assert "is damaged: it is not a record, and not the last line" in broken["error"]
 
 
 def test_compared(tmp_path: Path) -> None:

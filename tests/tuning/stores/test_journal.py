@@ -146,7 +146,7 @@ def test_broken_line_in_the_middle(journal: Journals, written: bytes, tmp_path: 
     parts[4] = broken if broken.endswith(b"\n") else broken + b"\n"
     data = b"".join(parts)
     (tmp_path / reader.JOURNAL).write_bytes(data)
-    with pytest.raises(StoreError, match="line 5 is broken") as error:
+    with pytest.raises(StoreError, match="line 5 is damaged") as error:
         journal(tmp_path, env_params=("load",))
     assert error.value.hint is not None
     assert (tmp_path / reader.JOURNAL).read_bytes() == data

@@ -19,10 +19,10 @@ from tests.tuning.stores.conftest import head
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Recording
-from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import row_type
 from tunegym.tuning.stores.live import LiveStore
-from tunegym.tuning.stores.live_reader import Lost, Steps
+from tunegym.tuning.stores.reader import Lost, Steps
 from tunegym.tuning.stores.records import Session
 
 ACTIONS = spaces.Discrete(3)
@@ -75,7 +75,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def recorded(folder: Path) -> list[Steps | Lost]:
-    return list(live_reader.steps(folder / "journal.jsonl"))
+    return list(reader.steps(folder / "journal.jsonl"))
 
 
 def kinds(folder: Path) -> list[str]:
@@ -147,7 +147,7 @@ def test_an_episode_that_ends_without_a_step_to_write_is_written(tmp_path: Path,
     store.flush()
     store.episode_over(Episode(1, 0, 1, 1, 1, 0.5, "cut", {}))
     store.close()
-    assert [one.end for one in live_reader.episodes(tmp_path / "journal.jsonl")] == ["cut"]
+    assert [one.end for one in reader.episodes(tmp_path / "journal.jsonl")] == ["cut"]
 
 
 def test_what_a_crash_left_behind_the_journal_is_cut_off(tmp_path: Path, opened: list[LiveStore]) -> None:
@@ -235,7 +235,7 @@ def test_a_killed_writer_loses_what_waited_and_no_number_is_used_twice(tmp_path:
     assert [int(row["step"]) for row in rows(tmp_path / "env.csv")] == steps
     statuses = [row["status"] for row in rows(tmp_path / "trajectory.csv")]
     assert statuses == ["measured"] * (first - 1) + ["cancelled"] * store.lost + ["measured"]
-    past = live_reader.scan(tmp_path / "journal.jsonl")
+    past = reader.scan(tmp_path / "journal.jsonl")
     assert past.statuses == {"measured": first, "cancelled": store.lost}
     third = open_store(tmp_path)
     assert third.lost == 0
@@ -311,7 +311,7 @@ def test_a_failed_step_is_on_record_at_once(tmp_path: Path, opened: list[LiveSto
     (group,) = [one for one in recorded(tmp_path) if isinstance(one, Steps)]
     assert group.unmeasured == {1: ("failed", "killed by SIGKILL")}
     assert [row["status"] for row in rows(tmp_path / "trajectory.csv")] == ["measured", "failed"]
-    assert live_reader.scan(tmp_path / "journal.jsonl").statuses == {"measured": 1, "failed": 1}
+    assert reader.scan(tmp_path / "journal.jsonl").statuses == {"measured": 1, "failed": 1}
 
 
 def test_other_spaces_than_before_are_refused_and_named(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_episodes_are_on_record(tmp_path: Path) -> None:
     store.begun = 1
     store.episode_over(one)
     store.close()
-    assert list(live_reader.episodes(tmp_path / "journal.jsonl")) == [one]
+    assert list(reader.episodes(tmp_path / "journal.jsonl")) == [one]
     (row,) = rows(tmp_path / "episodes.csv")
     assert row == {
         "episode": "1",
@@ -349,7 +349,7 @@ def test_episodes_are_on_record(tmp_path: Path) -> None:
         "lane": "0",
         "context.load": "3",
     }
-    past = live_reader.scan(tmp_path / "journal.jsonl")
+    past = reader.scan(tmp_path / "journal.jsonl")
     assert (past.episodes, past.over, list(past.returns)) == (1, 1, [0.5])
 
 
@@ -363,7 +363,7 @@ def test_steps_that_are_not_recorded_still_use_their_numbers(tmp_path: Path) -> 
         else:
             store.upto = number
     store.close()
-    past = live_reader.scan(tmp_path / "journal.jsonl")
+    past = reader.scan(tmp_path / "journal.jsonl")
     assert (past.upto, past.reserved, past.statuses["measured"]) == (95, 95, 95)
     assert [int(row["step"]) for row in rows(tmp_path / "trajectory.csv")] == list(range(10, 91, 10))
     assert [int(row["step"]) for row in rows(tmp_path / "env.csv")] == list(range(10, 91, 10))
@@ -411,7 +411,7 @@ def test_a_resume_that_fails_gives_nothing_back_that_others_reserved(
     again = open_store(tmp_path, observations=pictures)
     assert (again.upto, again.lost) == (500, 0)
     again.close()
-    past = live_reader.scan(tmp_path / "journal.jsonl")
+    past = reader.scan(tmp_path / "journal.jsonl")
     assert (past.upto, past.reserved, past.statuses) == (500, 500, {"measured": 1, "cancelled": 499})
 
 
@@ -483,7 +483,7 @@ def test_steps_that_are_not_recorded_are_counted_while_another_thread_writes(tmp
         if number % 500 == 0:
             store.flush()
     store.close()
-    assert live_reader.scan(tmp_path / "journal.jsonl").statuses == {"measured": 60_000}
+    assert reader.scan(tmp_path / "journal.jsonl").statuses == {"measured": 60_000}
 
 
 def test_leftovers_are_known_until_somebody_starts_servers_again(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.spaces import describe
-from tunegym.tuning.stores import live_reader
-from tunegym.tuning.stores.live_checking import fault
+from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.records import damage
 
 GROUP: dict[str, Any] = {
     "record": "steps",
@@ -58,11 +58,11 @@ def journal(tmp_path: Path) -> Callable[..., Path]:
 
 def test_what_is_whole_is_read(journal: Callable[..., Path]) -> None:
     path = journal(HEAD, SPACES, GROUP, {**GROUP, "first": 4, "worst": None}, {**GROUP, "count": 0})
-    past = live_reader.scan(path)
+    past = reader.scan(path)
     assert past.spaces_line == 2
-    assert live_reader.space_of(path, past, "action") == spaces.Discrete(3)
-    assert len(list(live_reader.steps(path))) == 2
-    assert len(list(live_reader.episodes(path))) == 3
+    assert reader.space_of(path, past, "action") == spaces.Discrete(3)
+    assert len(list(reader.steps(path))) == 2
+    assert len(list(reader.episodes(path))) == 3
 
 
 def _without(name: str) -> Callable[[dict[str, Any]], Any]:
@@ -76,31 +76,31 @@ def _with(**parts: Any) -> Callable[[dict[str, Any]], Any]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_with(count=4), "episode has not 4 numbers"),
-        (_with(count="3"), "count is no number"),
-        (_with(count=-1), "count is no number"),
-        (_without("first"), "it has not the numbers of 3 steps"),
-        (lambda record: record.update(first=None, numbers=[1, 2]), "it has not the numbers of 3 steps"),
-        (_with(episode=None), "episode has not 3 numbers"),
-        (_with(reward=[1.0, "x", 2.0]), "reward has not 3 numbers"),
-        (_without("duration_s"), "duration_s has not 3 numbers"),
-        (_with(terminated=[3]), "terminated names no steps of it"),
-        (_with(truncated=None), "truncated names no steps of it"),
-        (_with(metrics={"m": [1.0]}), "the metric m has not 3 values"),
-        (_with(metrics=[]), "metrics are no table"),
+        (_with(count=4), "episode doesn't have 4 numbers"),
+        (_with(count="3"), "count is not a number"),
+        (_with(count=-1), "count is not a number"),
+        (_without("first"), "it doesn't have the numbers of 3 steps"),
+        (lambda record: record.update(first=None, numbers=[1, 2]), "it doesn't have the numbers of 3 steps"),
+        (_with(episode=None), "episode doesn't have 3 numbers"),
+        (_with(reward=[1.0, "x", 2.0]), "reward doesn't have 3 numbers"),
+        (_without("duration_s"), "duration_s doesn't have 3 numbers"),
+        (_with(terminated=[3]), "terminated names other steps"),
+        (_with(truncated=None), "truncated names other steps"),
+        (_with(metrics={"m": [1.0]}), "the metric m doesn't have 3 values"),
+        (_with(metrics=[]), "metrics are not a table"),
         (_with(context=[[0]]), "context is not that of its steps"),
         (_with(context=[[1, {}]]), "context is not that of its steps"),
         (_with(context=[[0, {}], [2, {}], [1, {}]]), "context is not that of its steps"),
-        (_with(unmeasured=[[2, "failed"]]), "unmeasured names no steps of it"),
-        (_with(unmeasured=[[7, "failed", "why"]]), "unmeasured names no steps of it"),
-        (_with(action=[[0, 1]]), "action has not 3 elements"),
-        (_with(observation={}), "observation has not 3 elements"),
-        (_with(episodes=[[1, 0, 1]]), "an episode of it is incomplete"),
-        (_with(episodes=[[1, 0, 1, 2, 2, "much", "terminated", {}]]), "an episode of it is incomplete"),
-        (_with(statuses={"measured": "two"}), "statuses are no counts"),
-        (_with(worst="bad"), "worst or largest is no number"),
-        (_with(upto=None), "upto is no number"),
-        (_with(since="now"), "since is no number"),
+        (_with(unmeasured=[[2, "failed"]]), "unmeasured names other steps"),
+        (_with(unmeasured=[[7, "failed", "why"]]), "unmeasured names other steps"),
+        (_with(action=[[0, 1]]), "action doesn't have 3 elements"),
+        (_with(observation={}), "observation doesn't have 3 elements"),
+        (_with(episodes=[[1, 0, 1]]), "an episode is incomplete"),
+        (_with(episodes=[[1, 0, 1, 2, 2, "much", "terminated", {}]]), "an episode is incomplete"),
+        (_with(statuses={"measured": "two"}), "statuses are not counts"),
+        (_with(worst="bad"), "worst or largest is not a number"),
+        (_with(upto=None), "upto is not a number"),
+        (_with(since="now"), "since is not a number"),
     ],
 )
 def test_a_group_that_does_not_fit_together(
@@ -109,7 +109,7 @@ def test_a_group_that_does_not_fit_together(
     record = copy.deepcopy(GROUP)
     damage(record)
     path = journal(HEAD, GROUP, record, GROUP)
-    for read in (live_reader.scan, lambda path: list(live_reader.steps(path)), lambda p: list(live_reader.episodes(p))):
+    for read in (reader.scan, lambda path: list(reader.steps(path)), lambda p: list(reader.episodes(p))):
         with pytest.raises(StoreError) as caught:
             read(path)
         assert caught.value.message == f"{path}: line 3 (steps) is damaged: {message}"
@@ -124,11 +124,11 @@ def test_a_group_that_does_not_fit_together(
     ],
 )
 def test_other_records(record: dict[str, Any]) -> None:
-    assert fault(record)
+    assert damage(record)
 
 
 @pytest.mark.parametrize("action", [{"kind": "Torus"}, {}, None, {"kind": "Box", "shape": [2]}])
 def test_spaces_that_are_none(journal: Callable[..., Path], action: Any) -> None:
     path = journal(HEAD, {**SPACES, "action": action})
     with pytest.raises(StoreError, match=r"journal\.jsonl: line 2 \(spaces\) is damaged: action: "):
-        live_reader.space_of(path, live_reader.scan(path), "action")
+        reader.space_of(path, reader.scan(path), "action")

@@ -14,9 +14,9 @@ from gymnasium import spaces
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.scenario import Recording
-from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.live import LiveStore
-from tunegym.tuning.stores.live_reader import Steps
+from tunegym.tuning.stores.reader import Steps
 from tunegym.tuning.stores.records import Head, Session
 
 SEEN = np.zeros(2, dtype=np.float32)
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[LiveStore]:
 
 
 def _steps(folder: Path) -> list[Steps]:
-    return [one for one in live_reader.steps(folder / reader.JOURNAL) if isinstance(one, Steps)]
+    return [one for one in reader.steps(folder / reader.JOURNAL) if isinstance(one, Steps)]
 
 
 def _add(store: LiveStore, number: int) -> None:
@@ -69,7 +69,7 @@ def test_a_failed_step_keeps_its_status_whoever_writes_meanwhile(store: LiveStor
     assert raised == []
     failed = {group.numbers[at] for group in _steps(tmp_path) for at in group.unmeasured}
     assert failed == set(range(2, 4001, 2))
-    assert live_reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 2000, "failed": 2000}
+    assert reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 2000, "failed": 2000}
 
 
 class _Interrupted(list[Any]):
@@ -105,7 +105,7 @@ def test_a_step_that_was_interrupted_is_there_as_a_whole_or_not_at_all(
     assert steps.numbers == list(range(1, count + 1))
     assert len(steps.episodes) == len(steps.rewards) == len(steps.durations) == count
     assert steps.terminated == ([] if before else [1])
-    past = live_reader.scan(tmp_path / reader.JOURNAL)
+    past = reader.scan(tmp_path / reader.JOURNAL)
     assert past.upto == count
     assert past.statuses == {"measured": count}
     rows = (tmp_path / "trajectory.csv").read_text().splitlines()[1:]

@@ -17,7 +17,7 @@ from tunegym.tuning.reports.live_windows import Curve, Pace, Windows
 from tunegym.tuning.reports.masking import masked
 from tunegym.tuning.reports.problems import problem_of
 from tunegym.tuning.reports.summary import MOST_REASONS, hosts_of, state_of
-from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.records import Record
 
 MOST_KINDS = 1_000
@@ -90,7 +90,7 @@ class _Pass:
                 self._add_unmeasured(numbers[at], status, reason)
                 rewards[at] = None  # a penalty is no measurement
             self.rewards.add_all(numbers, rewards)
-        for episode in live_reader.ended(record):
+        for episode in reader.ended(record):
             self._add_episode(episode)
 
     def _add_unmeasured(self, number: int, status: str, reason: str) -> None:
@@ -125,7 +125,7 @@ def summarise_live(results: LiveResults, total: int | None = None) -> LiveSummar
     head = past.head or {}
     passed = _Pass(past.upto, head.get("env_params", {}))
     if results.path.exists():
-        for record in live_reader.records(results.path):
+        for record in reader.records(results.path):
             passed.add(record)
     state = state_of(results)
     facts: dict[str, Any] = {
@@ -162,18 +162,18 @@ def summarise_live(results: LiveResults, total: int | None = None) -> LiveSummar
     return LiveSummary(facts, _curves(results, passed))
 
 
-def _problem(state: str, past: live_reader.LivePast) -> str | None:
+def _problem(state: str, past: reader.Journal) -> str | None:
     """As for trials, in the words of steps."""
     found = problem_of(state, past.statuses, past.ended)
     return None if found is None else found.replace("trials", "steps").replace("made no trial", "took no step")
 
 
-def _rate(past: live_reader.LivePast) -> float | None:
+def _rate(past: reader.Journal) -> float | None:
     taken = past.upto - past.statuses["cancelled"]
     return taken / past.elapsed_s if past.elapsed_s > 0 and taken > 0 else None
 
 
-def _episodes(past: live_reader.LivePast, passed: _Pass, mean: float | None) -> dict[str, Any]:
+def _episodes(past: reader.Journal, passed: _Pass, mean: float | None) -> dict[str, Any]:
     best = passed.best
     return {
         "begun": past.episodes,

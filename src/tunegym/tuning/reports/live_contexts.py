@@ -14,7 +14,7 @@ from tunegym.tuning.model.values import Scalar
 from tunegym.tuning.reports.asking import domain
 from tunegym.tuning.reports.columns import labels
 from tunegym.tuning.reports.live_windows import Curve, Windows
-from tunegym.tuning.stores.live_reader import RECENT
+from tunegym.tuning.stores.reader import RECENT
 
 MOST_GROUPS = 12
 """How many lines a plot of contexts has at most."""

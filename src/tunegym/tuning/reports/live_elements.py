@@ -9,10 +9,10 @@ from gymnasium import spaces
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.spaces import leaves
-from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import INLINE, leaf_values, row_type
 from tunegym.tuning.stores.live import SIDES
-from tunegym.tuning.stores.live_reader import Steps
+from tunegym.tuning.stores.reader import Steps
 
 if TYPE_CHECKING:
     from tunegym.tuning.reports.live_results import LiveResults
@@ -32,7 +32,7 @@ def elements(results: LiveResults, kind: str, space: spaces.Space[Any]) -> np.nd
     if not is_inline(space):
         return _mapped(results, kind, row_type(space))
     parts: list[np.ndarray] = []
-    for group in live_reader.steps(results.path):
+    for group in reader.steps(results.path):
         if isinstance(group, Steps):
             found = group.actions if kind == "action" else group.observations
             assert found is not None

@@ -14,7 +14,7 @@ from tunegym.core.errors import StoreError, TunegymError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.reports.results import ExperimentResults
-from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores import reader
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,9 +36,9 @@ class LiveResults(ExperimentResults):
     live: ClassVar[bool] = True
 
     @cached_property
-    def past(self) -> live_reader.LivePast:
+    def past(self) -> reader.Journal:
         """The journal's bookkeeping, as of the first look at it."""
-        return live_reader.scan(self.path)
+        return reader.scan(self.path)
 
     @cached_property
     def journal(self) -> reader.Journal:
@@ -98,12 +98,12 @@ class LiveResults(ExperimentResults):
     def stream_episodes(self) -> Iterator[Episode]:
         """As ``episodes``, without holding them all."""
         if self.path.exists():
-            yield from live_reader.episodes(self.path)
+            yield from reader.episodes(self.path)
 
     @property
     def mean_return(self) -> float | None:
         """Of the newest episodes that the server itself ended, at most 100; None if there is none."""
-        return live_reader.mean_return(self.past.returns)
+        return reader.mean_return(self.past.returns)
 
     def episodes_to_pandas(self) -> pd.DataFrame:
         """One row per episode: the columns of ``episodes.csv``."""
@@ -141,7 +141,7 @@ class LiveResults(ExperimentResults):
         return self._elements("action")
 
     def _space(self, kind: str) -> spaces.Space[Any] | None:
-        return live_reader.space_of(self.path, self.past, kind)
+        return reader.space_of(self.path, self.past, kind)
 
     def _elements(self, kind: str) -> np.ndarray:
         from tunegym.tuning.reports.live_elements import elements

@@ -10,9 +10,9 @@ import pandas as pd
 
 from tunegym.tuning.reports.live_elements import is_inline, leaf_values
 from tunegym.tuning.spaces import leaves
-from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.live_group import EPISODE_COLUMNS, MEASURED
-from tunegym.tuning.stores.live_reader import Lost, Steps
+from tunegym.tuning.stores.reader import Lost, Steps
 
 if TYPE_CHECKING:
     from tunegym.tuning.reports.live_results import LiveResults
@@ -33,7 +33,7 @@ def step_table(
     low, high = first or 1, last if last is not None else results.steps
     parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     row = 0
-    for group in live_reader.steps(results.path) if results.path.exists() else ():
+    for group in reader.steps(results.path) if results.path.exists() else ():
         if isinstance(group, Lost):
             cells = layout.lost(group, low, high)
         else:

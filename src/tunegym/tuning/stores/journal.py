@@ -76,7 +76,7 @@ class JournalStore(TrialBook):
 
 
 def _scan(path: Path) -> reader.Journal:
-    past = reader.scan(path) if path.exists() else reader.Journal()
-    if past.head is not None and past.head.get("live"):
+    past = reader.scan(path)
+    if past.kind == "live":
         raise StoreError(f"{path} is that of a live experiment", hint="start a new run")
     return past

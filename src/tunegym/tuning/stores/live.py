@@ -19,13 +19,13 @@ from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.spaces import SpaceError, build, describe, differences, leaves
-from tunegym.tuning.stores import live_reader, records
+from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.appending import Appender, unwritable
 from tunegym.tuning.stores.columns import SideFile, row_type
 from tunegym.tuning.stores.live_group import MOST_ROWS, TERMINATED, TRUNCATED, Group, Row
-from tunegym.tuning.stores.live_reader import LivePast
 from tunegym.tuning.stores.live_views import LiveViews
 from tunegym.tuning.stores.live_writing import Facts, GroupWriter
+from tunegym.tuning.stores.reader import Journal
 from tunegym.tuning.stores.records import Head, Session
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class LiveStore:
         self._metrics = tuple(head.metrics)
         self._journal = Appender(folder, head, session, _scan, clock)
         self.head = self._journal.head
-        self.past: LivePast = self._journal.past
+        self.past: Journal = self._journal.past
         self.lost = self.past.reserved - self.past.upto
         self.upto = self.past.upto
         self.reserved = self.past.reserved
@@ -258,7 +258,7 @@ class LiveStore:
 
     def leftovers(self) -> list[JobHandle]:
         """The handles of the server processes of the last session that started any."""
-        return list(self.past.handles)
+        return list(self.past.handles.get(0, ()))
 
     def forgive(self, seconds: float) -> None:
         """Time of this session that isn't spent on steps."""
@@ -301,8 +301,8 @@ class LiveStore:
         return self._journal.wall()
 
 
-def _scan(path: Path) -> LivePast:
-    past = live_reader.scan(path)
-    if past.head is not None and not past.head.get("live"):
+def _scan(path: Path) -> Journal:
+    past = reader.scan(path)
+    if past.head is not None and past.kind != "live":
         raise StoreError(f"{path} is not that of a live experiment", hint="start a new run")
     return past

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.values import Context, exact_key
 from tunegym.tuning.stores.columns import Columns
-from tunegym.tuning.stores.live_reader import Steps
+from tunegym.tuning.stores.reader import Steps
 from tunegym.tuning.stores.records import Record
 from tunegym.tuning.stores.views import line
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.scenario import Recording
-from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.live_group import EPISODE_COLUMNS, Group
-from tunegym.tuning.stores.live_reader import Lost
+from tunegym.tuning.stores.reader import Lost
 from tunegym.tuning.stores.views import ENV, TRAJECTORY, fresh, line, write
 
 EPISODES = "episodes.csv"
@@ -36,13 +36,13 @@ class LiveViews:
 
     def write_past(self, journal: Path, group: Group, recording: Recording) -> None:
         """All rows of earlier sessions again: a killed writer may have left any part of them. Uses ``group``."""
-        for one in live_reader.steps(journal):
+        for one in reader.steps(journal):
             if isinstance(one, Lost):
                 self._append_lost(one, group, recording)
             else:
                 group.load(one)
                 self.append(*group.lines())
-        for episode in live_reader.episodes(journal):
+        for episode in reader.episodes(journal):
             group.fill((), (episode,))
             self.append("", "", group.episode_lines())
 

@@ -1,182 +1,491 @@
-"""Reading a journal: what a resume, a report or a status looks at. Never writes."""
+"""The one reader of a journal, of either kind: it scans, iterates and follows, in one pass and without writing.
+
+A ``Reader`` remembers where it stopped. Each ``read`` continues there and yields what was appended since, as
+entries (``ClosedTrial``, ``Steps``, ...); its ``journal`` holds the bookkeeping as of the last entry. So a resume
+scans, a report iterates and a tracker follows the same file with the same code.
+
+Records are checked as they are read: a torn last line is left out, any other damage is a ``StoreError`` that
+names the line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
 from tunegym.core.errors import StoreError
+from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.trial import OpenTrial, Trial
-from tunegym.tuning.stores.records import VERSION, Record, closed_trial
+from tunegym.tuning.model.values import Context
+from tunegym.tuning.stores.records import VERSION, Record, closed_trial, damage, is_record, job_handle
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
 
 JOURNAL = "journal.jsonl"
+RECENT = 100
+"""The mean return is taken over this many episodes."""
+OWN_ENDS = ("terminated", "truncated")
+"""How an episode ends that the server itself ended."""
 
 
 @dataclass
 class Journal:
-    """What a journal says, without the closed trials themselves (those are streamed by ``trials``).
+    """The bookkeeping of a journal: everything but its closed trials and its steps. It stays small.
 
     Attributes:
         valid_size: the bytes that hold whole records; what follows is a torn last line.
-        ends_with_newline: False if the last whole record lost just its line's end.
-        open: trials without an outcome by number, with the handles of their jobs.
-        used: every number that has a record.
-        elapsed_s: time that earlier sessions spent, from their start to their last record, by their own clocks.
-        ended: how the last session ended (its ``end`` record), None if it was cut off or still runs.
+        ends_with_newline: False if the last whole record lost only its newline.
+        elapsed_s: the time that sessions spent, from their start to their last record, by their own clocks.
+        ended: the ``end`` record of the last session; None if it was cut off or still runs.
+        handles: of the jobs of open trials by number; under 0 of live servers, of the last session that started any.
+
+        open: trials without an outcome by number.
+        used: every trial number that has a record.
+        closed: the number of closed trials.
+
+        spaces: the live server's spaces, described; None before its first answer.
+        spaces_line: the line of that record, from 1.
+        upto: the highest step number on record as used.
+        reserved: the highest step number that may have been used.
+        statuses: steps by status; lost ones count as ``cancelled``.
+        episodes: the number of episodes begun, as far as recorded.
+        over: the number of episodes over.
+        returns: the returns of the newest episodes that the server itself ended.
+        worst, largest: the scale of the rewards measured.
+        sides: for ``action`` and ``observation``, the rows in their own files.
     """
 
     head: Record | None = None
     sessions: list[Record] = field(default_factory=list)
-    open: dict[int, OpenTrial] = field(default_factory=dict)
-    handles: dict[int, list[JobHandle]] = field(default_factory=dict)
-    used: set[int] = field(default_factory=set)
-    closed: int = 0
     elapsed_s: float = 0.0
     ended: Record | None = None
     valid_size: int = 0
     ends_with_newline: bool = True
+    handles: dict[int, list[JobHandle]] = field(default_factory=dict)
+
+    open: dict[int, OpenTrial] = field(default_factory=dict)
+    used: set[int] = field(default_factory=set)
+    closed: int = 0
+
+    spaces: Record | None = None
+    spaces_line: int = 0
+    upto: int = 0
+    reserved: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    episodes: int = 0
+    over: int = 0
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    worst: float | None = None
+    largest: float = 1.0
+    sides: dict[str, int] = field(default_factory=dict)
+
+    _before_s: float = 0.0
+    _servers_of: int = 0
+
+    @property
+    def kind(self) -> str:
+        """``trials`` or ``live``."""
+        return "live" if (self.head or {}).get("live") else "trials"
 
     @property
     def fingerprint(self) -> str | None:
         """What the last session measured."""
         return self.sessions[-1]["fingerprint"] if self.sessions else None
 
+    @property
+    def taken(self) -> int:
+        """The highest number that is or may be used: of a trial, or of a step."""
+        return max(self.reserved, max(self.used, default=0))
 
-_NOTHING: frozenset[str] = frozenset({"record"})
-_NEEDS = {
-    "head": frozenset({"version", "experiment", "run"}),
-    "session": frozenset({"at", "fingerprint", "parts"}),
-    "open": frozenset({"number", "context", "action"}),
-    "job": frozenset({"number"}),
-    "close": frozenset({"number", "status", "reward", "duration_s"}),
-    "end": frozenset({"code", "reason"}),
-    "spaces": frozenset({"action", "observation"}),
-    "reserve": frozenset({"upto"}),
-    "steps": frozenset({"upto", "count", "begun", "statuses", "worst", "largest"}),
-    "lost": frozenset({"first", "last"}),
-}
-"""What a record must have to be one."""
+    def note(self, record: Record) -> None:
+        """Take one record into account."""
+        kind = record["record"]
+        if kind == "session":
+            self._before_s = self.elapsed_s
+            self.sessions.append(record)
+        self.elapsed_s = max(self.elapsed_s, self._before_s + record.get("since", 0.0))
+        self.ended = record if kind == "end" else None
+        note = getattr(self, f"_note_{kind}", None)
+        if note is not None:
+            note(record)
+
+    def _note_head(self, record: Record) -> None:
+        self.head = record
+
+    def _note_open(self, record: Record) -> None:
+        number = record["number"]
+        self.used.add(number)
+        self.open[number] = OpenTrial(number, record["context"], record["action"])
+
+    def _note_job(self, record: Record) -> None:
+        if self.kind == "live" and self._servers_of != len(self.sessions):
+            self.handles.clear()  # a session that starts servers has ended those of the sessions before
+            self._servers_of = len(self.sessions)
+        handle = job_handle(record, self.sessions[-1] if self.sessions else {})
+        self.handles.setdefault(record["number"], []).append(handle)
+
+    def _note_close(self, record: Record) -> None:
+        number = record["number"]
+        self.used.add(number)
+        self.open.pop(number, None)
+        self.handles.pop(number, None)
+        self.closed += 1
+
+    def _note_spaces(self, record: Record) -> None:
+        self.spaces = record
+
+    def _note_reserve(self, record: Record) -> None:
+        self.reserved = record["upto"]
+
+    def _note_lost(self, record: Record) -> None:
+        self.upto = max(self.upto, record["last"])
+        self.statuses["cancelled"] += record["last"] - record["first"] + 1
+
+    def _note_steps(self, record: Record) -> None:
+        self.upto = max(self.upto, record["upto"])
+        self.worst, self.largest = record["worst"], record["largest"]
+        self.episodes = max(self.episodes, record["begun"])
+        self.statuses.update(record["statuses"])
+        for name in ("action", "observation"):
+            place = record.get(name)
+            if isinstance(place, dict):
+                self.sides[name] = place["row"] + record["count"]
+        for episode in ended(record):
+            self.over += 1
+            if episode.end in OWN_ENDS:
+                self.returns.append(episode.total)
 
 
-def records(path: Path, journal: Journal | None = None) -> Iterator[Record]:
-    """The journal's whole records in order. A torn last line is left out; ``journal`` learns where it begins.
+# entries ----------------------------------------------------------------------------------------------
 
-    Raises:
-        StoreError: a line before the last is broken, or the format is a newer one.
+
+@dataclass(frozen=True, slots=True)
+class SessionStart:
+    """A driver started or resumed; ``record`` has its host, pid, slots and fingerprint."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnd:
+    """A session came to its end by itself; ``record`` has its code and reason."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """A process of trial ``number`` was started; of a live server with number 0."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedTrial:
+    """A closed trial.
+
+    Attributes:
+        fingerprint: of the session that closed it.
+        opened_at, closed_at: seconds since 1970.
+        elapsed_s: from the experiment's start to its close; time between sessions doesn't count.
     """
-    with path.open("rb") as file:
-        size = 0
-        for line_number, line in enumerate(file, start=1):
-            record = _parsed(line)
-            if record is None:
-                # A line without an end is the last one, or was when it was read: a writer may go on meanwhile.
-                if line.endswith(b"\n") and file.read(1):
-                    raise _broken(path, line_number)
-                return
-            size += len(line)
-            if journal is not None:
-                journal.valid_size = size
-                journal.ends_with_newline = line.endswith(b"\n")
-            if record["record"] == "head" and record["version"] > VERSION:
-                raise StoreError(
-                    f"{path}: has journal format {record['version']}, this tunegym reads up to {VERSION}",
-                    hint="install a newer tunegym",
-                )
-            yield record
-            if not line.endswith(b"\n"):
-                return
+
+    trial: Trial
+    fingerprint: str
+    opened_at: float
+    closed_at: float
+    elapsed_s: float
 
 
-def _parsed(line: bytes) -> Record | None:
-    """A line as a record; None if it is torn (cut, or never reached the disk and is zeros)."""
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Numbers of a session that was cut off: their steps were taken or not, and nothing of them is on record."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Recorded steps that were written together, and the episodes that were over by then; either may be empty.
+
+    Attributes:
+        numbers, episodes, rewards, durations: a value for each step.
+        terminated, truncated: the places (from 0) of the steps that ended their episodes so.
+        actions, observations: an array-like for each leaf of the space, or None where they have their own file.
+        action_row, observation_row: there, the row of the first step.
+        contexts: by the place from which each holds.
+        metrics: by name a value for each step, None where there is none.
+        unmeasured: status and reason by place.
+        over: the episodes that were over.
+        upto: the highest number used by then, recorded or not.
+        at: seconds since 1970.
+        elapsed_s: from the experiment's start; time between sessions doesn't count.
+    """
+
+    numbers: list[int]
+    episodes: list[int]
+    rewards: list[float]
+    durations: list[float]
+    terminated: list[int]
+    truncated: list[int]
+    actions: list[Any] | None
+    observations: list[Any] | None
+    action_row: int
+    observation_row: int
+    contexts: list[tuple[int, Context]]
+    metrics: dict[str, list[float | None]]
+    unmeasured: dict[int, tuple[str, str]]
+    over: list[Episode]
+    upto: int
+    at: float
+    elapsed_s: float
+
+    def context_of(self) -> list[Context]:
+        """The context of each step."""
+        found: list[Context] = []
+        for at, (start, context) in enumerate(self.contexts):
+            end = self.contexts[at + 1][0] if at + 1 < len(self.contexts) else len(self.numbers)
+            found += [context] * (end - start)
+        return found or [{}] * len(self.numbers)
+
+
+Entry: TypeAlias = SessionStart | SessionEnd | JobStart | ClosedTrial | Steps | Lost
+
+
+class Reader:
+    """Reads one journal from its start; a later ``read`` continues where the last one stopped.
+
+    Attributes:
+        journal: the bookkeeping as of the last record read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = Journal()
+        self._line = 0
+        self._open: dict[int, tuple[OpenTrial, float]] = {}
+
+    def read(self) -> Iterator[Entry]:
+        """The entries appended since the last call. A line that is still being written is left for the next call.
+
+        You may stop early; the next call continues with the following entry. A missing file is an empty one.
+
+        Raises:
+            StoreError: the journal is damaged, or its format is newer.
+        """
+        for record in self.records():
+            entry = self._entry(record)
+            if entry is not None:
+                yield entry
+
+    def records(self, *, last: bool = False) -> Iterator[Record]:
+        """As ``read``, as plain records.
+
+        Args:
+            last: take also a last record that lost only its newline; nothing is being written.
+        """
+        journal = self.journal
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(journal.valid_size)
+            for line in file:
+                whole = line.endswith(b"\n")
+                if not whole and not last:
+                    return
+                record = _parsed(line)
+                if record is None:
+                    if whole and file.read(1):
+                        raise self._damaged("it is not a record, and not the last line")
+                    return
+                self._check(record)
+                self._line += 1
+                journal.valid_size += len(line)
+                journal.ends_with_newline = whole
+                journal.note(record)
+                if record["record"] == "spaces":
+                    journal.spaces_line = self._line
+                yield record
+                if not whole:
+                    return
+
+    def space(self, name: str) -> spaces.Space[Any] | None:
+        """The live server's ``action`` or ``observation`` space; None before its first answer.
+
+        Raises:
+            StoreError: the record describes no space.
+        """
+        return space_of(self.path, self.journal, name)
+
+    def _check(self, record: Record) -> None:
+        kind = record["record"]
+        if kind == "head" and record["version"] > VERSION:
+            raise StoreError(
+                f"{self.path}: has journal format {record['version']}, this tunegym reads up to {VERSION}",
+                hint="install a newer tunegym",
+            )
+        fault = damage(record)
+        if fault is not None:
+            raise self._damaged(fault, kind)
+
+    def _damaged(self, fault: str, kind: str = "") -> StoreError:
+        return _damaged(self.path, self._line + 1, kind, fault)
+
+    def _entry(self, record: Record) -> Entry | None:
+        kind = record["record"]
+        if kind == "steps":
+            return _steps(record, self.journal.elapsed_s)
+        if kind == "open":
+            number = record["number"]
+            self._open[number] = OpenTrial(number, record["context"], record["action"]), record.get("at", 0.0)
+        elif kind == "close":
+            return self._closed(record)
+        elif kind == "job":
+            return JobStart(record["number"])
+        elif kind == "lost":
+            return Lost(record["first"], record["last"])
+        elif kind == "session":
+            return SessionStart(record)
+        elif kind == "end":
+            return SessionEnd(record)
         return None
-    if not isinstance(record, dict) or not _NEEDS.get(str(record.get("record")), _NOTHING) <= record.keys():
-        return None
-    return record if record["record"] != "job" or _names_job(record) else None
 
-
-def _names_job(record: Record) -> bool:
-    return isinstance(record.get("handle", {}), dict) and ("handle" in record or {"pid", "start_time"} <= record.keys())
-
-
-_CUT = "keep a copy, then cut the file before that record and resume"
-
-
-def _broken(path: Path, line_number: int) -> StoreError:
-    return StoreError(
-        f"{path}: line {line_number} is broken, and it is not the last one",
-        hint=f"keep a copy, then cut the file before that line (head -n {line_number - 1}) and resume",
-    )
+    def _closed(self, record: Record) -> ClosedTrial:
+        number, at = record["number"], record.get("at", 0.0)
+        opened = self._open.pop(number, None)
+        if opened is None:
+            if "context" not in record:
+                raise _damaged(self.path, self._line, "close", f"trial {number} was not open")
+            opened = OpenTrial(number, record["context"], {}), at
+        fingerprint = self.journal.fingerprint or ""
+        return ClosedTrial(closed_trial(record, opened[0]), fingerprint, opened[1], at, self.journal.elapsed_s)
 
 
 def scan(path: Path) -> Journal:
-    """Read a journal once for everything but its closed trials."""
-    journal = Journal()
-    spent = 0.0
-    for record in records(path, journal):
-        kind = record["record"]
-        if kind == "session":
-            journal.elapsed_s += spent
-            spent = 0.0
-            journal.sessions.append(record)
-        elif kind == "head":
-            journal.head = record
-        else:
-            _note(journal, kind, record)
-        spent = max(spent, record.get("since", 0.0))
-        journal.ended = record if kind == "end" else None
-    journal.elapsed_s += spent
-    return journal
+    """Read a journal once for its bookkeeping; an empty one if there is no file."""
+    reader = Reader(path)
+    for _ in reader.records(last=True):
+        pass
+    return reader.journal
 
 
-def _note(journal: Journal, kind: str, record: Record) -> None:
-    number = record.get("number", 0)
-    if kind == "open":
-        journal.used.add(number)
-        journal.open[number] = OpenTrial(number, record["context"], record["action"])
-    elif kind == "job":
-        journal.handles.setdefault(number, []).append(job_handle(record, journal.sessions))
-    elif kind == "close":
-        journal.used.add(number)
-        journal.open.pop(number, None)
-        journal.handles.pop(number, None)
-        journal.closed += 1
+def entries(path: Path) -> Iterator[Entry]:
+    """Every entry of a journal, read once."""
+    reader = Reader(path)
+    for record in reader.records(last=True):
+        entry = reader._entry(record)
+        if entry is not None:
+            yield entry
 
 
-def job_handle(record: Record, sessions: Sequence[Record]) -> JobHandle:
-    """The handle in a ``job`` record. Version 1 has a pid and a start time instead, of its session's boot."""
-    if "handle" in record:
-        return record["handle"]
-    boot = sessions[-1].get("boot") if sessions else None
-    return {"pid": record["pid"], "start": record["start_time"], "boot": boot}
+def records(path: Path) -> Iterator[Record]:
+    """Every record of a journal as plain data."""
+    return Reader(path).records(last=True)
 
 
 def trials(path: Path) -> Iterator[tuple[str, Trial]]:
     """Every closed trial in the order of closing, with the fingerprint it was measured under."""
-    opened: dict[int, OpenTrial] = {}
-    fingerprint = ""
-    for record in records(path):
-        kind = record["record"]
-        if kind == "session":
-            fingerprint = record["fingerprint"]
-        elif kind == "open":
-            opened[record["number"]] = OpenTrial(record["number"], record["context"], record["action"])
-        elif kind == "close":
-            number = record["number"]
-            if number not in opened and "context" not in record:
-                raise StoreError(f"{path}: trial {number} is closed, and was not open", hint=_CUT)
-            decision = opened.pop(number, None) or OpenTrial(number, record["context"], {})
-            yield fingerprint, closed_trial(record, decision)
+    return ((one.fingerprint, one.trial) for one in entries(path) if isinstance(one, ClosedTrial))
 
 
-def head_of(path: Path) -> dict[str, Any] | None:
-    """The journal's first record, without reading the rest."""
+def steps(path: Path) -> Iterator[Steps | Lost]:
+    """Every recorded step in groups, in the order of writing; in between the lost numbers."""
+    for one in entries(path):
+        if isinstance(one, Lost) or (isinstance(one, Steps) and one.numbers):
+            yield one
+
+
+def episodes(path: Path) -> Iterator[Episode]:
+    """Every episode that is over, in the order of ending."""
+    for one in entries(path):
+        if isinstance(one, Steps):
+            yield from one.over
+
+
+def ended(record: Record) -> list[Episode]:
+    """The episodes that a ``steps`` record says are over."""
+    return [Episode(*one) for one in record.get("episodes", ())]
+
+
+def head_of(path: Path) -> Record | None:
+    """The journal's first record, without reading the rest; None if there is none."""
     return next(records(path), None)
+
+
+def space_of(path: Path, journal: Journal, name: str) -> spaces.Space[Any] | None:
+    """The live server's ``action`` or ``observation`` space; None before its first answer. Raises ``StoreError``."""
+    from tunegym.tuning.spaces import SpaceError, build  # only here: a status needs no gymnasium
+
+    if journal.spaces is None:
+        return None
+    try:
+        return build(journal.spaces[name])
+    except SpaceError as error:
+        raise _damaged(path, journal.spaces_line, "spaces", f"{name}: {error}") from None
+
+
+def mean_return(returns: Collection[float]) -> float | None:
+    """The mean of some returns; None of none. Finite, as each of them is."""
+    if not returns:
+        return None
+    total = sum(returns)
+    if math.isfinite(total):
+        return total / len(returns)
+    mean = sum(one / len(returns) for one in returns)  # which rounding may put beyond all of them
+    return max(min(returns), min(mean, max(returns)))
+
+
+def _parsed(line: bytes) -> Record | None:
+    """A line as a record; None if it is torn (cut, or zeros that never reached the disk)."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return record if is_record(record) else None
+
+
+def _damaged(path: Path, line: int, kind: str, fault: str) -> StoreError:
+    named = f"line {line} ({kind})" if kind else f"line {line}"
+    return StoreError(
+        f"{path}: {named} is damaged: {fault}",
+        hint=f"restore the file; or keep a copy, cut it before that line (head -n {line - 1}), and resume",
+    )
+
+
+def _steps(record: Record, elapsed_s: float) -> Steps:
+    count = record["count"]
+    first = record.get("first")
+    numbers = record.get("numbers", []) if first is None else list(range(first, first + count))
+    found = {name: record.get(name, []) for name in ("action", "observation")}
+    inline = {name: None if isinstance(one, dict) else one for name, one in found.items()}
+    rows = {name: one["row"] if isinstance(one, dict) else 0 for name, one in found.items()}
+    return Steps(
+        numbers if count else [],
+        record.get("episode", []),
+        record.get("reward", []),
+        record.get("duration_s", []),
+        record.get("terminated", []),
+        record.get("truncated", []),
+        inline["action"],
+        inline["observation"],
+        rows["action"],
+        rows["observation"],
+        [(at, context) for at, context in record.get("context", ())],
+        record.get("metrics", {}),
+        {at: (status, why) for at, status, why in record.get("unmeasured", ())},
+        ended(record),
+        record["upto"],
+        record.get("at", 0.0),
+        elapsed_s,
+    )

@@ -1,29 +1,31 @@
-"""The journal's records as plain data, and back.
+"""The records of a journal: their form, how they are made, and what makes one damaged.
 
 One JSON object per line. ``record`` names its kind:
 
-- ``head``: format version and what the experiment is; once, first;
+- ``head``: format version and the experiment's description; once, first;
 - ``session``: a driver started or resumed; later records belong to it;
 - ``open``: number, context and action, before anything runs;
-- ``job``: a process of an open trial;
+- ``job``: the handle of a job of an open trial, or of a live server;
 - ``close``: the outcome; a number that was held and never used has only this one, with its context;
 - ``end``: the session came to its end by itself.
 
 A live experiment has these instead of ``open`` and ``close``:
 
-- ``spaces``: what the server's actions and observations are; once;
+- ``spaces``: the server's action and observation space; once;
 - ``reserve``: numbers up to this one may be used from now on, or, at an end, were used;
 - ``steps``: up to 1,024 steps by column, and the episodes that are over;
-- ``lost``: numbers that a session which was cut off had reserved, and of which nothing is on record.
+- ``lost``: numbers reserved by a session that was cut off, of which nothing is on record.
 
-``at`` is the time of day; ``since`` counts the seconds since the session began by a clock that nobody can set.
+``at`` is the time of day; ``since`` counts the seconds since the session began, by a monotonic clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.outcome import Measured, from_record
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.model.values import printable
@@ -35,13 +37,13 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Head:
-    """What the journal belongs to. Everything in it must be the same on resume.
+    """The experiment that a journal belongs to. Everything in it must be the same on resume.
 
     Attributes:
         run: a random token; marks the processes of this run.
         knobs, env_params: their specs by address.
         metrics: the names that have a column in the CSV view.
-        objectives: what is better, as plain data; empty where the reward alone says so.
+        objectives: the directions of metrics, as plain data; empty where only the reward counts.
         live: which steps of a live experiment are recorded; empty for one that runs jobs.
     """
 
@@ -62,7 +64,7 @@ class Session:
     """One driver's time with the journal.
 
     Attributes:
-        fingerprint: what was measured; trials of another fingerprint are not served from the cache.
+        fingerprint: of the workload; trials of another fingerprint are not served from the cache.
         parts: the fingerprint's parts by name, so that a change can be named.
     """
 
@@ -139,3 +141,131 @@ def closed_trial(record: Record, opened: OpenTrial) -> Trial:
         cached_from=record.get("cached_from"),
         reports=tuple((step, value) for step, value in record.get("reports", ())),
     )
+
+
+def job_handle(record: Record, session: Mapping[str, Any]) -> JobHandle:
+    """The handle in a ``job`` record. Version 1 has a pid and a start time instead, of its session's boot."""
+    if "handle" in record:
+        return record["handle"]
+    return {"pid": record["pid"], "start": record["start_time"], "boot": session.get("boot")}
+
+
+# damage -----------------------------------------------------------------------------------------------
+
+_NEEDS = {
+    "head": {"version", "experiment", "run"},
+    "session": {"at", "fingerprint", "parts"},
+    "open": {"number", "context", "action"},
+    "job": {"number"},
+    "close": {"number", "status", "reward", "duration_s"},
+    "end": {"code", "reason"},
+    "spaces": {"action", "observation"},
+    "reserve": {"upto"},
+    "steps": {"upto", "count", "begun", "statuses", "worst", "largest"},
+    "lost": {"first", "last"},
+}
+_COUNTS = {"reserve": ("upto",), "lost": ("first", "last"), "steps": ("upto", "count", "begun")}
+_NUMBERS = {int, float}
+_EPISODE = (int, int, int, int, int, (int, float), str, dict)
+
+
+def is_record(found: Any) -> bool:
+    """Whether a line's JSON is a whole record. A torn line may still be JSON."""
+    if not isinstance(found, dict) or not _NEEDS.get(str(found.get("record")), {"record"}) <= found.keys():
+        return False
+    if found["record"] != "job":
+        return True
+    return isinstance(found["handle"], dict) if "handle" in found else {"pid", "start_time"} <= found.keys()
+
+
+def damage(record: Record) -> str | None:
+    """What is wrong with a whole record, apart from the elements of spaces in it; None if nothing is."""
+    if type(record.get("since", 0.0)) not in _NUMBERS:
+        return "since is not a number"
+    kind = record["record"]
+    for name in _COUNTS.get(kind, ()):
+        if type(record[name]) is not int or record[name] < 0:
+            return f"{name} is not a number"
+    if kind != "steps":
+        return None
+    return _facts_damage(record) or (_columns_damage(record, record["count"]) if record["count"] else None)
+
+
+def _facts_damage(record: Record) -> str | None:
+    if not _all([record["largest"], record["worst"] or 0], _NUMBERS):
+        return "worst or largest is not a number"
+    if not isinstance(record["statuses"], dict) or not _all(record["statuses"].values(), {int}):
+        return "statuses are not counts"
+    if not _are_lists(record.get("episodes", []), _is_episode):
+        return "an episode is incomplete"
+    return None
+
+
+def _columns_damage(record: Record, count: int) -> str | None:
+    """What is wrong with the values of each step."""
+    if type(record.get("first")) is not int and not _is_column(record.get("numbers"), count, {int}):
+        return f"it doesn't have the numbers of {count} steps"
+    for name, kinds in (("episode", {int}), ("reward", _NUMBERS), ("duration_s", _NUMBERS)):
+        if not _is_column(record.get(name), count, kinds):
+            return f"{name} doesn't have {count} numbers"
+    for name in ("terminated", "truncated"):
+        if not _are_places(record.get(name), count):
+            return f"{name} names other steps"
+    for name in ("action", "observation"):
+        if not _are_elements(record.get(name), count):
+            return f"{name} doesn't have {count} elements"
+    return _optional_damage(record, count)
+
+
+def _optional_damage(record: Record, count: int) -> str | None:
+    metrics = record.get("metrics", {})
+    if not isinstance(metrics, dict):
+        return "metrics are not a table"
+    for name, column in metrics.items():
+        if not _is_column(column, count, {*_NUMBERS, type(None)}):
+            return f"the metric {name} doesn't have {count} values"
+    contexts = record.get("context", [])
+    if not _are_placed(contexts, count, lambda one: len(one) == 2 and isinstance(one[1], dict)) or not _ascend(
+        contexts
+    ):
+        return "context is not that of its steps"
+    if not _are_placed(record.get("unmeasured", []), count, lambda one: len(one) == 3 and _all(one[1:], {str})):
+        return "unmeasured names other steps"
+    return None
+
+
+def _is_episode(found: list[Any]) -> bool:
+    return len(found) == len(_EPISODE) and all(map(isinstance, found, _EPISODE))
+
+
+def _is_column(found: Any, count: int, kinds: set[type]) -> bool:
+    return isinstance(found, list) and len(found) == count and _all(found, kinds)
+
+
+def _are_places(found: Any, count: int) -> bool:
+    return isinstance(found, list) and _all(found, {int}) and all(0 <= at < count for at in found)
+
+
+def _are_lists(found: Any, fits: Callable[[list[Any]], bool]) -> bool:
+    return isinstance(found, list) and all(isinstance(one, list) and fits(one) for one in found)
+
+
+def _are_placed(found: Any, count: int, fits: Callable[[list[Any]], bool]) -> bool:
+    return _are_lists(found, fits) and _are_places([one[0] for one in found], count)
+
+
+def _are_elements(found: Any, count: int) -> bool:
+    """Whether there is a row for each step; only the spaces tell what a row holds."""
+    if isinstance(found, dict):
+        return type(found.get("row")) is int and found["row"] >= 0
+    return _are_lists(found, lambda leaf: len(leaf) == count)
+
+
+def _ascend(contexts: list[Any]) -> bool:
+    """Whether they hold from the first step on, one after another."""
+    places = [one[0] for one in contexts]
+    return not places or (places[0] == 0 and places == sorted(set(places)))
+
+
+def _all(values: Any, kinds: set[type]) -> bool:
+    return set(map(type, values)) <= kinds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.records import Record
 
 FINE = 1000
@@ -53,7 +53,7 @@ class Points:
     def add(self, record: Record) -> list[Point]:
         """The points that a ``steps`` record completes."""
         found: list[Point] = []
-        for episode in live_reader.ended(record):
+        for episode in reader.ended(record):
             if episode.end not in OWN_ENDS:
                 continue
             last = max(self._last, episode.last)

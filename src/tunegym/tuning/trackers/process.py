@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from tunegym.tuning.stores import live_reader, reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.trackers import following_main
 from tunegym.tuning.trackers.following import BATCH, Message
 from tunegym.tuning.trackers.tail import Tail
@@ -118,7 +118,7 @@ class TrackerProcess:
                 self._spec.name,
                 closed - self._sent,
                 closed,
-                "points" if live_reader.is_live(self._journal) else "trials",
+                "points" if (reader.head_of(self._journal) or {}).get("live") else "trials",
             )
 
     def _listen(self) -> None:
@@ -156,7 +156,7 @@ class TrackerProcess:
 
 def _count(journal: Path) -> int:
     """How many trials, or points of a live experiment, there are to be sent."""
-    if not live_reader.is_live(journal):
+    if not (reader.head_of(journal) or {}).get("live"):
         return reader.scan(journal).closed
     tail = Tail(journal)
     count = 0

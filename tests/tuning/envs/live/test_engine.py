@@ -14,7 +14,7 @@ from tunegym.core.errors import ActionError, BudgetError, ServerLostError, Store
 from tunegym.tuning.envs.live import lane
 from tunegym.tuning.model.scenario import Penalties, Recording
 from tunegym.tuning.servers.hosting import InProcess, ServerFailure
-from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores import reader
 
 
 @pytest.fixture(autouse=True)
@@ -591,8 +591,8 @@ def test_returns_beyond_all_bounds_can_be_written(engines: Engines) -> None:
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_mean_lies_between_its_extremes(sign: float) -> None:
     largest = sign * 1.7976931348623157e308
-    assert all(live_reader.mean_return([largest] * count) == largest for count in range(1, 101))
-    assert live_reader.mean_return([largest, -largest, largest, 0.0]) == pytest.approx(largest / 4)
+    assert all(reader.mean_return([largest] * count) == largest for count in range(1, 101))
+    assert reader.mean_return([largest, -largest, largest, 0.0]) == pytest.approx(largest / 4)
 
 
 def test_nothing_comes_back_where_not_all_is_recorded(engines: Engines) -> None:
@@ -693,7 +693,7 @@ def test_a_crash_costs_little_of_a_small_budget(engines: Engines) -> None:
     for number in range(300):
         if engine.step(number % 3)[2]:
             engine.reset()
-    past = live_reader.scan(engines.folder / "journal.jsonl")  # what a killed driver would leave
+    past = reader.scan(engines.folder / "journal.jsonl")  # what a killed driver would leave
     assert past.upto >= 300 - 5
     assert past.reserved <= 300 + 5
 
@@ -803,4 +803,4 @@ def test_a_penalty_is_always_a_number(engines: Engines) -> None:
     engines.server.raises = ValueError("once")
     assert engine.step(0)[1] == -sys.float_info.max
     engines.close()
-    assert live_reader.scan(engines.folder / "journal.jsonl").statuses == {"measured": 1, "failed": 1}
+    assert reader.scan(engines.folder / "journal.jsonl").statuses == {"measured": 1, "failed": 1}

@@ -17,8 +17,7 @@ from tunegym.tuning.ports import Transition
 from tunegym.tuning.spaces import Leaf, leaves
 from tunegym.tuning.stores.columns import leaf_values, row_type
 from tunegym.tuning.stores.live import SIDES
-from tunegym.tuning.stores.live_reader import Lost, Steps, steps
-from tunegym.tuning.stores.reader import JOURNAL
+from tunegym.tuning.stores.reader import JOURNAL, Lost, Steps, steps
 
 
 @dataclass(frozen=True)

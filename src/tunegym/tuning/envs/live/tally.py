@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from tunegym.tuning.stores.live_reader import RECENT, LivePast, mean_return
+from tunegym.tuning.stores.reader import RECENT, Journal, mean_return
 
 
 class LiveTally:
@@ -21,7 +21,7 @@ class LiveTally:
     idle: int = 0
     """A live experiment is not ended for want of improvement."""
 
-    def __init__(self, past: LivePast) -> None:
+    def __init__(self, past: Journal) -> None:
         self.done = past.upto
         self.others: Counter[str] = Counter(
             {status: count for status, count in past.statuses.items() if status != "measured"}
