@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import orjson
@@ -76,3 +76,14 @@ def spelled(value: object) -> str:
 def _key(key: object) -> str:
     """Bare, unless it could not be printed then."""
     return key if isinstance(key, str) and key.isprintable() else spelled(key)
+
+
+def spelled_pairs(values: Mapping[str, Any]) -> str:
+    """``load=0.1 net="wifi"``."""
+    return " ".join(f"{escaped(name)}={spelled(value)}" for name, value in values.items())
+
+
+def labels(values: Sequence[Scalar]) -> list[str]:
+    """Each value as one reads it; strings without quotes, unless they could be taken for another value."""
+    bare = [value if isinstance(value, str) and value.strip() else spelled(value) for value in values]
+    return bare if len(set(bare)) == len(bare) else [spelled(value) for value in values]

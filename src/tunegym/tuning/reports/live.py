@@ -1,55 +1,65 @@
-"""A live experiment's facts as plain data: what ``report.html`` shows and ``tunegym report --json`` prints."""
+"""The results of a live experiment: steps, episodes, spaces, and where its policy is.
+
+The journal is read in one pass, whose memory doesn't grow with the steps.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import re
+import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from tunegym.core.errors import StoreError, TunegymError
+from tunegym.core.escaping import escaped
 from tunegym.tuning.agents import policies
+from tunegym.tuning.answers.episodes import Curve, GroupedEpisodes, Pace, Windows, groupings
 from tunegym.tuning.model.episode import Episode
-from tunegym.tuning.reports.live_contexts import Grouped, groupings
-from tunegym.tuning.reports.live_results import LiveResults
-from tunegym.tuning.reports.live_training import training_curves
-from tunegym.tuning.reports.live_windows import Curve, Pace, Windows
-from tunegym.tuning.reports.masking import masked
-from tunegym.tuning.reports.problems import problem_of
-from tunegym.tuning.reports.summary import MOST_REASONS, hosts_of, state_of
-from tunegym.tuning.stores import reader
+from tunegym.tuning.model.summary import Counts, Summary, counted, number, rate, seconds
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.reports.results import JournalResults
+from tunegym.tuning.reports.summary import hosts_of, most_common_reasons, problem_of
+from tunegym.tuning.stores import live_reader
 from tunegym.tuning.stores.records import Record
 
-MOST_KINDS = 1_000
-"""How many different reasons are told apart; servers make up new ones without end."""
-MOST_LOST = 50
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from gymnasium import spaces
+
+    from tunegym.tuning.answers.recommendation import Recommendation
+
+MODEL = "model.zip"
+"""In an experiment's ``policy/``: the file that Stable-Baselines3's ``load`` takes."""
+LOADERS = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "sac": "SAC"}
+"""The class of Stable-Baselines3 that loads an agent's file."""
 OWN_ENDS = ("terminated", "truncated")
 """How an episode ends by the server's word; any other was cut short, and its return says little."""
-
-LOADERS = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "sac": "SAC"}
-"""The class of Stable-Baselines3 that loads what an agent leaves."""
+MOST_KINDS = 1_000
+"""How many different reasons are told apart; servers invent new ones without end."""
+MOST_LOST = 50
+MOST_CURVES = 24
 
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
 _OTHER = "other reasons"
 
 
-@dataclass(frozen=True)
-class LiveSummary:
-    """One live experiment: ``facts`` as plain data, and ``curves`` that only a page shows."""
-
-    facts: dict[str, Any]
-    curves: dict[str, Any]
-
-
 class _Pass:
-    """What one pass over a journal adds up. Its memory doesn't grow with the steps."""
+    """What one pass over a journal adds up."""
 
-    def __init__(self, upto: int, env_params: Mapping[str, Any]) -> None:
-        self.windows = Windows(upto)
-        self.returns, self.lengths, self.rewards = (Curve(self.windows) for _ in range(3))
+    def __init__(self) -> None:
+        self.windows = Windows()
+        self.returns, self.lengths, self.rewards, self.failures = (self.windows.curve() for _ in range(4))
         self.pace = Pace(self.windows)
-        self.failures = [0] * self.windows.count
-        self.groups = [Grouped(one, self.windows) for one in groupings(env_params)]
+        self.groups: list[GroupedEpisodes] = []
         self.ends: Counter[str] = Counter()
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.examples: dict[tuple[str, str], str] = {}
@@ -62,7 +72,9 @@ class _Pass:
 
     def add(self, record: Record) -> None:
         kind = record["record"]
-        if kind == "session":
+        if kind == "head":
+            self.groups = [GroupedEpisodes(one, self.windows) for one in groupings(record.get("env_params", {}))]
+        elif kind == "session":
             self.pace.session()
             self._slots, self._started = record.get("slots") or 1, 0
         elif kind == "job":
@@ -71,36 +83,39 @@ class _Pass:
             self.restarts += self._started > self._slots
         elif kind == "lost":
             self.lost_steps += record["last"] - record["first"] + 1
-            self._upto = max(self._upto, record["last"])
+            self._reach(record["last"])
             if len(self.lost) < MOST_LOST:
                 self.lost.append([record["first"], record["last"]])
         elif kind == "steps":
             self._add_steps(record)
 
+    def _reach(self, upto: int) -> None:
+        self._upto = max(self._upto, upto)
+        self.windows.reach(self._upto)
+
     def _add_steps(self, record: Record) -> None:
         self.pace.add(self._upto, record["upto"], record.get("since", 0.0))
-        self._upto = max(self._upto, record["upto"])
+        self._reach(record["upto"])
         count = record["count"]
         if count:
             self.recorded += count
             first = record.get("first")
             numbers = record["numbers"] if first is None else list(range(first, first + count))
-            rewards = record["reward"]
+            rewards = list(record["reward"])
             for at, status, reason in record.get("unmeasured", ()):
                 self._add_unmeasured(numbers[at], status, reason)
                 rewards[at] = None  # a penalty is no measurement
             self.rewards.add_all(numbers, rewards)
-        for episode in reader.ended(record):
+        for episode in live_reader.ended(record):
             self._add_episode(episode)
 
     def _add_unmeasured(self, number: int, status: str, reason: str) -> None:
-        self.failures[self.windows.of(number)] += 1
-        key = status, _CHANGING.sub("#", reason)
-        if key not in self.examples:
-            if len(self.examples) >= MOST_KINDS:
-                key = status, _OTHER
-            self.examples[key] = reason if key[1] != _OTHER else _OTHER
-        self.reasons[key] += 1
+        self.failures.add(number, 1.0)
+        kind = status, _CHANGING.sub("#", reason)
+        if kind not in self.examples and len(self.examples) >= MOST_KINDS:
+            kind = status, _OTHER
+            reason = _OTHER
+        self.reasons[status, self.examples.setdefault(kind, reason)] += 1
 
     def _add_episode(self, episode: Episode) -> None:
         self.ends[episode.end] += 1
@@ -114,116 +129,367 @@ class _Pass:
             group.add(episode)
 
 
-def summarise_live(results: LiveResults, total: int | None = None) -> LiveSummary:
-    """The facts of a live experiment. Its steps are streamed.
+@dataclass(frozen=True)
+class LiveResults(JournalResults):
+    """One live experiment. Reading while a run writes is fine: you see what was written until the first look.
 
-    Args:
-        results: the experiment.
-        total: how many steps it has at most; None if that is open or not known.
+    It has steps and episodes instead of trials, and a policy instead of settings.
     """
-    past = results.past
-    head = past.head or {}
-    passed = _Pass(past.upto, head.get("env_params", {}))
-    if results.path.exists():
-        for record in reader.records(results.path):
-            passed.add(record)
-    state = state_of(results)
-    facts: dict[str, Any] = {
-        "name": results.name,
-        "live": True,
-        "state": state,
-        "problem": _problem(state, past),
-        "ended": past.ended["reason"] if past.ended is not None else None,
-        "agent": head.get("agent"),
-        "seed": head.get("seed"),
-        "metrics": head.get("metrics", []),
-        "steps": {
+
+    @cached_property
+    def _read(self) -> tuple[live_reader.LivePast, _Pass]:
+        found = _Pass()
+        return live_reader.scan(self.path, found.add), found
+
+    @property
+    def journal(self) -> live_reader.LivePast:
+        """The journal's bookkeeping, as of the first look at it."""
+        return self._read[0]
+
+    # steps --------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken, whether each was recorded or not."""
+        return self.journal.upto
+
+    @property
+    def statuses(self) -> Counter[str]:
+        """Steps by status. ``cancelled`` are those that a session lost or was stopped in."""
+        return self.journal.statuses
+
+    @property
+    def unrecorded(self) -> int:
+        """How many steps at most were taken and are not on record; a resume counts these as lost."""
+        return max(0, self.journal.reserved - self.journal.upto)
+
+    def to_pandas(
+        self, first: int | None = None, last: int | None = None, columns: Sequence[str] | None = None
+    ) -> pd.DataFrame:
+        """One row per recorded step: the columns of ``trajectory.csv``, then ``reason`` and ``row``.
+
+        ``row`` is the step's place in ``observations()`` and ``actions()``; -1 for one that was lost. Only what is
+        asked for is held in memory.
+
+        Args:
+            first: the number of the first step; None for the very first.
+            last: the number of the last step; None for the very last.
+            columns: their names; None for all.
+        """
+        _need_pandas()
+        from tunegym.tuning.reports.steps import step_table
+
+        return step_table(self, first, last, columns)
+
+    # episodes -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def episodes(self) -> tuple[Episode, ...]:
+        """Every episode that is over, in the order of ending."""
+        return tuple(self.stream_episodes())
+
+    def stream_episodes(self) -> Iterator[Episode]:
+        """As ``episodes``, without holding them all."""
+        if self.path.exists():
+            yield from live_reader.episodes(self.path)
+
+    @property
+    def mean_return(self) -> float | None:
+        """Of the newest episodes that the server itself ended, at most 100; None if there is none."""
+        return live_reader.mean_return(self.journal.returns)
+
+    def episodes_to_pandas(self) -> pd.DataFrame:
+        """One row per episode: the columns of ``episodes.csv``."""
+        _need_pandas()
+        from tunegym.tuning.reports.steps import episode_table
+
+        return episode_table(self)
+
+    # spaces -------------------------------------------------------------------------------------------
+
+    @property
+    def action_space(self) -> spaces.Space[Any] | None:
+        """The server's; None if it never answered."""
+        return live_reader.space_of(self.path, self.journal, "action")
+
+    @property
+    def observation_space(self) -> spaces.Space[Any] | None:
+        """The server's own, without the context; None if it never answered."""
+        return live_reader.space_of(self.path, self.journal, "observation")
+
+    def observations(self) -> np.ndarray:
+        """The observation after each recorded step: a structured array, one field per part of ``observation_space``.
+
+        A space that is one array itself has the field ``value``. Row i belongs to the i-th recorded step that was not
+        lost: the column ``row`` of ``to_pandas()``. Large ones (``observations.bin``) are a read-only memory map;
+        small ones come from the journal into memory.
+
+        Raises:
+            StoreError: the file is not there, or too short, or the journal is damaged.
+        """
+        return self._elements("observation", self.observation_space)
+
+    def actions(self) -> np.ndarray:
+        """The action of each recorded step, as ``observations`` has it (``actions.bin`` where they are large)."""
+        return self._elements("action", self.action_space)
+
+    def _elements(self, kind: str, space: spaces.Space[Any] | None) -> np.ndarray:
+        from tunegym.tuning.reports.steps import elements
+
+        if space is None:
+            raise StoreError(f"{self.name}: its server has not answered yet", hint="nothing was recorded")
+        return elements(self, kind, space)
+
+    # the policy ---------------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Path | None:
+        """The file that Stable-Baselines3's ``load`` takes; None if the agent has left none."""
+        place = self.folder / policies.FOLDER / MODEL
+        return place if place.is_file() else None
+
+    def recommend(self, context: Mapping[str, Any]) -> Recommendation:
+        """Always raises ``StoreError``: there are no settings. It says where the policy is and how it is used."""
+        agent = self.head.get("agent")
+        what = f"{self.name} is a live experiment: it has no settings to recommend"
+        place = self.policy
+        if place is None:
+            hint = "an agent that learns, such as ppo, leaves one in policy/"
+            raise StoreError(f"{what}, and {agent or 'its agent'} has left no policy", hint=hint)
+        loader = LOADERS.get(agent or "")
+        use = f"{loader}.load({str(place)!r}) of stable_baselines3, then predict(observation)" if loader else str(place)
+        raise StoreError(f"{what}, but a policy: {place}", hint=f"use it with {use}")
+
+    def write_best(self, fixed: Mapping[str, Any]) -> None:
+        """Nothing to write: there are no settings."""
+
+    # what is shown ------------------------------------------------------------------------------------
+
+    def counts(self, total: int | None = None) -> Counts:
+        """How far the experiment is; ``total`` is how many steps it has at most, if that is known."""
+        past, statuses = self.journal, self.journal.statuses
+        mean, over = self.mean_return, len(past.returns)
+        facts: dict[str, Any] = {
+            "name": self.name,
+            "state": self.state,
             "total": total,
             "done": past.upto,
-            "recorded": passed.recorded,
-            "record": head.get("live", {}).get("record", "all"),
-            "statuses": dict(past.statuses.most_common()),
-            "lost": passed.lost_steps,
-            "lost_ranges": passed.lost,
-            "unrecorded": results.unrecorded if state != "running" else 0,
-        },
-        "episodes": _episodes(past, passed, results.mean_return),
-        "per_context": [one for group in passed.groups for one in group.facts()],
-        "reasons": _reasons(passed),
-        "restarts": passed.restarts if passed.starts else None,
-        "policy": _policy(results, head.get("agent")),
-        "time": {
-            "wall_s": past.elapsed_s,
-            "steps_per_s": _rate(past),
-            "sessions": len(past.sessions),
-            **hosts_of(past.sessions),
-        },
-    }
-    return LiveSummary(facts, _curves(results, passed))
+            "open": 0,
+            "statuses": dict(statuses),
+            "cached": 0,
+            "best": None,
+            "elapsed_s": past.elapsed_s,
+            "ended": self.ended,
+            "live": {
+                "begun": past.episodes,
+                "episodes": past.over,
+                "mean_return": mean,
+                "mean_return_over": over,
+                "unrecorded": self.unrecorded,
+                "record": self._record,
+            },
+        }
+        row = {
+            "experiment": escaped(self.name),
+            "state": self.state,
+            "steps": f"{past.upto}/{total}" if total is not None else str(past.upto),
+            "measured": str(statuses["measured"]),
+            "failed": str(statuses["failed"] + statuses["timed_out"]),
+            "cancelled": str(statuses["cancelled"]),
+            "episodes": str(past.over),
+            "mean return": "" if mean is None else f"{number(mean)} (last {over})",
+        }
+        return Counts(self.name, "step", self.state, total, past.upto, facts, row, self._cut_off())
+
+    def _cut_off(self) -> tuple[str, ...]:
+        """What a resume will count as lost; while it runs, these steps are just on their way to the disk."""
+        steps, done = self.unrecorded, self.journal.upto
+        if not steps or self.state != "interrupted":
+            return ()
+        many, are = ("1 step", "is") if steps == 1 else (f"{steps} steps", "are")
+        numbers = f"number {done + 1}" if steps == 1 else f"numbers {done + 1} to {done + steps}"
+        taken = f"it was cut off: up to {many} may have been taken and {are} not on record"
+        return (f"{escaped(self.name)}: {taken}; a resume counts {numbers} as lost, and continues after them",)
+
+    @property
+    def _record(self) -> str:
+        return self.head.get("live", {}).get("record", "all")
+
+    def summary(self, total: int | None = None) -> Summary:
+        """What the experiment found."""
+        past, passed = self._read
+        mean, over, state = self.mean_return, len(past.returns), self.state
+        reasons = most_common_reasons(passed.reasons)
+        best = passed.best
+        facts: dict[str, Any] = {
+            "name": self.name,
+            "live": True,
+            "state": state,
+            "problem": problem_of(state, past.statuses, past.ended, "step"),
+            "ended": self.ended,
+            "agent": self.head.get("agent"),
+            "seed": self.head.get("seed"),
+            "metrics": self.head.get("metrics", []),
+            "steps": {
+                "total": total,
+                "done": past.upto,
+                "recorded": passed.recorded,
+                "record": self._record,
+                "statuses": dict(past.statuses.most_common()),
+                "lost": passed.lost_steps,
+                "lost_ranges": passed.lost,
+                "unrecorded": self.unrecorded if state != "running" else 0,
+            },
+            "episodes": {
+                "begun": past.episodes,
+                "over": past.over,
+                "ends": dict(passed.ends.most_common()),
+                "mean_return": mean,
+                "mean_return_over": over,
+                "best": None
+                if best is None
+                else {"episode": best.number, "return": best.total, "last_step": best.last},
+            },
+            "per_context": [one for group in passed.groups for one in group.facts()],
+            "reasons": reasons,
+            "restarts": passed.restarts if passed.starts else None,
+            "policy": self._policy_facts(),
+            "time": {
+                "wall_s": past.elapsed_s,
+                "steps_per_s": self._rate,
+                "sessions": len(past.sessions),
+                **hosts_of(past.sessions),
+            },
+        }
+        parts = [counted(past.upto, "step"), counted(past.over, "episode")]
+        if mean is not None:
+            parts.append(f"mean return {number(mean)} in the last {over}")
+        lines = [f"{escaped(self.name)}: {', '.join(parts)}"]
+        if self.policy is not None:
+            lines.append(f"  policy: {_short(self.policy)}")
+        lines += [f"  {one['count']} x {one['status']}: {escaped(one['reason'])}" for one in reasons[:3]]
+        if len(reasons) > 3:
+            lines.append(f"  and {len(reasons) - 3} more reasons: see report.html and journal.jsonl")
+        return Summary(self.name, facts, None, tuple(lines))
+
+    @property
+    def _rate(self) -> float | None:
+        taken = self.journal.upto - self.journal.statuses["cancelled"]
+        return taken / self.journal.elapsed_s if self.journal.elapsed_s > 0 and taken > 0 else None
+
+    def _policy_facts(self) -> dict[str, Any] | None:
+        """Where the policy is, relative to the run's folder, and how it is loaded; None if there is none."""
+        if self.policy is None:
+            return None
+        place = self.policy.relative_to(self.folder.parent).as_posix()
+        loader = LOADERS.get(self.head.get("agent") or "")
+        lines = [
+            f"from stable_baselines3 import {loader}",
+            "",
+            f'model = {loader}.load("{place}")',
+            "action, _ = model.predict(observation, deterministic=True)",
+        ]
+        return {"path": place, "load": "\n".join(lines) if loader else None}
+
+    def charts(self, command: Callable[[Trial], str | None] | None = None, share: float = 1.0) -> dict[str, Any]:
+        """Plain data that ``report.html`` plots. A server answers the steps, so there is no ``command``."""
+        del command, share
+        passed = self._read[1]
+        training = self.folder / policies.FOLDER / policies.TRAINING
+        return {
+            "notes": [],
+            "training": _training_curves(training, passed.windows),
+            "width": passed.windows.width,
+            "ends": passed.windows.ends(),
+            "returns": passed.returns.as_dict(band=True),
+            "lengths": passed.lengths.as_dict(band=True),
+            "rewards": passed.rewards.as_dict(),
+            "failures": passed.failures.counts(),
+            "pace": passed.pace.as_list(),
+            "groups": [one for group in passed.groups if (one := group.curves())["lines"]],
+        }
+
+    def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The experiment among others: plain data, and the cells of a table by column. It has no best setting."""
+        past, passed = self._read
+        returns, mean, pace = list(past.returns), self.mean_return, self._rate
+        spread = statistics.stdev(returns) if len(returns) > 1 else None
+        described = past.spaces or {}
+        entry = {
+            "experiment": self.name,
+            "state": self.state,
+            "agent": self.head.get("agent"),
+            "trials": past.upto,
+            "measured": past.statuses["measured"],
+            "best": None,
+            "total_s": past.elapsed_s,
+            "metrics": self.head.get("metrics", []),
+            "objectives": [],
+            "reward": self.declared.get("agent_reward_function"),
+            "knobs": {},
+            "env_params": self.head.get("env_params", {}),
+            "spaces": {key: described[key] for key in ("action", "observation") if key in described} or None,
+            "live": {
+                "episodes": past.over,
+                "mean_return": mean,
+                "mean_return_over": len(returns),
+                "return_spread": spread,
+                "steps_per_s": pace,
+                "failed": past.upto - past.statuses["measured"] - past.statuses["cancelled"],
+            },
+            "curve": {"ends": passed.windows.ends(), "returns": passed.returns.as_dict()["mean"]},
+        }
+        cells = {
+            "steps": str(past.upto),
+            "measured": str(entry["measured"]),
+            "episodes": str(past.over),
+            "mean return": "none" if mean is None else number(mean) + ("" if spread is None else f" ±{spread:.2g}"),
+            "last": str(len(returns)),
+            "steps/s": "" if pace is None else rate(pace),
+            "total": seconds(past.elapsed_s),
+        }
+        return entry, cells
 
 
-def _problem(state: str, past: reader.Journal) -> str | None:
-    """As for trials, in the words of steps."""
-    found = problem_of(state, past.statuses, past.ended)
-    return None if found is None else found.replace("trials", "steps").replace("made no trial", "took no step")
+def _short(place: Path) -> str:
+    """Relative to the current folder, when it lies below."""
+    return str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else str(place)
 
 
-def _rate(past: reader.Journal) -> float | None:
-    taken = past.upto - past.statuses["cancelled"]
-    return taken / past.elapsed_s if past.elapsed_s > 0 and taken > 0 else None
+def _need_pandas() -> None:
+    if importlib.util.find_spec("pandas") is None:
+        raise TunegymError("to_pandas needs pandas", hint="pip install 'tunegym[pandas]'")
 
 
-def _episodes(past: reader.Journal, passed: _Pass, mean: float | None) -> dict[str, Any]:
-    best = passed.best
-    return {
-        "begun": past.episodes,
-        "over": past.over,
-        "ends": dict(passed.ends.most_common()),
-        "mean_return": mean,
-        "mean_return_over": len(past.returns),
-        "best": None if best is None else {"episode": best.number, "return": best.total, "last_step": best.last},
-    }
+def _training_curves(path: Path, windows: Windows) -> list[dict[str, Any]]:
+    """The means by window of each value in a ``training.jsonl``; none where there is no such file.
+
+    A line that can't be read, such as the last one of a run that was killed, is passed over.
+    """
+    curves: dict[str, Curve] = {}
+    last = windows.ends()[-1]
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                for trials, name, value in _values(line):
+                    if name in curves or len(curves) < MOST_CURVES:
+                        at = min(max(1, trials), max(1, last))
+                        curves.setdefault(name, windows.curve()).add(at, value)
+    except OSError:
+        return []
+    return [{"name": name, **curve.as_dict()} for name, curve in curves.items()]
 
 
-def _reasons(passed: _Pass) -> list[dict[str, Any]]:
-    """Kinds of reasons, each with the first of its kind for an example."""
-    told = [
-        {"status": key[0], "reason": masked(passed.examples[key]), "count": count}
-        for key, count in passed.reasons.most_common(MOST_REASONS)
+def _values(line: bytes) -> list[tuple[int, str, float]]:
+    try:
+        found: Any = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return []
+    values = found.get("values") if isinstance(found, Mapping) else None
+    if not isinstance(values, Mapping) or type(found.get("trials")) is not int:
+        return []
+    return [
+        (found["trials"], str(name), float(value))
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     ]
-    rest = passed.reasons.total() - sum(one["count"] for one in told)
-    return [*told, {"status": "", "reason": _OTHER, "count": rest}] if rest else told
-
-
-def _policy(results: LiveResults, agent: str | None) -> dict[str, Any] | None:
-    """Where the policy is, relative to the run's folder, and how one loads it; None if there is none."""
-    found = results.policy
-    if found is None:
-        return None
-    place = found.relative_to(results.folder.parent).as_posix()
-    return {"path": place, "load": how_to_load(agent, place)}
-
-
-def how_to_load(agent: str | None, place: str) -> str | None:
-    """Code that makes a policy of a file; None for an agent whose files only its author knows."""
-    loader = LOADERS.get(agent or "")
-    if loader is None:
-        return None
-    lines = [f"from stable_baselines3 import {loader}", "", f'model = {loader}.load("{place}")']
-    return "\n".join([*lines, "action, _ = model.predict(observation, deterministic=True)"])
-
-
-def _curves(results: LiveResults, passed: _Pass) -> dict[str, Any]:
-    windows = passed.windows
-    training = results.folder / policies.FOLDER / policies.TRAINING
-    return {
-        "width": windows.width,
-        "ends": windows.ends(),
-        "returns": passed.returns.as_dict(band=True),
-        "lengths": passed.lengths.as_dict(band=True),
-        "rewards": passed.rewards.as_dict(),
-        "failures": passed.failures,
-        "pace": passed.pace.as_list(),
-        "groups": [one for group in passed.groups if (one := group.curves())["lines"]],
-        "training": training_curves(training, windows),
-    }

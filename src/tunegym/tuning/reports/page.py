@@ -1,12 +1,14 @@
-"""Writes pages: one file each that opens offline, with its style, its script and its data inside."""
+"""``report.html`` and ``compare.html``: one file each that opens offline, with its style, script and data inside."""
 
 from __future__ import annotations
 
 import hashlib
 import html
 import re
+import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -16,28 +18,19 @@ import orjson
 
 from tunegym.core.errors import StoreError
 from tunegym.core.whole import write_whole
+from tunegym.tuning.model.summary import masked
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import labels, printable
+from tunegym.tuning.reports.results import SCENARIO, AnyResults, RunResults
 
 REPORT = "report.html"
 COMPARISON = "compare.html"
 
 _STYLE = "style.css"
-_SCRIPTS = (
-    *("base.js", "scales.js", "ranges.js", "plot.js", "controls.js"),
-    *(
-        "best.js",
-        "policy.js",
-        "rewards.js",
-        "learning.js",
-        "knobs.js",
-        "parallel.js",
-        "front.js",
-        "outcomes.js",
-        "table.js",
-    ),
-    *("run.js", "compare.js", "start.js"),
-)
-_LIVE_SCRIPTS = ("lines.js", "live.js", "live_compare.js")
-"""Only a page that shows a live experiment carries these; they come first, and use what the others define."""
+_BASE = ("base.js", "scales.js", "ranges.js", "plot.js", "controls.js")
+_TRIALS = ("best.js", "policy.js", "rewards.js", "learning.js", "knobs.js", "parallel.js", "front.js")
+_LIVE = ("lines.js", "live.js", "live_compare.js")
+_SCRIPTS = (*_BASE, *_TRIALS, "outcomes.js", "table.js", *_LIVE, "run.js", "compare.js", "start.js")
 _ESCAPED = {
     b"<": b"\\u003c",
     b">": b"\\u003e",
@@ -50,15 +43,69 @@ _COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
 _INDENT = re.compile(r"^ +", re.MULTILINE)
 
 
+@dataclass(frozen=True)
+class Known:
+    """What only the scenario itself can tell of an experiment.
+
+    Attributes:
+        total: how many trials it has at most; None if that is open.
+        fixed: the parameters that are not tuned.
+        command: what a trial ran; None where that can't be told.
+        note: why some of this is missing.
+    """
+
+    total: int | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    command: Callable[[Trial], str | None] | None = None
+    note: str | None = None
+
+
+def run_document(results: RunResults, known: Mapping[str, Known], failure: str | None) -> dict[str, Any]:
+    """Everything that a run's page shows, without passwords in addresses.
+
+    A broken journal is shown as an error of its experiment.
+    """
+    share = 1 / max(1, len(results.experiments))
+    return {
+        "kind": "run",
+        "folder": printable(str(results.folder.absolute())),
+        "scenario": str(results.scenario.get("name", "")),
+        "written_at": time.time(),
+        "failure": None if failure is None else masked(failure),
+        "source": _source(results),
+        "experiments": [_experiment(one, known.get(name, Known()), share) for name, one in results.experiments.items()],
+    }
+
+
+def _source(results: RunResults) -> str:
+    """The scenario as it was run; its file keeps the passwords that are left out here."""
+    try:
+        return masked((results.folder / SCENARIO).read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
+
+
+def _experiment(results: AnyResults, known: Known, share: float) -> dict[str, Any]:
+    """One experiment's facts, and under ``page`` what is only for the page."""
+    try:
+        facts = results.summary(known.total).facts
+        charts = results.charts(known.command, share)
+    except StoreError as error:
+        return {"name": results.name, "state": "broken", "error": str(error), "page": None}
+    fixed = {name: masked(labels([value])[0]) for name, value in known.fixed.items()}
+    notes = [*([masked(known.note)] if known.note else []), *charts["notes"]]
+    return {**facts, "page": {**charts, "notes": notes, "fixed": fixed}}
+
+
 def render(title: str, data: Mapping[str, Any]) -> str:
     """The page of ``data``. Nothing in the data can end the script that holds it, nor become markup.
 
     Its policy names the one script and the one style that a browser may use, by what is in them.
     """
-    style, script = _asset(_STYLE), _script(live=_shows_live(data))
+    style, script = _asset(_STYLE), _script()
     parts = {"title": html.escape(title), "style": style, "data": embedded(data), "script": script}
     parts |= {"style_hash": _hash(style), "script_hash": _hash(script)}
-    # In one go: what stands in the data is never taken for a slot.
+    # In one go: nothing in the data is taken for a slot.
     return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
 
 
@@ -75,15 +122,10 @@ def _asset(name: str) -> str:
     return (resources.files("tunegym.tuning.reports") / "html" / name).read_text(encoding="utf-8")
 
 
-def _shows_live(data: Mapping[str, Any]) -> bool:
-    return any(one.get("live") for one in [*data.get("experiments", ()), *data.get("entries", ())])
-
-
 @cache
-def _script(*, live: bool) -> str:
-    """All scripts in one, without what only their reader needs; no text of theirs goes over several lines."""
-    names = (*_LIVE_SCRIPTS, *_SCRIPTS) if live else _SCRIPTS
-    parts = "\n".join(_INDENT.sub("", _COMMENT.sub("", _asset(name))) for name in names)
+def _script() -> str:
+    """All scripts in one, without comments and indents; no text in them goes over several lines."""
+    parts = "\n".join(_INDENT.sub("", _COMMENT.sub("", _asset(name))) for name in _SCRIPTS)
     return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
 
 

@@ -1,60 +1,163 @@
-"""Results as a user reads them back: from the journal, never from a view."""
+"""Results as a user reads them back: from the journal, never from a view.
+
+``load`` gives a run's results. An experiment of each kind has its own class, ``TrialResults`` here and
+``live.LiveResults``; both are ``ports.Results``. A journal is parsed once, at the first look at it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tunegym.core.errors import StoreError, TunegymError
+from tunegym.core import toml
+from tunegym.core.errors import ActionError, StoreError, TunegymError
+from tunegym.core.whole import write_whole
+from tunegym.tuning.agents import policies
+from tunegym.tuning.answers.best import Best, best_among
+from tunegym.tuning.answers.contexts import domain, domains_of
+from tunegym.tuning.answers.ranking import Measurements, Setting
+from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyChoices, Recommendation, Recommender
 from tunegym.tuning.model.objective import Objective, from_dict
 from tunegym.tuning.model.outcome import Measured
-from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.best import Best, Setting, best_of
+from tunegym.tuning.model.space import Space, nested
+from tunegym.tuning.model.summary import Counts, Summary
+from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.values import spelled_pairs
+from tunegym.tuning.reports import charts, summary
 from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.lock import living_writer
+from tunegym.tuning.stores.records import Record, closed_trial
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tunegym.tuning.reports.live import LiveResults
+
 SCENARIO = "scenario.toml"
+BEST = "best.toml"
 _EDITED = "it was changed after the run had started: undo that"
 
 
 @dataclass(frozen=True)
-class ExperimentResults:
-    """One experiment's trials. Reading while a run writes is fine: one sees what was written so far.
+class JournalResults:
+    """What the results of both kinds have.
 
     Attributes:
-        live: whether it has steps and episodes instead; then it is a ``LiveResults``.
+        name: the experiment.
+        folder: its results.
+        declared: what the scenario says of it.
     """
 
-    live: ClassVar[bool] = False
     name: str
     folder: Path
+    declared: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def path(self) -> Path:
         """The journal."""
         return self.folder / reader.JOURNAL
 
+    @property
+    def journal(self) -> Any:
+        """The journal's bookkeeping, as of the first look at it."""
+        raise NotImplementedError
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        """The journal's first record; empty before there is one."""
+        return self.journal.head or {}
+
+    @property
+    def state(self) -> str:
+        """``not started``, ``running``, ``finished`` or ``interrupted``."""
+        if self.journal.head is None:
+            return "not started"
+        if living_writer(self.folder) is not None:
+            return "running"
+        return "finished" if self.journal.ended is not None else "interrupted"
+
+    @property
+    def ended(self) -> str | None:
+        """Why the experiment ended; None if it was cut off or still runs."""
+        return self.journal.ended["reason"] if self.journal.ended is not None else None
+
+
+class _Trials:
+    """Gathers closed trials and when they closed, from the records of one scan."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.trials: list[Trial] = []
+        self.times: dict[int, float] = {}
+        self._opened: dict[int, OpenTrial] = {}
+        self._before = self._spent = 0.0
+
+    def add(self, record: Record) -> None:
+        kind = record["record"]
+        if kind == "session":
+            self._before, self._spent = self._before + self._spent, 0.0
+            return
+        self._spent = max(self._spent, record.get("since", 0.0))
+        if kind == "open":
+            self._opened[record["number"]] = OpenTrial(record["number"], record["context"], record["action"])
+        elif kind == "close":
+            number = record["number"]
+            decision = self._opened.pop(number, None)
+            if decision is None and "context" not in record:
+                raise StoreError(
+                    f"{self._path}: trial {number} is closed, and was not open",
+                    hint="keep a copy, then cut the file before that record and resume",
+                )
+            self.trials.append(closed_trial(record, decision or OpenTrial(number, record["context"], {})))
+            self.times[number] = self._before + self._spent
+
+
+@dataclass(frozen=True)
+class TrialResults(JournalResults):
+    """One experiment's trials. Reading while a run writes is fine: you see what was written until the first look."""
+
     @cached_property
+    def _read(self) -> tuple[reader.Journal, _Trials]:
+        found = _Trials(self.path)
+        return (reader.scan(self.path, found.add) if self.path.exists() else reader.Journal()), found
+
+    @property
     def journal(self) -> reader.Journal:
         """The journal's bookkeeping, as of the first look at it."""
-        return reader.scan(self.path) if self.path.exists() else reader.Journal()
+        return self._read[0]
+
+    @property
+    def times(self) -> Mapping[int, float]:
+        """Seconds from the experiment's start to each trial's close; time between sessions doesn't count."""
+        return self._read[1].times
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """Every closed trial by number, as of the first look at it."""
+        """Every closed trial by number."""
         return tuple(sorted(self, key=lambda trial: trial.number))
 
     def __iter__(self) -> Iterator[Trial]:
-        """Every closed trial in the order of closing, without holding them all."""
-        if self.path.exists():
-            yield from (trial for _, trial in reader.trials(self.path))
+        """Every closed trial in the order of closing."""
+        return iter(self._read[1].trials)
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Which way each metric is better; empty where the reward alone says so."""
+        return tuple(from_dict(document) for document in self.head.get("objectives", ()))
+
+    @cached_property
+    def measurements(self) -> Measurements:
+        """The trials by action and context."""
+        return Measurements(self, self.objectives)
+
+    @cached_property
+    def _best(self) -> Best:
+        return best_among(self.measurements)
 
     @property
     def best(self) -> Setting | None:
@@ -71,14 +174,73 @@ class ExperimentResults:
         """With several objectives the settings of which none is better than another in every respect; else empty."""
         return self._best.pareto
 
-    @property
-    def objectives(self) -> tuple[Objective, ...]:
-        """What is better, by metric; empty where the reward alone says so."""
-        return tuple(from_dict(document) for document in (self.journal.head or {}).get("objectives", ()))
+    def write_best(self, fixed: Mapping[str, Any]) -> None:
+        """Write ``best.toml``: the settings with the fixed parameters beside them, ready to use."""
+        document = self._best.as_dict()
+        for setting in [*([document["best"]] if "best" in document else []), *document.get("pareto", [])]:
+            if fixed:
+                setting["fixed"] = nested(fixed)
+        write_whole(self.folder / BEST, toml.dumps(document))
+
+    def policy_choices(self) -> PolicyChoices | None:
+        """What the agent's saved policy chooses in each context; None if there is no policy.
+
+        Raises:
+            StoreError: it can't be read, or belongs to other knobs or env_params.
+        """
+        table = policies.load(self.folder)
+        if table is None or not self.head:
+            return None
+        knobs = Space({name: domain(spec) for name, spec in self.head["knobs"].items()})
+        drawn = Space(domains_of(self.head))
+        choices: list[PolicyChoice] = []
+        for one in table.choices:
+            try:
+                choices.append(PolicyChoice(knobs.accept(one.action), one.chance, drawn.accept(one.context)))
+            except ActionError as error:
+                place = self.folder / policies.FOLDER / policies.FILE
+                told = f"{spelled_pairs(one.action)} at {spelled_pairs(one.context) or '{}'}"
+                raise StoreError(
+                    f"{place} doesn't belong to this journal: it has {told}",
+                    hint="resume the run, and it is written again",
+                ) from error
+        return PolicyChoices(table.trials, tuple(choices))
+
+    def recommend(self, context: Mapping[str, Any]) -> Recommendation:
+        """The settings to use; see ``tunegym.recommend``."""
+        policy: PolicyChoices | str | None
+        try:
+            policy = self.policy_choices()
+        except StoreError as error:
+            policy = error.message + (f" ({error.hint})" if error.hint else "")
+        return Recommender(self.name, tuple(self), self.head, self.declared, policy).recommend(context)
+
+    # what is shown ------------------------------------------------------------------------------------
+
+    def counts(self, total: int | None = None) -> Counts:
+        """How far the experiment is; ``total`` is how many trials it has at most, if that is known."""
+        return summary.counts_of(self, total)
+
+    def summary(self, total: int | None = None) -> Summary:
+        """What the experiment found."""
+        return summary.summarise(self, {**self._facts, "trials": {**self._facts["trials"], "total": total}})
 
     @cached_property
-    def _best(self) -> Best:
-        return best_of(self, self.objectives)
+    def _facts(self) -> dict[str, Any]:
+        return summary.facts_of(self)
+
+    def charts(self, command: Callable[[Trial], str | None] | None = None, share: float = 1.0) -> dict[str, Any]:
+        """Plain data that ``report.html`` plots.
+
+        Args:
+            command: what a trial ran; None where that can't be told.
+            share: this experiment's part of what a page can hold.
+        """
+        return {**charts.charts_of(self, command, share), "labels": charts.setting_labels(self._facts)}
+
+    def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The experiment among others: plain data, and the cells of a table by column."""
+        return summary.compared(self, self._facts)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per trial: the columns of ``trajectory.csv``, then every other metric, the spreads and the reason."""
@@ -91,10 +253,9 @@ class ExperimentResults:
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*self._columns(), *found])))
 
     def _columns(self) -> list[str]:
-        """Those of ``trajectory.csv``, which are there whatever became of the trials."""
-        head = self.journal.head or {"knobs": {}, "env_params": {}, "metrics": []}
-        named = {"action": head["knobs"], "context": head["env_params"], "observation": head["metrics"]}
-        columns = [f"{kind}.{name}" for kind, names in named.items() for name in names]
+        """Those of ``trajectory.csv``, which are there however the trials ended."""
+        named = {"action": "knobs", "context": "env_params", "observation": "metrics"}
+        columns = [f"{kind}.{name}" for kind, key in named.items() for name in self.head.get(key, ())]
         return ["step", "status", "cached", "reward", *columns, "duration_s"]
 
 
@@ -115,20 +276,23 @@ def row(trial: Trial) -> dict[str, Any]:
     return cells | {"duration_s": trial.duration_s, "reason": trial.reason}
 
 
+AnyResults: TypeAlias = "TrialResults | LiveResults"
+
+
 @dataclass(frozen=True)
-class Results:
-    """One run's results folder; a live experiment's results are ``LiveResults``."""
+class RunResults:
+    """One run's results folder."""
 
     folder: Path
     scenario: Mapping[str, Any]
-    experiments: Mapping[str, ExperimentResults]
+    experiments: Mapping[str, AnyResults]
 
     def declared(self, name: str) -> Mapping[str, Any]:
         """What the scenario says of an experiment."""
         return next(one for one in self.scenario["experiments"] if str(one["name"]) == name)
 
 
-def load(folder: str | Path) -> Results:
+def load(folder: str | Path) -> RunResults:
     """The results in ``folder``: a run's own folder, or one that holds exactly one run somewhere below.
 
     Raises:
@@ -142,26 +306,21 @@ def load(folder: str | Path) -> Results:
         raise StoreError(f"{run / SCENARIO} can't be read: {error}", hint=_EDITED) from error
     except (KeyError, TypeError) as error:
         raise StoreError(f"{run / SCENARIO} is no scenario: its experiments have no names", hint=_EDITED) from error
-    return Results(run, scenario, {name: _experiment(name, run / name, one) for name, one in declared.items()})
+    return RunResults(run, scenario, {name: open_results(name, run / name, one) for name, one in declared.items()})
 
 
-def _experiment(name: str, folder: Path, declared: Mapping[str, Any]) -> ExperimentResults:
-    """Live or not: the journal knows, and before there is one the scenario does."""
+def open_results(name: str, folder: Path, declared: Mapping[str, Any]) -> AnyResults:
+    """The results of an experiment of either kind: its journal knows which; before there is one, the scenario does."""
     head = None
-    with contextlib.suppress(OSError, StoreError):  # a broken one is told of by whoever reads it
+    with contextlib.suppress(OSError, StoreError):  # a broken journal is reported when it is read
         head = reader.head_of(folder / reader.JOURNAL)
-    live = _declared_live(declared) if head is None else bool(head.get("live"))
-    if not live:
-        return ExperimentResults(name, folder)
-    from tunegym.tuning.reports.live_results import LiveResults  # which is made of ours
-
-    return LiveResults(name, folder)
-
-
-def _declared_live(declared: Mapping[str, Any]) -> bool:
     arguments = declared.get("cmd_args")
     mode = arguments.get("live_rl_mode") if isinstance(arguments, Mapping) else None
-    return declared.get("workload") == "live" or mode is True
+    if bool(head.get("live")) if head is not None else declared.get("workload") == "live" or mode is True:
+        from tunegym.tuning.reports.live import LiveResults
+
+        return LiveResults(name, folder, declared)
+    return TrialResults(name, folder, declared)
 
 
 def _is_run(folder: Path) -> bool:
@@ -170,7 +329,7 @@ def _is_run(folder: Path) -> bool:
         return "scenario_dir" in tomllib.loads((folder / SCENARIO).read_text(encoding="utf-8"))
     except OSError:
         return False
-    except ValueError:  # whoever reads it says what is wrong
+    except ValueError:  # the error is reported when it is read
         return True
 
 
@@ -190,3 +349,7 @@ def find_run(folder: Path) -> Path:
         listed = "\n".join(f"  {run}" for run in runs[-10:])
         raise StoreError(f"{folder} holds {len(runs)} runs; the latest are:\n{listed}", hint="give one of them")
     return runs[0]
+
+
+ExperimentResults = TrialResults
+Results = RunResults

@@ -1,4 +1,4 @@
-"""A live experiment's steps and episodes as tables, column by column."""
+"""A live experiment's steps and episodes as tables and arrays."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from gymnasium import spaces
 
-from tunegym.tuning.reports.live_elements import is_inline, leaf_values
+from tunegym.core.errors import StoreError
 from tunegym.tuning.spaces import leaves
-from tunegym.tuning.stores import reader
+from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores.columns import INLINE, leaf_values, row_type
+from tunegym.tuning.stores.live import SIDES
 from tunegym.tuning.stores.live_group import EPISODE_COLUMNS, MEASURED
-from tunegym.tuning.stores.reader import Lost, Steps
+from tunegym.tuning.stores.live_reader import Lost, Steps
 
 if TYPE_CHECKING:
-    from tunegym.tuning.reports.live_results import LiveResults
+    from tunegym.tuning.reports.live import LiveResults
 
 _AHEAD = ("step", "status", "cached", "reward")
 _BEHIND = ("duration_s", "episode", "terminated", "truncated", "reason", "row")
@@ -33,7 +36,7 @@ def step_table(
     low, high = first or 1, last if last is not None else results.steps
     parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     row = 0
-    for group in reader.steps(results.path) if results.path.exists() else ():
+    for group in live_reader.steps(results.path) if results.path.exists() else ():
         if isinstance(group, Lost):
             cells = layout.lost(group, low, high)
         else:
@@ -55,7 +58,7 @@ class _Layout:
     """Which columns there are, and what a group of steps has in each."""
 
     def __init__(self, results: LiveResults) -> None:
-        head = results.past.head or {}
+        head = results.journal.head or {}
         self._env_params = list(head.get("env_params", ()))
         self._metrics = list(head.get("metrics", ()))
         record = str(head.get("live", {}).get("record", "all"))
@@ -160,7 +163,7 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def episode_table(results: LiveResults) -> pd.DataFrame:
     """One row per episode that is over: the columns of ``episodes.csv``."""
-    names = list((results.past.head or {}).get("env_params", ()))
+    names = list((results.journal.head or {}).get("env_params", ()))
     columns: dict[str, list[Any]] = {name: [] for name in [*EPISODE_COLUMNS, *(f"context.{one}" for one in names)]}
     filled = list(columns.values())
     for one in results.stream_episodes():
@@ -168,3 +171,44 @@ def episode_table(results: LiveResults) -> pd.DataFrame:
         for cells, value in zip(filled, [*row, *(one.context.get(name) for name in names)], strict=True):
             cells.append(value)
     return pd.DataFrame(columns)
+
+
+def is_inline(space: spaces.Space[Any]) -> bool:
+    """Whether elements of a space are in the journal; others have a file of their own."""
+    return sum(leaf.size for leaf in leaves(space)) <= INLINE
+
+
+def elements(results: LiveResults, kind: str, space: spaces.Space[Any]) -> np.ndarray:
+    """The ``kind`` ("action" or "observation") of every recorded step.
+
+    Raises:
+        StoreError: their file is not there, or too short.
+    """
+    if not is_inline(space):
+        return _mapped(results, kind, row_type(space))
+    parts: list[np.ndarray] = []
+    for group in live_reader.steps(results.path):
+        if isinstance(group, Steps):
+            found = group.actions if kind == "action" else group.observations
+            assert found is not None
+            rows = np.zeros(len(group.numbers), dtype=row_type(space))
+            for leaf, values in zip(leaves(space), found, strict=True):
+                rows[leaf.name or "value"] = leaf_values(leaf, values)
+            parts.append(rows)
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=row_type(space))
+
+
+def _mapped(results: LiveResults, kind: str, dtype: np.dtype[Any]) -> np.ndarray:
+    rows = results.journal.sides.get(kind, 0)
+    path = results.folder / SIDES[kind]
+    if not rows:
+        return np.zeros(0, dtype=dtype)
+    try:
+        found = path.stat().st_size // dtype.itemsize
+        if found >= rows:
+            return np.memmap(path, dtype=dtype, mode="r", shape=(rows,))
+    except OSError as error:
+        raise StoreError(f"{path} can't be read: {error.strerror}", hint="put the file back") from error
+    raise StoreError(
+        f"{path} is too short: the journal knows of {rows} rows, and it has {found}", hint="put the whole file back"
+    )

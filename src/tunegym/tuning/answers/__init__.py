@@ -1,0 +1,1 @@
+"""Answers from trials: rankings, certainty, recommendations. Pure: no files, no clock, no random numbers."""

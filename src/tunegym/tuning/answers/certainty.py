@@ -1,0 +1,233 @@
+"""How sure one can be of a setting: its spread, whether another was measured better, and which limits it exceeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tunegym.tuning.answers.ranking import Measurements, Setting
+from tunegym.tuning.model.objective import Objective, aims
+from tunegym.tuning.model.outcome import Measured
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import Action, exact_key, spelled_pairs
+
+SURE = 2.0
+"""How many standard errors must lie between two settings for one to be better for sure."""
+SLACK = 1e-9
+"""Means that differ by a smaller share are the same: they were added up in another order."""
+
+_FIRST_METRIC = (None, "identity", "negative")
+"""Rewards that are the first metric, or minus it."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A reward's standard deviation over ``count`` samples or trials."""
+
+    deviation: float
+    count: int
+    over: Literal["samples", "trials"]
+
+    @property
+    def standard_error(self) -> float:
+        """That of the mean."""
+        return self.deviation / math.sqrt(self.count)
+
+
+@dataclass(frozen=True)
+class RewardMetric:
+    """The metric that a reward is, or minus which it is; with ``limited`` only while every limit is kept."""
+
+    name: str
+    limited: bool
+
+
+def reward_metric(
+    metrics: Sequence[str], objectives: Sequence[Objective], declared: Mapping[str, Any]
+) -> RewardMetric | None:
+    """Which metric the reward is; None where it is computed from several.
+
+    Args:
+        metrics: those that the agent sees, the first one first.
+        objectives: those of the experiment.
+        declared: the experiment in the scenario.
+    """
+    name = declared.get("agent_reward_function")
+    if name is None and objectives:
+        goals = aims(objectives)
+        limited = any(objective.limit is not None for objective in objectives)
+        return RewardMetric(goals[0].metric, limited) if len(goals) == 1 else None
+    return RewardMetric(metrics[0], limited=False) if metrics and name in _FIRST_METRIC else None
+
+
+def reward_spread(
+    setting: Setting, trials: Sequence[Trial], metric: RewardMetric | None, objectives: Sequence[Objective]
+) -> Spread | None:
+    """A reward's spread: over samples where it is a metric, else over trials; None with fewer than two of them.
+
+    ``trials`` are the setting's measured trials.
+    """
+    if metric is not None and not (metric.limited and any(_exceeds(trial, objectives) for trial in trials)):
+        count = sum(metric.name in sample for sample in setting.samples)
+        return Spread(setting.spread()[metric.name], count, "samples") if count > 1 else None
+    deviation = _deviation([[trial.reward for trial in trials]])
+    return None if deviation is None else Spread(deviation, len(trials), "trials")
+
+
+def _exceeds(trial: Trial, objectives: Sequence[Objective]) -> bool:
+    found = trial.metrics
+    return any(one.violation(found) > 0 for one in objectives if one.limit is not None and one.metric in found)
+
+
+# two settings ---------------------------------------------------------------------------------------------
+
+
+def better_measured(found: Measurements, mine: Setting, best: Setting, metric: RewardMetric | None) -> str | None:
+    """That ``best`` was measured better than ``mine`` by more than the spread; None if it wasn't.
+
+    Where nothing was measured twice, so that the spread is unknown, that it looks better.
+    """
+    if exact_key(mine.action) == exact_key(best.action):
+        return None
+    name = spelled_pairs(best.action)
+    if best.violation + SLACK < mine.violation:
+        how = "exceeds the limits by less" if best.violation else "keeps the limits"
+        return f"{name} {how} there ({described(best, metric)})"
+    gap = _advantage(found, best.action) - _advantage(found, mine.action)
+    error = _standard_error(found, metric, best.action, mine.action)
+    if gap <= max(SURE * error if error is not None else 0.0, SLACK * abs(mine.reward)):
+        return None
+    how = "was measured better there" if error is not None else "looks better there"
+    if found.usual.contexts == 1:
+        return f"{name} {how}: {described(best, metric)} against {described(mine, metric)}"
+    return f"{name} {how}, by {gap:.4g} of reward, each compared with what is usual in its contexts"
+
+
+def _advantages(found: Measurements, action: bytes) -> list[float]:
+    """By how much each measurement of an action was better than usual in its context."""
+    return [trial.reward - found.usual(exact_key(trial.context)) for trial in found.measured(action)]
+
+
+def _advantage(found: Measurements, action: Action) -> float:
+    return mean(_advantages(found, exact_key(action)))
+
+
+def _standard_error(found: Measurements, metric: RewardMetric | None, *actions: Action) -> float | None:
+    """Of the difference between two actions; None if nothing was measured twice.
+
+    In a single context samples count where the reward is a metric; else trials, each compared with its context.
+    """
+
+    def values(action: bytes) -> list[float]:
+        if metric is None or metric.limited or found.usual.contexts > 1:
+            return _advantages(found, action)
+        outcomes = [trial.outcome for trial in found.measured(action)]
+        samples = [sample for one in outcomes if isinstance(one, Measured) for sample in one.samples]
+        return [sample[metric.name] for sample in samples if metric.name in sample]
+
+    errors: list[float] = []
+    pooled: float | None = None
+    for action in actions:
+        own = values(exact_key(action))
+        deviation = _deviation([own])
+        if deviation is None:
+            pooled = _deviation(values(one) for one in found.actions) if pooled is None else pooled
+            deviation = pooled
+        if deviation is None:
+            return None
+        errors.append(deviation / math.sqrt(max(1, len(own))))
+    return math.hypot(*errors)
+
+
+def _deviation(groups: Iterable[Sequence[float]]) -> float | None:
+    """The standard deviation within groups; None if none has two values."""
+    away: list[float] = []
+    freedom = 0
+    for group in groups:
+        if len(group) > 1:
+            centre = mean(group)
+            away.extend(value - centre for value in group)
+            freedom += len(group) - 1
+    return math.hypot(*away) / math.sqrt(freedom) if freedom else None
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, also where the sum is too large for a float."""
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        return math.fsum(value / len(values) for value in values)
+
+
+# notes ----------------------------------------------------------------------------------------------------
+
+
+def described(setting: Setting, metric: RewardMetric | None) -> str:
+    """``seconds 1.1 from 2 samples``; the reward where it is no metric."""
+    value = setting.metrics().get(metric.name) if metric is not None else None
+    count = len(setting.samples)
+    what = f"{metric.name} {value:.4g}" if metric is not None and value is not None else f"reward {setting.reward:.4g}"
+    return f"{what} from {count} sample{'' if count == 1 else 's'}"
+
+
+def exceeded(setting: Setting, objectives: Sequence[Objective]) -> str:
+    """In brackets the metrics that exceed their limits; empty if none does."""
+    means = setting.metrics()
+    found = [
+        f"{objective.metric} is {means[objective.metric]:.4g}, the limit {objective.limit:.4g}"
+        for objective in objectives
+        if objective.limit is not None and objective.metric in means and objective.violation(means)
+    ]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def better_looking(found: Measurements, winner: Setting, metric: RewardMetric | None) -> str | None:
+    """The setting with the highest plain mean, if that is not the winner's.
+
+    It is compared in the winner's own contexts, all of which it must have met. Settings that exceed the limits by
+    more don't count. Where contexts hardly come again, plain means are a matter of luck, and nothing is said.
+    """
+    if not found.usual.recurs:
+        return None
+    mine = exact_key(winner.action)
+    fair = found.contexts(mine)
+    rivals = [
+        key
+        for key in found.actions
+        if key != mine and fair <= found.contexts(key) and found.violation(key) <= winner.violation + SLACK
+    ]
+    means = {key: _mean_within(found, key, fair, None) for key in rivals}
+    rival = max(rivals, key=lambda key: means[key], default=None)
+    reward = _mean_within(found, mine, fair, None)
+    if rival is None or means[rival] <= reward or math.isclose(means[rival], reward, rel_tol=SLACK):
+        return None
+    count, own = (len(found.setting(found.values[key]).samples) for key in (rival, mine))
+    measured = "but was measured only" if count < own else "and was measured"
+    times = "once" if count == 1 else f"{count} times"
+    theirs, ours = (_mean_within(found, key, fair, metric) for key in (rival, mine))
+    digits = next((digits for digits in (4, 6, 9) if f"{theirs:.{digits}g}" != f"{ours:.{digits}g}"), 17)
+    name = "reward" if metric is None else metric.name
+    against = f"{name} {theirs:.{digits}g} against {ours:.{digits}g}"
+    return f"{spelled_pairs(found.values[rival])} looks better ({against}) {measured} {times}"
+
+
+def not_everywhere(found: Measurements, winner: Setting) -> str | None:
+    """That the winner was not measured in every context; None if it was, or if contexts hardly come again."""
+    contexts = {context for cells in found.cells.values() for context in cells}
+    met = found.contexts(exact_key(winner.action))
+    if len(met) == len(contexts) or not found.usual.recurs:
+        return None
+    return f"it was measured in {len(met)} of the {len(contexts)} contexts that match"
+
+
+def _mean_within(found: Measurements, action: bytes, contexts: Set[bytes], metric: RewardMetric | None) -> float:
+    """The mean of the reward or a metric in some contexts, each weighted by how often it was drawn."""
+    total = weights = 0.0
+    for context in contexts:
+        trials = found.measured(action, context)
+        values = [trial.reward if metric is None else trial.metrics[metric.name] for trial in trials]
+        share = found.usual.share(context)
+        total, weights = total + share * mean(values), weights + share
+    return total / weights

@@ -1,0 +1,135 @@
+"""Contexts that a user asks about: checked against what the run could have drawn, and which trials count there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tunegym.core.errors import ConfigError, Problem
+from tunegym.core.spelling import closest
+from tunegym.tuning.model.space import Choice, Knob, Range
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import Context, Scalar, native, spelled, spelled_pairs
+
+WHERE = "--context"
+NEAR_SHARE = 0.25
+NEAR_LEAST = 10
+"""Of a range's draws the nearest quarter is near, and at least this many measured ones."""
+
+
+def domain(spec: Mapping[str, Any]) -> Knob:
+    """A knob or env_param as the journal's head describes it."""
+    if "values" in spec:
+        return Choice(tuple(spec["values"]))
+    return Range(spec["low"], spec["high"], spec["dtype"], spec.get("log", False), spec.get("step"))
+
+
+def domains_of(head: Mapping[str, Any] | None) -> dict[str, Knob]:
+    """The values that the environment draws from, by env_param."""
+    return {name: domain(spec) for name, spec in (head or {}).get("env_params", {}).items()}
+
+
+def checked_context(context: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, Scalar]:
+    """``context`` in the run's own order and types.
+
+    Raises:
+        ConfigError: an unknown name, or a value that the run could not have drawn; it lists what is allowed.
+    """
+    domains = domains_of(head)
+    problems: list[Problem] = []
+    found: dict[str, Scalar] = {}
+    for name, value in context.items():
+        if name not in domains:
+            problems.append(_unknown(name, value, domains, head["knobs"]))
+            continue
+        try:
+            found[name] = domains[name].accept(native(value))
+        except ValueError:
+            problems.append(_outside(name, value, domains[name]))
+    if problems:
+        raise ConfigError(WHERE, problems)
+    return {name: found[name] for name in domains if name in found}
+
+
+def _unknown(name: str, value: object, domains: Mapping[str, Knob], knobs: Mapping[str, Any]) -> Problem:
+    match = closest(name, domains)
+    if not domains:
+        hint = "leave it out: this experiment has no env_params"
+    elif name in knobs:
+        hint = "leave it out: it is a knob, and the answer says what to set it to"
+    elif match is not None:
+        hint = f"did you mean {match}?"
+    else:
+        hint = "give one of these"
+    return Problem(name, "there is no such env_param", _shown(value), ", ".join(domains) or "none", hint)
+
+
+def _outside(name: str, value: object, knob: Knob) -> Problem:
+    if isinstance(knob, Range):
+        what, hint = "the value is out of bounds", f"give a number from {knob.low} to {knob.high}"
+    else:
+        what = "this is none of its candidates"
+        match = _candidate(value, knob)
+        hint = f"write {name}={_typed(match)}" if match is not None else "give one of these"
+    return Problem(name, what, _shown(value), knob.describe(), hint)
+
+
+def _candidate(value: object, knob: Choice) -> Scalar | None:
+    """The candidate that was probably meant: the same text, the same number of another type, or a similar word."""
+    for one in knob.values:
+        if str(one).lower() == str(value).lower():
+            return one
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return next((one for one in knob.values if not isinstance(one, bool) and one == value), None)
+    return closest(value, [one for one in knob.values if isinstance(one, str)]) if isinstance(value, str) else None
+
+
+def _typed(value: Scalar) -> str:
+    """As it is typed in a shell so that it is read as this very type; a plain word needs no quotes."""
+    if not isinstance(value, str):
+        return spelled(value)
+    return value if value.replace("-", "").replace("_", "").isalpha() else f"'{spelled(value)}'"
+
+
+def _shown(value: object) -> str:
+    try:
+        return spelled(value)
+    except TypeError:
+        return repr(value)
+
+
+def matches(context: Context, wanted: Context) -> bool:
+    """Whether a context has the wanted values, by exact type."""
+    return all(type(context[name]) is type(value) and context[name] == value for name, value in wanted.items())
+
+
+def trials_at(
+    trials: Sequence[Trial], wanted: Context, domains: Mapping[str, Knob]
+) -> tuple[tuple[Trial, ...], str | None]:
+    """The trials whose context is as wanted, of a range's draws the nearest ones; and which draws these are.
+
+    The text is None where the context itself was drawn.
+    """
+    ranges = {name: knob for name, knob in domains.items() if name in wanted and isinstance(knob, Range)}
+    exact = {name: value for name, value in wanted.items() if name not in ranges}
+    there = tuple(trial for trial in trials if matches(trial.context, exact))
+    away = distance(ranges, wanted)
+    measured = [trial for trial in there if trial.measured and trial.cached_from is None]
+    near = sorted(away(trial.context) for trial in measured) if ranges else []
+    if not near:
+        return there, None
+    reach = near[max(math.ceil(NEAR_SHARE * len(near)), min(NEAR_LEAST, len(near))) - 1]
+    taken = sum(one <= reach for one in near)
+    about = f"the {taken} of {len(near)} measured draws that are nearest to {spelled_pairs(wanted)}"
+    return tuple(trial for trial in there if away(trial.context) <= reach), about
+
+
+def distance(ranges: Mapping[str, Range], wanted: Context) -> Callable[[Context], float]:
+    """How far a context is from the wanted one; each range is 1 wide on its own scale."""
+    target = {name: knob.position(float(wanted[name])) for name, knob in ranges.items()}
+
+    def away(context: Context) -> float:
+        return math.hypot(*(knob.position(float(context[name])) - target[name] for name, knob in ranges.items()))
+
+    return away

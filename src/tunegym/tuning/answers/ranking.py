@@ -1,0 +1,354 @@
+"""How good each setting is, within a context and over all of them.
+
+Where the environment varies, a lucky context must not win: settings are ranked by their advantage over the average
+trial *in the same context*, shrunk towards zero when they were measured only a few times. Over all, each context
+counts as often as it was drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from tunegym.tuning.model.objective import Objective, violation
+from tunegym.tuning.model.outcome import Cancelled, Measured
+from tunegym.tuning.model.space import nested
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import Action, Context, Metrics, Scalar, exact_key
+
+SHRINK = 1.0
+LARGEST = 1e290
+OFTEN = 2
+"""How often contexts, or a parameter's values, must come on average for each to have its own mean."""
+MOST_BINS = 8
+"""Into how many bins a parameter's values are put when they come less often."""
+NO_CONTEXT = exact_key({})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What was recorded about one action, in one context or over all of them.
+
+    Attributes:
+        action: one value for every knob.
+        context: None if it is over all contexts.
+        first: the number of the first trial that measured it; 0 if none did.
+        reward: the mean reward of its measurements; over all, contexts weigh as often as they were drawn. NaN
+            without any measurement.
+        samples: every sample of metrics.
+        weights: how much each sample counts.
+        failed: how many of its trials gave no measurement.
+        violation: by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't.
+    """
+
+    action: Action
+    context: Context | None
+    first: int
+    reward: float
+    samples: tuple[Metrics, ...]
+    weights: tuple[float, ...]
+    failed: int = 0
+    violation: float = 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """The mean over the samples, weighted as in ``reward``."""
+        if len(set(self.weights)) == 1:
+            return Measured(self.samples).mean()
+        sums: dict[str, tuple[float, float]] = {}
+        for sample, weight in zip(self.samples, self.weights, strict=True):
+            for name, value in sample.items():
+                total, weights = sums.get(name, (0.0, 0.0))
+                sums[name] = total + weight * value, weights + weight
+        return {name: total / weights for name, (total, weights) in sums.items()}
+
+    def spread(self) -> dict[str, float]:
+        """The standard deviation over every sample; empty with fewer than two."""
+        return Measured(self.samples).spread() if len(self.samples) > 1 else {}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for TOML and JSON."""
+        found = {"trial": self.first, "reward": self.reward} if self.samples else {}
+        document: dict[str, Any] = {
+            **found,
+            "measured": len(self.samples),
+            "failed": self.failed,
+            "settings": nested(self.action),
+            "metrics": self.metrics(),
+        }
+        if self.violation:
+            document["violation"] = self.violation
+        if self.spread():
+            document["spread"] = self.spread()
+        if self.context is not None:
+            document["context"] = nested(self.context)
+        return document
+
+
+@dataclass(slots=True)
+class Cell:
+    """The trials of one action in one context.
+
+    Attributes:
+        drawn: how many there are, cached ones included.
+        failed: how many gave no measurement; ``cancelled`` of them never ran to an end.
+        measured: those with their own measurement. A cached trial is no further evidence.
+    """
+
+    drawn: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    measured: list[Trial] = field(default_factory=list)
+
+    def add(self, trial: Trial) -> None:
+        """Count a closed trial."""
+        self.drawn += 1
+        if not isinstance(trial.outcome, Measured):
+            self.failed += 1
+            self.cancelled += isinstance(trial.outcome, Cancelled)
+        elif trial.cached_from is None:
+            self.measured.append(trial)
+
+
+class Score(NamedTuple):
+    """How an action did in one respect: the score that ranks it, and the plain mean behind it."""
+
+    score: float
+    mean: float
+
+
+class Usual:
+    """The mean value of a measured trial in a context: the bar that a setting is compared with.
+
+    Where contexts come again it is the context's own mean. Where they hardly do (a range, or many parameters) that
+    would compare each trial with itself; then every parameter shifts the mean by its own effect. Parameters are drawn
+    independently of each other, so their effects may be added.
+
+    Args:
+        drawn: how many trials each context had, however they ended.
+        values: the values measured in each context.
+
+    Attributes:
+        contexts: in how many different contexts something was measured.
+        varies: whether there is anything but the empty context.
+        recurs: whether contexts come often enough for each to have its own mean.
+    """
+
+    def __init__(self, drawn: Counter[bytes], values: Mapping[bytes, Sequence[float]]) -> None:
+        self._drawn = drawn
+        self._means = {context: math.fsum(some) / len(some) for context, some in values.items()}
+        self.contexts = len(values)
+        self.varies = any(context != NO_CONTEXT for context in values)
+        count = sum(len(some) for some in values.values())
+        self.recurs = count >= OFTEN * self.contexts or not self.varies
+        self._overall = math.fsum(value for some in values.values() for value in some) / max(count, 1)
+        self._effects: list[Callable[[Context], float]] = []
+        if not self.recurs:
+            runs = [(decoded(context), some) for context, some in values.items()]
+            self._effects = [self._effect(name, runs) for name in runs[0][0]]
+
+    def share(self, context: bytes) -> float:
+        """The share of all trials, however they ended, that were drawn in a context."""
+        return self._drawn[context] / self._drawn.total()
+
+    def __call__(self, context: bytes) -> float:
+        """The mean in a context that a measured trial had."""
+        if self.recurs:
+            return self._means[context]
+        values = decoded(context)
+        return self._overall + math.fsum(effect(values) for effect in self._effects)
+
+    def _effect(self, name: str, runs: Sequence[tuple[Context, Sequence[float]]]) -> Callable[[Context], float]:
+        bin_of = _bins([context[name] for context, some in runs for _ in some])
+        found: dict[Hashable, list[float]] = {}
+        for context, some in runs:
+            found.setdefault(bin_of(context[name]), []).extend(some)
+        means = {key: math.fsum(some) / len(some) for key, some in found.items()}
+        return lambda context: means[bin_of(context[name])] - self._overall
+
+
+def _bins(values: Sequence[Scalar]) -> Callable[[Scalar], Hashable]:
+    """Which bin a value is in: its own if values come often, else one of a few equally full ones."""
+    if len(values) >= OFTEN * len({(type(value), value) for value in values}):
+        return lambda value: (type(value), value)
+    numbers = sorted(value for value in values if isinstance(value, int | float))
+    if len(numbers) < len(values):  # names have no order: one bin for all
+        return lambda _: None
+    count = min(MOST_BINS, max(1, len(numbers) // (2 * OFTEN)))
+    return lambda value: bisect_left(numbers, value) * count // len(numbers)
+
+
+def decoded(key: bytes) -> dict[str, Any]:
+    """The action or context of an exact key, which is JSON."""
+    return orjson.loads(key)[0]
+
+
+class Column:
+    """One respect in which settings are compared: the reward, or one metric."""
+
+    def __init__(self, by_action: Mapping[bytes, Mapping[bytes, Cell]], value: Callable[[Trial], float]) -> None:
+        drawn: Counter[bytes] = Counter()
+        values: dict[bytes, list[float]] = {}
+        self._values: dict[bytes, dict[bytes, list[float]]] = {}
+        for action, cells in by_action.items():
+            for context, cell in cells.items():
+                drawn[context] += cell.drawn
+                if cell.measured:
+                    found = [min(max(value(trial), -LARGEST), LARGEST) for trial in cell.measured]
+                    self._values.setdefault(action, {})[context] = found
+                    values.setdefault(context, []).extend(found)
+        self.usual = Usual(drawn, values)
+
+    def within(self, action: bytes, context: bytes) -> Score:
+        """How a measured action did in one context."""
+        found = self._values[action][context]
+        return Score(self._advantage(context, found) / (len(found) + SHRINK), math.fsum(found) / len(found))
+
+    def over_all(self, action: bytes) -> Score:
+        """How a measured action did over all contexts.
+
+        Where contexts come again, each counts as often as it was drawn, and one that the action never met counts as
+        no better than usual. Where they don't, and where there is only one, all measurements count alike.
+        """
+        met = self._values[action]
+        if self.usual.recurs:
+            shares = [self.usual.share(context) for context in met]
+            each = [self.within(action, context) for context in met]
+            score = sum(share * one.score for share, one in zip(shares, each, strict=True))
+            mean = sum(share * one.mean for share, one in zip(shares, each, strict=True)) / sum(shares)
+        else:
+            count = sum(len(found) for found in met.values())
+            score = sum(self._advantage(context, found) for context, found in met.items()) / (count + SHRINK)
+            mean = math.fsum(value for found in met.values() for value in found) / count
+        return Score(score if self.usual.varies else mean, mean)
+
+    def _advantage(self, context: bytes, found: Sequence[float]) -> float:
+        return math.fsum(found) - len(found) * self.usual(context)
+
+
+class Measurements:
+    """Trials by action and context, and how good each setting is among them.
+
+    Args:
+        trials: in the order of closing.
+        objectives: which metrics count, and their limits.
+
+    Attributes:
+        cells: by the exact key of the action, then of the context.
+        values: the action or context of an exact key, in the order in which it was recorded.
+    """
+
+    def __init__(self, trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> None:
+        self.objectives = tuple(objectives)
+        self.cells: dict[bytes, dict[bytes, Cell]] = {}
+        self.values: dict[bytes, Mapping[str, Scalar]] = {}
+        for trial in trials:
+            action, context = exact_key(trial.action), exact_key(trial.context)
+            self.values.setdefault(action, trial.action)
+            self.values.setdefault(context, trial.context)
+            cells = self.cells.setdefault(action, {})
+            cell = cells.get(context)
+            if cell is None:
+                cell = cells[context] = Cell()
+            cell.add(trial)
+
+    @cached_property
+    def reward(self) -> Column:
+        """Settings by reward."""
+        return Column(self.cells, lambda trial: trial.reward)
+
+    @cached_property
+    def metrics(self) -> dict[str, Column]:
+        """Settings by each objective's metric. One that a measurement lacks counts as 0."""
+
+        def of(name: str) -> Column:
+            return Column(self.cells, lambda trial: trial.metrics.get(name, 0.0))
+
+        return {objective.metric: of(objective.metric) for objective in self.objectives}
+
+    @property
+    def usual(self) -> Usual:
+        """The usual reward in each context."""
+        return self.reward.usual
+
+    def measured(self, action: bytes, context: bytes | None = None) -> list[Trial]:
+        """The trials that measured an action, over all contexts or in one."""
+        cells = self.cells.get(action, {})
+        chosen = cells.values() if context is None else [cells[context]] if context in cells else []
+        return [trial for cell in chosen for trial in cell.measured]
+
+    @cached_property
+    def actions(self) -> list[bytes]:
+        """Those that were measured."""
+        return [action for action in self.cells if self.measured(action)]
+
+    def contexts(self, action: bytes) -> set[bytes]:
+        """Where an action was measured."""
+        return {context for context, cell in self.cells.get(action, {}).items() if cell.measured}
+
+    def violation(self, action: bytes, context: bytes | None = None) -> float:
+        """By how much a measured action exceeds the limits."""
+        means = {name: self._score(column, action, context).mean for name, column in self.metrics.items()}
+        return violation(self.objectives, means)
+
+    def order(self, action: bytes, context: bytes | None = None) -> tuple[float, float, int]:
+        """The rank of a measured action; the largest is the best: limits first, then the score, then the earliest."""
+        first = min(trial.number for trial in self.measured(action, context))
+        return -self.violation(action, context), self._score(self.reward, action, context).score, -first
+
+    def setting(self, action: Action, context: Context | None = None) -> Setting:
+        """What is known of an action, over all contexts or in one; also of one that was never measured."""
+        key, place = exact_key(action), None if context is None else exact_key(context)
+        cells = self.cells.get(key, {})
+        chosen = cells if place is None else {place: cells[place]} if place in cells else {}
+        trials = self.measured(key, place)
+        failed = sum(cell.failed for cell in chosen.values())
+        if not trials:
+            return Setting(action, context, 0, math.nan, (), (), failed)
+        mean = self._score(self.reward, key, place).mean
+        samples: list[Metrics] = []
+        weights: list[float] = []
+        for where, cell in chosen.items():
+            found = [sample for trial in cell.measured for sample in _samples(trial)]
+            samples += found
+            weight = self.usual.share(where) / len(found) if found and self.usual.recurs else 1.0
+            weights += [weight] * len(found)
+        return Setting(
+            action=action,
+            context=context,
+            first=min(trial.number for trial in trials),
+            reward=mean if abs(mean) < LARGEST / 2 else trials[-1].reward,
+            samples=tuple(samples),
+            weights=tuple(weights),
+            failed=failed,
+            violation=self.violation(key, place),
+        )
+
+    def _score(self, column: Column, action: bytes, context: bytes | None) -> Score:
+        return column.over_all(action) if context is None else column.within(action, context)
+
+
+def _samples(trial: Trial) -> tuple[Metrics, ...]:
+    return trial.outcome.samples if isinstance(trial.outcome, Measured) else ()
+
+
+def front(vectors: Mapping[bytes, Sequence[float]]) -> list[bytes]:
+    """The keys whose vectors no other one dominates (more is better); of equal vectors, all."""
+    # Sorted downwards, nothing that comes later can dominate an earlier vector.
+    ranked = sorted(vectors, key=lambda key: tuple(vectors[key]), reverse=True)
+    points = np.array([vectors[key] for key in ranked], dtype=float)
+    kept = np.empty_like(points)
+    found: list[bytes] = []
+    for key, point in zip(ranked, points, strict=True):
+        others = kept[: len(found)]
+        if not ((others >= point).all(axis=1) & (others > point).any(axis=1)).any():
+            kept[len(found)] = point
+            found.append(key)
+    return found

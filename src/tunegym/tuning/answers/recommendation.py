@@ -1,0 +1,274 @@
+"""The settings to use: over all contexts, or in the one that a user is in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunegym.core.errors import StoreError
+from tunegym.tuning.answers.best import best_among
+from tunegym.tuning.answers.certainty import (
+    better_looking,
+    better_measured,
+    described,
+    exceeded,
+    not_everywhere,
+    reward_metric,
+)
+from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, matches, trials_at
+from tunegym.tuning.answers.ranking import Measurements, Setting
+from tunegym.tuning.model.objective import from_dict
+from tunegym.tuning.model.space import Knob, Range
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import Action, Context, exact_key, spelled_pairs
+
+FROM_TRIALS = "trials"
+FROM_POLICY = "policy"
+"""Where a recommendation comes from: measurements of just these settings, or the choice of the agent's policy."""
+
+_FIRST_METRIC = (None, "identity", "negative", "inverse")
+"""Rewards of one metric: the first that the agent sees."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The settings to use.
+
+    Attributes:
+        action: one value for every knob, by address.
+        context: what was asked for; empty if nothing was.
+        source: where it comes from: ``trials``, or ``policy``.
+        measured: how many samples of these settings it rests on, in that context; 0 only for a policy's choice.
+        mean: of the reward's metrics over these samples, by name.
+        spread: their sample standard deviations; empty with fewer than two samples.
+        violation: by how much it exceeds the objectives' limits, as a share of them; 0 if it keeps them all.
+        note: what one should know about it, such as that the context was never measured; None if nothing.
+        failed: how many trials of these settings gave no measurement.
+        experiment: its name.
+        setting: everything that was recorded about it.
+    """
+
+    action: Action
+    context: Context
+    source: str
+    measured: int
+    mean: Mapping[str, float]
+    spread: Mapping[str, float]
+    violation: float
+    note: str | None
+    failed: int
+    experiment: str
+    setting: Setting = field(repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as ``tunegym recommend --json`` prints it."""
+        return {
+            "action": dict(self.action),
+            "context": dict(self.context),
+            "source": self.source,
+            "measured": self.measured,
+            "mean": dict(self.mean),
+            "spread": dict(self.spread),
+            "failed": self.failed,
+            "violation": self.violation,
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class PolicyChoice:
+    """What a policy chooses in a context; ``chance`` is how likely it is when it explores, None if unknown."""
+
+    action: Action
+    chance: float | None
+    context: Context
+
+
+@dataclass(frozen=True)
+class PolicyChoices:
+    """A saved policy as a table: ``choices`` in each context it was asked for, after ``trials`` trials."""
+
+    trials: int
+    choices: tuple[PolicyChoice, ...]
+
+    def at(self, wanted: Context, domains: Mapping[str, Knob]) -> PolicyChoice | None:
+        """Its choice in a whole context, of a range at the nearest place; None if it wasn't asked there."""
+        ranges = {name: knob for name, knob in domains.items() if isinstance(knob, Range)}
+        exact = {name: value for name, value in wanted.items() if name not in ranges}
+        away = distance(ranges, wanted)
+        there = (one for one in self.choices if matches(one.context, exact))
+        return min(there, key=lambda one: away(one.context), default=None)
+
+    def mostly(self, wanted: Context) -> str | None:
+        """What it chooses most often where ``wanted`` holds; None if it was not asked there."""
+        there = {exact_key(one.action): one for one in self.choices if matches(one.context, wanted)}
+        counts = Counter(exact_key(one.action) for one in self.choices if matches(one.context, wanted))
+        if not counts:
+            return None
+        ((key, count),) = counts.most_common(1)
+        return f"in {count} of {counts.total()} such contexts it chooses {spelled_pairs(there[key].action)}"
+
+
+class Recommender:
+    """Answers from one experiment's trials.
+
+    Args:
+        name: the experiment.
+        trials: in the order of closing.
+        head: the journal's first record.
+        declared: the experiment in the scenario.
+        policy: the agent's saved policy; a text that says why it can't be used; None if there is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        trials: Sequence[Trial],
+        head: Mapping[str, Any],
+        declared: Mapping[str, Any],
+        policy: PolicyChoices | str | None = None,
+    ) -> None:
+        self._name = name
+        self._trials = trials
+        self._head = head
+        self._policy = policy
+        self._objectives = [from_dict(document) for document in head.get("objectives", ())]
+        self._metric = reward_metric(head.get("metrics", []), self._objectives, declared)
+        self._metrics = _rewarded([one.metric for one in self._objectives], declared)
+        self._all = Measurements(trials, self._objectives)
+
+    def recommend(self, context: Mapping[str, Any]) -> Recommendation:
+        """The settings to use, over all contexts or in the one that ``context`` describes, wholly or in part.
+
+        Raises:
+            ConfigError: the run could not have drawn the context.
+            StoreError: nothing was measured.
+        """
+        wanted = checked_context(context, self._head) if self._head else {}
+        if not self._all.actions:
+            raise StoreError(
+                f"{self._name}: no trial was measured, so there is nothing to recommend",
+                hint="see why with: tunegym status, or the reasons in journal.jsonl",
+            )
+        found = self._from_policy(wanted)
+        return found if isinstance(found, Recommendation) else self._from_trials(wanted, found)
+
+    def _made(self, setting: Setting, wanted: Context, source: str, notes: Sequence[str | None]) -> Recommendation:
+        mean, spread = setting.metrics(), setting.spread()
+        return Recommendation(
+            action=setting.action,
+            context=wanted,
+            source=source,
+            measured=len(setting.samples),
+            mean={name: mean[name] for name in self._metrics if name in mean},
+            spread={name: spread[name] for name in self._metrics if name in spread},
+            violation=setting.violation,
+            note="; ".join(note for note in notes if note is not None) or None,
+            failed=setting.failed,
+            experiment=self._name,
+            setting=setting,
+        )
+
+    def _at(self, wanted: Context) -> tuple[Measurements, str | None]:
+        """The trials that count in a context, and which they are where the context itself was not drawn."""
+        if not wanted:
+            return self._all, None
+        trials, near = trials_at(self._trials, wanted, domains_of(self._head))
+        return Measurements(trials, self._objectives), near
+
+    # from the trials ----------------------------------------------------------------------------------
+
+    def _from_trials(self, wanted: Context, why: str | None) -> Recommendation:
+        """The best measured setting; ``why`` it is not the policy's choice, where there is a policy."""
+        there, near = self._at(wanted)
+        note = f"from {near}" if near is not None else None
+        if not there.actions:
+            there, note = self._all, f"{spelled_pairs(wanted)} was never measured: this is the best over all contexts"
+        best = best_among(there)
+        assert best.overall is not None
+        within = there is not self._all
+        notes = [why, note]
+        if best.overall.violation:
+            limits = exceeded(best.overall, self._objectives)
+            notes.append(f"no measured setting keeps the limits, and this one comes closest{limits}")
+        if len(best.pareto) > 1:
+            see = "" if within else ": see best.toml"
+            notes.append(f"one of {len(best.pareto)} settings on the Pareto set, the one with the highest reward{see}")
+        if within:  # over all, best.toml and the report tell of the contexts
+            notes += [better_looking(there, best.overall, self._metric), not_everywhere(there, best.overall)]
+        return self._made(best.overall, wanted, FROM_TRIALS, notes)
+
+    # from the policy ----------------------------------------------------------------------------------
+
+    def _from_policy(self, wanted: Context) -> Recommendation | str | None:
+        """The policy's choice; why it is not used; None if there is no policy."""
+        policy = self._policy
+        if policy is None:
+            return None
+        if isinstance(policy, str):
+            return f"this is from the trials, since the policy can't be used: {policy}"
+        domains = domains_of(self._head)
+        missing = [name for name in domains if name not in wanted]
+        if missing:
+            why = (
+                f"this is from the trials: the policy answers for a whole context, so give {' and '.join(missing)} too"
+            )
+            mostly = policy.mostly(wanted)
+            return why if mostly is None else f"{why}; {mostly}"
+        chosen = policy.at(wanted, domains)
+        if chosen is None:
+            return f"this is from the trials: the policy was never asked at {spelled_pairs(wanted)}"
+        there, near = self._at(wanted)
+        setting = there.setting(chosen.action)
+        failures = failed_runs(there, chosen.action)
+        if failures and not setting.samples:
+            times = "the one time it was" if failures == 1 else f"all {failures} times it was"
+            where = " there" if wanted else ""
+            choice = spelled_pairs(chosen.action)
+            return f"this is from the trials: the policy chooses {choice}, which failed {times} tried{where}"
+        asked = None
+        if exact_key(chosen.context) != exact_key(wanted):
+            asked = f"the policy was asked at {spelled_pairs(chosen.context)}, which is nearest"
+        made = sum(trial.status != "cancelled" for trial in self._trials)
+        age = f"the policy was saved after {policy.trials} of {made} trials" if policy.trials < made else None
+        measurements = f"measurements are {near}" if near is not None else None
+        notes = [asked, age, measurements, *self._about_choice(there, setting)]
+        return self._made(setting, wanted, FROM_POLICY, notes)
+
+    def _about_choice(self, there: Measurements, setting: Setting) -> list[str | None]:
+        """What was measured of a policy's choice, and beside it."""
+        best = best_among(there).overall
+        metric = self._metric
+        if setting.samples and best is not None:
+            over = f"it exceeds the limits{exceeded(setting, self._objectives)}" if setting.violation else None
+            return [over, better_measured(there, setting, best, metric)]
+        notes: list[str | None] = []
+        elsewhere = self._all.setting(setting.action)
+        failures = failed_runs(self._all, setting.action)
+        if elsewhere.samples:
+            notes.append(f"in other contexts these settings were measured: {described(elsewhere, metric)}")
+        elif failures:
+            times = "once" if failures == 1 else f"{failures} times"
+            notes.append(f"in other contexts these settings failed {times}, and were never measured")
+        if best is not None:
+            notes.append(
+                f"the best that was measured there is {spelled_pairs(best.action)} ({described(best, metric)})"
+            )
+        return notes
+
+
+def failed_runs(found: Measurements, action: Action, context: Context | None = None) -> int:
+    """How many trials of an action ran, or were refused, and gave no measurement; cancelled ones don't count."""
+    cells = found.cells.get(exact_key(action), {})
+    place = None if context is None else exact_key(context)
+    return sum(cell.failed - cell.cancelled for at, cell in cells.items() if place is None or at == place)
+
+
+def _rewarded(objectives: list[str], declared: Mapping[str, Any]) -> list[str]:
+    """The metrics that the reward is computed from; all that the agent sees where only the reward itself knows."""
+    if objectives:
+        return objectives
+    metrics: list[str] = list(declared.get("agent_metrics", []))
+    return metrics[:1] if declared.get("agent_reward_function") in _FIRST_METRIC else metrics

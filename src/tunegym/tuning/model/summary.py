@@ -1,0 +1,137 @@
+"""What results say of themselves: frozen values that the terminal, ``report.html``, trackers and ``--json`` render.
+
+Both kinds of experiment give the same values, so a renderer needs no branch on the kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunegym.core.escaping import escaped
+from tunegym.tuning.model.values import spelled
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        title: shown above it; empty for none.
+        columns: the title of each column.
+        rows: one text per column.
+        left: the columns that are aligned to the left; the others hold numbers.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: tuple[str, ...] = ()
+
+
+def table_of(title: str, rows: Sequence[Mapping[str, str]], left: Sequence[str] = ()) -> Table:
+    """A table of rows by column title. Columns are those of any row, in order; a missing cell is empty."""
+    columns: list[str] = []
+    for row in rows:
+        for at, name in enumerate(row):
+            if name not in columns:
+                before = list(row)[at - 1] if at else None
+                columns.insert(columns.index(before) + 1 if before is not None else 0, name)
+    cells = tuple(tuple(row.get(name, "") for name in columns) for row in rows)
+    return Table(title, tuple(columns), cells, tuple(left))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Where an experiment stands.
+
+    Attributes:
+        name: the experiment.
+        unit: what is counted: ``trial`` or ``step``. Experiments of one unit share a table.
+        state: ``not started``, ``running``, ``finished`` or ``interrupted``.
+        total: how many there are at most; None if that is open or unknown.
+        done: how many are closed.
+        facts: plain data, as ``tunegym status --json`` prints it.
+        row: the cells of a table by column title.
+        notes: lines to print below the table.
+    """
+
+    name: str
+    unit: str
+    state: str
+    total: int | None
+    done: int
+    facts: Mapping[str, Any]
+    row: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an experiment found.
+
+    Attributes:
+        name: the experiment.
+        facts: plain data, as ``tunegym report --json`` prints it.
+        table: the best settings, to print at the end of a run; None where there are none.
+        lines: what to print below the table, or instead of it.
+    """
+
+    name: str
+    facts: dict[str, Any]
+    table: Table | None = None
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs side by side.
+
+    Attributes:
+        facts: plain data: ``warnings`` and ``entries``, as ``tunegym compare --json`` prints them, and for the page.
+        tables: to print, one per kind of experiment.
+    """
+
+    facts: Mapping[str, Any]
+    tables: tuple[Table, ...]
+
+
+def number(value: float) -> str:
+    """A number in as many digits as one reads."""
+    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e12 and value == int(value) else f"{value:.4g}"
+
+
+def rate(value: float) -> str:
+    """A number per second."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    """A duration."""
+    return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
+
+
+def counted(count: int, unit: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
+
+
+def pairs(values: Mapping[str, Any]) -> str:
+    """``threads=4 mode=fast``: strings without quotes, unless they would not look like one word then."""
+    return " ".join(f"{escaped(name)}={bare(value)}" for name, value in values.items())
+
+
+def bare(value: Any) -> str:
+    """A string without its quotes where it can be read without them; any other value as TOML spells it."""
+    return value if isinstance(value, str) and value.isprintable() and value.strip() else spelled(value)
+
+
+# The password as a URL's grammar has it, else as a database's driver does. Rather too much than too little.
+_PASSWORD = re.compile(r"(//[^\s/:]*:)(?:[^\s/?#]*|[^\s@]*)@")
+
+
+def masked(text: str) -> str:
+    """``text`` with ``//user:***@`` for every ``//user:password@`` in it: a page is mailed, a folder is not."""
+    return _PASSWORD.sub(r"\1***@", text) if "//" in text else text

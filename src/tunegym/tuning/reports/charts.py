@@ -1,0 +1,236 @@
+"""The data that ``report.html`` plots for an experiment of trials, as much as a page can hold.
+
+Trials are columns: small to store, and quick to plot, sort and filter. With them come the commands that trials ran
+and the end of what they printed, without passwords in addresses.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunegym.tuning.model.outcome import STATUSES, Measured
+from tunegym.tuning.model.summary import masked
+from tunegym.tuning.model.trial import Reports, Trial
+from tunegym.tuning.model.values import labels, printable
+
+if TYPE_CHECKING:
+    from tunegym.tuning.reports.results import TrialResults
+
+MOST_TRIALS = 50_000
+"""How many trials a page holds; beyond that it shows a sample."""
+MOST_CURVES = 1_000
+MOST_STEPS = 300
+EXACT = 2**53
+"""Above this a browser's numbers are not exact."""
+OUTPUT_BUDGET = 4_000_000
+COMMAND_BUDGET = 4_000_000
+"""Characters of output and of commands in the whole page."""
+TAIL = 2_000
+"""Characters of each file."""
+MOST_FOLDERS = 3_000
+"""Folders looked into: results may lie on a file system where each costs a millisecond."""
+FILES = ("setup.txt", "stdout.txt", "stderr.txt", "teardown.txt")
+
+
+def charts_of(results: TrialResults, command: Callable[[Trial], str | None] | None, share: float) -> dict[str, Any]:
+    """Everything about an experiment that only a page shows."""
+    shown = kept(list(results), MOST_TRIALS)
+    notes: list[str] = []
+    closed = len(results.trials)
+    if len(shown) < closed:
+        notes.append(
+            f"plots and the table show {len(shown):,} of {closed:,} trials; the numbers above count all of them"
+        )
+    head = results.head or {"knobs": {}, "env_params": {}, "metrics": []}
+    charts: dict[str, Any] = {"notes": notes, "table": columns(shown, head, results.times)}
+    if command is not None:
+        charts["commands"] = commands(shown, command, int(COMMAND_BUDGET * share))
+    order = (shown[position].number for position in by_interest(shown))
+    found = tails(results.folder / "trials", order, int(OUTPUT_BUDGET * share))
+    return charts | {"outputs": {str(number): files for number, files in found.items()}}
+
+
+def setting_labels(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in the facts as text, since a browser knows no difference between 1 and 1.0."""
+
+    def of(setting: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+        return {
+            "action": {name: labels([value])[0] for name, value in setting["action"].items()},
+            "context": {name: labels([value])[0] for name, value in setting.get("context", {}).items()},
+        }
+
+    return {
+        "best": None if facts["best"] is None else of(facts["best"]),
+        "per_context": [of(setting) for setting in facts["per_context"]],
+        "pareto": [of(setting) for setting in facts["pareto"]],
+        "policy": [
+            {**of(one), "best": {} if one["best"] is None else of(one["best"])["action"]}
+            for one in (facts["policy"] or {"choices": []})["choices"]
+        ],
+    }
+
+
+# columns --------------------------------------------------------------------------------------------------
+
+
+def kept(trials: Sequence[Trial], most: int) -> list[Trial]:
+    """At most about ``most`` trials, by number: every improvement, and of the rest every n-th in order of closing."""
+    stride = max(1, -(-len(trials) // most))
+    chosen: list[Trial] = []
+    best = float("-inf")
+    for position, trial in enumerate(trials):
+        improves = trial.measured and trial.reward > best
+        if improves:
+            best = trial.reward
+        if improves or position % stride == 0:
+            chosen.append(trial)
+    return sorted(chosen, key=lambda trial: trial.number)
+
+
+def parameter(name: str, spec: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
+    """One knob's or env_param's column; None stands for a trial that has no value."""
+    if "values" in spec:
+        place = {(type(value), value): index for index, value in enumerate(spec["values"])}
+        index = [-1 if value is None else place[type(value), value] for value in values]
+        return {"name": name, "kind": "list", "labels": labels(spec["values"]), "index": index}
+    column = {"name": name, "kind": "range", "low": spec["low"], "high": spec["high"], "dtype": spec["dtype"]}
+    column |= {"log": bool(spec.get("log")), "values": list(values)}
+    if spec["dtype"] == "int" and max(abs(spec["low"]), abs(spec["high"])) > EXACT:
+        column["text"] = [None if value is None else str(value) for value in values]
+    return column
+
+
+def columns(trials: Sequence[Trial], head: Mapping[str, Any], times: Mapping[int, float]) -> dict[str, Any]:
+    """Every trial by column, in the order given."""
+    reasons: dict[str, int] = {"": 0}
+    metrics = [trial.metrics for trial in trials]
+    names = list(dict.fromkeys([*head["metrics"], *(name for one in metrics for name in one)]))
+    table: dict[str, Any] = {
+        "number": [trial.number for trial in trials],
+        "statuses": list(STATUSES),
+        "status": [STATUSES.index(trial.status) for trial in trials],
+        "cached_from": [trial.cached_from for trial in trials],
+        "reward": [trial.reward for trial in trials],
+        "reason": [reasons.setdefault(trial.reason, len(reasons)) for trial in trials],
+        "reasons": [masked(reason) for reason in reasons],
+        "duration_s": [round(trial.duration_s, 6) for trial in trials],
+        "closed_s": [round(times[trial.number], 6) if trial.number in times else None for trial in trials],
+        "knobs": [parameter(name, spec, [t.action.get(name) for t in trials]) for name, spec in head["knobs"].items()],
+        "env_params": [
+            parameter(name, spec, [t.context.get(name) for t in trials]) for name, spec in head["env_params"].items()
+        ],
+        "metrics": [{"name": name, "values": [one.get(name) for one in metrics]} for name in names],
+    }
+    samples = [trial.outcome.samples if isinstance(trial.outcome, Measured) else () for trial in trials]
+    if any(len(some) > 1 for some in samples):
+        spreads = [Measured(some).spread() if len(some) > 1 else {} for some in samples]
+        table["samples"] = [len(some) for some in samples]
+        for metric in table["metrics"]:
+            metric["spread"] = [one.get(metric["name"]) for one in spreads]
+    curves = _curves(trials)
+    return table | {"curves": curves} if curves else table
+
+
+def _curves(trials: Sequence[Trial]) -> list[list[Any]]:
+    """Position and intermediate values of trials that reported some."""
+    found = [(position, trial.reports) for position, trial in enumerate(trials) if trial.reports]
+    stride = max(1, -(-len(found) // MOST_CURVES))
+    return [[position, _thinned(reports)] for position, reports in found[::stride]]
+
+
+def _thinned(reports: Reports) -> list[tuple[int, float]]:
+    stride = max(1, -(-len(reports) // MOST_STEPS))
+    return [*reports[:-1:stride], reports[-1]]
+
+
+# commands and output --------------------------------------------------------------------------------------
+
+
+def by_interest(trials: Sequence[Trial]) -> list[int]:
+    """Positions of the trials that one looks at first: failed ones, then by reward, cached ones last."""
+
+    def key(position: int) -> tuple[bool, bool, float]:
+        trial = trials[position]
+        return trial.cached_from is not None, trial.measured, -trial.reward if trial.measured else trial.number
+
+    return sorted(range(len(trials)), key=key)
+
+
+def commands(trials: Sequence[Trial], command: Callable[[Trial], str | None], budget: int) -> dict[str, Any]:
+    """What each trial ran: ``lines`` once each, and for every position the lines that its command consists of.
+
+    Scripts of many lines differ in a few of them from trial to trial. None where a trial ran nothing, or where
+    ``budget`` characters are used up; ``left_out`` counts those.
+    """
+    lines: dict[str, int] = {}
+    made: list[list[int] | None] = [None] * len(trials)
+    left_out = 0
+    for position in by_interest(trials):
+        if budget <= 0:
+            left_out += 1
+            continue
+        text = command(trials[position])
+        if text is None:
+            continue
+        parts = textwrap.dedent(printable(masked(text))).strip("\n").rstrip().split("\n")
+        budget -= sum(len(part) for part in parts if part not in lines) + len(parts)
+        made[position] = [lines.setdefault(part, len(lines)) for part in parts]
+    return {"lines": list(lines), "of": made, "left_out": left_out}
+
+
+def tails(folder: Path, numbers: Iterable[int], budget: int) -> dict[int, list[list[Any]]]:
+    """The end of what trials printed: number -> a list of file name, text, and whether something is before it.
+
+    Of several repeats the last one counts, which is the one that failed where one did.
+
+    Args:
+        folder: an experiment's ``trials/``.
+        numbers: the most interesting ones first.
+        budget: characters for all of them together.
+    """
+    try:
+        there = {entry.name for entry in os.scandir(folder)}
+    except OSError:
+        return {}
+    found: dict[int, list[list[Any]]] = {}
+    looked = 0
+    for number in numbers:
+        name = f"{number:06d}"
+        if name not in there:
+            continue
+        if budget <= 0 or looked >= MOST_FOLDERS:
+            break
+        looked += 1
+        files = _files(folder / name)
+        if files:
+            found[number] = files
+            budget -= sum(len(text) for _, text, _ in files)
+    return found
+
+
+def _files(folder: Path) -> list[list[Any]]:
+    repeats = [path.name for path in folder.glob("repeat-*") if path.name[7:].isdigit()]
+    last = max(repeats, key=lambda name: int(name[7:]), default="")
+    files: list[list[Any]] = []
+    for name in FILES:
+        text, cut = _tail(folder / last / name)
+        if text:
+            files.append([f"{last}/{name}" if last else name, text, cut])
+    return files
+
+
+def _tail(path: Path) -> tuple[str, bool]:
+    try:
+        if not path.is_file():  # a job may have put a pipe there
+            return "", False
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 4 * TAIL))
+            text = file.read(4 * TAIL).decode("utf-8", "replace")
+    except OSError:
+        return "", False
+    return masked(text)[-TAIL:], size > 4 * TAIL or len(text) > TAIL
