@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tunegym.app.running import run
     from tunegym.tuning.agents.base import BaseAgent
     from tunegym.tuning.agents.config import AgentConfig
-    from tunegym.tuning.reports.recommending import recommend
+    from tunegym.tuning.reports.recommend import recommend
     from tunegym.tuning.reports.results import load
 
 __version__ = "0.1.0"
@@ -28,7 +28,7 @@ _EXPORTS = {
     "load": "tunegym.tuning.reports.results",
     "make": "tunegym.app.making",
     "make_vec": "tunegym.app.making",
-    "recommend": "tunegym.tuning.reports.recommending",
+    "recommend": "tunegym.tuning.reports.recommend",
     "resume": "tunegym.app.resuming",
     "run": "tunegym.app.running",
     "scenario": "tunegym.app.running",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tunegym.testing.results import assert_sound
-from tunegym.tuning.reports.results import ExperimentResults, find_run
+from tunegym.tuning.reports.results import TrialResults, find_run
 from tunegym.tuning.stores import reader
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -138,7 +138,7 @@ def long(tmp_path: Path, start_tunegym: Start, wait_until: Callable[..., None]) 
     return Long(tmp_path, start_tunegym, wait_until)
 
 
-def finishes(tunegym: Cli, long: Long) -> ExperimentResults:
+def finishes(tunegym: Cli, long: Long) -> TrialResults:
     """Resume to the end; returns sound results of every trial."""
     long.go()
     done = tunegym("resume", long.experiment.parent)

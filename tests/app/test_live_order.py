@@ -13,7 +13,7 @@ import pytest
 
 import tunegym
 from tunegym.testing.results import assert_sound
-from tunegym.tuning.reports.live_results import LiveResults
+from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import find_run
 
 pytestmark = pytest.mark.slow  # whole runs, some with processes of their own

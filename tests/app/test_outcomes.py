@@ -12,7 +12,7 @@ import pytest
 
 import tunegym as library
 from tunegym.testing.results import assert_sound
-from tunegym.tuning.reports.results import ExperimentResults, find_run
+from tunegym.tuning.reports.results import TrialResults, find_run
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 RESULTS = Path("results")
@@ -278,8 +278,8 @@ def whole(metrics):
 
 
 @pytest.fixture
-def functions(write: Callable[..., Path]) -> Callable[[str, str], ExperimentResults]:
-    def run(constraint: str, reward: str) -> ExperimentResults:
+def functions(write: Callable[..., Path]) -> Callable[[str, str], TrialResults]:
+    def run(constraint: str, reward: str) -> TrialResults:
         write("rules.py", RULES)
         write("work.py", "def measure(x, limit): return {'fast': x * x, 'small': x}")
         path = write("functions.toml", FUNCTIONS.format(constraint=constraint, reward=reward))
@@ -290,7 +290,7 @@ def functions(write: Callable[..., Path]) -> Callable[[str, str], ExperimentResu
     return run
 
 
-def test_a_constraint_and_a_reward_of_named_values(functions: Callable[[str, str], ExperimentResults]) -> None:
+def test_a_constraint_and_a_reward_of_named_values(functions: Callable[[str, str], TrialResults]) -> None:
     results = functions("even", "both")
     assert [trial.status for trial in results.trials] == ["infeasible", "measured"] * 2 + ["infeasible"] * 2
     assert [trial.reward for trial in results.trials if trial.measured] == [2, 12]
@@ -298,7 +298,7 @@ def test_a_constraint_and_a_reward_of_named_values(functions: Callable[[str, str
     assert "x < 6" in results.trials[5].reason
 
 
-def test_a_constraint_and_a_reward_of_all_values(functions: Callable[[str, str], ExperimentResults]) -> None:
+def test_a_constraint_and_a_reward_of_all_values(functions: Callable[[str, str], TrialResults]) -> None:
     results = functions("below", "whole")
     assert [trial.status for trial in results.trials] == [*["measured"] * 3, "failed", *["infeasible"] * 2]
     assert "ZeroDivisionError" in results.trials[3].reason, "a reward that raises is a failure of that trial"

@@ -15,7 +15,7 @@ import pytest
 import tunegym as library
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.agents import policies
-from tunegym.tuning.reports.results import ExperimentResults, find_run
+from tunegym.tuning.reports.results import TrialResults, find_run
 from tunegym.tuning.stores import reader
 
 pytest.importorskip("stable_baselines3")
@@ -41,7 +41,7 @@ def document(agent: str, steps: int, cmd_args: Document, env_params: Document, *
     return {"name": "learned", "seed": more.pop("seed", 0), "system": system, "experiments": [{**experiment, **more}]}
 
 
-def results_of(folder: str | Path) -> ExperimentResults:
+def results_of(folder: str | Path) -> TrialResults:
     (results,) = assert_sound(folder).values()
     return results
 
@@ -105,7 +105,7 @@ def rows(folder: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def check_record(results: ExperimentResults) -> None:
+def check_record(results: TrialResults) -> None:
     """160 aligned rows with the numbers from 1, and rewards that depend on the context."""
     trajectory, env = rows(results.folder, "trajectory.csv"), rows(results.folder, "env.csv")
     numbers = [str(number) for number in range(1, 161)]
@@ -134,7 +134,7 @@ def test_160_trials_with_three_drop_rates(episode_steps: int, slots: int, lossy:
     assert (results.folder / "policy" / "training.jsonl").read_bytes().count(b"\n") >= 10
 
 
-def journal(results: ExperimentResults) -> list[Document]:
+def journal(results: TrialResults) -> list[Document]:
     return list(reader.records(results.path))
 
 

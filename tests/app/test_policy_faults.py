@@ -25,7 +25,7 @@ from tunegym.core.stopping import Stop
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.results import ExperimentResults, find_run
+from tunegym.tuning.reports.results import TrialResults, find_run
 from tunegym.tuning.stores import reader
 
 pytest.importorskip("stable_baselines3")
@@ -87,7 +87,7 @@ def scenario(write: Callable[..., Path]) -> Callable[..., Document]:
     return make
 
 
-def results_of(folder: str | Path, **more: Any) -> ExperimentResults:
+def results_of(folder: str | Path, **more: Any) -> TrialResults:
     return assert_sound(folder, **more)["e"]
 
 
@@ -182,7 +182,7 @@ class Killed:
         assert later in self.log.read_text() or checkpoint is not None
         return saved
 
-    def ended(self, steps: int) -> ExperimentResults:
+    def ended(self, steps: int) -> TrialResults:
         """Its results; every number is there once."""
         assert self.process.wait(240) == 0, self.log.read_text()
         results = results_of(self.output)

@@ -17,9 +17,8 @@ from tunegym.app.reporting import document_of, write_report
 from tunegym.app.watching import Silent
 from tunegym.core.stopping import Stop
 from tunegym.tuning.reports import page
-from tunegym.tuning.reports import results as results_module
-from tunegym.tuning.reports.best import best_of
 from tunegym.tuning.reports.results import load
+from tunegym.tuning.stores import reader
 
 SCENARIO = """
 name = "reported"
@@ -155,18 +154,20 @@ def test_without_the_scenarios_own_files_the_commands_are_left_out(write: Callab
     assert one["best"]["action"] == {"x": 2}
 
 
-def test_the_best_is_looked_for_once(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes over every trial twice, which a long run's page should not pay more often."""
+def test_a_report_parses_the_journal_once(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert library.run(scenario) == 0
-    asked: list[str] = []
+    scanned: list[Path] = []
 
-    def counted(trials: Any, objectives: Any = ()) -> Any:
-        asked.append(trials.name)
-        return best_of(trials, objectives)
+    class Counted(reader.Reader):
+        def read(self, *, last: bool = False) -> Any:
+            scanned.append(self.path)
+            return super().read(last=last)
 
-    monkeypatch.setattr(results_module, "best_of", counted)
-    write_report(load("results"))
-    assert asked == ["e"]
+    monkeypatch.setattr(reader, "Reader", Counted)
+    results = load("results")
+    write_report(results)
+    assert results.experiments["e"].summary().table is not None
+    assert scanned == [results.folder / "e" / "journal.jsonl"]
 
 
 def test_one_broken_journal_leaves_the_others(scenario: Path) -> None:

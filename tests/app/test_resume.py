@@ -15,7 +15,7 @@ import tunegym as library
 from tunegym.core.errors import StoreError
 from tunegym.core.stopping import Stop
 from tunegym.testing.results import assert_sound
-from tunegym.tuning.reports.results import ExperimentResults, find_run
+from tunegym.tuning.reports.results import TrialResults, find_run
 from tunegym.tuning.stores import reader
 
 pytestmark = pytest.mark.slow  # every test runs a scenario more than once
@@ -93,7 +93,7 @@ def interrupted(scenario: Path, after: int) -> Path:
 
 
 def trials(run: Path, name: str) -> list[tuple[int, object, object, str, int | None]]:
-    results = ExperimentResults(name, run / name)
+    results = TrialResults(name, run / name)
     return [(t.number, t.context, t.action, t.status, t.cached_from) for t in results.trials]
 
 

@@ -16,7 +16,7 @@ import pytest
 import tunegym
 from tunegym.core.errors import ConfigError
 from tunegym.testing.results import assert_sound
-from tunegym.tuning.reports.results import ExperimentResults, find_run
+from tunegym.tuning.reports.results import TrialResults, find_run
 from tunegym.tuning.stores import reader
 
 pytestmark = pytest.mark.slow  # whole searches
@@ -91,7 +91,7 @@ SCHAFFER = "def f(x, y):\n    return {'a': x * x + y * y, 'b': (x - 2) ** 2 + y 
 """The front is y = 0 and x from 0 to 2: sqrt(b) = 2 - sqrt(a)."""
 
 
-def search(folder: Path, objectives: list[dict[str, Any]], sampler: str, steps: int, **more: Any) -> ExperimentResults:
+def search(folder: Path, objectives: list[dict[str, Any]], sampler: str, steps: int, **more: Any) -> TrialResults:
     (folder / "known_front.py").write_text(SCHAFFER)
     experiment = {
         "name": "e",
@@ -173,7 +173,7 @@ def test_the_unit_of_a_resumed_run_is_the_first_ones(tmp_path: Path, write: Any,
     objectives = [{"metric": "a", "goal": "min"}, {"metric": "b", "goal": "min"}]
     results = search(tmp_path, objectives, "random", 6)
     assert tunegym("resume", results.folder.parent, "--agent-steps", "9").returncode == 0
-    extended = ExperimentResults("e", results.folder)
+    extended = TrialResults("e", results.folder)
     unit = extended.trials[0].metrics
     for trial in extended.trials:
         expected = -(trial.metrics["a"] / unit["a"] + trial.metrics["b"] / unit["b"]) / 2

@@ -41,7 +41,7 @@ from tunegym.tuning.agents.base import driver, drives
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.model.outcome import STATUSES
 from tunegym.tuning.model.scenario import Penalties
-from tunegym.tuning.reports.results import ExperimentResults, Results
+from tunegym.tuning.reports.results import RunResults, TrialResults
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -409,7 +409,7 @@ def test_results_page_has_every_status() -> None:
 def test_python_page_has_every_name() -> None:
     text = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
     assert all(f"tunegym.{name}" in text for name in tunegym.__all__)
-    for kind in (Results, ExperimentResults):
+    for kind in (RunResults, TrialResults):
         fields = {field.name for field in dataclasses.fields(kind)}
         for name in re.findall(rf"`{kind.__name__}\.(\w+)", text):
             assert name in fields or hasattr(kind, name), name

@@ -15,9 +15,8 @@ from tunegym.config.loading import load as load_scenario
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.document import Known, run_document
-from tunegym.tuning.reports.page import REPORT, write_page
-from tunegym.tuning.reports.results import SCENARIO, Results, load
+from tunegym.tuning.reports.page import REPORT, Known, run_document, write_page
+from tunegym.tuning.reports.results import SCENARIO, RunResults, load
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ def report_run(folder: Path, scenario: Scenario) -> None:
         logger.exception("%s could not be written", path)
 
 
-def write_report(results: Results, scenario: Scenario | None = None) -> Path:
+def write_report(results: RunResults, scenario: Scenario | None = None) -> Path:
     """Write ``report.html`` anew, from the journals as they are now.
 
     Raises:
@@ -46,13 +45,13 @@ def write_report(results: Results, scenario: Scenario | None = None) -> Path:
     return write_document(results, document_of(results, scenario))
 
 
-def write_document(results: Results, document: Mapping[str, Any]) -> Path:
+def write_document(results: RunResults, document: Mapping[str, Any]) -> Path:
     """Write ``report.html`` from what ``document_of`` gave."""
     title = f"{document['scenario']} {results.folder.absolute().name}"
     return write_page(results.folder / REPORT, title, document, _UNWRITABLE)
 
 
-def document_of(results: Results, scenario: Scenario | None = None) -> dict[str, Any]:
+def document_of(results: RunResults, scenario: Scenario | None = None) -> dict[str, Any]:
     """What a run's page shows, as plain data; ``page`` of each experiment is only for the page."""
     return run_document(results, _known(results, scenario), failure_of(results.folder))
 
@@ -67,7 +66,7 @@ def failure_of(folder: Path) -> str | None:
         return f"{folder / FAILURE} can't be read: {error.strerror}"
 
 
-def _known(results: Results, scenario: Scenario | None) -> dict[str, Known]:
+def _known(results: RunResults, scenario: Scenario | None) -> dict[str, Known]:
     if scenario is None:
         try:
             scenario = load_scenario(results.folder / SCENARIO, Catalog())

@@ -31,8 +31,7 @@ from tunegym.tuning.model.outcome import Cancelled
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Agent
-from tunegym.tuning.reports.best import write_best
-from tunegym.tuning.reports.results import ExperimentResults
+from tunegym.tuning.reports.results import open_results
 from tunegym.tuning.stores.lock import HEARTBEAT_S, WriterLock
 
 logger = logging.getLogger(__name__)
@@ -258,12 +257,10 @@ def _save_policy(agent: Agent, bench: Bench | LiveBench) -> None:
 
 def report(folder: Path, experiment: Experiment) -> None:
     """Everything that is derived from the journal. A reporter that fails never masks what happened."""
-    if experiment.live is not None:  # it has a policy, and no settings
-        return
     try:
-        results = ExperimentResults(experiment.name, folder)
+        results = open_results(experiment.name, folder, {})
         if results.path.exists():
-            write_best(folder, results, experiment.space.fixed, experiment.objectives)
+            results.write_best(experiment.space.fixed)
     except (OSError, TunegymError) as error:
         logger.error("the report of %s could not be written: %s", experiment.name, error)  # noqa: TRY400
     except Exception:

@@ -19,7 +19,8 @@ from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Scalar, exact_key, spelled
 from tunegym.tuning.ports import Reward
-from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, load
+from tunegym.tuning.reports.live import LiveResults
+from tunegym.tuning.reports.results import SCENARIO, TrialResults, load
 from tunegym.tuning.stores import reader
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ def _with_source(experiment: Experiment, scenario_dir: Path, folder: Path) -> Ex
     return replace(experiment, agent_config=replace(experiment.agent_config, warm_start=str(copy)))
 
 
-def _check_whole(results: ExperimentResults) -> None:
+def _check_whole(results: TrialResults) -> None:
     """Refuse a damaged journal while it has its own name; a reader of the copy would have the copy mended."""
     try:
         if results.path.exists():
@@ -112,13 +113,13 @@ def _check_whole(results: ExperimentResults) -> None:
         ) from error
 
 
-def _chosen(folder: Path, experiment: Experiment) -> ExperimentResults:
+def _chosen(folder: Path, experiment: Experiment) -> TrialResults:
     """The experiment of the same name, or the only one."""
     results = load(folder)
     found = results.experiments.get(experiment.name)
     if found is None and len(results.experiments) == 1:
         found = next(iter(results.experiments.values()))
-    if found is not None and found.live:
+    if isinstance(found, LiveResults):
         raise StoreError(
             f"warm_start: {found.name} in {results.folder} is a live experiment, which has no trials to start from",
             hint="give a run whose experiment ran jobs, or leave warm_start out",

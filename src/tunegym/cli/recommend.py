@@ -14,12 +14,12 @@ from tunegym.cli.tables import number, pairs
 from tunegym.core import toml
 from tunegym.core.errors import ConfigError, Problem, TunegymError
 from tunegym.core.escaping import escaped
+from tunegym.tuning.answers.contexts import WHERE
+from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.values import spelled
-from tunegym.tuning.reports.asking import WHERE
-from tunegym.tuning.reports.best import BEST
-from tunegym.tuning.reports.recommending import FROM_POLICY, Recommendation, recommend
-from tunegym.tuning.reports.results import SCENARIO, find_run
+from tunegym.tuning.reports.recommend import recommend
+from tunegym.tuning.reports.results import BEST, SCENARIO, find_run
 
 
 def main(folder: Path, context: list[str], experiment: str | None, *, as_toml: bool, as_json: bool) -> int:

@@ -10,7 +10,7 @@ from tunegym.app.reporting import document_of, write_document
 from tunegym.cli.console import console, print_json
 from tunegym.cli.errors import guarded
 from tunegym.core.errors import StoreError
-from tunegym.tuning.reports.results import Results, load
+from tunegym.tuning.reports.results import RunResults, load
 
 
 def main(folder: Path, *, show: bool, as_json: bool) -> int:
@@ -40,7 +40,7 @@ def _facts(document: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _written(results: Results, document: dict[str, Any], *, must: bool) -> Path | None:
+def _written(results: RunResults, document: dict[str, Any], *, must: bool) -> Path | None:
     """The page's path; None where it can't be written and the numbers are what counts."""
     try:
         return write_document(results, document)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Experiment, Recording
-from tunegym.tuning.reports.live_results import LiveResults
+from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.live_views import EPISODES
 from tunegym.tuning.stores.reader import Lost, Steps
@@ -82,7 +82,7 @@ def _check_numbers(results: LiveResults, rows: list[_Row], recording: Recording)
     twice = sorted(number for number, count in Counter(numbers).items() if count > 1)
     assert not twice, f"{results.name}: numbers that are on record twice: {twice}"
     assert numbers == sorted(numbers), f"{results.name}: numbers are out of order"
-    upto = results.past.upto
+    upto = results.journal.upto
     expected: set[int] = set()
     if recording.kind != "episodes":
         every = recording.every if recording.kind == "every" else 1
@@ -125,7 +125,7 @@ def _check_contexts(results: LiveResults, rows: list[_Row], experiment: Experime
 
 def _check_sides(results: LiveResults) -> None:
     """Every recorded step has its element, in the journal or in a file of its own."""
-    if results.past.spaces is None:
+    if results.journal.spaces is None:
         return
     count = sum(len(one.numbers) for one in reader.steps(results.path) if isinstance(one, Steps))
     for kind in ("observations", "actions"):
@@ -135,7 +135,7 @@ def _check_sides(results: LiveResults) -> None:
 
 def _check_views(results: LiveResults, rows: list[_Row], experiment: Experiment) -> None:
     name = results.name
-    if results.past.spaces is None and not (results.folder / TRAJECTORY).exists():
+    if results.journal.spaces is None and not (results.folder / TRAJECTORY).exists():
         return
     trajectory, env, episodes = (_read(results.folder / view) for view in (TRAJECTORY, ENV, EPISODES))
     steps = [int(row["step"]) for row in trajectory]

@@ -11,13 +11,13 @@ from tunegym.app.catalog import Catalog
 from tunegym.config.loading import load as load_scenario
 from tunegym.testing.live_results import check_live
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.reports.live_results import LiveResults
-from tunegym.tuning.reports.results import SCENARIO, ExperimentResults, find_run
+from tunegym.tuning.reports.live import LiveResults
+from tunegym.tuning.reports.results import SCENARIO, AnyResults, TrialResults, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.views import ENV, TRAJECTORY
 
 
-def assert_sound(folder: str | Path, *, complete: bool = True) -> dict[str, ExperimentResults]:
+def assert_sound(folder: str | Path, *, complete: bool = True) -> dict[str, AnyResults]:
     """Check every experiment of a run that is not being written; returns their results.
 
     Every number once and none missing, the contexts that the seed gives, the views row by row as the journal
@@ -25,14 +25,14 @@ def assert_sound(folder: str | Path, *, complete: bool = True) -> dict[str, Expe
     """
     run = find_run(Path(folder))
     scenario = load_scenario(run / SCENARIO, Catalog())
-    checked: dict[str, ExperimentResults] = {}
+    checked: dict[str, AnyResults] = {}
     for experiment in scenario.experiments:
         if experiment.live is not None:
             live = LiveResults(experiment.name, run / experiment.name)
             check_live(live, experiment, complete=complete)
             checked[experiment.name] = live
             continue
-        results = ExperimentResults(experiment.name, run / experiment.name)
+        results = TrialResults(experiment.name, run / experiment.name)
         _check_numbers(results, complete=complete)
         _check_contexts(results, experiment)
         if complete:
@@ -41,7 +41,7 @@ def assert_sound(folder: str | Path, *, complete: bool = True) -> dict[str, Expe
     return checked
 
 
-def _check_numbers(results: ExperimentResults, *, complete: bool) -> None:
+def _check_numbers(results: TrialResults, *, complete: bool) -> None:
     counts: dict[str, Counter[int]] = {"open": Counter(), "close": Counter()}
     for record in reader.records(results.path):
         if record["record"] in counts:
@@ -55,13 +55,13 @@ def _check_numbers(results: ExperimentResults, *, complete: bool) -> None:
         assert closed == list(range(1, len(closed) + 1)), f"{results.name}: numbers are missing: {closed}"
 
 
-def _check_contexts(results: ExperimentResults, experiment: Experiment) -> None:
+def _check_contexts(results: TrialResults, experiment: Experiment) -> None:
     for trial in results:
         expected = experiment.env_params.context(trial.number)
         assert trial.context == expected, f"{results.name}: trial {trial.number} ran under {trial.context}"
 
 
-def _check_views(results: ExperimentResults) -> None:
+def _check_views(results: TrialResults) -> None:
     trajectory, env = (_rows(results.folder / name) for name in (TRAJECTORY, ENV))
     steps = [row["step"] for row in trajectory]
     assert steps == [str(trial.number) for trial in results.trials], f"{results.name}: {TRAJECTORY} differs"

@@ -13,6 +13,7 @@ from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.progress import Plan, Progress
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.summary import Counts, Summary
 from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
 
@@ -506,8 +507,20 @@ class Results(Protocol):
         """Why the experiment came to its end; None while it has not."""
         ...
 
-    def counts(self) -> Any:
-        """How far the experiment is."""
+    def counts(self, total: int | None = None) -> Counts:
+        """How far the experiment is; ``total`` is how many trials or steps it has at most, if that is known."""
+        ...
+
+    def summary(self, total: int | None = None) -> Summary:
+        """What the experiment found: what the terminal, the report and ``--json`` render."""
+        ...
+
+    def charts(self, command: Callable[[Trial], str | None] | None = None, share: float = 1.0) -> dict[str, Any]:
+        """Plain data that ``report.html`` plots; ``command`` says what a trial ran, ``share`` how much it may hold."""
+        ...
+
+    def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The experiment among others: plain data, and the cells of a table by column."""
         ...
 
     def to_pandas(self) -> pd.DataFrame:

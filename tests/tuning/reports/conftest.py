@@ -11,7 +11,7 @@ import pytest
 
 from tunegym.core import toml
 from tunegym.tuning.model.trial import OpenTrial, Trial
-from tunegym.tuning.reports.results import Results, load
+from tunegym.tuning.reports.results import RunResults, load
 from tunegym.tuning.stores import records
 from tunegym.tuning.stores.records import Head, Session
 
@@ -36,7 +36,7 @@ def write_journal(
     (folder / "journal.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 
 
-def write_run(folder: Path, journals: Mapping[str, Mapping[str, Any]], *, name: str = "written") -> Results:
+def write_run(folder: Path, journals: Mapping[str, Mapping[str, Any]], *, name: str = "written") -> RunResults:
     """A run's folder with one journal per experiment; ``trials=None`` is one that was not started.
 
     ``declared`` is what the scenario says of an experiment beside its name.
@@ -52,20 +52,20 @@ def write_run(folder: Path, journals: Mapping[str, Mapping[str, Any]], *, name: 
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Callable[..., Results]:
+def runs(tmp_path: Path) -> Callable[..., RunResults]:
     """Write a run of several experiments; see ``write_run``."""
 
-    def write(folder: str, **journals: Mapping[str, Any]) -> Results:
+    def write(folder: str, **journals: Mapping[str, Any]) -> RunResults:
         return write_run(tmp_path / folder, journals)
 
     return write
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Callable[..., Results]:
+def written(tmp_path: Path) -> Callable[..., RunResults]:
     """Write a run of one experiment ``e`` from trials and what its journal's head says."""
 
-    def write(trials: Iterable[Trial] | None, folder: str = "run", **keys: Any) -> Results:
+    def write(trials: Iterable[Trial] | None, folder: str = "run", **keys: Any) -> RunResults:
         return write_run(tmp_path / folder, {"e": {"trials": trials, **keys}})
 
     return write

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from tunegym.core import toml
 from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Recording
-from tunegym.tuning.reports.live_results import LiveResults
+from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import load
 from tunegym.tuning.stores.live import LiveStore
 from tunegym.tuning.stores.records import Head, Session

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tuning.reports.conftest import write_journal
 
 from tunegym.core.randomness import unit
+from tunegym.tuning.answers.best import best_of
 from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.best import best_of, write_best
+from tunegym.tuning.reports.results import TrialResults
 
 
 def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **more: Any) -> Trial:
@@ -146,8 +148,9 @@ def test_best_toml(tmp_path: Path) -> None:
     """Ready to use: nested settings, the fixed ones beside them, mean and spread."""
     outcome = Measured(({"m": 1.0}, {"m": 3.0}))
     one = Trial(1, {"net.load": 2}, {"server.threads": 4, "mode": 'a "b"'}, outcome, 2.0, 0.1)
-    write_best(tmp_path, [one], {"server.port": 80, "list": [1, 2]})
-    document = tomllib.loads((tmp_path / "best.toml").read_text())
+    write_journal(tmp_path / "e", [one])
+    TrialResults("e", tmp_path / "e").write_best({"server.port": 80, "list": [1, 2]})
+    document = tomllib.loads((tmp_path / "e" / "best.toml").read_text())
     assert document["best"] == {
         "trial": 1,
         "reward": 2.0,
@@ -159,9 +162,9 @@ def test_best_toml(tmp_path: Path) -> None:
         "spread": {"m": pytest.approx(2**0.5)},
     }
     assert document["per_context"][0]["context"] == {"net": {"load": 2}}
-    assert [path.name for path in tmp_path.iterdir()] == ["best.toml"]
+    assert sorted(path.name for path in (tmp_path / "e").iterdir()) == ["best.toml", "journal.jsonl"]
 
 
 def test_best_toml_of_nothing(tmp_path: Path) -> None:
-    write_best(tmp_path, [], {"x": 1})
+    TrialResults("e", tmp_path).write_best({"x": 1})
     assert tomllib.loads((tmp_path / "best.toml").read_text()) == {}

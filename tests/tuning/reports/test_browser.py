@@ -15,10 +15,9 @@ from tunegym.tuning.agents.policies import Choice, PolicyTable
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Pruned, TimedOut
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.comparison import comparison
-from tunegym.tuning.reports.document import Known, run_document
-from tunegym.tuning.reports.page import write_page
-from tunegym.tuning.reports.results import Results, load
+from tunegym.tuning.reports.compare import compare
+from tunegym.tuning.reports.page import Known, run_document, write_page
+from tunegym.tuning.reports.results import RunResults, load
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -93,7 +92,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Opened]]:
         page.close()
 
 
-def write(results: Results, failure: str | None = None, **known: Known) -> Path:
+def write(results: RunResults, failure: str | None = None, **known: Known) -> Path:
     document = run_document(results, known, failure)
     return write_page(results.folder / "report.html", "a run", document, "h")
 
@@ -114,7 +113,7 @@ def some_trials(count: int, contexts: bool = False) -> Iterator[Trial]:
 
 
 @pytest.fixture
-def rich(written: Callable[..., Results]) -> Path:
+def rich(written: Callable[..., RunResults]) -> Path:
     """A page with every section there is."""
     objectives = [Objective("m").as_dict(), Objective("latency", "min", limit=5.0).as_dict()]
     env_params = {"load": {"values": ["low", "high"]}}
@@ -266,7 +265,7 @@ def test_paper_is_white_whatever_the_screen_is(rich: Path, opened: Callable[...,
     dark.page.wait_for_function(f"before => {picture} !== before", arg=pictures[0], timeout=5000)
 
 
-def test_penalties_do_not_stretch_the_axes(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_penalties_do_not_stretch_the_axes(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     """Two runs that differ in their penalties only look the same."""
     pictures = []
     for folder, penalty in (("one", -2.0), ("two", -1e15)):
@@ -279,7 +278,7 @@ def test_penalties_do_not_stretch_the_axes(written: Callable[..., Results], open
     assert pictures[0] == pictures[1]
 
 
-def test_hostile_text_is_text(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_hostile_text_is_text(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     trials = [
         Trial(n, {}, {HOSTILE[1]: text}, Measured(({HOSTILE[0]: float(n)},)), float(n), 0.1)
         for n, text in enumerate(HOSTILE, 1)
@@ -343,7 +342,7 @@ def test_nothing_else_may_run(rich: Path, opened: Callable[..., Opened]) -> None
     assert one.requests == []
 
 
-def two_objectives(written: Callable[..., Results], points: list[tuple[float, float]], folder: str = "run") -> Path:
+def two_objectives(written: Callable[..., RunResults], points: list[tuple[float, float]], folder: str = "run") -> Path:
     """A page of trials with more ``m`` and less ``latency`` wanted."""
     objectives = [Objective("m").as_dict(), Objective("latency", "min").as_dict()]
     trials = [
@@ -354,7 +353,7 @@ def two_objectives(written: Callable[..., Results], points: list[tuple[float, fl
     return write(written(trials, folder, knobs=knobs, metrics=["m", "latency"], objectives=objectives))
 
 
-def test_a_long_front_is_paged(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_a_long_front_is_paged(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     one = opened()
     page = one.goto(two_objectives(written, [(float(n), float(n)) for n in range(1, 2001)]))
     assert "2,000 settings" in page.inner_text("#front .about")
@@ -375,7 +374,7 @@ def test_a_short_front_has_no_pages(rich: Path, opened: Callable[..., Opened]) -
 
 
 def test_far_measurements_do_not_press_the_front_together(
-    written: Callable[..., Results], opened: Callable[..., Opened]
+    written: Callable[..., RunResults], opened: Callable[..., Opened]
 ) -> None:
     """How far out they are is not seen; that they are is, and one may look at all of it."""
     picture = "document.querySelector('#front canvas[role=img]').toDataURL()"
@@ -417,7 +416,9 @@ def picture_of(place: str) -> str:
     return f"[...document.querySelectorAll('{place} canvas[role=img]')].map((one) => one.toDataURL()).join()"
 
 
-def test_far_rewards_do_not_flatten_the_plots(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_far_rewards_do_not_flatten_the_plots(
+    written: Callable[..., RunResults], opened: Callable[..., Opened]
+) -> None:
     """How far out they are is not seen; that they are is, and one may look at all of it."""
     pictures = []
     for folder, far in (("one", -1e3), ("two", -1e12)):
@@ -441,7 +442,7 @@ def test_far_rewards_do_not_flatten_the_plots(written: Callable[..., Results], o
 
 @pytest.mark.parametrize(("other", "cut"), [(0.0, False), (-1e12, True)])
 def test_rewards_that_are_mostly_the_same(
-    written: Callable[..., Results], opened: Callable[..., Opened], other: float, cut: bool
+    written: Callable[..., RunResults], opened: Callable[..., Opened], other: float, cut: bool
 ) -> None:
     """0 and 1 are two answers, not a far one."""
     rewards = [other if n % 5 == 0 else 1.0 for n in range(1, 31)]
@@ -450,13 +451,13 @@ def test_rewards_that_are_mostly_the_same(
     assert page.locator(RANGE).count() == (len(PLOTS) if cut else 0)
 
 
-def test_the_best_is_never_far_out(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_the_best_is_never_far_out(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     page = opened().goto(write(written(with_far_ones(1, 1e6), knobs=XY)))
     assert page.locator(RANGE).count() == 0
 
 
 def test_what_a_limit_costs_does_not_flatten_the_plots(
-    written: Callable[..., Results], opened: Callable[..., Opened]
+    written: Callable[..., RunResults], opened: Callable[..., Opened]
 ) -> None:
     """Even where most trials exceed it."""
     trials = []
@@ -472,14 +473,16 @@ def test_what_a_limit_costs_does_not_flatten_the_plots(
         assert page.inner_text(f"{place} [aria-label=range] button:nth-child(1)") == "near the best"
 
 
-def test_far_rewards_do_not_flatten_a_comparison(runs: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_far_rewards_do_not_flatten_a_comparison(
+    runs: Callable[..., RunResults], opened: Callable[..., Opened]
+) -> None:
     pictures = []
     for far in (-1e3, -1e12):
         journal = {"trials": with_far_ones(5, far), "knobs": XY}
         results = [runs(f"{name}{far}", e=journal) for name in ("one", "two")]
         results.append(runs(f"three{far}", e={"trials": with_far_ones(5, far)[:1], "knobs": XY}))
         one = opened()
-        document = comparison(results)
+        document = compare(results).facts
         for entry in document["entries"]:
             entry["run"] = entry["run"].partition(str(far))[0]
         page = one.goto(write_page(results[0].folder / "compare.html", "c", document, "h"))
@@ -492,16 +495,16 @@ def test_far_rewards_do_not_flatten_a_comparison(runs: Callable[..., Results], o
     assert pictures[0] == pictures[1]
 
 
-def test_a_run_that_did_worse_is_not_left_out(runs: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_a_run_that_did_worse_is_not_left_out(runs: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     results = [
         runs(f"r{best}", e={"trials": [Trial(1, {}, {"x": 1}, Measured(({"m": best},)), best, 0.1)]})
         for best in (0.1, 0.85, 0.9)
     ]
-    page = opened().goto(write_page(results[0].folder / "compare.html", "c", comparison(results), "h"))
+    page = opened().goto(write_page(results[0].folder / "compare.html", "c", compare(results).facts, "h"))
     assert page.locator(RANGE).count() == 0
 
 
-def test_a_failure_is_on_top(rich: Path, runs: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_a_failure_is_on_top(rich: Path, runs: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     results = runs("failed", e={"trials": some_trials(20), "knobs": KNOBS, "ended": None}, later={"trials": None})
     one = opened()
     page = one.goto(write(results, failure="e was ended by RuntimeError: boom\n\nTraceback ...\n  in here"))
@@ -519,7 +522,9 @@ def test_a_failure_is_on_top(rich: Path, runs: Callable[..., Results], opened: C
 
 
 @pytest.mark.parametrize("trials", [[], [Trial(1, {}, {"x": 1}, Failed("f"), -1e15, 0.1)]])
-def test_nothing_measured(written: Callable[..., Results], opened: Callable[..., Opened], trials: list[Trial]) -> None:
+def test_nothing_measured(
+    written: Callable[..., RunResults], opened: Callable[..., Opened], trials: list[Trial]
+) -> None:
     one = opened()
     one.page.goto(write(written(trials, knobs={"x": {"values": [1, 2]}})).as_uri())
     one.page.wait_for_selector("html[data-ready=yes]")
@@ -529,7 +534,7 @@ def test_nothing_measured(written: Callable[..., Results], opened: Callable[...,
 
 
 def test_an_experiment_without_a_measurement_is_no_success(
-    runs: Callable[..., Results], opened: Callable[..., Opened]
+    runs: Callable[..., RunResults], opened: Callable[..., Opened]
 ) -> None:
     reasons = [Failed("<b>exited</b> with 3")] * 4 + [TimedOut("too slow")]
     trials = [Trial(n, {}, {"x": 1}, reason, -1e15, 0.1) for n, reason in enumerate(reasons, 1)]
@@ -556,7 +561,7 @@ def test_an_experiment_without_a_measurement_is_no_success(
 
 
 def test_contexts_without_the_best_setting_are_named(
-    written: Callable[..., Results], opened: Callable[..., Opened]
+    written: Callable[..., RunResults], opened: Callable[..., Opened]
 ) -> None:
     made = [(1, "text", 9.0)] * 6 + [(2, "text", 8.0)] * 2 + [(2, "noise", 1.0)] * 2
     trials = [
@@ -570,7 +575,7 @@ def test_contexts_without_the_best_setting_are_named(
     assert page.locator(RANGE).count() == 0, "a context with other rewards is not far out"
 
 
-def test_sixty_knobs_are_folded(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_sixty_knobs_are_folded(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     rng = random.Random(2)
     names = [f"k{index:02d}" for index in range(60)]
     trials = []
@@ -595,7 +600,7 @@ def test_sixty_knobs_are_folded(written: Callable[..., Results], opened: Callabl
     assert min(page.evaluate(PAINTED)) > 5
 
 
-def test_twenty_thousand_trials(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_twenty_thousand_trials(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     one = opened()
     page = one.goto(write(written(some_trials(20_000), knobs=KNOBS)))
     assert "1–50 of 20,000 trials" in page.inner_text("#trials .told")
@@ -609,10 +614,10 @@ def test_twenty_thousand_trials(written: Callable[..., Results], opened: Callabl
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (400, "light")])
-def test_comparison(runs: Callable[..., Results], opened: Callable[..., Opened], width: int, scheme: str) -> None:
+def test_comparison(runs: Callable[..., RunResults], opened: Callable[..., Opened], width: int, scheme: str) -> None:
     journal = {"trials": list(some_trials(40)), "knobs": KNOBS, "agent": HOSTILE[0]}
     results = [runs(name, e=journal, own={**journal, "metrics": [name]}) for name in ("one", "two")]
-    path = write_page(results[0].folder / "compare.html", "c", comparison(results), "h")
+    path = write_page(results[0].folder / "compare.html", "c", compare(results).facts, "h")
     one = opened(width, scheme)
     page = one.goto(path)
     assert page.locator("#table tbody tr").count() == 4
@@ -633,7 +638,7 @@ def by_context(contexts: int, count: int) -> Iterator[Trial]:
         yield Trial(number, {"load": load}, {"x": x}, Measured(({"m": reward},)), reward, 0.1)
 
 
-def learned(written: Callable[..., Results], contexts: int, count: int) -> Path:
+def learned(written: Callable[..., RunResults], contexts: int, count: int) -> Path:
     env_params = {"load": {"values": list(range(contexts))}}
     results = written(by_context(contexts, count), knobs={"x": {"values": [1, 2, 3, 4]}}, env_params=env_params)
     choices = tuple(Choice({"x": 4 if load == 1 else 1 + load % 3}, 0.875, {"load": load}) for load in range(contexts))
@@ -641,7 +646,7 @@ def learned(written: Callable[..., Results], contexts: int, count: int) -> Path:
     return write(results)
 
 
-def test_what_the_policy_chooses(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_what_the_policy_chooses(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     one = opened()
     page = one.goto(learned(written, 3, 90))
     rows = [row.locator("td").all_text_contents() for row in page.locator("#policy tbody tr").all()]
@@ -662,7 +667,7 @@ def test_what_the_policy_chooses(written: Callable[..., Results], opened: Callab
 
 
 def test_many_contexts_are_folded(
-    written: Callable[..., Results], opened: Callable[..., Opened], wait_until: Callable[..., None]
+    written: Callable[..., RunResults], opened: Callable[..., Opened], wait_until: Callable[..., None]
 ) -> None:
     one = opened(400)
     path = learned(written, 60, 20_000)
@@ -681,7 +686,7 @@ def test_many_contexts_are_folded(
 
 
 def test_a_policy_without_contexts_and_one_that_is_damaged(
-    runs: Callable[..., Results], opened: Callable[..., Opened]
+    runs: Callable[..., RunResults], opened: Callable[..., Opened]
 ) -> None:
     trials = [Trial(n, {}, {"x": n % 3 + 1}, Measured(({"m": n % 3},)), n % 3, 0.1) for n in range(1, 10)]
     knobs = {"x": {"values": [1, 2, 3]}}
@@ -698,7 +703,7 @@ def test_a_policy_without_contexts_and_one_that_is_damaged(
     one.assert_quiet()
 
 
-def test_places_of_a_range_are_spread(written: Callable[..., Results], opened: Callable[..., Opened]) -> None:
+def test_places_of_a_range_are_spread(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
     trials = [Trial(n, {"size": n / 50}, {"x": 1}, Measured(({"m": n},)), n, 0.1) for n in range(1, 41)]
     env_params = {"size": {"low": 0.0, "high": 1.0, "dtype": "float"}}
     results = written(trials, knobs={"x": {"values": [1, 2]}}, env_params=env_params)
@@ -759,7 +764,7 @@ def test_a_live_experiment_is_drawn(live: Path, opened: Callable[..., Opened], w
 def test_live_runs_are_compared(live: Path, tmp_path: Path, opened: Callable[..., Opened]) -> None:
     write_live(tmp_path / "other", [{"length": 7}, {"length": 9}])
     results = [load(tmp_path / "run"), load(tmp_path / "other")]
-    path = write_page(tmp_path / "compare.html", "compared", comparison(results), "h")
+    path = write_page(tmp_path / "compare.html", "compared", compare(results).facts, "h")
     one = opened()
     page = one.goto(path)
     assert page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)") == ["live"]

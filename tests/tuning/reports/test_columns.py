@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from tunegym.tuning.model.outcome import Failed, Measured, Pruned
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.columns import columns, kept, labels, parameter
+from tunegym.tuning.model.values import labels
+from tunegym.tuning.reports.charts import columns, kept, parameter
 
 
 def measured(number: int, reward: float) -> Trial:
@@ -30,12 +31,12 @@ def test_integers_that_a_browser_would_bend_come_as_text() -> None:
 
 def test_every_trial_is_kept_while_there_is_room() -> None:
     trials = [measured(3, 1.0), measured(1, 2.0), measured(2, 3.0)]
-    assert [trial.number for trial in kept(trials, 3, 10)] == [1, 2, 3]
+    assert [trial.number for trial in kept(trials, 10)] == [1, 2, 3]
 
 
 def test_improvements_are_kept_in_a_sample() -> None:
     trials = [measured(n, 100.0 if n == 777 else float(n == 5)) for n in range(1, 1001)]
-    chosen = {trial.number for trial in kept(trials, 1000, 100)}
+    chosen = {trial.number for trial in kept(trials, 100)}
     assert {5, 777} <= chosen
     assert 100 <= len(chosen) <= 103
 

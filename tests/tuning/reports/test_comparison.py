@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tunegym.tuning.model.outcome import Failed, Measured
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.comparison import comparison, run_labels
-from tunegym.tuning.reports.results import Results
+from tunegym.tuning.reports.compare import compare, run_labels
+from tunegym.tuning.reports.results import RunResults
 
 KNOBS = {"x": {"values": [1, 2, 3, 4]}}
 
@@ -27,10 +27,10 @@ def test_labels_are_short_and_unique() -> None:
     assert len(set(run_labels([root / "s", root / "s" / "inner", root / "s", root / "t"]))) == 4
 
 
-def test_best_and_its_curve(runs: Callable[..., Results]) -> None:
+def test_best_and_its_curve(runs: Callable[..., RunResults]) -> None:
     first = runs("one", e={"trials": trials(1.0, None, 0.5, 3.0), "knobs": KNOBS})
     second = runs("two", e={"trials": trials(None, 2.0), "knobs": KNOBS})
-    told = comparison([first, second])
+    told = compare([first, second]).facts
     assert told["warnings"] == []
     one, two = told["entries"]
     assert (one["run"], one["experiment"], one["trials"], one["measured"]) == ("one", "e", 4, 3)
@@ -40,25 +40,25 @@ def test_best_and_its_curve(runs: Callable[..., Results]) -> None:
     assert two["curve"]["trials"] == [(2, 2.0)], "a failure is no reward"
 
 
-def test_what_differs_is_told(runs: Callable[..., Results]) -> None:
+def test_what_differs_is_told(runs: Callable[..., RunResults]) -> None:
     first = runs("one", e={"trials": trials(1.0), "knobs": KNOBS}, only={"trials": trials(1.0), "metrics": ["q"]})
     second = runs("two", e={"trials": trials(2.0), "knobs": {"x": {"values": [1, 2]}}, "metrics": ["m", "n"]})
-    (warning,) = comparison([first, second])["warnings"]
+    (warning,) = compare([first, second]).facts["warnings"]
     assert warning.startswith("e: the metrics and the knobs differ")
 
 
-def test_without_a_shared_experiment_all_are_compared(runs: Callable[..., Results]) -> None:
+def test_without_a_shared_experiment_all_are_compared(runs: Callable[..., RunResults]) -> None:
     first = runs("one", a={"trials": trials(1.0)})
     second = runs("two", b={"trials": trials(2.0), "metrics": ["other"]})
-    (warning,) = comparison([first, second])["warnings"]
+    (warning,) = compare([first, second]).facts["warnings"]
     assert "the metrics differ" in warning
 
 
-def test_limits_that_are_exceeded(runs: Callable[..., Results]) -> None:
+def test_limits_that_are_exceeded(runs: Callable[..., RunResults]) -> None:
     limits = [{"metric": "m", "goal": "max", "limit": 2.5}]
     first = runs("one", e={"trials": trials(1.0, 2.0), "knobs": KNOBS, "objectives": limits})
     second = runs("two", e={"trials": trials(1.0, 3.0), "knobs": KNOBS, "objectives": limits})
-    told = comparison([first, second])
+    told = compare([first, second]).facts
     assert [(one["best"]["violation"], one["best"]["note"]) for one in told["entries"]] == [
         (0.2, "limits exceeded"),
         (0.0, None),
@@ -66,8 +66,8 @@ def test_limits_that_are_exceeded(runs: Callable[..., Results]) -> None:
     assert told["warnings"] == ["one: no measured setting of e keeps the limits"]
 
 
-def test_what_was_not_started_or_not_measured(runs: Callable[..., Results]) -> None:
-    told = comparison([runs("one", e={"trials": None}), runs("two", e={"trials": trials(None)})])
+def test_what_was_not_started_or_not_measured(runs: Callable[..., RunResults]) -> None:
+    told = compare([runs("one", e={"trials": None}), runs("two", e={"trials": trials(None)})]).facts
     assert [entry["best"] for entry in told["entries"]] == [None, None]
     assert [entry["state"] for entry in told["entries"]] == ["not started", "finished"]
     assert told["warnings"] == []

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tunegym.tuning.answers.importance import FEWEST, importance
 from tunegym.tuning.model.outcome import Failed, Measured
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.importance import FEWEST, importance
 
 KNOB = {"x": "knob", "noise": "knob"}
 

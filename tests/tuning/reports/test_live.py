@@ -8,14 +8,11 @@ from tests.tuning.reports.live_journals import GRAVITY, add_episode, open_store,
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.agents import policies
-from tunegym.tuning.reports.comparison import comparison
-from tunegym.tuning.reports.document import Known, run_document
-from tunegym.tuning.reports.live import summarise_live
-from tunegym.tuning.reports.live_contexts import MOST_GROUPS, groupings
-from tunegym.tuning.reports.live_windows import MOST_WINDOWS, Curve, Pace, Windows
-from tunegym.tuning.reports.recommending import recommend
+from tunegym.tuning.answers.episodes import MOST_GROUPS, MOST_WINDOWS, Pace, Windows, groupings
+from tunegym.tuning.reports.compare import compare
+from tunegym.tuning.reports.page import Known, run_document
+from tunegym.tuning.reports.recommend import recommend
 from tunegym.tuning.reports.results import load
-from tunegym.tuning.reports.summary import state_of
 
 
 def test_facts(tmp_path: Path) -> None:
@@ -25,7 +22,7 @@ def test_facts(tmp_path: Path) -> None:
         {"length": 4, "context": {"gravity": 20.0}, "failing": 0, "reason": "lost at 0x7f22"},
         {"length": 1, "context": {"gravity": 9.8}, "end": "cut"},
     ]
-    facts = summarise_live(write_live(tmp_path, episodes, env_params=GRAVITY), 100).facts
+    facts = write_live(tmp_path, episodes, env_params=GRAVITY).summary(100).facts
     assert facts["live"]
     assert facts["state"] == "finished"
     assert facts["problem"] is None
@@ -46,9 +43,9 @@ def test_facts(tmp_path: Path) -> None:
 
 def test_what_keeps_it_from_being_a_success(tmp_path: Path) -> None:
     none = write_live(tmp_path / "a", [{"length": 1, "failing": 0}], code=1, ended="the server was lost")
-    assert summarise_live(none).facts["problem"] == "none of its steps was measured"
+    assert none.summary().facts["problem"] == "none of its steps was measured"
     early = write_live(tmp_path / "b", [], code=1, ended="the server was lost")
-    assert summarise_live(early).facts["problem"] == "it took no step"
+    assert early.summary().facts["problem"] == "it took no step"
 
 
 def test_restarts_and_what_is_lost(tmp_path: Path) -> None:
@@ -61,15 +58,15 @@ def test_restarts_and_what_is_lost(tmp_path: Path) -> None:
     store.reserve(8)
     store._journal.close(lambda: None)  # as a killed one leaves it
     results = load(tmp_path).experiments["e"]
-    facts = summarise_live(results).facts  # type: ignore[arg-type]
-    assert state_of(results) == "interrupted"
+    facts = results.summary().facts
+    assert results.state == "interrupted"
     assert facts["restarts"] == 2
     assert (facts["steps"]["unrecorded"], facts["steps"]["lost"]) == (5, 0)
     store = open_store(tmp_path / "e")
     store.job_started({"pid": 4})
     add_episode(store, 3)
     store.close()
-    facts = summarise_live(load(tmp_path).experiments["e"]).facts  # type: ignore[arg-type]
+    facts = load(tmp_path).experiments["e"].summary().facts
     assert facts["restarts"] == 2
     assert (facts["steps"]["unrecorded"], facts["steps"]["lost"]) == (0, 5)
     assert facts["steps"]["lost_ranges"] == [[4, 8]]
@@ -79,7 +76,7 @@ def test_restarts_and_what_is_lost(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_curves_stay_small(tmp_path: Path) -> None:
     results = write_live(tmp_path, ({"length": 20, "reward": at / 20} for at in range(2000)))
-    curves = summarise_live(results).curves
+    curves = results.charts()
     assert len(curves["ends"]) <= MOST_WINDOWS
     assert curves["ends"][-1] == 40_000
     assert sum(curves["returns"]["count"]) == 2000
@@ -93,9 +90,8 @@ def test_memory_does_not_grow_with_the_steps(tmp_path: Path) -> None:
     peaks = []
     for many in (50, 1000):
         results = write_live(tmp_path / str(many), ({"length": 20} for _ in range(many)))
-        results.past  # noqa: B018 - known before
         tracemalloc.start()
-        summarise_live(results)
+        results.charts()
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 1_000_000
@@ -107,7 +103,7 @@ def test_training_curves(tmp_path: Path) -> None:
     policies.add_training(results.folder, 10, {"train/loss": 1.0})
     with (results.folder / "policy" / "training.jsonl").open("ab") as file:
         file.write(b'{"trials": 11, "val')
-    (curve,) = summarise_live(results).curves["training"]
+    (curve,) = results.charts()["training"]
     assert curve["name"] == "train/loss"
     assert [mean for mean in curve["mean"] if mean is not None] == [2.0, 1.0]
 
@@ -116,7 +112,7 @@ def test_how_a_policy_is_loaded(tmp_path: Path) -> None:
     results = write_live(tmp_path, [{"length": 3}], agent="dqn")
     (results.folder / "policy").mkdir()
     (results.folder / "policy" / "model.zip").write_bytes(b"zip")
-    policy = summarise_live(results).facts["policy"]
+    policy = results.summary().facts["policy"]
     assert policy["path"] == "e/policy/model.zip"
     assert 'model = DQN.load("e/policy/model.zip")' in policy["load"]
     with pytest.raises(StoreError, match=r"e is a live experiment: it has no settings to recommend, but a policy: "):
@@ -146,7 +142,7 @@ def test_a_page_document(tmp_path: Path) -> None:
 def test_compared(tmp_path: Path) -> None:
     write_live(tmp_path / "a", [{"length": 3}, {"length": 5}])
     write_live(tmp_path / "b", [{"length": 7}], env_params=GRAVITY)
-    document = comparison([load(tmp_path / "a"), load(tmp_path / "b")])
+    document = compare([load(tmp_path / "a"), load(tmp_path / "b")]).facts
     first, second = document["entries"]
     assert (first["best"], first["trials"], first["live"]["mean_return"]) == (None, 8, 4.0)
     assert (first["live"]["mean_return_over"], first["live"]["episodes"]) == (2, 2)
@@ -188,28 +184,35 @@ def test_what_changes_within_an_episode_tells_nothing_about_it() -> None:
 # windows ----------------------------------------------------------------------------------------------
 
 
-def test_windows_cover_every_step_once() -> None:
-    for upto in (0, 1, 299, 300, 301, 12_345):
-        windows = Windows(upto)
-        assert windows.count <= MOST_WINDOWS
-        assert windows.ends()[-1] == upto
-        assert windows.of(max(upto, 1)) == windows.count - 1
-        assert windows.of(upto + 1000) == windows.count - 1
+@pytest.mark.parametrize("upto", [0, 1, 299, 300, 301, 12_345])
+def test_windows_cover_every_step_once(upto: int) -> None:
+    windows = Windows()
+    curve = windows.curve()
+    for number in range(1, upto + 1):
+        curve.add(number, float(number))
+    ends = windows.ends()
+    assert len(ends) <= MOST_WINDOWS
+    assert ends[-1] == upto
+    shown = curve.as_dict(band=True)
+    starts = [1, *(end + 1 for end in ends[:-1])]
+    if upto:
+        assert shown["count"] == [end - start + 1 for start, end in zip(starts, ends, strict=True)]
+        assert (shown["low"], shown["high"]) == (starts, ends)
+        assert shown["mean"] == pytest.approx([(a + b) / 2 for a, b in zip(starts, ends, strict=True)], rel=1e-4)
 
 
 def test_large_rewards_do_not_overflow() -> None:
-    curve = Curve(Windows(2))
+    curve = Windows().curve()
     curve.add(1, 1.7e308)
     curve.add(1, 1.7e308)
-    curve.add_all([2, 2, 2], [1.7e308, 1.7e308, float("nan")])
-    assert curve.as_dict()["mean"] == [1.7e308, 1.7e308]
-    assert curve.as_dict()["count"] == [2, 2]
+    curve.add_all([2, 2, 2], [1.7e308, 1.7e308, None])
+    assert curve.as_dict() == {"count": [2, 2], "mean": [1.7e308, 1.7e308]}
 
 
 def test_pace() -> None:
-    pace = Pace(Windows(600))
-    pace.session()
+    windows = Windows()
+    pace = Pace(windows)
+    windows.reach(600)
     pace.add(0, 2, 0.5)
-    pace.session()
-    pace.add(2, 4, 4.0)
+    pace.add(2, 4, 4.5)
     assert pace.as_list()[:2] == [4.0, 0.5]

@@ -8,8 +8,8 @@ import pytest
 from gymnasium import spaces
 from tests.tuning.reports.live_journals import GRAVITY, LARGE, add_episode, open_store, write_live, write_scenario
 
-from tunegym.core.errors import StoreError, TunegymError
-from tunegym.tuning.reports.live_results import LiveResults
+from tunegym.core.errors import StoreError
+from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import load
 
 
@@ -18,7 +18,6 @@ def test_steps_and_episodes(tmp_path: Path) -> None:
         tmp_path,
         [{"length": 3, "failing": 1}, {"length": 2, "end": "truncated"}, {"length": 1, "end": "cut"}],
     )
-    assert results.live
     assert results.steps == 6
     assert results.statuses == {"measured": 5, "failed": 1}
     assert [(one.length, one.total, one.end) for one in results.episodes] == [
@@ -109,13 +108,6 @@ def test_large_ones_are_mapped(tmp_path: Path) -> None:
     (results.folder / "observations.bin").write_bytes(b"short")
     with pytest.raises(StoreError, match=r"observations.bin is too short: the journal knows of 300 rows, and it has 0"):
         results.observations()
-
-
-def test_there_are_no_trials_and_no_best(tmp_path: Path) -> None:
-    results = write_live(tmp_path, [{"length": 3}])
-    for ask in (lambda: results.trials, lambda: list(results), lambda: results.best, lambda: results.pareto):
-        with pytest.raises(TunegymError, match="e is a live experiment: it has steps and episodes"):
-            ask()
 
 
 def test_one_that_has_not_started(tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ import pytest
 
 from tunegym.core import toml
 from tunegym.tuning.model.outcome import Failed
+from tunegym.tuning.model.summary import masked
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.document import Known, run_document
-from tunegym.tuning.reports.masking import masked
-from tunegym.tuning.reports.page import render
-from tunegym.tuning.reports.results import Results, load
+from tunegym.tuning.reports.page import Known, render, run_document
+from tunegym.tuning.reports.results import RunResults, load
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_anything_else_stays(text: str) -> None:
     assert masked(text) == text
 
 
-def test_a_page_holds_no_password(written: Callable[..., Results]) -> None:
+def test_a_page_holds_no_password(written: Callable[..., RunResults]) -> None:
     """Not from any key of the scenario, nor from a failure, a reason, a command, an output or a parameter."""
     address = "postgresql://user:secret@host/db"
     folder = written([Trial(1, {}, {"x": 1}, Failed(f"no answer from {address}"), -1e9, 0.1)]).folder

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tunegym.tuning.model.outcome import Failed, Measured
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.outputs import TAIL, by_interest, commands, tails
+from tunegym.tuning.reports.charts import TAIL, by_interest, commands, tails
 
 
 def trial(number: int, reward: float = 1.0, *, failed: bool = False, cached: int | None = None) -> Trial:

@@ -10,12 +10,13 @@ import pytest
 
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import Choice, PolicyTable
+from tunegym.tuning.answers.recommendation import Recommendation
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Cancelled, Failed, Measured
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Scalar
-from tunegym.tuning.reports.recommending import Recommendation, recommend
-from tunegym.tuning.reports.results import Results, load
+from tunegym.tuning.reports.recommend import recommend
+from tunegym.tuning.reports.results import RunResults, load
 
 KNOBS = {"x": {"values": [1, 2, 1.0, True, "1"]}}
 LOAD = {"load": {"values": ["low", "high", 1, 1.0, True], "weights": None}}
@@ -41,7 +42,7 @@ ROWS = [*at("low", 1, 5.0, 5.1), *at("low", 2, 3.0, 3.1), *at("high", 2, 4.0, 4.
 
 
 @pytest.fixture
-def answer(written: Callable[..., Results]) -> Callable[..., Recommendation]:
+def answer(written: Callable[..., RunResults]) -> Callable[..., Recommendation]:
     """Ask a run of these rows with this policy."""
 
     def ask(
@@ -135,7 +136,7 @@ def test_settings_that_were_never_measured_there(answer: Callable[..., Recommend
 def test_a_context_that_was_never_measured(answer: Callable[..., Recommendation]) -> None:
     found = answer(ROWS, [chosen(1, 2)], {"load": 1})
     assert (found.source, dict(found.action), found.measured) == ("policy", {"x": 2}, 0)
-    assert found.note == "in other contexts these settings were measured: m 3.68 from 5 samples"
+    assert found.note == "in other contexts these settings were measured: m 3.633 from 5 samples"
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -263,7 +264,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("why", DAMAGE)
-def test_a_policy_that_can_not_be_used(written: Callable[..., Results], why: str) -> None:
+def test_a_policy_that_can_not_be_used(written: Callable[..., RunResults], why: str) -> None:
     folder = written(trials(ROWS), knobs=KNOBS, env_params=LOAD, declared=REWARD).folder
     (folder / "e" / "policy").mkdir()
     (folder / "e" / "policy" / "policy.json").write_text(DAMAGE[why])

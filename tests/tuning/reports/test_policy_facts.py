@@ -12,10 +12,9 @@ from tunegym.tuning.agents.policies import Choice, PolicyTable
 from tunegym.tuning.model.outcome import Failed, Measured
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Scalar
-from tunegym.tuning.reports import policy_facts
-from tunegym.tuning.reports.document import run_document
-from tunegym.tuning.reports.results import Results
-from tunegym.tuning.reports.summary import summarise
+from tunegym.tuning.reports import summary
+from tunegym.tuning.reports.page import run_document
+from tunegym.tuning.reports.results import RunResults
 
 KNOBS = {"x": {"values": [1, 1.0, True]}}
 DECLARED = {"agent_metrics": ["m"], "agent_reward_function": "identity"}
@@ -27,13 +26,12 @@ def trial(number: int, load: Scalar, x: Scalar, value: float | None, **keys: Any
 
 
 @pytest.fixture
-def facts(written: Callable[..., Results]) -> Callable[..., Any]:
+def facts(written: Callable[..., RunResults]) -> Callable[..., Any]:
     def told(trials: Iterable[Trial], choices: Iterable[Choice] | None, env_params: Any, learned: int = 9) -> Any:
-        results = written(list(trials), knobs=KNOBS, env_params=env_params)
+        results = written(list(trials), knobs=KNOBS, env_params=env_params, declared=DECLARED)
         if choices is not None:
             policies.save(results.folder / "e", PolicyTable("agent", learned, tuple(choices)))
-        run_document(results, {}, None)  # labels go with it
-        return summarise(results.experiments["e"], DECLARED).facts["policy"]
+        return run_document(results, {}, None)["experiments"][0]["policy"]
 
     return told
 
@@ -82,7 +80,7 @@ def test_a_range_is_not_counted(facts: Callable[..., Any]) -> None:
 def test_the_most_often_drawn_ones_where_there_are_many(
     facts: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_facts, "MOST_CHOICES", 2)
+    monkeypatch.setattr(summary, "MOST_CHOICES", 2)
     choices = [Choice({"x": 1}, 0.5, {"load": load}) for load in (True, 1.0, 1)]
     found = facts([*TRIALS, trial(9, 1.0, 1, 1.0)], choices, LOAD)
     assert found["of"] == 3

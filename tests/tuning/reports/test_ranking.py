@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunegym.tuning.answers.best import best_of
+from tunegym.tuning.answers.ranking import front
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Failed, Measured, Outcome, Pruned
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.best import best_of
-from tunegym.tuning.reports.ranking import front
 
 BOTH = [Objective("a", "max"), Objective("b", "min")]
 

@@ -10,10 +10,11 @@ import pytest
 
 from tunegym.core import toml
 from tunegym.core.errors import ConfigError, StoreError, TunegymError
+from tunegym.tuning.answers.recommendation import Recommendation
 from tunegym.tuning.model.outcome import Failed, Measured
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Scalar
-from tunegym.tuning.reports.recommending import Recommendation, recommend
+from tunegym.tuning.reports.recommend import recommend
 from tunegym.tuning.reports.results import load
 from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.records import Head, Session

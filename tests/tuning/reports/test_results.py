@@ -12,7 +12,7 @@ import tunegym
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.space import Choice
-from tunegym.tuning.reports.results import ExperimentResults, find_run, load
+from tunegym.tuning.reports.results import TrialResults, find_run, load
 
 Benches = Callable[..., Any]
 
@@ -76,7 +76,7 @@ def test_trials_are_sorted_by_number(bench: Benches, tmp_path: Path) -> None:
     assert one.engine.next_finished()[1].number == 2
     gate.set()
     one.engine.next_finished()
-    experiment = ExperimentResults("e", one.folder)
+    experiment = TrialResults("e", one.folder)
     assert [trial.number for trial in experiment.trials] == [1, 2]
     assert [trial.number for trial in experiment] == [2, 1]
 

@@ -10,11 +10,9 @@ import pytest
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.results import ExperimentResults, Results
-from tunegym.tuning.reports.summary import summarise
-from tunegym.tuning.reports.timing import closing_times
+from tunegym.tuning.reports.results import RunResults, TrialResults
 
-Written = Callable[..., Results]
+Written = Callable[..., RunResults]
 
 
 def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **more: Any) -> Trial:
@@ -22,8 +20,8 @@ def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **
     return Trial(number, context, {"x": x}, outcome or Measured(({"m": reward},)), reward, took, **more)
 
 
-def facts(results: Results, total: int | None = None) -> dict[str, Any]:
-    return summarise(results.experiments["e"], results.declared("e"), total=total).facts
+def facts(results: RunResults, total: int | None = None) -> dict[str, Any]:
+    return results.experiments["e"].summary(total).facts
 
 
 def test_statuses_and_reasons(written: Written) -> None:
@@ -87,7 +85,7 @@ def test_what_is_no_success_has_a_problem(written: Written, keys: dict[str, Any]
 
 
 def test_while_it_runs_nothing_is_a_problem_yet(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunegym.tuning.reports.summary.living_writer", lambda folder: 1)
+    monkeypatch.setattr("tunegym.tuning.reports.results.living_writer", lambda folder: 1)
     assert (told := facts(written(failed(2), ended=None)))["state"] == "running"
     assert told["problem"] is None
 
@@ -282,8 +280,9 @@ def test_time_between_sessions_does_not_count(written: Written, tmp_path: Path) 
     closed |= {"duration_s": 3.0, "samples": [{"m": 9.0}]}
     with path.open("ab") as file:
         file.writelines(orjson.dumps(line) + b"\n" for line in (session, opened, closed))
-    assert closing_times(path) == pytest.approx({1: 0.1, 2: 0.2, 3: 4.2})
-    assert summarise(ExperimentResults("e", path.parent), {}).facts["best"]["found_s"] == pytest.approx(4.2)
+    results = TrialResults("e", path.parent)
+    assert results.times == pytest.approx({1: 0.1, 2: 0.2, 3: 4.2})
+    assert results.summary().facts["best"]["found_s"] == pytest.approx(4.2)
 
 
 def test_plain_data(written: Written) -> None:

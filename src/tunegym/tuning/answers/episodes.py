@@ -144,17 +144,13 @@ class Pace:
 
     def __init__(self, windows: Windows) -> None:
         self._steps, self._seconds = windows.curve(), windows.curve()
-        self._since = 0.0
+        self._elapsed = 0.0
 
-    def session(self) -> None:
-        """Another driver, whose clock begins at 0."""
-        self._since = 0.0
-
-    def add(self, before: int, upto: int, since: float) -> None:
-        """Steps after ``before`` and up to ``upto`` are done, ``since`` seconds after the session began."""
+    def add(self, before: int, upto: int, elapsed_s: float) -> None:
+        """Steps after ``before`` and up to ``upto`` are done, ``elapsed_s`` seconds after the experiment began."""
         self._steps.add(max(upto, 1), max(0, upto - before))
-        self._seconds.add(max(upto, 1), max(0.0, since - self._since))
-        self._since = max(self._since, since)
+        self._seconds.add(max(upto, 1), max(0.0, elapsed_s - self._elapsed))
+        self._elapsed = max(self._elapsed, elapsed_s)
 
     def as_list(self) -> list[float | None]:
         """Plain data; None where nothing is known."""

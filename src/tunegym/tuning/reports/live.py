@@ -27,8 +27,8 @@ from tunegym.tuning.model.summary import Counts, Summary, counted, number, rate,
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import JournalResults
 from tunegym.tuning.reports.summary import hosts_of, most_common_reasons, problem_of
-from tunegym.tuning.stores import live_reader
-from tunegym.tuning.stores.records import Record
+from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.reader import OWN_ENDS, Entry, JobStart, Lost, SessionStart, Steps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +41,6 @@ MODEL = "model.zip"
 """In an experiment's ``policy/``: the file that Stable-Baselines3's ``load`` takes."""
 LOADERS = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "sac": "SAC"}
 """The class of Stable-Baselines3 that loads an agent's file."""
-OWN_ENDS = ("terminated", "truncated")
-"""How an episode ends by the server's word; any other was cut short, and its return says little."""
 MOST_KINDS = 1_000
 """How many different reasons are told apart; servers invent new ones without end."""
 MOST_LOST = 50
@@ -70,43 +68,39 @@ class _Pass:
         self.starts = self.restarts = 0
         self._upto = self._slots = self._started = 0
 
-    def add(self, record: Record) -> None:
-        kind = record["record"]
-        if kind == "head":
-            self.groups = [GroupedEpisodes(one, self.windows) for one in groupings(record.get("env_params", {}))]
-        elif kind == "session":
-            self.pace.session()
-            self._slots, self._started = record.get("slots") or 1, 0
-        elif kind == "job":
+    def group_by(self, env_params: Mapping[str, Any]) -> None:
+        self.groups = [GroupedEpisodes(one, self.windows) for one in groupings(env_params)]
+
+    def add(self, entry: Entry) -> None:
+        if isinstance(entry, SessionStart):
+            self._slots, self._started = entry.record.get("slots") or 1, 0
+        elif isinstance(entry, JobStart):
             self.starts += 1
             self._started += 1
             self.restarts += self._started > self._slots
-        elif kind == "lost":
-            self.lost_steps += record["last"] - record["first"] + 1
-            self._reach(record["last"])
+        elif isinstance(entry, Lost):
+            self.lost_steps += entry.last - entry.first + 1
+            self._reach(entry.last)
             if len(self.lost) < MOST_LOST:
-                self.lost.append([record["first"], record["last"]])
-        elif kind == "steps":
-            self._add_steps(record)
+                self.lost.append([entry.first, entry.last])
+        elif isinstance(entry, Steps):
+            self._add_steps(entry)
 
     def _reach(self, upto: int) -> None:
         self._upto = max(self._upto, upto)
         self.windows.reach(self._upto)
 
-    def _add_steps(self, record: Record) -> None:
-        self.pace.add(self._upto, record["upto"], record.get("since", 0.0))
-        self._reach(record["upto"])
-        count = record["count"]
-        if count:
-            self.recorded += count
-            first = record.get("first")
-            numbers = record["numbers"] if first is None else list(range(first, first + count))
-            rewards = list(record["reward"])
-            for at, status, reason in record.get("unmeasured", ()):
-                self._add_unmeasured(numbers[at], status, reason)
-                rewards[at] = None  # a penalty is no measurement
-            self.rewards.add_all(numbers, rewards)
-        for episode in live_reader.ended(record):
+    def _add_steps(self, steps: Steps) -> None:
+        self.pace.add(self._upto, steps.upto, steps.elapsed_s)
+        self._reach(steps.upto)
+        self.recorded += len(steps.numbers)
+        rewards: list[float | None] = list(steps.rewards)
+        for at, (status, reason) in steps.unmeasured.items():
+            self._add_unmeasured(steps.numbers[at], status, reason)
+            rewards[at] = None  # a penalty is no measurement
+        if steps.numbers:
+            self.rewards.add_all(steps.numbers, rewards)
+        for episode in steps.over:
             self._add_episode(episode)
 
     def _add_unmeasured(self, number: int, status: str, reason: str) -> None:
@@ -137,12 +131,16 @@ class LiveResults(JournalResults):
     """
 
     @cached_property
-    def _read(self) -> tuple[live_reader.LivePast, _Pass]:
-        found = _Pass()
-        return live_reader.scan(self.path, found.add), found
+    def _read(self) -> tuple[reader.Journal, _Pass]:
+        journal, found = reader.Reader(self.path), _Pass()
+        for entry in journal.read(last=True):
+            if not found.groups and journal.journal.head is not None:
+                found.group_by(journal.journal.head.get("env_params", {}))
+            found.add(entry)
+        return journal.journal, found
 
     @property
-    def journal(self) -> live_reader.LivePast:
+    def journal(self) -> reader.Journal:
         """The journal's bookkeeping, as of the first look at it."""
         return self._read[0]
 
@@ -191,12 +189,12 @@ class LiveResults(JournalResults):
     def stream_episodes(self) -> Iterator[Episode]:
         """As ``episodes``, without holding them all."""
         if self.path.exists():
-            yield from live_reader.episodes(self.path)
+            yield from reader.episodes(self.path)
 
     @property
     def mean_return(self) -> float | None:
         """Of the newest episodes that the server itself ended, at most 100; None if there is none."""
-        return live_reader.mean_return(self.journal.returns)
+        return reader.mean_return(self.journal.returns)
 
     def episodes_to_pandas(self) -> pd.DataFrame:
         """One row per episode: the columns of ``episodes.csv``."""
@@ -210,12 +208,12 @@ class LiveResults(JournalResults):
     @property
     def action_space(self) -> spaces.Space[Any] | None:
         """The server's; None if it never answered."""
-        return live_reader.space_of(self.path, self.journal, "action")
+        return reader.space_of(self.path, self.journal, "action")
 
     @property
     def observation_space(self) -> spaces.Space[Any] | None:
         """The server's own, without the context; None if it never answered."""
-        return live_reader.space_of(self.path, self.journal, "observation")
+        return reader.space_of(self.path, self.journal, "observation")
 
     def observations(self) -> np.ndarray:
         """The observation after each recorded step: a structured array, one field per part of ``observation_space``.

@@ -8,12 +8,10 @@ from typing import Any
 
 from tunegym.core.errors import ConfigError, Problem
 from tunegym.core.spelling import closest
-from tunegym.tuning.answers.recommendation import FROM_POLICY, FROM_TRIALS, Recommendation
+from tunegym.tuning.answers.recommendation import Recommendation
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.results import AnyResults, RunResults, load
 from tunegym.tuning.stores import reader
-
-__all__ = ["FROM_POLICY", "FROM_TRIALS", "Recommendation", "recommend"]
 
 
 def recommend(

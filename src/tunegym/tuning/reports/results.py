@@ -26,12 +26,11 @@ from tunegym.tuning.model.objective import Objective, from_dict
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Counts, Summary
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import spelled_pairs
 from tunegym.tuning.reports import charts, summary
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.lock import living_writer
-from tunegym.tuning.stores.records import Record, closed_trial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +62,7 @@ class JournalResults:
         return self.folder / reader.JOURNAL
 
     @property
-    def journal(self) -> Any:
+    def journal(self) -> reader.Journal:
         """The journal's bookkeeping, as of the first look at it."""
         raise NotImplementedError
 
@@ -87,54 +86,25 @@ class JournalResults:
         return self.journal.ended["reason"] if self.journal.ended is not None else None
 
 
-class _Trials:
-    """Gathers closed trials and when they closed, from the records of one scan."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.trials: list[Trial] = []
-        self.times: dict[int, float] = {}
-        self._opened: dict[int, OpenTrial] = {}
-        self._before = self._spent = 0.0
-
-    def add(self, record: Record) -> None:
-        kind = record["record"]
-        if kind == "session":
-            self._before, self._spent = self._before + self._spent, 0.0
-            return
-        self._spent = max(self._spent, record.get("since", 0.0))
-        if kind == "open":
-            self._opened[record["number"]] = OpenTrial(record["number"], record["context"], record["action"])
-        elif kind == "close":
-            number = record["number"]
-            decision = self._opened.pop(number, None)
-            if decision is None and "context" not in record:
-                raise StoreError(
-                    f"{self._path}: trial {number} is closed, and was not open",
-                    hint="keep a copy, then cut the file before that record and resume",
-                )
-            self.trials.append(closed_trial(record, decision or OpenTrial(number, record["context"], {})))
-            self.times[number] = self._before + self._spent
-
-
 @dataclass(frozen=True)
 class TrialResults(JournalResults):
     """One experiment's trials. Reading while a run writes is fine: you see what was written until the first look."""
 
     @cached_property
-    def _read(self) -> tuple[reader.Journal, _Trials]:
-        found = _Trials(self.path)
-        return (reader.scan(self.path, found.add) if self.path.exists() else reader.Journal()), found
+    def _read(self) -> tuple[reader.Journal, tuple[reader.ClosedTrial, ...]]:
+        journal = reader.Reader(self.path)
+        closed = tuple(one for one in journal.read(last=True) if isinstance(one, reader.ClosedTrial))
+        return journal.journal, closed
 
     @property
     def journal(self) -> reader.Journal:
         """The journal's bookkeeping, as of the first look at it."""
         return self._read[0]
 
-    @property
+    @cached_property
     def times(self) -> Mapping[int, float]:
         """Seconds from the experiment's start to each trial's close; time between sessions doesn't count."""
-        return self._read[1].times
+        return {one.trial.number: one.elapsed_s for one in self._read[1]}
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -143,7 +113,7 @@ class TrialResults(JournalResults):
 
     def __iter__(self) -> Iterator[Trial]:
         """Every closed trial in the order of closing."""
-        return iter(self._read[1].trials)
+        return (one.trial for one in self._read[1])
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -349,7 +319,3 @@ def find_run(folder: Path) -> Path:
         listed = "\n".join(f"  {run}" for run in runs[-10:])
         raise StoreError(f"{folder} holds {len(runs)} runs; the latest are:\n{listed}", hint="give one of them")
     return runs[0]
-
-
-ExperimentResults = TrialResults
-Results = RunResults

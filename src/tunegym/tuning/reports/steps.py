@@ -11,11 +11,11 @@ from gymnasium import spaces
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.spaces import leaves
-from tunegym.tuning.stores import live_reader
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import INLINE, leaf_values, row_type
 from tunegym.tuning.stores.live import SIDES
 from tunegym.tuning.stores.live_group import EPISODE_COLUMNS, MEASURED
-from tunegym.tuning.stores.live_reader import Lost, Steps
+from tunegym.tuning.stores.reader import Lost, Steps
 
 if TYPE_CHECKING:
     from tunegym.tuning.reports.live import LiveResults
@@ -36,7 +36,7 @@ def step_table(
     low, high = first or 1, last if last is not None else results.steps
     parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     row = 0
-    for group in live_reader.steps(results.path) if results.path.exists() else ():
+    for group in reader.steps(results.path) if results.path.exists() else ():
         if isinstance(group, Lost):
             cells = layout.lost(group, low, high)
         else:
@@ -187,7 +187,7 @@ def elements(results: LiveResults, kind: str, space: spaces.Space[Any]) -> np.nd
     if not is_inline(space):
         return _mapped(results, kind, row_type(space))
     parts: list[np.ndarray] = []
-    for group in live_reader.steps(results.path):
+    for group in reader.steps(results.path):
         if isinstance(group, Steps):
             found = group.actions if kind == "action" else group.observations
             assert found is not None

@@ -274,15 +274,18 @@ class Reader:
         self._line = 0
         self._open: dict[int, tuple[OpenTrial, float]] = {}
 
-    def read(self) -> Iterator[Entry]:
+    def read(self, *, last: bool = False) -> Iterator[Entry]:
         """The entries appended since the last call. A line that is still being written is left for the next call.
 
         You may stop early; the next call continues with the following entry. A missing file is an empty one.
 
+        Args:
+            last: take also a last record that lost only its newline; nothing is being written.
+
         Raises:
             StoreError: the journal is damaged, or its format is newer.
         """
-        for record in self.records():
+        for record in self.records(last=last):
             entry = self._entry(record)
             if entry is not None:
                 yield entry
@@ -382,11 +385,7 @@ def scan(path: Path) -> Journal:
 
 def entries(path: Path) -> Iterator[Entry]:
     """Every entry of a journal, read once."""
-    reader = Reader(path)
-    for record in reader.records(last=True):
-        entry = reader._entry(record)
-        if entry is not None:
-            yield entry
+    return Reader(path).read(last=True)
 
 
 def records(path: Path) -> Iterator[Record]:
