@@ -10,8 +10,10 @@ from statistics import median
 
 from benchmarks.trial_overhead.measure import Numbers
 from benchmarks.trial_overhead.scenarios import folder
-from tunegym.app.building import build_bench
-from tunegym.app.running import as_scenario
+from tunegym.app.kinds import kind_of
+from tunegym.app.run import as_scenario
+from tunegym.core.stopping import Stop
+from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.envs.tune import TuneEnv
 from tunegym.tuning.envs.wrappers import MultiDiscreteActions, NormalizedObservations
 from tunegym.tuning.model.scenario import Scenario
@@ -57,7 +59,7 @@ def steps(chunks: int, contexts: bool) -> Numbers:
 def _kinds(scenario: Scenario) -> dict[str, Callable[[], None]]:
     """Each runs a chunk of steps."""
     place = folder()
-    engine = build_bench(scenario, scenario.experiments[0], place / "engine").engine
+    engine = _engine(scenario, place / "engine")
     stepped, episodes, wrapped = (_env(scenario, place / name) for name in ("stepped", "episodes", "wrapped"))
     network = MultiDiscreteActions(NormalizedObservations(wrapped))
     stepped.action_space.seed(0)
@@ -87,7 +89,12 @@ def _kinds(scenario: Scenario) -> dict[str, Callable[[], None]]:
 
 
 def _env(scenario: Scenario, place: Path) -> TuneEnv:
-    return TuneEnv(build_bench(scenario, scenario.experiments[0], place).engine)
+    return TuneEnv(_engine(scenario, place))
+
+
+def _engine(scenario: Scenario, place: Path) -> TrialEngine:
+    experiment = scenario.experiments[0]
+    return kind_of(experiment).open(scenario, experiment, place, stop=Stop()).env
 
 
 def _scenario(contexts: bool, trials: int) -> Scenario:

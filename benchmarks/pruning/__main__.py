@@ -12,7 +12,7 @@ import tunegym
 from benchmarks.output import row, write
 from benchmarks.pruning import stages
 from benchmarks.trial_overhead.scenarios import folder, rooms
-from tunegym.app.watching import Silent
+from tunegym.app.run import Silent
 from tunegym.tuning.model.trial import Trial
 
 TRIALS = 100

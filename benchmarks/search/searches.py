@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import tunegym
 from benchmarks.search.problems import Action, Knobs, Problem
 from benchmarks.trial_overhead.scenarios import folder
-from tunegym.app import running
-from tunegym.app.watching import Silent
+from tunegym.app import run as app_run
+from tunegym.app.run import Silent
 from tunegym.tuning.agents.proposing import ByNumber, ByStudy
 from tunegym.tuning.model.trial import Trial
 
@@ -99,8 +99,8 @@ def ours(problem: Problem, sampler: str, seed: int, trials: int, cached: bool = 
     proposing, loop, reports = Sum(), Sum(), Sum()
     with (
         timed(proposing, (ByStudy, "propose"), (ByStudy, "tell"), (ByNumber, "propose")),
-        timed(loop, (running, "_run_agent")),
-        timed(reports, (running, "report"), (running, "report_run")),
+        timed(loop, (app_run, "_run_agent")),
+        timed(reports, (app_run, "write_answer"), (app_run, "report_run")),
     ):
         begun = time.process_time()
         code = tunegym.run(scenario, output=output, watch=watch)

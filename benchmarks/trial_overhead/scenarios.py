@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import tunegym
 from benchmarks.trial_overhead.measure import cpu_s
-from tunegym.app.watching import Silent
+from tunegym.app.run import Silent
 from tunegym.tuning.model.trial import OpenTrial, Trial
 
 MEMORY = "/dev/shm"

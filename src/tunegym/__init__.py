@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from tunegym.core.registration import name_environments
 
 if TYPE_CHECKING:
-    from tunegym.app.making import make, make_vec
-    from tunegym.app.resuming import resume
-    from tunegym.app.running import as_scenario as scenario
-    from tunegym.app.running import run
+    from tunegym.app.make import make, make_vec
+    from tunegym.app.resume import resume
+    from tunegym.app.run import as_scenario as scenario
+    from tunegym.app.run import run
     from tunegym.tuning.agents.base import BaseAgent
     from tunegym.tuning.agents.config import AgentConfig
     from tunegym.tuning.reports.recommend import recommend
@@ -26,12 +26,12 @@ _EXPORTS = {
     "AgentConfig": "tunegym.tuning.agents.config",
     "BaseAgent": "tunegym.tuning.agents.base",
     "load": "tunegym.tuning.reports.results",
-    "make": "tunegym.app.making",
-    "make_vec": "tunegym.app.making",
+    "make": "tunegym.app.make",
+    "make_vec": "tunegym.app.make",
     "recommend": "tunegym.tuning.reports.recommend",
-    "resume": "tunegym.app.resuming",
-    "run": "tunegym.app.running",
-    "scenario": "tunegym.app.running",
+    "resume": "tunegym.app.resume",
+    "run": "tunegym.app.run",
+    "scenario": "tunegym.app.run",
 }
 _RENAMED = {"scenario": "as_scenario"}
 

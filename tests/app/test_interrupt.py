@@ -184,7 +184,7 @@ def test_once_stops_in_good_order(
     assert best["trial"] in (1, 2)
     assert (long.experiment / "trajectory.csv").read_text().count("\n") == 3
     run = long.experiment.parent
-    assert f"interrupted; to go on: tunegym resume {run.relative_to(long.folder)}\n" in long.log.read_text()
+    assert f"interrupted; to continue: tunegym resume {run.relative_to(long.folder)}\n" in long.log.read_text()
     assert not (run / "dse_failure.txt").exists()
     assert "interrupted" in tunegym("status", run).stdout
     opened = {trial.number: trial.action for trial in finishes(tunegym, long).trials}
@@ -230,7 +230,7 @@ def test_twice_stops_at_once(
     process.send_signal(number)
     assert process.wait(60) == 130
     assert processes_of(token_of(long.experiment)) == []
-    assert "to go on" not in long.log.read_text(), "the second signal was not waited for"
+    assert "to continue" not in long.log.read_text(), "the second signal was not waited for"
     assert len(long.journal.open) == slots
     finishes(tunegym, long)
 

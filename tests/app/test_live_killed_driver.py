@@ -303,7 +303,7 @@ rng = random.Random(int(sys.argv[3]))
 
 class Watch:
     def run_started(self, scenario, folder): pass
-    def experiment_started(self, experiment, engine): signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.02, 0.12))
+    def experiment_started(self, session): signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.02, 0.12))
     def experiment_ended(self, experiment): pass
     def trial_opened(self, trial): pass
     def trial_closed(self, trial): pass

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import tunegym as library
-from tunegym.app.building import build_bench
-from tunegym.app.parts import build_agent
-from tunegym.app.watching import Silent
+from tunegym.app.catalog import build_agent
+from tunegym.app.kinds import kind_of
+from tunegym.app.run import Silent
 from tunegym.core import toml
 from tunegym.core.stopping import Stop
 from tunegym.testing.results import assert_sound
@@ -128,9 +128,9 @@ def resumed(run: Path) -> Iterator[Any]:
     """The agent of a run before its first trial."""
     scenario = library.scenario(run / "scenario.toml")
     (experiment,) = scenario.experiments
-    bench = build_bench(scenario, experiment, run / "e")
+    bench = kind_of(experiment).open(scenario, experiment, run / "e", stop=Stop())
     try:
-        agent: Any = build_agent(scenario, experiment, bench.engine)
+        agent: Any = build_agent(scenario, experiment, bench.env)
         agent._prepare()
         yield agent
     finally:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import tunegym as library
-from tunegym.app import reporting
-from tunegym.app.reporting import document_of, write_report
-from tunegym.app.watching import Silent
+from tunegym.app import report as module
+from tunegym.app.report import document_of, write_report
+from tunegym.app.run import Silent
 from tunegym.core.stopping import Stop
 from tunegym.tuning.reports import page
 from tunegym.tuning.reports.results import load
@@ -108,7 +108,7 @@ def test_a_page_that_can_not_be_written_masks_nothing(
     def fail(*args: object, **keys: object) -> None:
         raise error
 
-    monkeypatch.setattr(reporting, "write_page", fail)
+    monkeypatch.setattr(module, "write_page", fail)
     assert library.run(scenario) == 0
     assert "report.html could not be written" in caplog.text
     assert not list(Path("results").rglob("report.html"))

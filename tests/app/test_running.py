@@ -192,7 +192,7 @@ def test_routes_that_are_refused(
 
 
 TOGETHER = """
-import sys, time, tunegym.app.running
+import sys, time, tunegym.app.run
 from pathlib import Path
 Path(f"ready-{sys.argv[1]}").mkdir()
 while time.time() < float(Path("start").read_text() if Path("start").exists() else "inf"):

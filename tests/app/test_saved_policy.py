@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tunegym as library
-from tunegym.app.watching import Silent
+from tunegym.app.run import Silent
 from tunegym.core.stopping import Stop
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.agents import policies

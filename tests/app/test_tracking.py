@@ -349,9 +349,9 @@ def test_an_environment_is_tracked_too(scenario: Callable, tmp_path: Path) -> No
 
 
 def test_nothing_is_started_without_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tunegym.app import tracking
+    from tunegym.app import run as module
 
-    monkeypatch.setattr(tracking, "TrackerProcess", lambda *_: pytest.fail("a tracker was started"))
+    monkeypatch.setattr(module, "TrackerProcess", lambda *_: pytest.fail("a tracker was started"))
     document = {
         "name": "tracked",
         "experiments": [

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tunegym.app.catalog import Catalog
-from tunegym.cli.live_plan import live_lines
-from tunegym.config.loading import load
+from tunegym.app.kinds import kind_of
+from tunegym.config.load import load
 
 pytestmark = pytest.mark.slow  # every test starts the command anew
 
@@ -75,7 +75,7 @@ def test_dry_run_says_what_would_be_driven(scenario: Path, tunegym: Cli) -> None
     assert done.stdout.splitlines() == [
         "e: my_live:Driver, 2,000 steps of one live server",
         "  ends after 60 s",
-        "  server: my_live:Server, in a process of its own, 2 s to answer, started again up to 5 times in a row",
+        "  server: my_live:Server, in its own process, 2 s to answer, up to 5 restarts in a row",
         "  size = 3",
         '  limits.most = "x"',
         "  load = [10, 20] with weights [0.25, 0.75], drawn per episode, shown to the agent",
@@ -95,7 +95,7 @@ def test_dry_run_as_json(scenario: Path, tunegym: Cli) -> None:
     assert plan["live"]["env_params"]["noise"]["draw"] == "step"
 
 
-PROCESS = "  server: my_live:Server, in a process of its own, 2 s to answer"
+PROCESS = "  server: my_live:Server, in its own process, 2 s to answer"
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ PROCESS = "  server: my_live:Server, in a process of its own, 2 s to answer"
         ("server=in_process", "  server: my_live:Server, in this process"),
         (
             "server=tcp://a:7000",
-            "  server: my_live:Server, at tcp://a:7000, 2 s to answer, started again up to 5 times in a row",
+            "  server: my_live:Server, at tcp://a:7000, 2 s to answer, up to 5 restarts in a row",
         ),
-        ("server_restarts=1", f"{PROCESS}, started again at most once"),
-        ("server_restarts=0", f"{PROCESS}, never started again"),
+        ("server_restarts=1", f"{PROCESS}, up to 1 restart in a row"),
+        ("server_restarts=0", f"{PROCESS}, never restarted"),
         ("record=episodes", "  recorded: the last step of every episode, and every step that failed"),
         ("record=all", "  recorded: every step"),
         ("agent_reward_function=negative", "  reward: negative of latency_s in the server's info"),
@@ -118,8 +118,7 @@ def test_dry_run_of_other_settings(change: str, expected: str, scenario: Path) -
         scenario.write_text(SCENARIO.replace("step_timeout_s = 2\n", ""))
     checked = load(scenario, Catalog(), [f"experiments.e.{change}", "system.slots=3"])
     (experiment,) = checked.experiments
-    assert experiment.live is not None
-    lines = live_lines(checked, experiment, experiment.live)
+    lines = kind_of(experiment).plan(checked, experiment, 3).lines
     assert "2,000 steps of 3 live servers" in lines[0]
     assert expected in lines
 

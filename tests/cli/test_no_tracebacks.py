@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tunegym.app import running
-from tunegym.app.resuming import resume
-from tunegym.cli.errors import guarded
+from tunegym.app import run as module
+from tunegym.app.resume import resume
+from tunegym.cli.terminal import guarded
 
 pytestmark = pytest.mark.slow  # every test starts the command anew, some of them ten times
 
@@ -87,7 +87,7 @@ def test_nowhere_to_write(things: Path, tunegym: Cli, write: Callable[..., Path]
     [
         *((cause, "free some space, then resume") for cause in (errno.ENOSPC, errno.EDQUOT)),
         *((cause, "give yourself the right to write there") for cause in (errno.EACCES, errno.EPERM, errno.EROFS)),
-        (errno.EIO, "mend the cause"),
+        (errno.EIO, "remove the cause"),
     ],
 )
 def test_a_run_that_can_not_be_locked(
@@ -97,7 +97,7 @@ def test_a_run_that_can_not_be_locked(
         raise OSError(cause, os.strerror(cause))
 
     (tmp_path / "scenario.toml").write_text(f'scenario_dir = "{tmp_path}"\n{MINIMAL}')
-    monkeypatch.setattr(running, "WriterLock", fail)
+    monkeypatch.setattr(module, "WriterLock", fail)
     assert guarded(lambda: resume(tmp_path)) == 1
     told = capsys.readouterr().err
     assert f"error: {tmp_path} can't be written: {os.strerror(cause)}\n" in told

@@ -88,7 +88,7 @@ def test_the_line_and_one_interrupt(
     terminal.expect("stopping: running trials are ended and stay open for a resume; once more to stop at once")
     terminal.expect("e: best settings")
     terminal.expect("results: results/shown/")
-    terminal.expect(r"interrupted; to go on: tunegym resume (results/shown/\S+)\r\n")
+    terminal.expect(r"interrupted; to continue: tunegym resume (results/shown/\S+)\r\n")
     folder = terminal.match[1]
     terminal.expect(pexpect.EOF)
     assert_usable(terminal, before)
@@ -114,7 +114,7 @@ def test_two_interrupts(terminal: pexpect.spawn) -> None:
     assert_usable(terminal, before)
     terminal.wait()
     assert terminal.exitstatus == 130
-    assert "to go on" not in seen(), "the second one was not heard"
+    assert "to continue" not in seen(), "the second one was not heard"
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tunegym.config.loading import load, parse
+from tunegym.config.load import load, parse
 from tunegym.core import toml
 from tunegym.core.errors import ConfigError
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tunegym.config.loading import load, parse
+from tunegym.config.load import load, parse
 from tunegym.core import toml
 from tunegym.core.errors import ConfigError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tunegym.config.loading import load
+from tunegym.config.load import load
 from tunegym.core.errors import ConfigError
 
 TEXT = """\

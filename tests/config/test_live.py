@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tunegym.config.loading import load, parse
+from tunegym.config.load import load, parse
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.model.context import EnvParam

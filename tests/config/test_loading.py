@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 
-from tunegym.config.loading import load, parse
+from tunegym.config.load import load, parse
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.model.context import EnvParam
@@ -59,7 +59,10 @@ def test_the_designs_example(catalog):
     assert iperf.penalties == Penalties(-1.0, "auto")
     assert iperf.budget == Budget(agent_steps=160)
     assert iperf.timeout_s == 60.0
-    assert iperf.constraints == ("buffer_kb <= 4096",)
+    assert [one.refuse({"buffer_kb": size}) for one in iperf.constraints for size in (4096, 4097)] == [
+        None,
+        'constraint "buffer_kb <= 4096" (buffer_kb = 4097)',
+    ]
 
 
 def test_the_forms_of_parameters(catalog):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunegym.config.loading import parse
+from tunegym.config.load import parse
 from tunegym.config.overrides import apply, value_of
 from tunegym.core.errors import ConfigError
 

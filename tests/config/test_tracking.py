@@ -10,7 +10,7 @@ import pytest
 
 from tunegym.app.catalog import Catalog
 from tunegym.config import tracking
-from tunegym.config.loading import parse
+from tunegym.config.load import parse
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.model.scenario import Scenario, Tracking
 

@@ -1,12 +1,25 @@
-"""What there is to choose from: built in, or added by others."""
+"""Names to classes, and classes to the objects that an experiment is built of.
+
+``Catalog`` finds what a scenario names: built in, offered by an installed package, or referenced. The ``build_...``
+functions give the objects of one experiment; ``app.kinds`` puts them together.
+"""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from tunegym.core.references import is_reference, resolve
+from tunegym.core.references import callable_by_name, is_reference, resolve
+from tunegym.tuning.agents.base import driver
+from tunegym.tuning.agents.once import RunOnce
+from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
+from tunegym.tuning.ports import Agent, Pruner, Reward, Workload
+from tunegym.tuning.rewards import ByName, FromObjectives
+from tunegym.tuning.stores.records import Head, Session
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "agents": {
@@ -44,7 +57,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "hyperband": "tunegym.tuning.pruners.hyperband:HyperbandPruner",
     },
 }
-"""Names of this package's own; classes are imported only when they are asked for."""
+"""This package's own names. Classes are imported when they are used."""
 
 
 class Catalog:
@@ -61,7 +74,7 @@ class Catalog:
         self._paths = paths
 
     def at(self, folder: Path) -> Catalog:
-        """The same, with references looked for in ``folder`` first."""
+        """A catalog that looks for references in ``folder`` first."""
         return Catalog((str(folder),))
 
     def kinds(self) -> list[str]:
@@ -93,3 +106,76 @@ class Catalog:
     @staticmethod
     def _plugins(kind: str) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=f"tunegym.{kind}")}
+
+
+def build_workload(scenario: Scenario, experiment: Experiment) -> Workload:
+    """The experiment's workload."""
+    factory = Catalog().at(scenario.scenario_dir).get("workloads", experiment.workload)
+    return factory(experiment, scenario.scenario_dir)
+
+
+def build_agent(scenario: Scenario, experiment: Experiment, env: Any) -> Agent:
+    """The agent that drives ``experiment`` through ``env``; a plain job is driven by an agent that runs it once."""
+    if experiment.agent is None:
+        return RunOnce(env)
+    named = Catalog().at(scenario.scenario_dir).get("agents", experiment.agent)
+    factory = driver(named, experiment.kind, [str(scenario.scenario_dir)])
+    agent = factory(env, experiment.agent_config, scenario.seed)
+    source = getattr(experiment.agent_config, "warm_start", None)
+    if source is not None:
+        from tunegym.app.warm_start import warm_trials
+
+        agent.warm_up(warm_trials(scenario.scenario_dir / source, experiment, build_reward(scenario, experiment)))
+    return agent
+
+
+def build_pruner(scenario: Scenario, experiment: Experiment) -> Callable[[], Pruner] | None:
+    """Makes the experiment's pruners, one for each context; None if it has none."""
+    spec = experiment.pruner
+    if spec is None:
+        return None
+    factory = Catalog().at(scenario.scenario_dir).get("pruners", spec.kind)
+    return partial(factory, factory.Config(**spec.options), scenario.seed)
+
+
+def build_reward(scenario: Scenario, experiment: Experiment) -> Reward:
+    """The reward by its name, from the objectives, or a user's function of the metrics."""
+    if not experiment.agent_metrics:
+        return lambda metrics: 0.0  # noqa: ARG005 - a plain job without metrics has nothing to score
+    if experiment.reward is None:
+        return FromObjectives(experiment.objectives)
+    if is_reference(experiment.reward):
+        function = resolve(experiment.reward, (str(scenario.scenario_dir),))
+        named = [*experiment.agent_metrics, *(spec.name for spec in experiment.metrics), *BUILTIN_METRICS]
+        return ByName(experiment.reward, callable_by_name(function, list(dict.fromkeys(named))))
+    return Catalog().at(scenario.scenario_dir).get("rewards", experiment.reward)(experiment.agent_metrics)
+
+
+def build_head(scenario: Scenario, experiment: Experiment) -> Head:
+    """The journal's head: the experiment that it belongs to."""
+    declared = [spec.name for spec in experiment.metrics]
+    return Head(
+        experiment=experiment.name,
+        run=uuid.uuid4().hex,
+        seed=scenario.seed,
+        agent=experiment.agent,
+        knobs=experiment.space.spec(),
+        env_params={
+            name: {**param.domain.spec(), "weights": param.weights, **({"draw": "step"} if param.every_step else {})}
+            for name, param in experiment.env_params.params.items()
+        },
+        metrics=list(dict.fromkeys([*experiment.agent_metrics, *declared])),
+        repeats=experiment.repeats,
+        objectives=[objective.as_dict() for objective in experiment.objectives],
+        live={} if experiment.live is None else {"record": experiment.live.recording.spelled},
+    )
+
+
+def build_session(scenario: Scenario, experiment: Experiment, workload: Workload) -> Session:
+    """The journal's record of this session: what it measures, and how wide."""
+    return Session(
+        fingerprint=workload.fingerprint(),
+        parts=workload.fingerprint_parts(),
+        slots=scenario.slots,
+        agent_steps=experiment.budget.agent_steps,
+    )

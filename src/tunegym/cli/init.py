@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from tunegym.cli.errors import guarded
+from tunegym.cli.terminal import guarded
 from tunegym.core.errors import ConfigError, Problem, TunegymError
 from tunegym.core.escaping import escaped, escaped_lines
 

@@ -7,8 +7,7 @@ import inspect
 import typer
 
 from tunegym.app.catalog import Catalog
-from tunegym.cli.console import print_json
-from tunegym.cli.errors import guarded
+from tunegym.cli.terminal import guarded, print_json
 from tunegym.core.errors import ConfigError, Problem
 from tunegym.core.escaping import escaped
 

@@ -1,9 +1,10 @@
-"""Live progress on stderr: one moving line on a terminal, plain lines elsewhere."""
+"""Progress on stderr: one moving line on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -11,27 +12,102 @@ from types import TracebackType
 from rich.live import Live
 from rich.text import Text
 
-from tunegym.cli.console import SteadyConsole, console
-from tunegym.cli.live_progress import LiveLine, Ticker
-from tunegym.cli.tables import reached
-from tunegym.tuning.envs.engine import TrialEngine
-from tunegym.tuning.envs.live.engine import LiveEngine
-from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.app.kinds import OpenSession
+from tunegym.app.run import Silent
+from tunegym.cli.terminal import SteadyConsole, console
+from tunegym.tuning.model.scenario import Scenario
+from tunegym.tuning.model.summary import counted, rate
 
 PLAIN_EVERY_S = 2.0
 PLAIN_SHARE = 0.05
-"""Lines come at least this many seconds, and this share of the time so far, apart."""
+"""Plain lines are at least this many seconds, and this share of the time so far, apart."""
 
 
-class _Handler(logging.Handler):
-    """Log records as lines above the moving one."""
+class Line:
+    """The line of one experiment: counts, pace and the time that is left. Another thread changes the counts.
+
+    The pace is that of this session's trials or steps, without the time that an agent or a server takes to get ready.
+    """
+
+    def __init__(self, session: OpenSession) -> None:
+        self._session = session
+        self._total = session.experiment.most_trials
+        self._first = session.progress()
+        self._parts = [session.experiment.name]
+        self.over = False
+
+    @property
+    def done(self) -> int:
+        """How many trials or steps are done."""
+        return self._session.progress().done
+
+    def parts(self) -> list[str]:
+        """The line's parts; those of the last time while the counts are just being changed."""
+        with contextlib.suppress(RuntimeError):
+            self._parts = self._current()
+        return list(self._parts)
+
+    def _current(self) -> list[str]:
+        now, total = self._session.progress(), self._total
+        taken, spent = now.done - self._first.done, now.elapsed_s - self._first.elapsed_s
+        pace = taken / spent if taken > 0 and spent > 0 else None
+        parts = [self._session.experiment.name]
+        if not now.unit:
+            parts.append(f"{now.done} done" if total is None else f"{now.done}/{total}")
+        else:
+            units = counted(now.done if total is None else total, now.unit)
+            parts.append(units if total is None else f"{now.done:,}/{units}")
+            parts += [] if pace is None else [f"{rate(pace)} {now.unit}s/s"]
+        parts += [f"{label} {value}" for label, value in now.shown.items()]
+        left = None if self.over else self._left(now.done, now.elapsed_s, pace)
+        if left is not None:
+            return [*parts, f"left {_clock(left)}"]
+        return [*parts, f"{'took' if self.over else 'after'} {_clock(now.elapsed_s)}"]
+
+    def _left(self, done: int, elapsed_s: float, pace: float | None) -> float | None:
+        bounds: list[float] = []
+        if self._total is not None and pace:
+            bounds.append(max(self._total - done, 0) / pace)
+        max_time = self._session.experiment.budget.max_time_s
+        if max_time is not None:
+            bounds.append(max(max_time - elapsed_s, 0.0))
+        return min(bounds, default=None)
+
+
+class Ticker:
+    """Calls ``say`` every ``pause()`` seconds on its own thread. An exception ends the thread, and nothing else."""
+
+    def __init__(self, line: Line, out: SteadyConsole) -> None:
+        self._line = line
+        self._console = out
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tunegym-progress", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        started, printed = time.monotonic(), -1
+        with contextlib.suppress(Exception):
+            while not self._ended.wait(max(PLAIN_EVERY_S, PLAIN_SHARE * (time.monotonic() - started))):
+                done = self._line.done
+                if done != printed:
+                    printed = done
+                    self._console.print(Text("  ".join(self._line.parts())), soft_wrap=True)
+
+    def stop(self) -> None:
+        """Print no more lines. Waits a moment for one that is being written: its reader may be gone."""
+        self._ended.set()
+        self._thread.join(1.0)
+
+
+class LogHandler(logging.Handler):
+    """Prints log records as lines above the moving one."""
 
     def __init__(self, out: SteadyConsole) -> None:
         super().__init__()
         self._console = out
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
         label = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         text = f"{label}{record.getMessage()}"
         if record.exc_info:
@@ -39,28 +115,26 @@ class _Handler(logging.Handler):
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class Progress:
-    """Watches a run. Usable as a context manager; ``folder`` is where results go once a run has started.
+class Progress(Silent):
+    """Watches a run. Use it as a context manager.
 
-    Nothing here raises when the terminal or the pipe that it writes to is gone: the run goes on without.
+    It never raises when the terminal or the pipe that it writes to is gone: the run goes on without it.
+
+    Attributes:
+        folder: the run's results; None before the run has started.
+        stopping: what a request to stop does just now.
     """
 
     def __init__(self) -> None:
         self._console = console(stderr=True)
         self._terminal = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._handler = _Handler(self._console)
-        self._live: Live | None = None
-        self._experiment: Experiment | None = None
-        self._engine: TrialEngine | LiveEngine | None = None
-        self._steps: LiveLine | None = None
-        self._ticker: Ticker | None = None
-        self._started = 0.0
-        self._already = 0
-        self._printed = 0.0
-        self._opened = False
-        self._over = False
+        self._handler = LogHandler(self._console)
         self._level = logging.NOTSET
+        self._line: Line | None = None
+        self._moving: Live | None = None
+        self._ticker: Ticker | None = None
         self.folder: Path | None = None
+        self.stopping = "no further experiment is started"
 
     def __enter__(self) -> Progress:
         logger = logging.getLogger("tunegym")
@@ -72,135 +146,58 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop_live()
+        self._end_line()
         logger = logging.getLogger("tunegym")
         logger.removeHandler(self._handler)
         logger.setLevel(self._level)
 
-    @property
-    def live(self) -> bool:
-        """Whether the experiment of now, or that of just before, is a live one."""
-        return self._steps is not None
-
-    # the Watch ----------------------------------------------------------------------------------------
-
     def run_started(self, scenario: Scenario, folder: Path) -> None:
-        """Say what runs and where its results go."""
+        """Print what runs and where its results go."""
         self.folder = folder
-        count = len(scenario.experiments)
-        self._console.print(
-            f"{scenario.name}: {count} experiment{'s' if count > 1 else ''}, results in {folder}",
-            markup=False,
-            soft_wrap=True,
-        )
+        count = counted(len(scenario.experiments), "experiment")
+        self._console.print(f"{scenario.name}: {count}, results in {folder}", soft_wrap=True)
 
-    def experiment_started(self, experiment: Experiment, engine: TrialEngine | LiveEngine) -> None:
+    def experiment_started(self, session: OpenSession) -> None:
         """Begin a line for the experiment."""
-        self._experiment, self._engine = experiment, engine
-        self._steps = LiveLine(experiment, engine) if isinstance(engine, LiveEngine) else None
-        self._started = time.monotonic()
-        self._already = engine.tally.done
-        self._printed = 0.0
-        self._opened = False
-        self._over = False
-        if self._terminal:
-            self._live = Live(
-                console=self._console, get_renderable=self._moving_line, refresh_per_second=4, transient=True
-            )
-            with contextlib.suppress(OSError):
-                self._live.start()
-        elif self._steps is not None:  # nobody calls us for a step
-            self._ticker = Ticker(self._print_line, self._pause)
+        self.stopping = session.stopping
+        self._line = Line(session)
+        if not self._terminal:
+            self._ticker = Ticker(self._line, self._console)
+            return
+        self._moving = Live(
+            console=self._console, get_renderable=self._moving_line, refresh_per_second=4, transient=True
+        )
+        with contextlib.suppress(OSError):
+            self._moving.start()
 
-    def trial_opened(self, trial: OpenTrial) -> None:
-        """The pace is that of trials, without what an agent takes to get ready."""
-        if not self._opened and self._engine is not None:
-            self._opened = True
-            self._started = time.monotonic()
-            self._already = self._engine.tally.done
-
-    def trial_closed(self, trial: Trial) -> None:
-        """On a terminal the line redraws itself; elsewhere a line now and then."""
-        if self._live is None and time.monotonic() - self._printed >= self._pause():
-            self._print_line()
-
-    def experiment_ended(self, experiment: Experiment) -> None:
+    def experiment_ended(self, session: OpenSession) -> None:
         """Leave the last state on the screen."""
-        self._stop_live()
-        self._over = True
-        self._print_line()
-        reason = self._engine.exhausted() if self._engine is not None else None
-        total = experiment.most_trials
-        if reason is not None and self._engine is not None and (total is None or self._engine.tally.done < total):
-            self._console.print(f"{experiment.name}: ended, {reason}", markup=False, soft_wrap=True)
+        self._end_line()
+        if self._line is None:
+            return
+        self._line.over = True
+        self._console.print(Text("  ".join(self._line.parts())), soft_wrap=True)
+        total, reason = session.experiment.most_trials, session.env.exhausted()
+        if reason is not None and (total is None or self._line.done < total):
+            self._console.print(f"{session.experiment.name}: ended, {reason}", soft_wrap=True)
 
-    # the line -----------------------------------------------------------------------------------------
-
-    def _pause(self) -> float:
-        """Between two plain lines."""
-        return max(PLAIN_EVERY_S, PLAIN_SHARE * (time.monotonic() - self._started))
-
-    def _stop_live(self) -> None:
+    def _end_line(self) -> None:
         ticker, self._ticker = self._ticker, None
         if ticker is not None:
             ticker.stop()
-        if self._live is not None:
+        moving, self._moving = self._moving, None
+        if moving is not None:
             with contextlib.suppress(OSError):
-                self._live.stop()
-            self._live = None
-
-    def _print_line(self) -> None:
-        self._printed = time.monotonic()
-        self._console.print(Text("  ".join(self._parts())), soft_wrap=True)
+                moving.stop()
 
     def _moving_line(self) -> Text:
-        """One line, also on a narrow terminal: the best settings are cut short first, of a live one the end."""
-        parts = self._parts()
+        """One line, also on a narrow terminal: the longest part, mostly the best settings, is cut short."""
+        parts = self._line.parts() if self._line is not None else []
         over = len("  ".join(parts)) - self._console.width
-        if over > 0 and self._steps is None:
+        if over > 0:
             longest = max(range(len(parts)), key=lambda index: len(parts[index]))
             parts[longest] = parts[longest][: -over - 1] + "…"
         return Text("  ".join(parts), no_wrap=True, overflow="ellipsis")
-
-    def _parts(self) -> list[str]:
-        if self._steps is not None:
-            return self._steps.parts(_clock, over=self._over)
-        if self._experiment is None or self._engine is None or isinstance(self._engine, LiveEngine):
-            return []
-        tally = self._engine.tally
-        total = self._experiment.most_trials
-        parts = [
-            f"{self._experiment.name}",
-            f"{tally.done}/{total}" if total is not None else f"{tally.done} done",
-            f"failed {tally.statuses['failed'] + tally.statuses['timed_out']}",
-            f"cached {tally.cached}",
-        ]
-        if tally.statuses["infeasible"]:
-            parts.append(f"infeasible {tally.statuses['infeasible']}")
-        if tally.statuses["pruned"]:
-            parts.append(f"pruned {tally.statuses['pruned']}")
-        if tally.best is not None and self._experiment.agent is not None:
-            parts.append(f"best {reached(tally.best)}")
-        left = None if self._over else self._left(total)
-        spent = _clock(self._engine.budget.elapsed_s)
-        parts.append(
-            f"took {spent}" if self._over else f"left {_clock(left)}" if left is not None else f"after {spent}"
-        )
-        return parts
-
-    def _left(self, total: int | None) -> float | None:
-        """Seconds to the end, from this session's own pace and from ``max_time``."""
-        engine = self._engine
-        assert engine is not None
-        bounds: list[float] = []
-        done = engine.tally.done - self._already
-        if total is not None and done > 0:
-            pace = (time.monotonic() - self._started) / done
-            bounds.append(max(total - engine.tally.done, 0) * pace)
-        max_time = engine.budget.budget.max_time_s
-        if max_time is not None:
-            bounds.append(max(max_time - engine.budget.elapsed_s, 0.0))
-        return min(bounds, default=None)
 
 
 def _clock(seconds: float) -> str:

@@ -6,17 +6,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from tunegym.cli.console import console, print_json
-from tunegym.cli.errors import guarded
-from tunegym.cli.tables import number, pairs
+from tunegym.app.run import as_scenario
+from tunegym.cli.terminal import console, guarded, print_json, print_table, say, warn
 from tunegym.core import toml
 from tunegym.core.errors import ConfigError, Problem, TunegymError
 from tunegym.core.escaping import escaped
 from tunegym.tuning.answers.contexts import WHERE
 from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested
+from tunegym.tuning.model.summary import Table, counted, number, pairs
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.recommend import recommend
 from tunegym.tuning.reports.results import BEST, SCENARIO, find_run
@@ -31,19 +29,19 @@ def _recommend(folder: Path, context: list[str], experiment: str | None, *, as_t
     if as_toml and as_json:
         raise ConfigError("tunegym recommend", [Problem("", "--toml or --json, not both", hint="leave one out")])
     found = recommend(folder, parsed(context), experiment)
-    out = console()
     if as_json:
         print_json(found.as_dict())
     elif as_toml:
         fixed = _fixed(find_run(folder), found.experiment)
-        out.out(toml.dumps(_document(found, fixed)).rstrip("\n"), highlight=False)
+        console().out(toml.dumps(_document(found, fixed)).rstrip("\n"), highlight=False)
     else:
         by = ", as its policy chooses them" if found.source == FROM_POLICY else ""
-        out.print(f"{found.experiment}: settings to use{_there(found)}{by}", markup=False, soft_wrap=True)
-        out.print(_table(found))
-        out.print(_sureness(found), markup=False, soft_wrap=True)
+        say(f"{found.experiment}: settings to use{_there(found)}{by}")
+        rows = tuple((escaped(name), spelled(value)) for name, value in found.action.items())
+        print_table(Table("", ("knob", "value"), rows, ("knob", "value")), fold=True)
+        say(_sureness(found))
     for warning in _warnings(found):
-        console(stderr=True).print(warning, markup=False, soft_wrap=True)
+        console(stderr=True).print(warning, soft_wrap=True)
     return 0
 
 
@@ -71,15 +69,6 @@ def _value(text: str) -> Any:
     return document["value"] if document.keys() == {"value"} else text
 
 
-def _table(found: Recommendation) -> Table:
-    table = Table()
-    table.add_column("knob")
-    table.add_column("value")
-    for name, value in found.action.items():
-        table.add_row(escaped(name), spelled(value))
-    return table
-
-
 def _sureness(found: Recommendation) -> str:
     """One line: what was measured with these settings, how often, and how much it varied."""
     if not found.measured:
@@ -88,8 +77,7 @@ def _sureness(found: Recommendation) -> str:
     for name, mean in found.mean.items():
         spread = found.spread.get(name)
         parts.append(f"{name} {number(mean)}" + (f" ±{spread:.2g}" if spread else ""))
-    samples = f"{found.measured} sample{'s' if found.measured != 1 else ''}"
-    return ", ".join([*parts, f"from {samples}", f"first in trial {found.setting.first}"])
+    return ", ".join([*parts, f"from {counted(found.measured, 'sample')}", f"first in trial {found.setting.first}"])
 
 
 def _there(found: Recommendation) -> str:
@@ -132,12 +120,9 @@ def _fixed(run: Path, experiment: str) -> dict[str, Any]:
         return best["best"].get("fixed", {})
     except (OSError, ValueError, KeyError):
         pass
-    from tunegym.app.running import as_scenario
-
     try:
         scenario = as_scenario(run / SCENARIO)
         return nested(next(one.space.fixed for one in scenario.experiments if one.name == experiment))
     except (TunegymError, OSError) as error:
-        text = f"warning: the fixed parameters can't be told: {error}"
-        console(stderr=True).print(text, markup=False, soft_wrap=True)
+        warn(f"the fixed parameters are not known: {error}")
         return {}

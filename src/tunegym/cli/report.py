@@ -6,9 +6,8 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-from tunegym.app.reporting import document_of, write_document
-from tunegym.cli.console import console, print_json
-from tunegym.cli.errors import guarded
+from tunegym.app.report import document_of, write_document
+from tunegym.cli.terminal import console, guarded, print_json, warn
 from tunegym.core.errors import StoreError
 from tunegym.tuning.reports.results import RunResults, load
 
@@ -49,11 +48,6 @@ def _written(results: RunResults, document: dict[str, Any], *, must: bool) -> Pa
             raise
         warn(error.message)
         return None
-
-
-def warn(message: str) -> None:
-    """A warning on stderr."""
-    console(stderr=True).print(f"warning: {message}", markup=False, soft_wrap=True)
 
 
 def open_page(path: Path) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import typer
 
 from tunegym.app.serving import Offer, Service, checked_class, is_loopback
-from tunegym.cli.errors import guarded
-from tunegym.cli.signals import heard, say_stopping
+from tunegym.cli.terminal import guarded, heard, say_stopping
 from tunegym.core.escaping import escaped
 from tunegym.tuning.runners.stops import StopFlag
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE

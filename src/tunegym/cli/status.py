@@ -1,13 +1,11 @@
-"""``tunegym status``: where a run stands."""
+"""``tunegym status``: how far a run is."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tunegym.app.standing import standing
-from tunegym.cli.console import console, print_json
-from tunegym.cli.errors import guarded
-from tunegym.cli.tables import rich_table
+from tunegym.app.report import status
+from tunegym.cli.terminal import guarded, print_json, print_table, say
 from tunegym.core.escaping import escaped
 from tunegym.tuning.model.summary import table_of
 from tunegym.tuning.model.values import printable
@@ -19,20 +17,18 @@ def main(folder: Path, *, as_json: bool) -> int:
 
 
 def _status(folder: Path, *, as_json: bool) -> int:
-    run, experiments, failure = standing(folder)
+    run, experiments, failure = status(folder)
     if as_json:
-        folder_name = printable(str(run))
-        print_json({"folder": folder_name, "failure": failure, "experiments": [one.facts for one in experiments]})
+        facts = [one.facts for one in experiments]
+        print_json({"folder": printable(str(run)), "failure": failure, "experiments": facts})
         return 0
-    out = console()
     title = escaped(str(run))
     for unit in dict.fromkeys(one.unit for one in experiments):
         rows = [one.row for one in experiments if one.unit == unit]
-        table = table_of(title, rows)
-        out.print(rich_table(table, left=table.columns))
+        print_table(table_of(title, rows, left=list(rows[0])), fold=True)
         title = ""
-    for note in (note for one in experiments for note in one.notes):
-        out.print(note, soft_wrap=True)
+    for one in experiments:
+        say(*one.notes)
     if failure is not None:
-        out.print(f"failure: {escaped(failure)}", soft_wrap=True)
+        say(f"failure: {escaped(failure)}")
     return 0

@@ -7,9 +7,9 @@ from pathlib import Path
 import typer
 
 from tunegym.app.catalog import Catalog
-from tunegym.cli.errors import BAD_CONFIGURATION, guarded, show
+from tunegym.cli.terminal import BAD_CONFIGURATION, guarded, show
 from tunegym.config.discovery import scenario_files
-from tunegym.config.loading import load
+from tunegym.config.load import load
 from tunegym.core.errors import ConfigError
 from tunegym.core.escaping import escaped, escaped_lines
 

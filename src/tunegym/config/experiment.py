@@ -10,7 +10,7 @@ from tunegym.config import agents
 from tunegym.config.catalog import Catalog
 from tunegym.config.environment import environment, flattened
 from tunegym.config.findings import Findings
-from tunegym.config.functions import check_constraints, check_reward, metric_names
+from tunegym.config.functions import Constraint, check_reward, constraints, metric_names
 from tunegym.config.live import is_live, read_live
 from tunegym.config.live_keys import LIVE_RL_MODE, refuse_live_keys
 from tunegym.config.metrics import metrics
@@ -78,13 +78,14 @@ def _read_jobs(
         if driven:
             _check_driven(agent, agent_name, table, parameters, around.catalog, findings)
     _check_isolation(table, workload, findings)
+    limits: tuple[Constraint, ...] = ()
     if complete and "env_params" not in findings.broken():
         names = [*parameters.fixed, *parameters.knobs, *drawn]
-        check_constraints(table.constraints, names, around.scenario_dir, findings.at("constraints"))
+        limits = constraints(table.constraints, names, around.scenario_dir, findings.at("constraints"))
     reward, below = table.agent_reward_function, findings.at("agent_reward_function")
     check_reward(reward, metric_names(table), around.catalog, around.scenario_dir, below)
     env_params = EnvParams(drawn, around.seed)
-    built = _build(name, table, parameters, env_params, specs, goals, config, bool(driven))
+    built = _build(name, table, parameters, env_params, specs, goals, limits, config, bool(driven))
     if driven and agent is not None:
         built = dataclasses.replace(built, agent_ends_after=_ends_after(agent, built.space), pruner=ends_early)
         if not findings.broken() & {"agent_metrics", "env_params", "metrics", "objectives"}:
@@ -216,6 +217,7 @@ def _build(
     env_params: EnvParams,
     specs: tuple[MetricSpec, ...],
     goals: tuple[Objective, ...],
+    limits: tuple[Constraint, ...],
     config: Any,
     driven: bool,
 ) -> Experiment:
@@ -231,7 +233,7 @@ def _build(
         reward=table.agent_reward_function or (None if goals else "identity"),
         objectives=goals,
         metrics=specs,
-        constraints=tuple(table.constraints),
+        constraints=limits,
         penalties=config.rewards if driven and config is not None else Penalties(),
         budget=agents.budget_of(table) if driven else Budget(agent_steps=1),
         timeout_s=table.timeout_s,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tunegym.config.catalog import Catalog
 from tunegym.config.findings import Findings
@@ -13,23 +13,30 @@ from tunegym.config.schema import ExperimentTable
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import callable_by_name, is_reference, resolve
 from tunegym.tuning.model import expression
+from tunegym.tuning.model.expression import ExpressionConstraint, FunctionConstraint
 from tunegym.tuning.model.scenario import BUILTIN_METRICS
 
+Constraint: TypeAlias = ExpressionConstraint | FunctionConstraint
 _CONSTRAINT = 'an expression such as "threads * 2 <= 8", or "module:function"'
 
 
-def check_constraints(texts: Sequence[str], names: Sequence[str], folder: Path, findings: Findings) -> None:
-    """Refuse what is neither an expression over ``names`` nor a function that can be called with them."""
+def constraints(texts: Sequence[str], names: Sequence[str], folder: Path, findings: Findings) -> tuple[Constraint, ...]:
+    """Each text as an expression over ``names``, or as a function that can be called with them."""
+    parsed: list[Constraint] = []
     for index, text in enumerate(texts):
         below = findings.at(index)
         if is_reference(text):
-            _check_function(text, names, folder, below, _CONSTRAINT)
+            function = _function(text, names, folder, below, _CONSTRAINT)
+            if function is not None:
+                parsed.append(FunctionConstraint(text, function))
             continue
         try:
-            expression.parse(text, names)
+            parsed.append(ExpressionConstraint(text, expression.parse(text, names)))
         except expression.ExpressionError as error:
             hint = error.hint or "compare parameters, such as threads * 2 <= 8"
             below.add(f"this constraint {_clause(error.message)}", found=text, allowed=_CONSTRAINT, hint=hint)
+
+    return tuple(parsed)
 
 
 def metric_names(table: ExperimentTable) -> list[str]:
@@ -44,7 +51,7 @@ def check_reward(name: str | None, metrics: Sequence[str], catalog: Catalog, fol
     if name is None:
         return
     if is_reference(name):
-        _check_function(name, metrics, folder, findings, 'a reward\'s name, or "module:function"')
+        _function(name, metrics, folder, findings, 'a reward\'s name, or "module:function"')
     elif name not in catalog.names("rewards"):
         unknown(catalog, "rewards", name, findings)
 
@@ -54,13 +61,15 @@ def _clause(message: str) -> str:
     return message if message.startswith(("is ", "has ", "takes ")) else f"can't be used: {message}"
 
 
-def _check_function(reference: str, names: Sequence[str], folder: Path, findings: Findings, allowed: str) -> None:
+def _function(
+    reference: str, names: Sequence[str], folder: Path, findings: Findings, allowed: str
+) -> Callable[[Mapping[str, Any]], Any] | None:
     try:
         function: Callable[..., Any] = resolve(reference, (str(folder),))
         if callable(function):
-            callable_by_name(function, names)
-            return
+            return callable_by_name(function, names)
         what, hint = "this is not a function", "name a function of the module"
     except UnresolvedReferenceError as error:
         what, hint = error.message, error.hint or "check the module's and the function's name"
     findings.add(what, found=reference, allowed=allowed, hint=hint)
+    return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.app.catalog import Catalog
-from tunegym.config.loading import load as load_scenario
+from tunegym.config.load import load as load_scenario
 from tunegym.testing.live_results import check_live
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.reports.live import LiveResults

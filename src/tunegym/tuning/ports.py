@@ -419,6 +419,11 @@ class Kind(Protocol):
         """``trials`` or ``live``."""
         ...
 
+    @property
+    def units(self) -> str:
+        """What its experiments count: ``trials`` or ``steps``."""
+        ...
+
     def check(self, scenario: Scenario, experiment: Experiment) -> None:
         """Refuse an experiment that can't be opened now, before anything is written. Raises ``TunegymError``."""
         ...
@@ -446,8 +451,8 @@ class Kind(Protocol):
         """The highest number that the journal in ``folder`` has used; raises ``StoreError`` if it is damaged."""
         ...
 
-    def write_answer(self, experiment: Experiment, folder: Path) -> None:
-        """Write the files that give the answer, such as ``best.toml``, from the journal."""
+    def command(self, scenario: Scenario, experiment: Experiment, folder: Path) -> Callable[[Trial], str | None] | None:
+        """Gives the command or call of a trial, for reports; None where nothing is run."""
         ...
 
 
@@ -468,16 +473,25 @@ class Session(Protocol):
         """How far the session is. Any thread may ask."""
         ...
 
+    @property
+    def stopping(self) -> str:
+        """What a request to stop does to the work in progress, in words for the user."""
+        ...
+
     def recover(self) -> None:
         """Finish or record what earlier sessions left open. Raises ``ServerLostError`` if no server can be started."""
         ...
 
-    def end(self, code: int, reason: str) -> None:
-        """Record that the experiment came to its end by itself."""
+    def settle(self, *, interrupted: bool) -> None:
+        """End running jobs and servers. Interrupted, open trials stay open for a resume. Calling it twice is fine."""
         ...
 
-    def close(self, *, interrupted: bool) -> None:
-        """End running jobs and servers and release the journal. Calling it twice is fine."""
+    def end(self, code: int, reason: str) -> None:
+        """Settle, and record that the experiment came to its end by itself."""
+        ...
+
+    def close(self) -> None:
+        """Release processes and the journal. Calling it twice is fine."""
         ...
 
 

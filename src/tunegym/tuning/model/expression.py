@@ -308,7 +308,7 @@ class ExpressionConstraint:
     """Refuses parameters for which an expression doesn't hold, or has no value."""
 
     text: str
-    expression: Expression
+    expression: Expression = field(repr=False, compare=False)
 
     def refuse(self, parameters: Mapping[str, Any]) -> str | None:
         """Why the parameters are refused, with the values the expression read; None if they may run."""
@@ -330,7 +330,7 @@ class FunctionConstraint:
     """
 
     reference: str
-    function: Callable[[Mapping[str, Any]], Any] = field(repr=False)
+    function: Callable[[Mapping[str, Any]], Any] = field(repr=False, compare=False)
 
     def refuse(self, parameters: Mapping[str, Any]) -> str | None:
         """Why the parameters are refused; None if they may run."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.expression import ExpressionConstraint, FunctionConstraint
 from tunegym.tuning.model.objective import Objective, aims
 from tunegym.tuning.model.space import Space
 
@@ -159,7 +160,7 @@ class Experiment:
         env_params: what the environment draws per trial, by address.
         workload_args: the workload's own keys of ``cmd_args`` (``command``, ``setup``, ``callable``, ...).
         reward: the reward's name or reference; None if the objectives say what is better.
-        constraints: expressions over parameters, or references.
+        constraints: refuse parameters that must not be tried: parsed expressions, or users' functions.
         objectives: what is better, by metric; empty where the reward alone says so.
         pruner: what ends hopeless trials early; None for nothing.
         episode_steps: how many trials are an episode of the Gymnasium face.
@@ -176,7 +177,7 @@ class Experiment:
     agent_metrics: tuple[str, ...]
     reward: str | None = "identity"
     metrics: tuple[MetricSpec, ...] = ()
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[ExpressionConstraint | FunctionConstraint, ...] = ()
     penalties: Penalties = field(default_factory=Penalties)
     budget: Budget = field(default_factory=Budget)
     timeout_s: float | None = None
@@ -195,6 +196,11 @@ class Experiment:
         """How many trials there are at most; None if only time or improvement bounds them."""
         bounds = [bound for bound in (self.budget.agent_steps, self.agent_ends_after) if bound is not None]
         return min(bounds, default=None)
+
+    @property
+    def kind(self) -> str:
+        """``live`` if a server answers each step, else ``trials``."""
+        return "trials" if self.live is None else "live"
 
     @property
     def judged_metric(self) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.app.catalog import Catalog
-from tunegym.config.loading import load as load_scenario
+from tunegym.config.load import load as load_scenario
 from tunegym.core.errors import ConfigError, StoreError
 from tunegym.tuning.model.outcome import Cancelled, Measured
 from tunegym.tuning.model.scenario import Experiment, Scenario

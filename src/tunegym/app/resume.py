@@ -1,4 +1,4 @@
-"""Resume: go on with a run where it was left, if it is still the same run."""
+"""Resume: continue a run where it was left, if it still measures the same."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from tunegym.app.catalog import Catalog
-from tunegym.app.folders import write_scenario
-from tunegym.app.injecting import check_given, check_server
-from tunegym.app.live_building import check_tokens
-from tunegym.app.parts import build_workload
-from tunegym.app.running import drive_locked, locked
-from tunegym.app.warming import WARM_START
-from tunegym.app.watching import Silent, Watch
-from tunegym.config.loading import load
+from tunegym.app.catalog import Catalog, build_workload
+from tunegym.app.kinds import kind_of
+from tunegym.app.run import Silent, Watch, drive, locked, write_scenario
+from tunegym.app.server import check_given, check_server
+from tunegym.app.warm_start import WARM_START
+from tunegym.config.load import load
 from tunegym.core.errors import StoreError, StoreLockedError
 from tunegym.core.stopping import Stop
 from tunegym.tuning.model.scenario import Experiment, Scenario
@@ -37,40 +34,40 @@ def resume(
     stop: Stop | None = None,
     server: Any = None,
 ) -> int:
-    """Go on with a run where it was left, or extend a finished one to ``agent_steps`` trials.
+    """Continue a run where it was left, or extend a finished one to ``agent_steps`` trials.
 
     ``server`` is the server of its live experiments, where it was given in Python before (see ``run``).
 
     Raises:
-        TunegymError: ``server`` is none, or the run's live experiments have an ``env_class``.
-        StoreError: somebody else writes it, or what is measured has changed and ``force`` is not set.
+        TunegymError: ``server`` is no server, or the run's live experiments have an ``env_class``.
+        StoreError: another process writes it, or what is measured has changed and ``force`` is not set.
     """
     if server is not None:
         check_server(server)
     run_folder = find_run(Path(folder)).absolute()
     with locked(run_folder):
         scenario = _reloaded(run_folder, agent_steps, slots)
-        if server is not None:
-            check_given(scenario, server)
-        check_tokens(scenario)
+        check_given(scenario, server)
         for experiment in scenario.experiments:
             place = run_folder / experiment.name
-            writer = living_writer(place)  # an environment of `tunegym.make` has no lock on the run
+            writer = living_writer(place)  # an environment of `tunegym.make` doesn't lock the run
             if writer is not None:
                 raise StoreLockedError(f"{place} is being written by {writer}", hint="wait for it, or end that process")
+            kind = kind_of(experiment, server)
+            kind.check(scenario, experiment)
             _check_unchanged(scenario, experiment, place, force=force)
-            if experiment.live is not None:
-                _check_spaces(place / reader.JOURNAL)
-            if agent_steps is not None:
-                _check_extends(experiment, place, agent_steps)
+            used = kind.used(place)
+            if agent_steps is not None and agent_steps < used:
+                what = f"{experiment.name} has used {used} {kind.units} already, --agent-steps {agent_steps} is less"
+                raise StoreError(what, hint=f"give {used} or more")
         write_scenario(run_folder, scenario)
-        return drive_locked(scenario, run_folder, watch or Silent(), stop or Stop(), server)
+        return drive(scenario, run_folder, watch or Silent(), stop or Stop(), server)
 
 
 def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scenario:
-    """The run's scenario, with what the user wants to be different this time."""
+    """The run's scenario, with the user's changes."""
     overrides = [] if slots is None else [f"system.slots={slots}"]
-    # The folder may have been moved since, and the copies of what it started from with it.
+    # The folder may have been moved since, and with it the copies of the runs that it started from.
     overrides += [
         f"experiments.{copy.parent.name}.agent_config.warm_start={spelled(str(copy))}"
         for copy in sorted(folder.glob(f"*/{WARM_START}"))
@@ -96,7 +93,7 @@ def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *
     before, now = past.sessions[-1]["parts"], workload.fingerprint_parts()
     changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
     message = f"{folder.name}: what is measured has changed since the last session: {', '.join(changed)}"
-    # A file that wasn't there is most often one that the trials themselves write.
+    # A new file is most often one that the trials write.
     appeared = all(name.startswith(FILE_PART) and name not in before for name in changed)
     if not force and not appeared:
         raise StoreError(
@@ -104,24 +101,3 @@ def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *
             hint="start a new run, or resume with --force (older measurements are then kept, but not reused)",
         )
     logger.warning("%s; older measurements are kept, but not served from the cache", message)
-
-
-def _check_spaces(path: Path) -> None:
-    """Refuse a live journal that is damaged, before a server is started for it."""
-    past = reader.scan(path)
-    for kind in ("action", "observation"):
-        reader.space_of(path, past, kind)
-
-
-def _check_extends(experiment: Experiment, folder: Path, agent_steps: int) -> None:
-    path = folder / reader.JOURNAL
-    if experiment.live is not None:
-        used = reader.scan(path).reserved
-    else:
-        used = max(reader.scan(path).used, default=0) if path.exists() else 0
-    if agent_steps < used:
-        unit = "trials" if experiment.live is None else "steps"
-        raise StoreError(
-            f"{experiment.name} has used {used} {unit} already, --agent-steps {agent_steps} is less",
-            hint=f"give {used} or more",
-        )

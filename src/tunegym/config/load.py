@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from tunegym.config import overrides as changes
 from tunegym.config.catalog import Catalog
 from tunegym.config.experiment import read
-from tunegym.config.files import content
 from tunegym.config.findings import Findings
 from tunegym.config.lines import with_lines
 from tunegym.config.live import check_servers
@@ -36,7 +37,7 @@ def load(path: str | Path, catalog: Catalog, overrides: Sequence[str] = ()) -> S
         ConfigError: with every problem that could be found in one go, most basic first.
     """
     path = Path(path)
-    document = content(path)
+    document = read_file(path)
     try:
         return parse(document, catalog, file=str(path), scenario_dir=path.parent, overrides=overrides)
     except ConfigError as error:
@@ -196,3 +197,48 @@ def _refuse_mixture(readings: Sequence[Reading], findings: Findings) -> None:
             allowed=f"experiments that all {knob}, or that all have none",
             hint=f"give {plain_jobs[0]} a knob, or put it into a scenario of its own",
         )
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The file's content. Raises ``ConfigError`` if it can't be read, or is not TOML."""
+    problem: Problem
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ConfigError(str(path), [Problem("", "this is not a regular file", hint="name a .toml file")])
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        problem = Problem("", "there is no such file", hint=_closest_file(path))
+    except IsADirectoryError:
+        files = listed(sorted(file.name for file in path.glob("*.toml"))[:5])
+        problem = Problem("", "this is a folder, not a file", hint=f"name a file in it: {files}")
+    except UnicodeDecodeError as error:
+        what = f"the file is not UTF-8 (byte {error.start})"
+        problem = Problem("", what, hint="save it as UTF-8")
+    except tomllib.TOMLDecodeError as error:
+        problem = Problem("", f"this is not TOML: {error}", hint=_syntax_hint(str(error)))
+    except (ValueError, RecursionError):
+        what = "this is not TOML that we can read: a number too long, a path too odd, or nesting too deep"
+        problem = Problem("", what, hint="simplify the file")
+    except OSError as error:
+        what = f"the file can't be read: {error.strerror or error}"
+        problem = Problem("", what, hint="check its permissions")
+    raise ConfigError(str(path), [problem])
+
+
+def _closest_file(path: Path) -> str:
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix == ".toml" or entry.is_dir()]
+    except OSError:
+        return f"there is no folder {path.parent} either"
+    matches = get_close_matches(path.name, names, n=3, cutoff=0.5)
+    if matches:
+        return f"did you mean {' or '.join(str(path.parent / name) for name in matches)}?"
+    return f"in its folder: {listed(sorted(names)[:5])}" if names else "start one with: tunegym init"
+
+
+def _syntax_hint(message: str) -> str:
+    if "overwrite" in message or "twice" in message or "mutate" in message:
+        return "a key or a [table] stands there twice: remove one"
+    if "Invalid value" in message:
+        return "put strings in quotes; write true and false in small letters"
+    return "see https://toml.io for the syntax; strings stand in quotes, tables in [brackets]"

@@ -1,0 +1,127 @@
+"""An experiment as a Gymnasium environment, over the same engine and journal as ``tunegym run``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gymnasium.envs.registration import EnvSpec
+
+from tunegym.app.kinds import LiveKind, OpenSession, TrialsKind, kind_of
+from tunegym.app.report import report_run
+from tunegym.app.run import Source, Trackers, as_scenario, new_run_folder, write_answer
+from tunegym.app.server import check_given
+from tunegym.core.errors import TunegymError
+from tunegym.core.registration import ENV_ID
+from tunegym.core.stopping import Stop
+from tunegym.tuning.envs.vector import check_share
+from tunegym.tuning.model.scenario import Experiment, Scenario
+
+if TYPE_CHECKING:
+    from tunegym.tuning.envs.live.face import LiveTuneEnv
+    from tunegym.tuning.envs.live.vector import LiveVectorEnv
+    from tunegym.tuning.envs.tune import TuneEnv
+    from tunegym.tuning.envs.vector import TuneVectorEnv
+
+_Env = TypeVar("_Env")
+
+
+def make(
+    scenario: Source,
+    experiment: str | None = None,
+    output: str | Path | None = None,
+    server: Any = None,
+) -> TuneEnv | LiveTuneEnv:
+    """A ``gymnasium.Env`` over a new results folder. The server of a live experiment is started.
+
+    Args:
+        scenario: a file, the same as plain data, or a checked one.
+        experiment: its name; may be left out when there is only one.
+        output: the folder for results instead of ``results``.
+        server: replaces the ``env_class`` of a live experiment: a class, which is called with ``cmd_args`` as its
+            arguments, a function without arguments that makes a server, or a server itself. What is made is closed
+            with the environment; you close an object that you gave.
+    """
+    checked, chosen = _chosen(scenario, experiment, server)
+    kind = kind_of(chosen, server)
+    env = _opened(kind, replace(checked, slots=kind.width(checked, 1)), chosen, output, kind.make)
+    # Gymnasium makes another environment from this.
+    kwargs = {"scenario": scenario, "experiment": experiment, "output": output, "server": server}
+    env.spec = EnvSpec(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True, kwargs=kwargs)
+    return env
+
+
+def make_vec(
+    scenario: Source,
+    num_envs: int,
+    experiment: str | None = None,
+    output: str | Path | None = None,
+    server: Any = None,
+) -> TuneVectorEnv | LiveVectorEnv:
+    """A ``gymnasium.vector.VectorEnv`` whose sub-environments share one journal and one counter.
+
+    Trials share the runner's slots; live sub-environments have a server each, all of which are started.
+
+    Args:
+        scenario: a file, the same as plain data, or a checked one.
+        num_envs: the number of sub-environments; ``[system] slots`` says how many trials run at once, and doesn't
+            apply to a live experiment.
+        experiment: its name; may be left out when there is only one.
+        output: the folder for results instead of ``results``.
+        server: as in ``make``; an object can serve only one sub-environment.
+
+    Raises:
+        TunegymError: ``agent_steps`` can't be shared evenly by ``num_envs``.
+    """
+    checked, chosen = _chosen(scenario, experiment, server)
+    check_share(chosen.budget.agent_steps, num_envs)  # before there is a folder
+    kind = kind_of(chosen, server)
+    wide = replace(checked, slots=kind.width(checked, num_envs))
+    return _opened(kind, wide, chosen, output, lambda session, finish: kind.make_vec(session, num_envs, finish))
+
+
+def _opened(
+    kind: TrialsKind | LiveKind,
+    scenario: Scenario,
+    experiment: Experiment,
+    output: str | Path | None,
+    face: Callable[[OpenSession, Callable[[], None]], _Env],
+) -> _Env:
+    """The environment that ``face`` makes of a session in a new results folder."""
+    kind.check(scenario, experiment)
+    folder = new_run_folder(scenario, output)
+    with ExitStack() as undo:
+        session = kind.open(scenario, experiment, folder / experiment.name, stop=Stop())
+        undo.callback(session.close)
+        trackers = Trackers(scenario, experiment, folder / experiment.name)
+        undo.callback(trackers.finish)
+        env = face(session, partial(_finish, session, trackers, scenario, folder))
+        undo.pop_all()
+    return env
+
+
+def _finish(session: OpenSession, trackers: Trackers, scenario: Scenario, folder: Path) -> None:
+    """End the experiment as ``tunegym run`` does."""
+    try:
+        session.end(0, session.env.exhausted() or "the environment was closed")
+    finally:
+        session.close()
+        trackers.finish()
+    write_answer(session.experiment, folder / session.experiment.name)
+    report_run(folder, scenario)
+
+
+def _chosen(source: Source, name: str | None, server: Any) -> tuple[Scenario, Experiment]:
+    scenario = as_scenario(source, server=server)
+    by_name = {experiment.name: experiment for experiment in scenario.experiments}
+    if name is None and len(by_name) == 1:
+        name = next(iter(by_name))
+    if name is None or name not in by_name:
+        found = "none was named" if name is None else f"there is no {name!r}"
+        raise TunegymError(f"{scenario.file}: which experiment? {found}", hint=f"give one of: {', '.join(by_name)}")
+    check_given(scenario, server, by_name[name])
+    return scenario, by_name[name]

@@ -1,0 +1,253 @@
+"""What ``tunegym dry-run`` shows of an experiment, without running it."""
+
+from __future__ import annotations
+
+import logging
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunegym.app.catalog import build_agent, build_workload
+from tunegym.tuning.model.context import EnvParam
+from tunegym.tuning.model.job import CommandJob, Job
+from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.model.progress import Plan
+from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experiment, LiveSpec, Recording, Scenario
+from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.summary import counted, pairs
+from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
+from tunegym.tuning.model.values import Action, Context, spelled
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """One trial: what the agent would choose, what would be drawn and run, or the constraint that refuses it."""
+
+    number: int
+    action: Action
+    context: Context
+    runs: str
+    refused: str | None = None
+
+
+def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
+    """The size of the search, and its first ``count`` trials as the agent would choose them without feedback."""
+    combinations = experiment.space.size
+    first = _first_trials(scenario, experiment, count)
+    document = {
+        "name": experiment.name,
+        "agent": experiment.agent,
+        "trials": experiment.most_trials,
+        "combinations": combinations if (combinations or 0) < 2**63 else None,
+        "first": [
+            {
+                "step": trial.number,
+                "action": trial.action,
+                "context": trial.context,
+                "runs": trial.runs,
+                "infeasible": trial.refused,
+            }
+            for trial in first
+        ],
+    }
+    lines = [_headline(scenario, experiment), *_budget_lines(experiment)]
+    lines += [f"  {name} = {knob.describe()}" for name, knob in experiment.space.knobs.items()]
+    lines += [f"  {_drawn(name, param)} per trial" for name, param in experiment.env_params.params.items()]
+    for trial in first:
+        context = f"  [{pairs(trial.context)}]" if trial.context else ""
+        lines += _indented(f"  trial {trial.number}{context}:", trial.runs)
+        if trial.refused is not None:
+            lines.append(f"    infeasible: {trial.refused}")
+    return Plan(tuple(lines), document)
+
+
+def plan_live(scenario: Scenario, experiment: Experiment) -> Plan:
+    """The server and the budget of a live experiment."""
+    spec = experiment.live
+    assert spec is not None
+    params = experiment.env_params.params
+    document = {
+        "name": experiment.name,
+        "agent": experiment.agent,
+        "trials": experiment.most_trials,
+        "combinations": None,
+        "first": [],
+        "live": {
+            "env_class": spec.env_class or None,
+            "server": spec.server,
+            "step_timeout_s": spec.step_timeout_s,
+            "server_restarts": spec.restarts,
+            "arguments": spec.arguments,
+            "env_params": {
+                name: {
+                    **param.domain.spec(),
+                    "weights": param.weights,
+                    "draw": "step" if param.every_step else "episode",
+                    "encoding": param.encoding,
+                }
+                for name, param in params.items()
+            },
+            "max_time_s": experiment.budget.max_time_s,
+            "agent_metrics": list(experiment.agent_metrics),
+            "reward": experiment.reward,
+            "record": spec.recording.spelled,
+        },
+    }
+    steps = experiment.budget.agent_steps
+    budget = "steps until the budget ends" if steps is None else counted(steps, "step")
+    servers = "one live server" if scenario.slots == 1 else f"{scenario.slots} live servers"
+    lines = [f"{experiment.name}: {experiment.agent}, {budget} of {servers}", *_budget_lines(experiment)]
+    lines.append(f"  server: {_named(spec)}, {_place(spec)}")
+    lines += [f"  {name} = {spelled(value)}" for name, value in experiment.space.fixed.items()]
+    for name, param in params.items():
+        when = "per step" if param.every_step else "per episode"
+        shown = ", shown to the agent" if param.encoding is not None else ""
+        lines.append(f"  {_drawn(name, param)} {when}{shown}")
+    lines += [f"  reward: {_reward(experiment)}", f"  recorded: {_recorded(spec.recording)}"]
+    return Plan(tuple(lines), document)
+
+
+def what_runs(job: Job) -> str:
+    """A job as a user reads it: the command, or the call."""
+    if isinstance(job, CommandJob):
+        return job.command
+    arguments = [f"{name}={value!r}" for name, value in job.arguments.items()]
+    return f"{job.target}({', '.join([*arguments, *(['report=report'] if job.reports else [])])})"
+
+
+def command_of(scenario: Scenario, experiment: Experiment, folder: Path) -> Callable[[Trial], str | None]:
+    """Gives what a trial ran, planned again; None for a trial that never opened, and where planning fails."""
+    workload = build_workload(scenario, experiment)
+    trials = folder.absolute() / "trials"
+    repeat = "" if experiment.repeats == 1 else "/repeat-1"
+
+    def command(trial: Trial) -> str | None:
+        if experiment.space.knobs and not trial.action:
+            return None
+        parameters = experiment.parameters(trial.action, trial.context)
+        try:
+            return what_runs(workload.plan(trial.number, 1, parameters, f"{trials}/{trial.number:06d}{repeat}"))
+        except Exception as error:  # a workload of the user's: the rest of the page is worth more than one command
+            logger.debug("the command of trial %d can't be planned: %s", trial.number, error)
+            return None
+
+    return command
+
+
+def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> list[PlannedTrial]:
+    workload = build_workload(scenario, experiment)
+    agent = build_agent(scenario, experiment, _Unmeasured(experiment))
+    select = getattr(agent, "select_action", None)
+    first: list[PlannedTrial] = []
+    for number in range(1, min(count, experiment.most_trials or count) + 1):
+        context = experiment.env_params.context(number)
+        action = select(Observation(number, context)) if select is not None else None
+        if action is None:
+            break
+        action = experiment.space.accept(action)
+        parameters = experiment.parameters(action, context)
+        refused = next((why for one in experiment.constraints if (why := one.refuse(parameters))), None)
+        job = workload.plan(number, 1, parameters, str(Path("trials") / f"{number:06d}"))
+        first.append(PlannedTrial(number, action, context, what_runs(job), refused))
+    return first
+
+
+def _headline(scenario: Scenario, experiment: Experiment) -> str:
+    if experiment.agent is None:
+        return f"{experiment.name}: a plain job, run once on {scenario.runner}"
+    total, combinations = experiment.most_trials, experiment.space.size
+    trials = counted(total, "trial") if total is not None else "trials until the budget ends"
+    over = f"{combinations:,} combinations" if combinations is not None else "a continuous space"
+    width = f"{scenario.slots} at a time on {scenario.runner}, {counted(experiment.repeats, 'sample')} each"
+    return f"{experiment.name}: {experiment.agent}, {trials} over {over}, {width}"
+
+
+def _budget_lines(experiment: Experiment) -> list[str]:
+    budget = experiment.budget
+    lines = [] if budget.max_time_s is None else [f"  ends after {budget.max_time_s:g} s"]
+    if budget.stop_after_no_improvement is not None:
+        lines.append(f"  ends after {budget.stop_after_no_improvement} trials without improvement")
+    return lines
+
+
+def _drawn(name: str, param: EnvParam) -> str:
+    weights = f" with weights {list(param.weights)}" if param.weights else ""
+    return f"{name} = {param.domain.describe()}{weights}, drawn"
+
+
+def _indented(head: str, text: str) -> list[str]:
+    """A command behind its head, or below it when it has several lines."""
+    if "\n" not in text.strip():
+        return [f"{head} {text.strip()}"]
+    return [head, textwrap.indent(textwrap.dedent(text).strip("\n "), "    ")]
+
+
+def _named(spec: LiveSpec) -> str:
+    if spec.env_class == INJECTED:
+        return "an object given in Python"
+    return spec.env_class or "the class that is served there"
+
+
+def _place(spec: LiveSpec) -> str:
+    if spec.server == IN_PROCESS:
+        return "in this process"
+    place = "in its own process" if spec.server == PROCESS else f"at {spec.server}"
+    patience = "" if spec.step_timeout_s is None else f", {spec.step_timeout_s:g} s to answer"
+    restarts = f"up to {counted(spec.restarts, 'restart')} in a row" if spec.restarts else "never restarted"
+    return f"{place}{patience}, {restarts}"
+
+
+def _reward(experiment: Experiment) -> str:
+    metrics = ", ".join(experiment.agent_metrics)
+    if experiment.reward is not None:
+        return f"{experiment.reward} of {metrics} in the server's info"
+    return "the server's own" + (f"; {metrics} of its info are recorded" if metrics else "")
+
+
+def _recorded(recording: Recording) -> str:
+    if recording.kind == "episodes":
+        return "the last step of every episode, and every step that failed"
+    if recording.kind == "every":
+        return f"every {recording.every:,}th step, and every step that failed"
+    return "every step"
+
+
+class _Unmeasured:
+    """An ``Env`` that shows its space and runs nothing."""
+
+    slots = 1
+    in_flight = 0
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.folder = Path(experiment.name)
+
+    @property
+    def space(self) -> Space:
+        return self.experiment.space
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        return self.experiment.objectives
+
+    def exhausted(self, lane: int = 0) -> str | None:
+        del lane
+        return "this is a dry run"
+
+    def observe(self, lane: int = 0) -> Observation:
+        return Observation(lane + 1, self.context(lane + 1))
+
+    def begin(self, action: Action, lane: int = 0) -> OpenTrial:
+        return OpenTrial(lane + 1, self.context(lane + 1), action)
+
+    def next_finished(self) -> tuple[int, Trial] | None:
+        return None
+
+    def history(self) -> tuple[Trial, ...]:
+        return ()
+
+    def context(self, number: int) -> Context:
+        return self.experiment.env_params.context(number)

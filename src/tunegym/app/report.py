@@ -1,0 +1,115 @@
+"""What a run's folder says: its status, its report and its comparison with other runs.
+
+Results come from the journals. What they don't know (how many trials there will be, the commands) comes from the
+scenario, as far as it can still be loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tunegym.app.catalog import Catalog
+from tunegym.app.kinds import kind_of
+from tunegym.config.load import load as load_scenario
+from tunegym.core.errors import TunegymError
+from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.summary import Comparison, Counts
+from tunegym.tuning.reports.compare import compare as compare_runs
+from tunegym.tuning.reports.page import REPORT, Known, run_document, write_page
+from tunegym.tuning.reports.results import SCENARIO, RunResults, load
+
+logger = logging.getLogger(__name__)
+
+FAILURE = "dse_failure.txt"
+"""Says which exception ended a run."""
+_UNWRITABLE = "copy the results to a folder that you can write, or take the numbers from --json"
+
+
+def status(folder: Path) -> tuple[Path, list[Counts], str | None]:
+    """The run's folder, how far every experiment is, and the first line of a hard failure if there was one."""
+    results = load(folder)
+    scenario, _ = _scenario_of(results)
+    totals = {one.name: one.most_trials for one in scenario.experiments} if scenario is not None else {}
+    counts = [one.counts(totals.get(name)) for name, one in results.experiments.items()]
+    failure = failure_of(results.folder)
+    first = None if failure is None else next(iter(failure.splitlines()), f"see {results.folder / FAILURE}")
+    return results.folder, counts, first
+
+
+def report_run(folder: Path, scenario: Scenario) -> None:
+    """Write a run's page at its end. A failure is logged, and masks nothing."""
+    path = folder / REPORT
+    try:
+        write_report(load(folder), scenario)
+    except (OSError, TunegymError) as error:
+        why = error.message if isinstance(error, TunegymError) else str(error)
+        what = why if why.startswith(str(path)) else f"{path} could not be written: {why}"
+        logger.error("%s; tunegym report writes it later", what)  # noqa: TRY400
+    except (Exception, SystemExit):
+        logger.exception("%s could not be written", path)
+
+
+def write_report(results: RunResults, scenario: Scenario | None = None) -> Path:
+    """Write ``report.html`` from the journals. Raises ``StoreError`` if the folder can't be written."""
+    return write_document(results, document_of(results, scenario))
+
+
+def write_document(results: RunResults, document: Mapping[str, Any]) -> Path:
+    """Write ``report.html`` from the result of ``document_of``."""
+    title = f"{document['scenario']} {results.folder.absolute().name}"
+    return write_page(results.folder / REPORT, title, document, _UNWRITABLE)
+
+
+def document_of(results: RunResults, scenario: Scenario | None = None) -> dict[str, Any]:
+    """What a run's page shows, as plain data; ``page`` of each experiment is only for the page."""
+    scenario, problem = (scenario, "") if scenario is not None else _scenario_of(results)
+    if scenario is None:
+        note = f"commands are left out, since the scenario can't be loaded any more: {problem}"
+        known = dict.fromkeys(results.experiments, Known(note=note))
+    else:
+        known = {one.name: _known(scenario, one, results.folder / one.name) for one in scenario.experiments}
+    return run_document(results, known, failure_of(results.folder))
+
+
+def failure_of(folder: Path) -> str | None:
+    """The text of a hard failure, if there was one."""
+    try:
+        return (folder / FAILURE).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{folder / FAILURE} can't be read: {error.strerror}"
+
+
+def compare(folders: Sequence[Path]) -> Comparison:
+    """The runs in ``folders`` side by side. Raises ``StoreError`` if one is no run, or its journal is broken."""
+    return compare_runs([load(folder) for folder in folders])
+
+
+def write_comparison(path: Path, found: Comparison) -> Path:
+    """Write the page of a comparison. Raises ``StoreError`` if it can't be written."""
+    runs = len({entry["folder"] for entry in found.facts["entries"]})
+    return write_page(path, f"{runs} runs compared", found.facts, hint="choose another place with --output")
+
+
+def _scenario_of(results: RunResults) -> tuple[Scenario | None, str]:
+    """The run's scenario, or None and why: its files or plugins may be gone, and the results can still be shown."""
+    try:
+        return load_scenario(results.folder / SCENARIO, Catalog()), ""
+    except Exception as error:
+        return None, _first_line(error)
+
+
+def _known(scenario: Scenario, experiment: Experiment, folder: Path) -> Known:
+    total, fixed = experiment.most_trials, experiment.space.fixed
+    try:
+        return Known(total, fixed, kind_of(experiment).command(scenario, experiment, folder))
+    except Exception as error:  # a workload of the user's
+        return Known(total, fixed, note=f"commands are left out: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,425 @@
+"""Run a scenario: its experiments one after another, each with its agent, reports whatever happens.
+
+An agent that fails in a way that it can tell (a non-zero code) ends its experiment; the next one runs. An exception
+ends the run: later experiments are not started, the reports and ``dse_failure.txt`` are written, and the exception is
+raised again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from tunegym.app.catalog import Catalog, build_agent
+from tunegym.app.kinds import OpenSession, kind_of
+from tunegym.app.report import FAILURE, report_run
+from tunegym.app.server import check_given, check_server, with_injected
+from tunegym.app.warm_start import with_sources
+from tunegym.config.load import load, parse
+from tunegym.core import toml
+from tunegym.core.errors import BudgetError, ServerLostError, StoreError, TunegymError
+from tunegym.core.stopping import Stop
+from tunegym.core.whole import write_whole
+from tunegym.tuning.agents import policies
+from tunegym.tuning.model.outcome import Cancelled
+from tunegym.tuning.model.scenario import Experiment, Scenario, Tracking
+from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.values import Context, printable
+from tunegym.tuning.ports import Agent
+from tunegym.tuning.reports.results import SCENARIO, open_results
+from tunegym.tuning.stores.lock import HEARTBEAT_S, WriterLock
+from tunegym.tuning.trackers import mlflow, tensorboard
+from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
+
+logger = logging.getLogger(__name__)
+
+INTERRUPTED = 130
+RESULTS = "results"
+Source = str | Path | Mapping[str, Any] | Scenario
+
+
+class Watch(Protocol):
+    """Shows a run while it goes. It also hears of every trial; for live steps, read ``session.progress()``."""
+
+    def run_started(self, scenario: Scenario, folder: Path) -> None:
+        """Results will be in ``folder``."""
+        ...
+
+    def experiment_started(self, session: OpenSession) -> None:
+        """The experiment is open, and its trials or steps follow."""
+        ...
+
+    def trial_opened(self, trial: OpenTrial) -> None:
+        """A trial was decided."""
+        ...
+
+    def trial_closed(self, trial: Trial) -> None:
+        """A trial ended."""
+        ...
+
+    def experiment_ended(self, session: OpenSession) -> None:
+        """No more trials of it follow in this session."""
+        ...
+
+
+class Silent:
+    """A ``Watch`` that shows nothing."""
+
+    def run_started(self, scenario: Scenario, folder: Path) -> None:
+        """Show nothing."""
+
+    def experiment_started(self, session: OpenSession) -> None:
+        """Show nothing."""
+
+    def trial_opened(self, trial: OpenTrial) -> None:
+        """Show nothing."""
+
+    def trial_closed(self, trial: Trial) -> None:
+        """Show nothing."""
+
+    def experiment_ended(self, session: OpenSession) -> None:
+        """Show nothing."""
+
+
+def as_scenario(source: Source, overrides: Sequence[str] = (), *, server: Any = None) -> Scenario:
+    """A checked scenario from a file, from plain data, or unchanged.
+
+    ``server`` replaces the ``env_class`` of its live experiments; ``check_given`` says whether it fits them.
+    """
+    if isinstance(source, Scenario):
+        if not overrides and server is None:
+            return source
+        source = dict(source.document)
+    if server is not None:
+        check_server(server)
+        source = with_injected(source)
+    if isinstance(source, Mapping):
+        return parse(source, Catalog(), scenario_dir=Path.cwd(), overrides=overrides)
+    return load(Path(source), Catalog(), overrides)
+
+
+def run(
+    scenario: Source,
+    *,
+    output: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    slots: int | None = None,
+    watch: Watch | None = None,
+    stop: Stop | None = None,
+    server: Any = None,
+) -> int:
+    """Run every experiment of a scenario into a new results folder.
+
+    ``server`` replaces the ``env_class`` of its live experiments. A class is called with their ``cmd_args`` as its
+    arguments, a function without any, once for each server that is needed; what they make is closed, too. An object is
+    used by one experiment after another, and you close it. Beside an object or a function ``cmd_args`` may hold
+    env_params only.
+
+    Returns:
+        0; 1 if an experiment failed or none of its trials was measured; 130 if ``stop`` was requested.
+
+    Raises:
+        ConfigError: the scenario can't be run as it is written; nothing was started.
+        TunegymError: ``server`` is no server, or no live experiment would use it, or the token of a remote server is
+            not known; nothing was started.
+    """
+    settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
+    checked = as_scenario(scenario, settings, server=server)
+    check_given(checked, server)
+    for experiment in checked.experiments:
+        kind_of(experiment, server).check(checked, experiment)
+    folder = new_run_folder(checked, output)
+    if any(getattr(one.agent_config, "warm_start", None) for one in checked.experiments):
+        checked = with_sources(checked, folder)
+        write_scenario(folder, checked)
+    with locked(folder):
+        return drive(checked, folder, watch or Silent(), stop or Stop(), server)
+
+
+# the run's folder -----------------------------------------------------------------------------------------------------
+
+
+def new_run_folder(scenario: Scenario, output: str | Path | None) -> Path:
+    """A new ``<output>/<scenario>/<time>/`` with the resolved ``scenario.toml`` in it.
+
+    Two runs that start in the same second get different folders: only one process can make a folder.
+    """
+    parent = Path(output or RESULTS) / scenario.name
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        count = 1
+        while True:
+            folder = parent / (stamp if count == 1 else f"{stamp}-{count}")
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                count += 1
+    except OSError as error:
+        what = f"{parent} can't be written: {error.strerror}"
+        raise StoreError(what, hint="choose another place with --output") from error
+    write_scenario(folder, scenario)
+    return folder.absolute()
+
+
+def write_scenario(folder: Path, scenario: Scenario) -> None:
+    """Write ``scenario.toml``, atomically. A file with the same content is left alone."""
+    path = folder / SCENARIO
+    text = toml.dumps(scenario.document)
+    try:
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            return
+        write_whole(path, text)
+    except OSError as error:
+        hint = "is the disk full, the folder yours? Or choose another place with --output"
+        raise StoreError(f"{path} can't be written: {error.strerror}", hint=hint) from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the run's lock, also between two experiments, so that no other process drives it."""
+    try:
+        lock = WriterLock(folder)
+    except OSError as error:
+        hints = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, then resume")
+        rights = "give yourself the right to write there, or copy the results to another place"
+        hints |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), rights)
+        hint = hints.get(error.errno or 0, "remove the cause, then resume")
+        raise StoreError(f"{folder} can't be written: {error.strerror or error}", hint=hint) from error
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_S):
+            with contextlib.suppress(OSError, StoreError):  # the experiments' own locks report what is wrong
+                lock.beat()
+
+    keeper = threading.Thread(target=beat, name="tunegym-run", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        keeper.join()
+        with contextlib.suppress(OSError, StoreError):  # the end of the process releases it, too
+            lock.release()
+
+
+# the experiments ------------------------------------------------------------------------------------------------------
+
+
+def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, server: Any = None) -> int:
+    """Drive every experiment in ``folder``, whose lock the caller holds. The code is that of ``run``."""
+    for warning in scenario.warnings:
+        logger.warning("%s", warning)
+    watch.run_started(scenario, folder)
+    with contextlib.suppress(OSError):
+        (folder / FAILURE).unlink()
+    failed = False
+    started: list[Experiment] = []
+    try:
+        with _interrupts_stop(stop):
+            for experiment in scenario.experiments:
+                if stop.requested:
+                    break
+                started.append(experiment)
+                failed |= _drive_one(scenario, experiment, folder / experiment.name, watch, stop, server) != 0
+    except (Exception, SystemExit) as error:
+        _write_failure(folder, started[-1].name if started else "", error)
+        raise
+    finally:
+        for experiment in started:
+            write_answer(experiment, folder / experiment.name)
+        report_run(folder, scenario)
+    if stop.requested:
+        return INTERRUPTED
+    return 1 if failed else 0
+
+
+@contextlib.contextmanager
+def _interrupts_stop(stop: Stop) -> Iterator[None]:
+    """Turn Ctrl-C into a request to stop, and raise ``KeyboardInterrupt`` once the run has stopped.
+
+    A second Ctrl-C raises at once. A program that handles interrupts itself, as the command line does, is left alone.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interrupted = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if interrupted:
+            signal.default_int_handler(number, frame)
+        interrupted = True
+        stop.request()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: Watch, stop: Stop, server: Any) -> int:
+    """One experiment from its journal to its end; 0, or 1 for a recoverable failure."""
+    kind = kind_of(experiment, server)
+    session = kind.open(scenario, experiment, folder, stop=stop, listeners=[watch])
+    with Trackers(scenario, experiment, folder, stop), _closing(session, watch, stop):
+        watch.experiment_started(session)
+        try:
+            session.recover()
+        except ServerLostError as error:  # the next experiment may still run
+            logger.error("%s", error)  # noqa: TRY400 - the message says it all
+            code, reason = 1, error.message
+        else:
+            code, reason = _run_agent(build_agent(scenario, experiment, session.env), session, stop)
+        if not stop.requested:
+            if not session.progress().measured:
+                logger.error("experiment %s: none of its %s was measured", experiment.name, kind.units)
+                code = code or 1
+            session.end(code, reason or session.env.exhausted() or "the agent ended")
+    return 1 if code else 0
+
+
+@contextlib.contextmanager
+def _closing(session: OpenSession, watch: Watch, stop: Stop) -> Iterator[None]:
+    """Close the session however it ends. An error while closing never masks the error that ended it."""
+    try:
+        yield
+        session.settle(interrupted=stop.requested)
+        watch.experiment_ended(session)
+    except BaseException as first:
+        for end in (lambda: session.settle(interrupted=True), lambda: watch.experiment_ended(session), session.close):
+            try:
+                end()
+            except Exception as error:
+                if error is not first:
+                    logger.warning("and then: %s", error)
+        raise
+    session.close()
+
+
+def _run_agent(agent: Agent, session: OpenSession, stop: Stop) -> tuple[int, str | None]:
+    """The agent's code, and why it is not 0; non-zero too when its ``close`` raises, which masks nothing."""
+    close_failed = False
+    try:
+        try:
+            code = agent.run()
+        except BudgetError:
+            if not stop.requested:
+                raise
+            code = 0  # this is how an agent with its own loop learns that the run stops
+        _save_policy(agent, session)
+    finally:
+        try:
+            agent.close()
+        except (Exception, SystemExit):
+            logger.exception("the agent's close() failed")
+            close_failed = True
+    if not code:
+        return int(close_failed), "the agent's close() failed" if close_failed else None
+    told = getattr(agent, "failure", None)
+    reason = printable(told) if isinstance(told, str) and told else None
+    hint = getattr(agent, "failure_hint", None)
+    text = f": {reason}" if reason else ""
+    text += f"\nhint: {printable(hint)}" if reason and isinstance(hint, str) else ""
+    logger.error("the agent of %s returned %d%s", session.experiment.name, code, text)
+    return code, reason
+
+
+def _save_policy(agent: Agent, session: OpenSession) -> None:
+    """Write down what the agent would choose, if it has a policy. A failure to do so masks nothing."""
+    choose = getattr(agent, "choose", None)  # an agent need not be a BaseAgent
+    if choose is None:
+        return
+    experiment, tally = session.experiment, session.env.tally
+
+    def checked(context: Context) -> policies.Choice | None:
+        choice = choose(context)
+        return None if choice is None else policies.Choice(experiment.space.accept(choice.action), choice.chance)
+
+    try:
+        learned = tally.done - tally.statuses[Cancelled.status]  # trials that never ran taught nothing
+        table = policies.table_of(experiment.agent or "", learned, experiment.env_params, checked)
+        if table.choices:
+            policies.save(session.env.folder, table)
+    except OSError as error:
+        logger.warning("the policy of %s could not be saved: %s", experiment.name, error.strerror or error)
+    except (Exception, SystemExit):
+        logger.warning("the policy of %s could not be saved", experiment.name, exc_info=True)
+
+
+def write_answer(experiment: Experiment, folder: Path) -> None:
+    """Write the files that follow from the journal, such as ``best.toml``. A failure is logged and masks nothing."""
+    try:
+        results = open_results(experiment.name, folder, {})
+        if results.path.exists():
+            results.write_best(experiment.space.fixed)
+    except (OSError, TunegymError) as error:
+        logger.error("the report of %s could not be written: %s", experiment.name, error)  # noqa: TRY400
+    except Exception:
+        logger.exception("the report of %s could not be written", experiment.name)
+
+
+def _write_failure(folder: Path, experiment: str, error: BaseException) -> None:
+    """Write ``dse_failure.txt`` beside the results. A failure to do so never masks the error."""
+    path = folder / FAILURE
+    try:
+        when = time.strftime("%Y-%m-%d %H:%M:%S")
+        what = f"{when}: experiment {experiment} was ended by {type(error).__name__}: {error}"
+        text = "".join(traceback.format_exception(error))
+        path.write_text(f"{what}\n\n{text}", encoding="utf-8", errors="backslashreplace")
+    except OSError as problem:
+        logger.error("%s could not be written: %s", path, problem.strerror)  # noqa: TRY400
+    except Exception:  # an exception whose own text can't be had
+        logger.exception("%s could not be written", path)
+
+
+class Trackers:
+    """The trackers that follow one experiment's journal. A context manager that never raises.
+
+    Build it once the journal is open: a tracker may write files beside it.
+    """
+
+    def __init__(self, scenario: Scenario, experiment: Experiment, folder: Path, stop: Stop | None = None) -> None:
+        specs = tracker_specs(scenario.tracking, f"{scenario.name}/{experiment.name}", folder)
+        self._stop = stop or Stop()
+        self._processes = [TrackerProcess(spec, folder) for spec in specs]
+
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self.finish(interrupted=self._stop.requested or isinstance(error, KeyboardInterrupt))
+
+    def finish(self, *, interrupted: bool = False) -> None:
+        """Let all trackers send the rest at the same time, and wait for them in bounded time."""
+        for process in self._processes:
+            process.ask_to_finish()
+        for process in self._processes:
+            process.finish(interrupted=interrupted)
+
+
+def tracker_specs(tracking: Tracking, name: str, folder: Path) -> list[TrackerSpec]:
+    """The trackers that a scenario asks for; they know the experiment by ``name``."""
+    specs: list[TrackerSpec] = []
+    if tracking.mlflow is not None:
+        options = {"uri": tracking.mlflow, "experiment": name}
+        specs.append(TrackerSpec("mlflow", f"{mlflow.__name__}:MlflowSink", options, mlflow.ENVIRONMENT))
+    if tracking.tensorboard:
+        options = {"folder": str(folder / tensorboard.FOLDER)}
+        specs.append(TrackerSpec("tensorboard", f"{tensorboard.__name__}:TensorboardSink", options))
+    return specs

@@ -1,0 +1,148 @@
+"""The ``server=`` argument of ``run``, ``resume`` and ``make``: a live system that is given in Python.
+
+It is an object, or a class or function that makes one, and takes the place of ``env_class`` in the scenario.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tunegym.config.load import read_file
+from tunegym.core.errors import ConfigError, Problem, TunegymError
+from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec, Scenario
+from tunegym.tuning.model.values import spelled
+from tunegym.tuning.workloads.gym_class import METHODS, argument_problems, described
+
+_EXPECTED = "a GymServer, or a class or function that makes one"
+
+
+def with_injected(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The scenario as plain data, in which ``server=`` replaces the ``env_class`` of live experiments."""
+    if isinstance(source, Mapping):
+        document = dict(source)
+    else:
+        path = Path(source)
+        document = {"scenario_dir": str(path.absolute().parent), **read_file(path)}
+    experiments = document.get("experiments")
+    if isinstance(experiments, list | tuple):
+        document["experiments"] = [_injected(one) for one in experiments]
+    return document
+
+
+def _injected(experiment: Any) -> Any:
+    """Malformed tables are left for the configuration's own checks."""
+    if not isinstance(experiment, Mapping):
+        return experiment
+    arguments = experiment.get("cmd_args", {})
+    live = isinstance(arguments, Mapping) and (
+        experiment.get("workload") == "live" or arguments.get("live_rl_mode") is True
+    )
+    return {**experiment, "cmd_args": {**arguments, "env_class": INJECTED}} if live else experiment
+
+
+def check_server(server: Any) -> None:
+    """Refuse a value that can neither be a server nor make one. Raises ``TunegymError``."""
+    if isinstance(server, str):
+        hint = f"write it as env_class = {spelled(server)} in cmd_args, and leave server= out"
+        raise TunegymError(f"server= is the text {server!r}, and not {_EXPECTED}", hint=hint)
+    if inspect.isclass(server):
+        described(_name_of(server), server)
+    elif _is_object(server):
+        missing = ", ".join(f"{name}()" for name in METHODS if not callable(getattr(server, name, None)))
+        if missing:
+            hint = "a server has reset(seed, options), step(action) and close()"
+            raise TunegymError(f"server= is no GymServer: this {type(server).__name__} has no {missing}", hint=hint)
+    elif not callable(server):
+        hint = "give the object itself, its class, or a function without arguments that makes one"
+        raise TunegymError(f"server= is {server!r:.60}, and not {_EXPECTED}", hint=hint)
+    else:
+        try:
+            inspect.signature(server).bind()
+        except ValueError:  # no signature to look at
+            return
+        except TypeError as error:
+            name = getattr(server, "__name__", repr(server))
+            hint = "give a function without arguments, such as lambda: MyServer(4), or the class, which gets cmd_args"
+            what = f"server= is {name}(), which can't be called without arguments: {error}"
+            raise TunegymError(what, hint=hint) from None
+
+
+def check_given(scenario: Scenario, server: Any, only: Experiment | None = None) -> None:
+    """Refuse a server that no experiment would use, or that doesn't take the arguments in ``cmd_args``.
+
+    Args:
+        scenario: made by ``with_injected``.
+        server: checked by ``check_server``; None if none was given.
+        only: the experiment that it is for; None for all.
+
+    Raises:
+        TunegymError: no experiment would use it.
+        ConfigError: ``cmd_args`` holds arguments that the class doesn't take, or there is no class to take them.
+    """
+    if server is None:
+        return
+    candidates = scenario.experiments if only is None else (only,)
+    specs = [(one.name, one.live) for one in candidates if one.live is not None]
+    if not specs:
+        what = f"{scenario.name} has no live experiment" if only is None else f"{only.name} is no live experiment"
+        raise TunegymError(f"server= is given, and {what}", hint="leave server= out")
+    for name, spec in specs:
+        if spec.env_class != INJECTED:
+            what = f"server= is given, and the server of {name} is its env_class {spec.env_class}"
+            raise TunegymError(what, hint="leave server= out, or start a new run with it")
+    problems = [problem for name, spec in specs for problem in _argument_problems(name, spec, server)]
+    if problems:
+        raise ConfigError(str(scenario.file), problems)
+
+
+def check_injected(scenario: Scenario, experiment: Experiment, server: Any) -> None:
+    """Refuse an experiment whose server object is missing, or can't fill all slots. Raises ``TunegymError``."""
+    spec = experiment.live
+    if spec is None or spec.env_class != INJECTED:
+        return
+    if server is None:
+        raise TunegymError(
+            f"the server of {experiment.name} was given as an object in Python, and there is none now",
+            hint="call tunegym.run, resume or make with server=...",
+        )
+    if scenario.slots > 1 and _is_object(server):
+        raise TunegymError(
+            f"one server object can't be in {scenario.slots} slots at once",
+            hint="give a class or a function that makes servers, or slots = 1",
+        )
+
+
+def maker_of(server: Any, spec: LiveSpec) -> Any:
+    """What a host gets: an object or a function unchanged, a class with its arguments."""
+    return partial(server, **spec.arguments) if inspect.isclass(server) else server
+
+
+def _argument_problems(name: str, spec: LiveSpec, server: Any) -> list[Problem]:
+    where = f"experiments.{name}.cmd_args"
+    if inspect.isclass(server):
+        found = argument_problems(described(_name_of(server), server), spec.arguments)
+        given = {key: spelled(value) for key, value in spec.arguments.items()}
+        return [Problem(f"{where}.{one.where}", one.what, given.get(one.where), one.allowed, one.hint) for one in found]
+    kind = "an object" if _is_object(server) else "a function"
+    return [
+        Problem(
+            f"{where}.{key}",
+            f"the server is given as {kind}, which takes no arguments, so this would have no effect",
+            spelled(value),
+            "env_params only",
+            f"remove {key}, or give the class: it is called with cmd_args",
+        )
+        for key, value in spec.arguments.items()
+    ]
+
+
+def _is_object(server: Any) -> bool:
+    return not inspect.isclass(server) and hasattr(server, "step")
+
+
+def _name_of(found: type) -> str:
+    return f"{found.__module__}:{found.__qualname__}"

@@ -1,0 +1,167 @@
+"""The terminal: output, errors and signals that every command shares.
+
+Data goes to stdout, everything else to stderr. Both may be a pipe, a log file, a narrow terminal, or one that has been
+closed; the work goes on in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import orjson
+from rich import table as rich_table
+from rich.console import Console
+from rich.measure import Measurement
+
+from tunegym.core.errors import ConfigError, TunegymError
+from tunegym.core.escaping import escaped_json, escaped_lines
+from tunegym.tuning.model.summary import Table
+
+FAILURE = 1
+BAD_CONFIGURATION = 2
+INTERRUPTED = 130
+WIDE = 120
+"""Columns where there is no terminal with a width."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SHOW_CURSOR = b"\x1b[?25h\r\n"
+
+
+class SteadyConsole(Console):
+    """A console whose reader may go away: the process goes on, and further output is dropped."""
+
+    def print(self, *objects: object, **options: object) -> None:
+        """Print without markup. Unprintable characters in strings are escaped; escape the texts of tables yourself."""
+        shown = [escaped_lines(one) if isinstance(one, str) else one for one in objects]
+        try:
+            super().print(*shown, **options)  # type: ignore[arg-type]
+        except OSError:
+            self.on_broken_pipe()
+
+    def on_broken_pipe(self) -> None:
+        """Drop further output, where rich would end the process."""
+        self.quiet = True
+        # What is left in the stream's own buffer must have somewhere to go when Python exits.
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.file.fileno())
+            os.close(nowhere)
+
+
+def console(*, stderr: bool = False) -> SteadyConsole:
+    """A console on stdout or stderr that takes nothing in a text for markup or an emoji."""
+    plain: dict[str, Any] = {"stderr": stderr, "highlight": False, "markup": False, "emoji": False}
+    probe = SteadyConsole(**plain)
+    return probe if probe.is_terminal else SteadyConsole(**plain, width=max(probe.width, WIDE))
+
+
+def say(*lines: str) -> None:
+    """Print lines on stdout, without wrapping them."""
+    out = console()
+    for line in lines:
+        out.print(line, soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    """Print a warning on stderr."""
+    console(stderr=True).print(f"warning: {message}", soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """Print JSON on stdout, in which everything is printable."""
+    text = orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+    console().out(escaped_json(text), highlight=False)
+
+
+def print_table(table: Table, *, fold: bool = False) -> None:
+    """Print a table on stdout.
+
+    On a terminal that is too narrow, its cells are folded, or each row becomes a list of ``name = value``.
+    """
+    out = console()
+    made = rich_table.Table(title=table.title or None, title_justify="left")
+    for title in table.columns:
+        made.add_column(title, justify="left" if title in table.left else "right", overflow="fold")
+    for row in table.rows:
+        made.add_row(*row)
+    width = Measurement.get(out, out.options.update_width(10_000), made).maximum
+    if fold and not out.is_terminal:  # a pipe or a file has no width to keep to
+        out.width = max(out.width, width)
+    if fold or width <= out.width:
+        out.print(made)
+        return
+    lines = [table.title]
+    for row in table.rows:
+        lines += ["", *(f"  {title} = {cell}" for title, cell in zip(table.columns, row, strict=True) if cell)]
+    out.print("\n".join(lines), soft_wrap=True)
+
+
+# errors ---------------------------------------------------------------------------------------------------------------
+
+
+def show(error: TunegymError) -> None:
+    """Write an error and its hint on stderr, with unprintable characters escaped."""
+    if isinstance(error, ConfigError):
+        lines = [f"error: {problem.render(error.file)}\n" for problem in error.problems]
+    else:
+        lines = [f"error: {error.message}\n", *([f"hint: {error.hint}\n"] if error.hint is not None else [])]
+    for line in lines:
+        sys.stderr.write(escaped_lines(line))
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """The command's exit code. For an error of ours print its message instead of a traceback; the code is 2 or 1."""
+    try:
+        return command()
+    except ConfigError as error:
+        show(error)
+        return BAD_CONFIGURATION
+    except TunegymError as error:
+        show(error)
+        return FAILURE
+    except SystemExit as error:  # an agent's own: whatever its code, the run did not come to its end
+        sys.stderr.write(f"error: the run was ended from within, by sys.exit({error.code!r})\n")
+        return FAILURE
+
+
+# signals --------------------------------------------------------------------------------------------------------------
+
+
+def say_stopping(what: str) -> None:
+    """Print what happens now. Safe in a signal handler: it writes to no stream, which may be in use."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"\nstopping: {what}; once more to stop at once\n".encode())
+
+
+@contextlib.contextmanager
+def heard(handle: Callable[[], None]) -> Iterator[None]:
+    """While this lasts, call ``handle`` for SIGINT, SIGTERM and SIGHUP."""
+
+    def called(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        handle()
+
+    before = {}
+    for number in _SIGNALS:
+        # nohup makes us ignore SIGHUP; it stays that way.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, called)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_now() -> None:
+    """End the process at once, with the cursor visible again."""
+    with contextlib.suppress(OSError):
+        if os.isatty(2):
+            os.write(2, _SHOW_CURSOR)
+    os._exit(INTERRUPTED)
