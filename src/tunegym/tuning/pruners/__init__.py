@@ -1,1 +1,1 @@
-"""Pruners: which running trials are hopeless. Pure logic over rewards."""
+"""Pruners: they end running trials that can no longer win. Pure logic over rewards."""

@@ -1,7 +1,7 @@
 """Hyperband: successive halving in brackets that give trials less or more time before they are compared.
 
 After Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization" (2018), asynchronous
-as in Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020): nobody waits for a rung to fill.
+as in Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020): no trial waits for a rung to fill.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class HyperbandConfig:
 
     Attributes:
         min_steps: the first rung of the first bracket.
-        reduction: one in so many goes on from a rung; each rung is so many times as high as the one before.
+        reduction: one in this many continues from a rung; each rung is this many times the one before.
         max_steps: the step at which a trial is complete; None for the longest measured one so far.
     """
 
@@ -29,7 +29,7 @@ class HyperbandConfig:
     max_steps: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what can't be meant."""
+        """Refuse impossible settings."""
         if self.min_steps < 1:
             raise ValueError("min_steps must be at least 1")
         if self.reduction < 2:
@@ -42,8 +42,8 @@ class HyperbandPruner:
     """Ends a trial that is not among the best of those that reached the same rung in its bracket.
 
     Bracket *b* has rungs at ``min_steps * reduction ** k`` for k = b, b + 1, ... below ``max_steps``, and the last
-    one has none: its trials run to their end. A trial's bracket is drawn by its number. While nobody knows how
-    long a trial is, nobody is judged.
+    one has none: its trials run to their end. A trial's bracket is drawn by its number. No trial
+    is judged before the length of a trial is known.
     """
 
     Config: ClassVar[type[HyperbandConfig]] = HyperbandConfig
@@ -79,7 +79,7 @@ class HyperbandPruner:
         for there in self._rungs.values():
             there.pop(number, None)
         if status in ("measured", "pruned"):
-            if self._longest:  # the bracket is that of the time before this trial told how long one is
+            if self._longest:  # the bracket is the one from before this trial showed how long a trial is
                 self._bracket(number)
             if status == "measured" and self._config.max_steps is None:
                 self._longest = max(self._longest, *(step for step, _ in curve), 0)
@@ -90,7 +90,7 @@ class HyperbandPruner:
         self._brackets.pop(number, None)
 
     def _rungs_of(self, number: int) -> Iterator[tuple[int, int]]:
-        """The rungs that a trial comes to, each with its bracket, lowest first; none while nobody knows."""
+        """The rungs that a trial comes to, each with its bracket, lowest first; none while the length is unknown."""
         if not self._longest:
             return
         bracket = self._bracket(number)

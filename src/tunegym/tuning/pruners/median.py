@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tunegym.tuning.pruners.standing import Course, Standing
-
-MOST_COLUMNS = 256
-"""How many steps are remembered with what trials had there. At others a trial's standing is followed."""
+MOST_STEPS = 1024
+"""For how many steps the rewards of measured trials are kept in order; at others they are sorted when needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +25,35 @@ class MedianConfig:
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what can't be meant."""
+        """Refuse impossible settings."""
         if self.startup_trials < 1:
             raise ValueError("startup_trials must be at least 1")
         if self.warmup_steps < 0:
             raise ValueError("warmup_steps must be at least 0")
 
 
-class MedianPruner:
-    """Ends a trial whose best so far is below the median of what measured trials had at the same step.
+class BestSoFar:
+    """The best reward of a measured trial until each step: only the steps at which it got better are kept."""
 
-    What a trial had at a step is its best until then. One whose first report came later has nothing there.
+    __slots__ = ("_bests", "_steps")
+
+    def __init__(self, curve: Sequence[tuple[int, float]]) -> None:
+        self._steps, self._bests = array("q"), array("d")
+        for step, reward in sorted(curve):
+            if not self._bests or reward > self._bests[-1]:
+                self._steps.append(step)
+                self._bests.append(reward)
+
+    def until(self, step: int) -> float | None:
+        """The best up to a step; None if nothing was reported by then."""
+        index = bisect_right(self._steps, step)
+        return self._bests[index - 1] if index else None
+
+
+class MedianPruner:
+    """Ends a trial whose best reward so far is below the median of the measured trials' at the same step.
+
+    A trial whose first report came later does not count at that step.
     """
 
     Config: ClassVar[type[MedianConfig]] = MedianConfig
@@ -46,56 +62,42 @@ class MedianPruner:
         del seed  # nothing is drawn
         self._config = config
         self._best: dict[int, float] = {}
-        self._courses: list[Course] = []
-        self._firsts = array("q")
-        self._columns: dict[int, array[float]] = {}
-        self._standings: dict[int, Standing] = {}
+        self._measured: list[BestSoFar] = []
+        self._at_step: dict[int, array[float]] = {}
 
     def judge(self, number: int, curve: Sequence[tuple[int, float]]) -> str | None:
         """See ``Pruner.judge``."""
         step, reward = curve[-1]
         best = self._best[number] = max(self._best.get(number, reward), reward)
-        if step <= self._config.warmup_steps or len(self._courses) < self._config.startup_trials:
+        if step <= self._config.warmup_steps or len(self._measured) < self._config.startup_trials:
             return None
-        column = self._columns.get(step)
-        if column is None:
-            if len(self._columns) >= MOST_COLUMNS and self._keeps_up(number, step, best):
-                return None
-            column = self._column(step)
-        if not column:
+        rewards = self._rewards(step)
+        if not rewards:
             return None
-        middle = len(column) // 2
-        median = column[middle] if len(column) % 2 else column[middle - 1] / 2 + column[middle] / 2
+        middle = len(rewards) // 2
+        median = rewards[middle] if len(rewards) % 2 else rewards[middle - 1] / 2 + rewards[middle] / 2
         if best >= median:
             return None
-        return f"{best:.6g} is below the median {median:.6g} of {len(column)} trials"
+        return f"{best:.6g} is below the median {median:.6g} of {len(rewards)} trials"
 
     def closed(self, number: int, curve: Sequence[tuple[int, float]], status: str) -> None:
         """See ``Pruner.closed``."""
         self._best.pop(number, None)
-        self._standings.pop(number, None)
         if status != "measured" or not curve:
             return
-        course = Course(curve)
-        self._courses.append(course)
-        insort(self._firsts, course.first)
-        for step, column in self._columns.items():
-            reward = course.until(step)
+        best = BestSoFar(curve)
+        self._measured.append(best)
+        for step, rewards in self._at_step.items():
+            reward = best.until(step)
             if reward is not None:
-                insort(column, reward)
+                insort(rewards, reward)
 
-    def _keeps_up(self, number: int, step: int, best: float) -> bool:
-        """Whether so few are ahead that the median can't be."""
-        standing = self._standings.get(number)
-        if standing is None:
-            standing = self._standings[number] = Standing(self._courses)
-        trials = bisect_right(self._firsts, step)
-        return standing.ahead(step, best) <= (trials - 1) // 2
-
-    def _column(self, step: int) -> array[float]:
-        """What measured trials had at a step, in order; remembered if there is room."""
-        had = (course.until(step) for course in self._courses)
-        column = array("d", sorted(reward for reward in had if reward is not None))
-        if len(self._columns) < MOST_COLUMNS:
-            self._columns[step] = column
-        return column
+    def _rewards(self, step: int) -> array[float]:
+        """The best rewards that measured trials had until a step, in order."""
+        found = self._at_step.get(step)
+        if found is None:
+            had = (one.until(step) for one in self._measured)
+            found = array("d", sorted(reward for reward in had if reward is not None))
+            if len(self._at_step) < MOST_STEPS:
+                self._at_step[step] = found
+        return found
