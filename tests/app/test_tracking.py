@@ -22,6 +22,7 @@ import tunegym as library
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.stores import reader
+from tunegym.tuning.trackers.feed import values_of
 from tunegym.tuning.trackers.mlflow import metrics_of, params_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -148,7 +149,7 @@ def assert_same(found: dict[int, Any], expected: tuple[Trial, ...]) -> None:
     for trial in expected:
         run = found[trial.number]
         assert run.data.params == params_of(trial)
-        assert run.data.metrics == metrics_of(trial)
+        assert run.data.metrics == metrics_of(values_of(trial))
         assert run.data.tags["tunegym.status"] == trial.status
         assert run.data.tags.get("tunegym.reason", "") == trial.reason
         assert run.info.status == MLFLOW_STATUS[trial.status]
@@ -270,11 +271,11 @@ def assert_tensorboard(folder: Path, expected: tuple[Trial, ...]) -> None:
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
     measured = [trial for trial in expected if trial.measured]
-    rewards = [(event.step, event.value) for event in events.Scalars("reward")]
+    rewards = sorted((event.step, event.value) for event in events.Scalars("reward"))
     assert rewards == [(trial.number, np.float32(trial.reward)) for trial in measured]
-    values = [(event.step, event.value) for event in events.Scalars("metrics/value")]
+    values = sorted((event.step, event.value) for event in events.Scalars("metrics/value"))
     assert values == [(trial.number, np.float32(trial.metrics["value"])) for trial in measured]
-    assert [event.step for event in events.Scalars("measured")] == [trial.number for trial in expected]
+    assert sorted(event.step for event in events.Scalars("measured")) == [trial.number for trial in expected]
     assert events.Scalars("best_reward")[-1].value == np.float32(max(trial.reward for trial in measured))
 
 

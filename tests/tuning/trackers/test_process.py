@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import pytest
 
 from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.trackers import process
+from tunegym.tuning.trackers.feed import Item
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
-from tunegym.tuning.trackers.tail import Entry
 
 pytestmark = pytest.mark.slow  # every tracker is a process of its own
 
@@ -31,12 +31,12 @@ class FileSink:
         if trouble == "build":
             raise ModuleNotFoundError("No module named 'tracker'")
 
-    def open(self, head: Mapping[str, Any], refused: Set[int]) -> set[int]:
+    def open(self, head: Mapping[str, Any]) -> set[int]:
         print("a library that prints", flush=True)  # noqa: T201
         return set(map(int, self.path.read_text().split())) if self.path.exists() else set()
 
-    def send(self, entries: Sequence[Entry]) -> Iterator[int]:
-        for entry in entries:
+    def send(self, items: Sequence[Item]) -> Iterator[int]:
+        for item in items:
             if self.trouble == "hang":
                 threading.Event().wait()
             elif self.trouble == "die":
@@ -46,8 +46,8 @@ class FileSink:
             elif self.trouble:
                 raise OSError(self.trouble)
             with self.path.open("a") as file:
-                file.write(f"{entry.trial.number} {os.environ.get('TRACKER_SETTING')}\n"[:2])
-            yield entry.trial.number
+                file.write(f"{item.number} {os.environ.get('TRACKER_SETTING')}\n"[:2])
+            yield item.number
 
     def close(self) -> None: ...
 
@@ -111,7 +111,7 @@ def test_one_that_hangs_is_left_behind(
 ) -> None:
     monkeypatch.setattr(process, "QUIET_S", 0.5)
     tracker = started("hang")
-    pid = tracker._process.pid
+    pid = tracker._child.pid
     tracker.finish()
     assert "3 of 3 trials were not sent" in caplog.text
     with pytest.raises(ProcessLookupError):
@@ -140,7 +140,7 @@ def test_it_ends_with_its_driver(tmp_path: Path, journal: None, started: Callabl
         "import sys, time; from pathlib import Path\n"
         "from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec\n"
         "spec = TrackerSpec('test', 'sinks_of_test:FileSink', {'path': sys.argv[1], 'trouble': 'hang'})\n"
-        "print(TrackerProcess(spec, Path(sys.argv[2]))._process.pid, flush=True); time.sleep(600)"
+        "print(TrackerProcess(spec, Path(sys.argv[2]))._child.pid, flush=True); time.sleep(600)"
     )
     driver = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "sent"), str(tmp_path / "e")], stdout=subprocess.PIPE, text=True

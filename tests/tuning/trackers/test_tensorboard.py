@@ -11,7 +11,7 @@ import pytest
 from tunegym.tuning.model.outcome import Failed, Measured
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.trackers import tensorboard
-from tunegym.tuning.trackers.tail import Entry
+from tunegym.tuning.trackers.feed import Item, values_of
 from tunegym.tuning.trackers.tensorboard import TensorboardSink
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -33,15 +33,12 @@ def hparams(folder: Path) -> dict[str, Any]:
     events.Reload()
     content = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
     start = metadata.parse_session_start_info_plugin_data(content)
-    content = events.SummaryMetadata(metadata.SESSION_END_INFO_TAG).plugin_data.content
-    end = metadata.parse_session_end_info_plugin_data(content)
-    values = {name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()}
-    return {**values, "end": end.status, "took": end.end_time_secs - start.start_time_secs}
+    return {name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()}
 
 
-def entry(number: int, outcome: Any, reward: float = 0.0) -> Entry:
+def entry(number: int, outcome: Any, reward: float = 0.0) -> Item:
     trial = Trial(number, {"load": 0.25}, {"x": number, "mode": "fast", "pin": True}, outcome, reward, 1.0)
-    return Entry(trial, 1000.0 + number, 1002.0 + number)
+    return Item(number, 1002.0 + number, values_of(trial), trial, 1000.0 + number)
 
 
 def measured(*values: float) -> Measured:
@@ -56,13 +53,13 @@ ENTRIES = [
 ]
 
 
-def test_scalars_come_in_the_order_of_numbers(tmp_path: Path) -> None:
+def test_scalars(tmp_path: Path) -> None:
     sink = TensorboardSink(str(tmp_path))
     assert sink.open({}) == set()
     assert list(sink.send(ENTRIES)) == [1, 3, 2, 4]
     sink.close()
     found = read(tmp_path)
-    assert found["measured"] == [(1, 1.0), (2, 0.0), (3, 1.0), (4, 1.0)]
+    assert found["measured"] == [(1, 1.0), (3, 1.0), (2, 0.0), (4, 1.0)], "TensorBoard draws them by step"
     assert found["reward"] == [(1, 1.5), (3, np.float32(0.1)), (4, 8.0)]
     assert found["best_reward"] == [(1, 1.5), (3, 1.5), (4, 8.0)]
     assert found["metrics/v"] == [(1, 1.5), (3, np.float32(0.1)), (4, 8.0)]
@@ -81,12 +78,10 @@ def test_parameters_and_how_it_ended(tmp_path: Path) -> None:
         "pin": True,
         "context.load": 0.25,
         "tunegym.status": "measured",
-        "end": 1,
-        "took": 2.0,
     }
     assert read(tmp_path / "trials" / "000001")["reward"] == [(1, 1.5)]
     second = hparams(tmp_path / "trials" / "000002")
-    assert (second["tunegym.status"], second["end"]) == ("failed", 2)
+    assert second["tunegym.status"] == "failed"
     assert "reward" not in read(tmp_path / "trials" / "000002"), "a penalty is no measurement"
 
 
@@ -112,58 +107,10 @@ def test_another_session_doubles_nothing(tmp_path: Path) -> None:
     sink.open({})
     list(sink.send(ENTRIES))
     sink.close()
-    assert [step for step, _ in read(tmp_path)["measured"]] == [1, 2, 3, 4]
+    assert [step for step, _ in read(tmp_path)["measured"]] == [1, 3, 2, 4]
     assert len(list(tmp_path.glob("events*"))) == 1
     assert all(len(list(folder.iterdir())) == 1 for folder in (tmp_path / "trials").iterdir())
     assert (tmp_path / "notes.txt").read_text() == "a user's own"
-
-
-def test_what_overtook_an_open_trial_is_written_at_the_end(tmp_path: Path) -> None:
-    sink = TensorboardSink(str(tmp_path))
-    sink.open({})
-    list(sink.send([ENTRIES[3], ENTRIES[1]]))
-    sink.close()
-    assert [step for step, _ in read(tmp_path)["reward"]] == [3, 4]
-
-
-def test_a_refused_number_is_not_waited_for(tmp_path: Path) -> None:
-    sink = TensorboardSink(str(tmp_path))
-    sink.open({}, {1, 3})
-    list(sink.send([entry(2, measured(1.0)), entry(4, measured(2.0))]))
-    assert [step for step, _ in read(tmp_path)["reward"]] == [2, 4], "before the end"
-    sink.close()
-
-
-def test_a_long_trial_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while they are written, and at the end it has its place."""
-    monkeypatch.setattr(tensorboard, "MOST_WAITING", 3)
-    sink = TensorboardSink(str(tmp_path))
-    sink.open({})
-    list(sink.send([entry(number, measured(float(number)), float(number)) for number in (1, 3, 4, 5)]))
-    assert [step for step, _ in read(tmp_path)["reward"]] == [1], "the second may still come"
-    list(sink.send([entry(6, measured(6.0), 6.0), entry(7, Failed("why"))]))
-    assert [step for step, _ in read(tmp_path)["measured"]] == [1, 3, 4, 5, 6, 7]
-    list(sink.send([entry(2, measured(5.5), 5.5), entry(8, measured(0.5), 0.5)]))
-    found = read(tmp_path)
-    steps = [step for step, _ in found["measured"]]
-    assert steps == sorted(steps), "TensorBoard would drop what it has from there on"
-    assert found["best_reward"][-1] == (8, 6.0)
-    assert hparams(tmp_path / "trials" / "000002")["x"] == 2.0
-    sink.close()
-    found = read(tmp_path)
-    assert [step for step, _ in found["measured"]] == list(range(1, 9))
-    assert [value for _, value in found["best_reward"]] == [1.0, 5.5, 5.5, 5.5, 5.5, 6.0, 6.0]
-    assert found["metrics/v"] == [(n, v) for n, v in zip((1, 2, 3, 4, 5, 6, 8), (1, 5.5, 3, 4, 5, 6, 0.5), strict=True)]
-    assert len(list(tmp_path.glob("events*"))) == 1
-
-
-def test_who_can_not_be_written_is_refused_itself(tmp_path: Path) -> None:
-    """And not the one whose turn comes before."""
-    sink = TensorboardSink(str(tmp_path))
-    sink.open({})
-    sent = sink.send([entry(2, Measured(({"v": 10**400},))), entry(1, measured(1.0))])  # type: ignore[dict-item]
-    with pytest.raises(OverflowError):
-        next(sent)
 
 
 def told(folder: Path, *lines: str) -> None:
@@ -187,7 +134,6 @@ def test_training_curves_are_written_along(tmp_path: Path) -> None:
     assert training(tmp_path) == {}
     told(tmp_path, update(1, 0.5), update(3, 0.25), update(3, 0.125), '{"trials": 4, "val')
     list(sink.send([entry(number, measured(1.0)) for number in (2, 3, 4)]))
-    assert training(tmp_path) == {"training/train/loss": [(1, 0.5), (3, 0.25), (3, 0.125)]}, "before the end"
     told(tmp_path, 'ues": {"train/loss": 2.0}}\n', update(9, 4.0))
     sink.close()
     found = read(tmp_path / "tensorboard")
@@ -208,12 +154,25 @@ def test_another_session_doubles_no_curve(tmp_path: Path) -> None:
     assert training(tmp_path) == {"training/train/loss": [(1, 0.5), (3, 1.0)]}
 
 
-def test_curves_stay_when_a_late_trial_gets_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorboard, "MOST_WAITING", 1)
-    told(tmp_path, update(1, 0.5), update(3, 0.25))
+def test_means_over_episodes(tmp_path: Path) -> None:
+    items = [Item(at, 1000.0 + at, {"episode/return": float(at), "episodes": 1.0}) for at in (3, 8, 12)]
+    told(tmp_path, update(8, 0.5))
     sink = TensorboardSink(str(tmp_path / "tensorboard"))
     sink.open({})
-    list(sink.send([entry(number, measured(1.0)) for number in (1, 3, 4, 5, 2)]))
+    assert list(sink.send(items)) == [3, 8, 12]
+    sink.close()
+    found = read(tmp_path / "tensorboard")
+    assert found["episode/return"] == [(3, 3.0), (8, 8.0), (12, 12.0)]
+    assert found["training/train/loss"] == [(8, 0.5)]
+    assert "measured" not in found
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "\x00", "[]", '{"trials": "2", "values": {}}', '{"trials": 2}', '{"trials": 2, "values": [1]}']
+)
+def test_a_line_that_is_no_update_is_passed_over(tmp_path: Path, line: str) -> None:
+    told(tmp_path, update(1, 0.5), line + "\n", update(3, 0.25), update(2, 9.0))
+    sink = TensorboardSink(str(tmp_path / "tensorboard"))
+    sink.open({})
     sink.close()
     assert training(tmp_path) == {"training/train/loss": [(1, 0.5), (3, 0.25)]}
-    assert [step for step, _ in read(tmp_path / "tensorboard")["reward"]] == [1, 2, 3, 4, 5]

@@ -1,16 +1,17 @@
-"""MLflow: one run per trial, or one for all of a live experiment, in one experiment per ``<scenario>/<experiment>``."""
+"""MLflow: one run per trial, or one run for all episodes, in one experiment per ``<scenario>/<experiment>``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+import math
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
-from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.trackers.mlflow_names import LONGEST_TAG, finite, keyed, text
-from tunegym.tuning.trackers.points import EPISODES, Point
-from tunegym.tuning.trackers.tail import Entry
+from tunegym.tuning.model.values import printable, spelled
+from tunegym.tuning.trackers.feed import EPISODES, Item
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -22,7 +23,7 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "GIT_PYTHON_REFRESH": "quiet",
 }
-"""What the client is set to, in its own process, unless the user says otherwise."""
+"""Settings of the client in its own process, unless the user sets them."""
 
 STATUSES = {"measured": "FINISHED", "cancelled": "KILLED", "pruned": "KILLED"}
 """MLflow's word for an outcome; any other is ``FAILED``."""
@@ -31,19 +32,19 @@ RUN, NUMBER = "tunegym.run", "tunegym.number"
 """The tags by which a trial is known."""
 
 PAGE = 200
-TOGETHER = 4
+PARALLEL = 4
 """How many trials are sent at the same time to a server, which takes a few requests for each."""
 MOST_PARAMS, MOST_METRICS = 100, 800
 """How much one request may hold."""
-MOST_POINTS = 100
-"""The same for points, of a few metrics each."""
+LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 5000
+"""Texts of this length pass every store's limit."""
 
 
 class MlflowSink:
-    """Tells an MLflow store of every trial.
+    """Stores every item in MLflow.
 
-    A trial is known by its tags: the run's token and its number. One that was only begun (its sender was killed)
-    is completed, not made again.
+    A trial is known by its tags: the run's token and its number. One that was only begun (its sender was killed) is
+    completed, not made again.
 
     Args:
         uri: the tracking URI; nothing global is set.
@@ -55,87 +56,56 @@ class MlflowSink:
 
         self._client: MlflowClient = MlflowClient(tracking_uri=uri)
         self._name = experiment
-        self._pool = ThreadPoolExecutor(TOGETHER if uri.startswith("http") else 1)
+        self._pool = ThreadPoolExecutor(PARALLEL if uri.startswith("http") else 1)
         self._experiment_id = ""
-        self._token = ""
-        self._run_id: str | None = None
+        self._head: Mapping[str, Any] = {}
+        self._episodes: str | None = None
         self._begun: dict[int, str] = {}
         self._sending: list[Future[int]] = []
 
-    def open(self, head: Mapping[str, Any], refused: Set[int] = frozenset()) -> set[int]:
-        """The numbers of this run's trials that are there and complete.
+    def open(self, head: Mapping[str, Any]) -> set[int]:
+        """The numbers of this run's items that are there and complete.
 
-        Waits for what is still being sent, as long as the client lets it take: a run that is made after we have
-        looked would be made twice.
+        Waits for what is still being sent: a run that is made after we have looked would be made twice.
         """
-        self._settle()
-        self._token = head["run"]
+        sending, self._sending = self._sending, []
+        wait([sent for sent in sending if not sent.cancel()])
+        self._head = head
         self._experiment_id = self._found_or_made()
-        if head.get("live"):
-            return self._open_live(head)
-        self._begun = {}
+        self._begun, self._episodes = {}, None
         complete: set[int] = set()
         page: str | None = None
         while True:
             runs = self._client.search_runs(
-                [self._experiment_id], f"tags.`{RUN}` = '{self._token}'", max_results=PAGE, page_token=page
+                [self._experiment_id], f"tags.`{RUN}` = '{head['run']}'", max_results=PAGE, page_token=page
             )
             for run in runs:
-                number = int(run.data.tags[NUMBER])
-                if run.info.status in ("RUNNING", "SCHEDULED"):
-                    self._begun[number] = run.info.run_id
+                if NUMBER not in run.data.tags:  # the one of all episodes
+                    self._episodes = run.info.run_id
+                    history = self._client.get_metric_history(run.info.run_id, EPISODES)
+                    complete |= {metric.step for metric in history}
+                elif run.info.status in ("RUNNING", "SCHEDULED"):
+                    self._begun[int(run.data.tags[NUMBER])] = run.info.run_id
                 else:
-                    complete.add(number)
+                    complete.add(int(run.data.tags[NUMBER]))
             page = runs.token
             if not page:
                 return complete
 
-    def send(self, entries: Sequence[Entry]) -> Iterator[int]:
-        """Make a run for each trial, a few at a time."""
-        self._sending = [self._pool.submit(self._send, entry) for entry in entries]
+    def send(self, items: Sequence[Item]) -> Iterator[int]:
+        """Make a run for each trial, a few at a time; add means over episodes to the one run of all."""
+        means = [item for item in items if item.trial is None]
+        if means:
+            yield from self._send_means(means)
+        trials = [(item, item.trial) for item in items if item.trial is not None]
+        self._sending = [self._pool.submit(self._send_trial, item, trial) for item, trial in trials]
         for sent in self._sending:
             yield sent.result()
 
-    def send_points(self, points: Sequence[Point]) -> Iterator[int]:
-        """Add to the curves of the one run."""
-        from mlflow.entities import Metric
-
-        assert self._run_id is not None
-        for start in range(0, len(points), MOST_POINTS):
-            some = points[start : start + MOST_POINTS]
-            metrics = [
-                Metric(name, value, _ms(point.at), point.number)
-                for point in some
-                for name, value in keyed(finite(point.values)).items()
-            ]
-            self._client.log_batch(self._run_id, metrics, synchronous=True)
-            yield from (point.number for point in some)
-
     def close(self) -> None:
         """Everything was sent already."""
-        if self._run_id is not None:
-            self._client.set_terminated(self._run_id)
-
-    def _open_live(self, head: Mapping[str, Any]) -> set[int]:
-        """The one run, found or made, and the numbers of its points; each has all its values once it has the last."""
-        from mlflow.entities import Param
-
-        found = self._client.search_runs([self._experiment_id], f"tags.`{RUN}` = '{self._token}'", max_results=1)
-        if found:
-            self._run_id = found[0].info.run_id
-            self._client.update_run(self._run_id, status="RUNNING")
-            return {metric.step for metric in self._client.get_metric_history(self._run_id, EPISODES)}
-        tags = {RUN: self._token, "tunegym.live": "true"}
-        self._run_id = self._client.create_run(self._experiment_id, tags=tags, run_name="episodes").info.run_id
-        told = {"agent": head.get("agent") or "", "seed": head.get("seed")}
-        params = [Param(name, text(value)) for name, value in told.items()]
-        self._client.log_batch(self._run_id, params=params, synchronous=True)
-        return set()
-
-    def _settle(self) -> None:
-        """Take back what was not begun, and wait for the rest."""
-        sending, self._sending = self._sending, []
-        wait([sent for sent in sending if not sent.cancel()])
+        if self._episodes is not None:
+            self._client.set_terminated(self._episodes)
 
     def _found_or_made(self) -> str:
         from mlflow.exceptions import MlflowException
@@ -146,38 +116,68 @@ class MlflowSink:
         try:
             return self._client.create_experiment(self._name)
         except MlflowException:
-            found = self._client.get_experiment_by_name(self._name)  # somebody else may have been quicker
+            found = self._client.get_experiment_by_name(self._name)  # another process may have been quicker
             if found is None:
                 raise
             return found.experiment_id
 
-    def _send(self, entry: Entry) -> int:
-        from mlflow.entities import Metric, Param, RunTag
+    def _send_means(self, items: Sequence[Item]) -> Iterator[int]:
+        from mlflow.entities import Metric
 
-        trial, closed_at = entry.trial, _ms(entry.closed_at)
-        run_id = self._begun.get(trial.number) or self._begin(entry)
-        metrics = [Metric(name, value, closed_at, trial.number) for name, value in metrics_of(trial).items()]
-        metrics += [Metric("reported", value, closed_at, step) for step, value in trial.reports]
-        params = [Param(name, value) for name, value in params_of(trial).items()]
-        tags = [RunTag(name, value) for name, value in tags_of(trial).items()]
-        self._client.log_batch(run_id, metrics[:MOST_METRICS], params[:MOST_PARAMS], tags, synchronous=True)
-        for start in range(MOST_PARAMS, len(params), MOST_PARAMS):
-            self._client.log_batch(run_id, params=params[start : start + MOST_PARAMS], synchronous=True)
-        for start in range(MOST_METRICS, len(metrics), MOST_METRICS):
-            self._client.log_batch(run_id, metrics=metrics[start : start + MOST_METRICS], synchronous=True)
-        self._client.set_terminated(run_id, STATUSES.get(trial.status, "FAILED"), closed_at)  # last: it is complete
+        if self._episodes is None:
+            tags = {RUN: self._head["run"], "tunegym.live": "true"}
+            run = self._client.create_run(self._experiment_id, tags=tags, run_name="episodes")
+            self._episodes = run.info.run_id
+            params = {"agent": text(self._head.get("agent") or ""), "seed": text(self._head.get("seed"))}
+            self._log(self._episodes, [], params)
+        self._client.update_run(self._episodes, status="RUNNING")
+        for start in range(0, len(items), MOST_PARAMS):
+            some = items[start : start + MOST_PARAMS]
+            # EPISODES comes last in each item: one that has it has all its values.
+            metrics = [
+                Metric(name, value, _ms(item.at), item.number)
+                for item in some
+                for name, value in metrics_of(item.values).items()
+            ]
+            self._log(self._episodes, metrics)
+            yield from (item.number for item in some)
+
+    def _send_trial(self, item: Item, trial: Trial) -> int:
+        from mlflow.entities import Metric
+
+        run_id = self._begun.get(trial.number)
+        if run_id is None:
+            run = self._client.create_run(
+                self._experiment_id,
+                start_time=_ms(item.opened_at),
+                tags={RUN: self._head["run"], NUMBER: str(trial.number)},
+                run_name=f"trial {trial.number:06d}",
+            )
+            run_id = self._begun[trial.number] = run.info.run_id
+        at = _ms(item.at)
+        metrics = [Metric(name, value, at, trial.number) for name, value in metrics_of(item.values).items()]
+        metrics += [Metric("reported", value, at, step) for step, value in trial.reports]
+        self._log(run_id, metrics, params_of(trial), tags_of(trial))
+        self._client.set_terminated(run_id, STATUSES.get(trial.status, "FAILED"), at)  # last: it is complete
         return trial.number
 
-    def _begin(self, entry: Entry) -> str:
-        number = entry.trial.number
-        run = self._client.create_run(
-            self._experiment_id,
-            start_time=_ms(entry.opened_at),
-            tags={RUN: self._token, NUMBER: str(number)},
-            run_name=f"trial {number:06d}",
-        )
-        self._begun[number] = run.info.run_id
-        return run.info.run_id
+    def _log(
+        self,
+        run_id: str,
+        metrics: Sequence[Any],
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """In as many requests as it takes."""
+        from mlflow.entities import Param, RunTag
+
+        pairs = [Param(name, value) for name, value in (params or {}).items()]
+        marks = [RunTag(name, value) for name, value in (tags or {}).items()]
+        requests = max(1, -(-len(metrics) // MOST_METRICS), -(-len(pairs) // MOST_PARAMS))
+        for at in range(requests):
+            some = metrics[at * MOST_METRICS : (at + 1) * MOST_METRICS]
+            more = pairs[at * MOST_PARAMS : (at + 1) * MOST_PARAMS]
+            self._client.log_batch(run_id, some, more, marks if at == 0 else [], synchronous=True)
 
 
 def params_of(trial: Trial) -> dict[str, str]:
@@ -186,19 +186,18 @@ def params_of(trial: Trial) -> dict[str, str]:
     return {name: text(value) for name, value in keyed(values).items()}
 
 
-def metrics_of(trial: Trial) -> dict[str, float]:
-    """Reward, means and, with repeats, spreads of a measured trial; none for any other: a penalty is no metric."""
-    if not isinstance(trial.outcome, Measured):
-        return {}
-    values: dict[str, Any] = {"reward": trial.reward, **_apart(trial.metrics)}
-    if len(trial.outcome.samples) > 1:
-        values |= {f"spread.{name}": value for name, value in trial.outcome.spread().items()}
-    return keyed(finite(values))
-
-
-def _apart(metrics: Mapping[str, float]) -> dict[str, float]:
-    """A metric that is called ``reward`` is not the reward."""
-    return {f"metric.{name}" if name == "reward" else name: value for name, value in metrics.items()}
+def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
+    """The values of an item that are numbers, under MLflow's names: a trial's metrics have no prefix there."""
+    named: dict[str, float] = {}
+    for name, value in values.items():
+        kind, _, rest = name.partition("/")
+        if kind == "metrics":
+            name = "metric.reward" if rest == "reward" else rest
+        elif kind == "spread":
+            name = f"spread.{rest}"
+        if isinstance(value, int | float) and math.isfinite(value):
+            named[name] = float(value)
+    return keyed(named)
 
 
 def tags_of(trial: Trial) -> dict[str, str]:
@@ -209,6 +208,45 @@ def tags_of(trial: Trial) -> dict[str, str]:
     if trial.reason:
         tags["tunegym.reason"] = text(trial.reason, LONGEST_TAG)
     return tags
+
+
+# names and values as MLflow takes them: it refuses odd ones, and a refused one would be lost ---------------
+
+_REFUSED = re.compile(r"[^\w.\- /]")
+
+
+def key(name: str) -> str:
+    """A name that MLflow takes: what it refuses becomes ``_``."""
+    name = _REFUSED.sub("_", name)
+    if posixpath.normpath(name) != name or name.startswith(("/", "..")) or name == ".":
+        name = name.replace("/", "_")  # it may become a file's path
+    if not name.strip(" ."):
+        name = "_" * (len(name) or 1)
+    if name.startswith(".."):
+        name = name.replace(".", "_")
+    return name[:LONGEST_KEY]
+
+
+def keyed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` under names that MLflow takes; where two become the same, the later one gets a number."""
+    found: dict[str, Any] = {}
+    taken: set[str] = set()  # some databases don't tell capital letters from small ones
+    for name, value in values.items():
+        wanted = fresh = key(name)
+        count = 1
+        while fresh.lower() in taken:
+            count += 1
+            fresh = f"{wanted[: LONGEST_KEY - 12]}_{count}"
+        taken.add(fresh.lower())
+        found[fresh] = value
+    return found
+
+
+def text(value: object, longest: int = LONGEST_PARAM) -> str:
+    """A value as MLflow shows it: strings bare, anything else as TOML spells it; cut where it is too long."""
+    shown = value if isinstance(value, str) else spelled(value)
+    shown = printable(shown).replace("\0", "\\0")
+    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
 
 
 def _ms(seconds: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import pytest
 
 from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.reader import JOURNAL
-from tunegym.tuning.trackers import following
-from tunegym.tuning.trackers.following import Follower, Message
-from tunegym.tuning.trackers.tail import Entry, Tail
+from tunegym.tuning.trackers import process
+from tunegym.tuning.trackers.feed import Feed, Item
+from tunegym.tuning.trackers.process import Follower, Message, reason_of
 
 
 class Memory:
@@ -24,22 +24,20 @@ class Memory:
         self.sent: list[int] = []
         self.opened = 0
         self.closed = 0
-        self.refused: set[int] = set()
         self.fails = fails
 
-    def open(self, head: Mapping[str, Any], refused: Set[int]) -> set[int]:
+    def open(self, head: Mapping[str, Any]) -> set[int]:
         assert head["run"] == "a-token"
         self.opened += 1
-        self.refused = set(refused)
         self.fails("open", self.opened)
         return set(self.sent)
 
-    def send(self, entries: Sequence[Entry]) -> Iterator[int]:
-        for entry in entries:
-            self.fails("before", entry.trial.number)
-            self.sent.append(entry.trial.number)
-            self.fails("after", entry.trial.number)
-            yield entry.trial.number
+    def send(self, items: Sequence[Item]) -> Iterator[int]:
+        for item in items:
+            self.fails("before", item.number)
+            self.sent.append(item.number)
+            self.fails("after", item.number)
+            yield item.number
 
     def close(self) -> None:
         self.closed += 1
@@ -48,8 +46,8 @@ class Memory:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr(following, "LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(process, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(process, "LONGEST_PAUSE_S", 0.0)
 
 
 @pytest.fixture
@@ -72,7 +70,7 @@ def follow(journal: Path, sink: Any, until: Callable[[list[Message]], bool]) -> 
         if until(told):
             finish.set()
 
-    return Follower(Tail(journal), sink, tell, finish).run(), told
+    return Follower(Feed(journal), sink, tell, finish).run(), told
 
 
 def all_sent(told: list[Message]) -> bool:
@@ -117,8 +115,8 @@ def test_is_tried_again_after_any_error(journal: Path, quick: None, error: BaseE
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_storm_of_errors(journal: Path, quick: None, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "TRIES", 10**6)
-    monkeypatch.setattr(following, "BATCH", 7)
+    monkeypatch.setattr(process, "TRIES", 10**6)
+    monkeypatch.setattr(process, "BATCH", 7)
     rng = random.Random(seed)
 
     def fails(what: str, number: int) -> None:
@@ -143,7 +141,6 @@ def test_a_trial_that_is_refused_does_not_keep_the_others(journal: Path, quick: 
     assert sorted(sink.sent) == [number for number in range(1, 21) if number != 6]
     assert {"refused": 6, "why": "ValueError: a value that nobody takes"} in told
     assert told[-1] == {"done": 19, "lacks": 1}
-    assert sink.refused == {6}, "whoever waits for its turn must know"
 
 
 def test_a_dead_sink_is_left_when_asked_to_finish(journal: Path) -> None:
@@ -162,7 +159,7 @@ def test_nothing_to_send_opens_nothing(tmp_path: Path, store: Callable[[], Journ
     sink = Memory()
     finish = threading.Event()
     finish.set()
-    assert Follower(Tail(tmp_path / "e" / JOURNAL), sink, lambda _: None, finish).run()
+    assert Follower(Feed(tmp_path / "e" / JOURNAL), sink, lambda _: None, finish).run()
     assert sink.opened == 0
 
 
@@ -170,6 +167,6 @@ def test_the_reason_is_the_first_cause_in_one_line() -> None:
     first = ConnectionRefusedError("[Errno 111]\nrefused by http://user:secret@host/x")
     later = RuntimeError("a long story " * 100)
     later.__cause__ = first
-    assert following._reason(later) == "ConnectionRefusedError: [Errno 111] refused by http://host/x"
-    assert following._reason(ValueError()) == "ValueError"
-    assert len(following._reason(ValueError("x" * 5000))) <= 300
+    assert reason_of(later) == "ConnectionRefusedError: [Errno 111] refused by http://host/x"
+    assert reason_of(ValueError()) == "ValueError"
+    assert len(reason_of(ValueError("x" * 5000))) <= 300

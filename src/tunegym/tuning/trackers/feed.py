@@ -1,0 +1,158 @@
+"""What a tracker receives of a journal, while it is being written: an item per trial, or per few episodes.
+
+Items come in the order of the journal and are the same every time it is read, so a tracker that was away, or a resumed
+session, starts over and passes over the numbers that are there already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunegym.tuning.model.outcome import Measured
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.stores.reader import OWN_ENDS, ClosedTrial, Entry, Reader, SessionEnd, SessionStart, Steps
+
+FINE = 1000
+"""Up to this step every episode is an item; from there on each doubling has half as many items again."""
+
+RETURN, LENGTH, REWARD = "episode/return", "episode/length", "step/reward"
+EPISODES, FAILED = "episodes", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What a tracker stores under one number.
+
+    Attributes:
+        number: the trial's, or the step that the episodes had come to; no two items share one.
+        at: when, in seconds since 1970.
+        values: metrics by name.
+        trial: the closed trial; None for a mean over episodes.
+        opened_at: when the trial was opened.
+    """
+
+    number: int
+    at: float
+    values: Mapping[str, float]
+    trial: Trial | None = None
+    opened_at: float = 0.0
+
+
+class Feed:
+    """The items of a journal, as they come."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Start over with the first item."""
+        self._reader = Reader(self._path)
+        self._episodes = EpisodeMeans()
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        """The journal's first record; empty before it was read."""
+        return self._reader.journal.head or {}
+
+    def read(self, most: float = math.inf) -> list[Item]:
+        """The items that were written since the last call, at most about ``most``."""
+        found: list[Item] = []
+        for entry in self._reader.read():
+            found += self._items(entry)
+            if len(found) >= most:
+                break
+        return found
+
+    def rest(self) -> list[Item]:
+        """What is left when nothing more is written: the last item, which is not complete."""
+        return self._episodes.flush()
+
+    def _items(self, entry: Entry) -> list[Item]:
+        if isinstance(entry, ClosedTrial):
+            return [Item(entry.trial.number, entry.closed_at, values_of(entry.trial), entry.trial, entry.opened_at)]
+        if isinstance(entry, Steps):
+            return self._episodes.add(entry)
+        return self.rest() if isinstance(entry, SessionStart | SessionEnd) else []
+
+
+def count_items(path: Path) -> int:
+    """How many items a journal holds."""
+    feed = Feed(path)
+    return len(feed.read()) + len(feed.rest())
+
+
+def values_of(trial: Trial) -> dict[str, float]:
+    """Reward, means and, with repeats, spreads of a measured trial; none for any other: a penalty is no metric."""
+    if not isinstance(trial.outcome, Measured):
+        return {}
+    values = {"reward": trial.reward, **{f"metrics/{name}": value for name, value in trial.metrics.items()}}
+    if len(trial.outcome.samples) > 1:
+        values |= {f"spread/{name}": value for name, value in trial.outcome.spread().items()}
+    return values
+
+
+class EpisodeMeans:
+    """Makes items of the episodes that the server itself ended. Ten million steps give less than 8,000."""
+
+    def __init__(self) -> None:
+        self._begin()
+        self._over = self._failed = 0
+        self._last = self._told = 0
+        self._at = 0.0
+
+    def _begin(self) -> None:
+        self._number = 0
+        self._returns: list[float] = []
+        self._lengths: list[int] = []
+        self._rewards = 0
+        self._mean = 0.0
+
+    def add(self, steps: Steps) -> list[Item]:
+        """The items that a group of steps completes."""
+        found: list[Item] = []
+        for episode in steps.over:
+            if episode.end not in OWN_ENDS:
+                continue
+            last = max(self._last, episode.last)
+            if self._returns and last > _edge(self._number):
+                found += self.flush()
+            self._over += 1
+            self._number, self._at = last, steps.at
+            self._returns.append(episode.total)
+            self._lengths.append(episode.length)
+        self._failed += len(steps.unmeasured)
+        for at, reward in enumerate(steps.rewards):
+            if at not in steps.unmeasured and reward is not None:  # a penalty is no measurement
+                self._rewards += 1
+                self._mean += reward / self._rewards - self._mean / self._rewards
+        self._last, self._at = max(self._last, steps.upto), steps.at
+        if (self._returns or self._rewards) and self._last >= _edge(self._number or self._told + 1):
+            found += self.flush()
+        return found
+
+    def flush(self) -> list[Item]:
+        """The item that is not complete yet, if there is one."""
+        if not self._returns and not self._rewards:
+            return []
+        number = max(self._number or self._last, self._told + 1)
+        values: dict[str, float] = {}
+        if self._returns:
+            many = len(self._returns)
+            values = {RETURN: sum(one / many for one in self._returns), LENGTH: sum(self._lengths) / many}
+        if self._rewards:
+            values[REWARD] = self._mean
+        values |= {FAILED: float(self._failed), EPISODES: float(self._over)}
+        self._told = number
+        self._begin()
+        return [Item(number, self._at, values)]
+
+
+def _edge(number: int) -> int:
+    """The last step of the window that ``number`` is in. It depends on the number alone, so a resume changes none."""
+    width = 1 << ((max(number, 1) - 1) // FINE).bit_length()
+    return -(-number // width) * width

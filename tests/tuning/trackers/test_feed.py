@@ -1,0 +1,157 @@
+"""What a tracker receives of a journal: everything once, in order, the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tests.tuning.reports.live_journals import add_episode, open_store
+
+from tunegym.tuning.model.episode import Episode
+from tunegym.tuning.model.outcome import Cancelled, Failed
+from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.reader import JOURNAL, Steps
+from tunegym.tuning.trackers.feed import EpisodeMeans, Feed, Item, count_items
+
+
+def test_follows_what_is_written(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
+    feed = Feed(tmp_path / "e" / JOURNAL)
+    assert feed.read() == []
+    assert feed.head == {}
+    journal = store()
+    first = add(journal, 1.0)
+    (item,) = feed.read()
+    assert (item.number, item.trial) == (first.number, first)
+    assert item.opened_at <= item.at
+    assert feed.head["run"] == "a-token"
+    assert feed.read() == []
+    rest = [add(journal, 2.0), add(journal, Failed("why"))]
+    assert [item.trial for item in feed.read(1)] == rest[:1]
+    assert [item.trial for item in feed.read()] == rest[1:]
+    feed.rewind()
+    assert [item.trial for item in feed.read()] == [first, *rest]
+    journal.close()
+
+
+def test_numbers_that_were_never_opened(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
+    journal = store()
+    journal.hold(1)  # trial 1 is held by a lane that never uses it
+    add(journal, 1.0)
+    journal.cancel_held(lambda _: {"load": 0.2}, lambda: -1.0)
+    journal.close()
+    second, first = Feed(tmp_path / "e" / JOURNAL).read()
+    assert (second.trial.number, first.trial.number) == (2, 1)
+    assert isinstance(first.trial.outcome, Cancelled)
+    assert first.trial.action == {}
+    assert first.opened_at == first.at
+
+
+def test_waits_for_whole_lines(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
+    journal = store()
+    add(journal, 1.0)
+    add(journal, 2.0)
+    journal.close()
+    whole = (tmp_path / "e" / JOURNAL).read_bytes()
+    path = tmp_path / "growing"
+    feed = Feed(path)
+    seen = []
+    for end in range(len(whole) + 1):
+        path.write_bytes(whole[:end])
+        seen += feed.read()
+    assert [item.number for item in seen] == [1, 2]
+
+
+def test_a_torn_line_that_a_resume_cuts_off(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
+    path = tmp_path / "e" / JOURNAL
+    journal = store()
+    add(journal, 1.0)
+    journal.close()
+    with path.open("ab") as file:
+        file.write(b'{"record": "close", "num\0\0\n')
+    feed = Feed(path)
+    assert len(feed.read()) == 1
+    journal = store()
+    add(journal, 2.0)
+    journal.close()
+    assert [item.number for item in feed.read()] == [2]
+
+
+# episodes -------------------------------------------------------------------------------------------------
+
+
+def group(first: int, ends: Sequence[int], upto: int) -> Steps:
+    """Steps with a reward of 1 each, in which episodes end."""
+    starts = [first, *(one + 1 for one in ends)]
+    over = [
+        Episode(0, 0, a, b, b - a + 1, float(b - a + 1), "terminated", {}) for a, b in zip(starts, ends, strict=False)
+    ]
+    numbers = list(range(first, upto + 1))
+    many = len(numbers)
+    ones = [1.0] * many
+    return Steps(numbers, [1] * many, ones, ones, [], [], [], [], 0, 0, [], {}, {}, over, upto, float(upto), 0.0)
+
+
+def test_every_early_episode_is_an_item(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "e")
+    add_episode(store, 3)
+    add_episode(store, 5, failing=2)
+    add_episode(store, 4, end="reset")
+    store.close()
+    feed = Feed(tmp_path / "e" / JOURNAL)
+    first, second = [*feed.read(), *feed.rest()]
+    assert (first.number, first.values["episode/return"], first.values["episode/length"]) == (3, 3.0, 3.0)
+    assert second.number == 8  # the third was cut short, and doesn't count
+    assert second.values == {
+        "episode/return": -96.0,
+        "episode/length": 5.0,
+        "step/reward": 1.0,  # a penalty is no measurement
+        "failed": 1.0,
+        "episodes": 2.0,
+    }
+    assert list(second.values)[-1] == "episodes"
+    assert count_items(tmp_path / "e" / JOURNAL) == 2
+
+
+def test_many_are_thinned_the_same_way_every_time() -> None:
+    def items() -> list[Item]:
+        made = EpisodeMeans()
+        found: list[Item] = []
+        for first in range(1, 200_001, 100):
+            found += made.add(group(first, range(first + 9, first + 100, 10), first + 99))
+        return [*found, *made.flush()]
+
+    found = items()
+    assert found == items()
+    numbers = [one.number for one in found]
+    assert numbers == sorted(set(numbers))
+    assert 500 < len(found) < 1000 + 500 * 8
+    assert found[-1].values["episodes"] == 20_000
+    assert all(one.values["episode/return"] == pytest.approx(10.0) for one in found)
+
+
+def test_a_system_whose_episodes_never_end_has_rewards() -> None:
+    made = EpisodeMeans()
+    found = [item for at in range(1, 6) for item in made.add(group(at, [], at))]
+    assert [one.number for one in found] == [1, 2, 3, 4, 5]
+    assert found[0].values == {"step/reward": 1.0, "failed": 0.0, "episodes": 0.0}
+
+
+def test_a_resume_changes_no_item(tmp_path: Path) -> None:
+    """Also when the session before ended within a window."""
+    path = tmp_path / "e" / JOURNAL
+    store = open_store(tmp_path / "e")
+    add_episode(store, 2000)
+    add_episode(store, 3)
+    store.flush()
+    store.close()
+    feed = Feed(path)
+    before = [*feed.read(), *feed.rest()]
+    store = open_store(tmp_path / "e")
+    add_episode(store, 2)
+    store.end(0, "over")
+    store.close()
+    after = Feed(path).read()
+    assert after[: len(before)] == before
+    assert [one.number for one in after] == sorted({one.number for one in after})
+    assert after[-1].values["episodes"] == 3.0
