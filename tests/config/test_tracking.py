@@ -68,7 +68,7 @@ def absent(*packages: str) -> Callable[[str], object]:
 def test_a_package_that_is_not_installed(
     package: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking, "find_spec", absent("mlflow", "tensorboard"))
+    monkeypatch.setattr(tracking, "find_spec", absent("mlflow", "tensorboardX"))
     with pytest.raises(ConfigError) as caught:
         scenario({package: value}, tmp_path)
     (problem,) = caught.value.problems
@@ -100,7 +100,7 @@ def test_loading_imports_no_tracker(tmp_path: Path) -> None:
         "import sys, tunegym; experiment = {'name': 'e', 'workload': 'command', 'agent_metrics': ['duration_s'],"
         " 'cmd_args': {'command': 'echo {x}', 'x': [1, 2]}};"
         "tunegym.scenario({'name': 's', 'tracking': {'mlflow': 'http://h', 'tensorboard': True},"
-        " 'experiments': [experiment]}); print('mlflow' in sys.modules, 'tensorboard' in sys.modules)"
+        " 'experiments': [experiment]}); print('mlflow' in sys.modules, 'tensorboardX' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -28,7 +28,7 @@ def tracking(table: Mapping[str, Any], folder: Path, findings: Findings) -> Trac
     if wanted.mlflow is not None:
         uri = _uri(wanted.mlflow, folder, findings.at("mlflow"))
     if wanted.tensorboard:
-        _installed("tensorboard", True, findings.at("tensorboard"))
+        _installed("tensorboardX", True, findings.at("tensorboard"))
     return Tracking(uri, wanted.tensorboard)
 
 
@@ -93,7 +93,7 @@ def _installed(package: str, given: object, findings: Findings) -> bool:
     """Whether a tracker's package is there, without importing it; a problem if not."""
     if _there(package):
         return True
-    hint = f"pip install 'tunegym[{package}]', or remove this key"
+    hint = f"pip install 'tunegym[{package.removesuffix('X')}]', or remove this key"
     findings.add(f"the package {package} is not installed", found=given, hint=hint)
     return False
 
