@@ -292,7 +292,7 @@ def _alive(pid: int) -> bool:
 INTERRUPTED = """
 import random, signal, sys, time
 import tunegym
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.tuning.stores import reader
 
 def later(*_):

@@ -21,7 +21,7 @@ from tunegym.app.catalog import build_agent
 from tunegym.app.kinds import kind_of
 from tunegym.app.run import Silent
 from tunegym.core import toml
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.trial import Trial

@@ -17,7 +17,7 @@ import tunegym as face
 from tunegym.core import toml
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.runners import following
+from tunegym.tuning.runners import command
 from tunegym.tuning.stores import reader
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -131,16 +131,16 @@ def test_pruning_saves_the_work_of_a_command(
     staged: Path, tmp_path: Path, pruner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command is ended from outside; so that no stage depends on anybody's pace, it waits to be looked at."""
-    look = following.Follower.look
+    look = command.Follower.look
 
-    def looks(follower: following.Follower) -> bool:
+    def looks(follower: command.Follower) -> bool:
         told = look(follower)
         if not told and follower._matches:
             (Path(follower._path).parent / f"looked-{follower._matches}").touch()
         return told
 
-    monkeypatch.setattr(following.Follower, "look", looks)
-    monkeypatch.setattr(following, "LOOK_S", 0.003)
+    monkeypatch.setattr(command.Follower, "look", looks)
+    monkeypatch.setattr(command, "LOOK_S", 0.003)
     with monkeypatch.context() as patch:
         patch.setenv("LOOKED", "")
         work, commands = run(document("command", pruner, 1), tmp_path)

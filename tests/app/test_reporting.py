@@ -15,7 +15,7 @@ import tunegym as library
 from tunegym.app import report as module
 from tunegym.app.report import document_of, write_report
 from tunegym.app.run import Silent
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.tuning.reports import page
 from tunegym.tuning.reports.results import load
 from tunegym.tuning.stores import reader

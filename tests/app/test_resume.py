@@ -13,7 +13,7 @@ import pytest
 
 import tunegym as library
 from tunegym.core.errors import StoreError
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import TrialResults, find_run
 from tunegym.tuning.stores import reader

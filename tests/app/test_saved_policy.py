@@ -9,7 +9,7 @@ import pytest
 
 import tunegym as library
 from tunegym.app.run import Silent
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.trial import Trial

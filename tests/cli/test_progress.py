@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tunegym.cli import progress, run, terminal
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.tuning.model.progress import Progress
 
 

@@ -24,7 +24,7 @@ from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import MetricError, TrialStore
 from tunegym.tuning.rewards import identity
-from tunegym.tuning.runners.reporting import Report, TrialPruned
+from tunegym.tuning.runners.report import Report, TrialPruned
 from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.memory import MemoryStore
 from tunegym.tuning.stores.records import Head, Session

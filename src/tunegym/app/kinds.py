@@ -22,8 +22,8 @@ from tunegym.app.catalog import (
 )
 from tunegym.app.plan import command_of, plan_live, plan_trials
 from tunegym.app.server import check_injected, maker_of
-from tunegym.core.processes import living_processes
-from tunegym.core.stopping import Stop
+from tunegym.core.processes import Tree, end_tree, living_processes
+from tunegym.core.stop import Stop
 from tunegym.tuning.envs.engine import Parts, TrialEngine
 from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.live.parts import LiveParts
@@ -34,7 +34,6 @@ from tunegym.tuning.model.summary import number
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.ports import Listener, Runner
 from tunegym.tuning.reports.summary import reached
-from tunegym.tuning.runners.trees import Tree, end_tree
 from tunegym.tuning.servers.hosting import Host
 from tunegym.tuning.servers.hosts import build_host, known_token
 from tunegym.tuning.stores import reader

@@ -17,7 +17,7 @@ from tunegym.app.run import Source, Trackers, as_scenario, new_run_folder, write
 from tunegym.app.server import check_given
 from tunegym.core.errors import TunegymError
 from tunegym.core.registration import ENV_ID
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.tuning.envs.vector import check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
 

@@ -13,7 +13,7 @@ from tunegym.app.server import check_given, check_server
 from tunegym.app.warm_start import WARM_START
 from tunegym.config.load import load
 from tunegym.core.errors import StoreError, StoreLockedError
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.results import SCENARIO, find_run

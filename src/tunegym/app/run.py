@@ -27,7 +27,7 @@ from tunegym.app.warm_start import with_sources
 from tunegym.config.load import load, parse
 from tunegym.core import toml
 from tunegym.core.errors import BudgetError, ServerLostError, StoreError, TunegymError
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.core.whole import write_whole
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.outcome import Cancelled

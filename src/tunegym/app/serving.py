@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tunegym.core.child import milliseconds
 from tunegym.core.errors import ConfigError, Problem, TunegymError, UnresolvedReferenceError
+from tunegym.core.stop import StopFlag
 from tunegym.core.wire import keep_alive
-from tunegym.tuning.runners.children import milliseconds
-from tunegym.tuning.runners.stops import StopFlag
 from tunegym.tuning.servers.guest import Guest, Served
 from tunegym.tuning.servers.protocol import RefusedError
 from tunegym.tuning.workloads.gym_class import ClassError, GymClass, describe_class

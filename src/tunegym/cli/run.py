@@ -10,7 +10,7 @@ from tunegym.app.run import Watch, run
 from tunegym.cli.progress import Progress
 from tunegym.cli.terminal import INTERRUPTED, console, exit_now, guarded, heard, print_table, say, say_stopping, warn
 from tunegym.core.errors import TunegymError
-from tunegym.core.stopping import Stop
+from tunegym.core.stop import Stop
 from tunegym.tuning.reports.page import REPORT
 from tunegym.tuning.reports.results import load
 

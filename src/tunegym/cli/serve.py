@@ -12,7 +12,7 @@ import typer
 from tunegym.app.serving import Offer, Service, checked_class, is_loopback
 from tunegym.cli.terminal import guarded, heard, say_stopping
 from tunegym.core.escaping import escaped
-from tunegym.tuning.runners.stops import StopFlag
+from tunegym.core.stop import StopFlag
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 from tunegym.tuning.servers.tokens import served_token
 

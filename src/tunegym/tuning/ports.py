@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from gymnasium import spaces
 
-    from tunegym.core.stopping import Stop
+    from tunegym.core.stop import Stop
 
 
 @runtime_checkable

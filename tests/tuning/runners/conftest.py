@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tunegym.core.processes import marked
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.runners.processes import marked
 
 PATIENCE_S = 60.0
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tunegym.core.processes import read_process
+from tunegym.core.processes import marked, process_start_time
 from tunegym.tuning.model.job import CallJob, JobResult
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.runners.processes import marked
 
 MODULE = """
 import ctypes, os, signal, subprocess, sys, time
@@ -291,22 +291,10 @@ def test_in_process_after_stop(call: Callable[..., JobResult], runner: LocalRunn
     assert call("pid", isolate=False).ending == "interrupted"
 
 
-def test_a_worker_imports_little(call: Callable[..., JobResult], tmp_path: Path) -> None:
-    (tmp_path / "asks.py").write_text("import sys\ndef loaded(): return {'names': sorted(sys.modules)}")
-    result = call("pid")
-    assert result.error is None
-    heavy = {"numpy", "tunegym", "pathlib", "typing_extensions", "socket", "subprocess"}
-    runner_names = _loaded(tmp_path)
-    assert not heavy & runner_names
-
-
-def _loaded(tmp_path: Path) -> set[str]:
-    import subprocess
-
-    main = Path(__file__).parents[3] / "src/tunegym/tuning/runners/worker_main.py"
-    code = f"import runpy, sys; runpy.run_path({str(main)!r}); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+def test_a_worker_imports_little() -> None:
+    code = "import sys, tunegym.tuning.runners.worker_main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "psutil", "gymnasium", "pydantic"} & set(done.stdout.split())
 
 
 def test_children_without_a_mark_in_sessions_of_their_own_are_ended(
@@ -319,15 +307,4 @@ def test_children_without_a_mark_in_sessions_of_their_own_are_ended(
     )
     result = runner.run(CallJob("1", str(tmp_path / "t"), "hides:f", {}, (str(tmp_path),)), lambda *_: None)
     assert result.error is None
-    wait(lambda: not alive_process(result.value["pid"]))
-
-
-def alive_process(pid: int) -> bool:
-    process = read_process(pid)
-    return process is not None and not process.gone
-
-
-def test_a_very_long_timeout(runner: LocalRunner, module: str, tmp_path: Path) -> None:
-    for timeout_s in (3e6, 1e10, 1e300):
-        job = CallJob("1", str(tmp_path / "t"), f"{module}:pid", {}, (str(tmp_path),), timeout_s=timeout_s)
-        assert runner.run(job, lambda *_: None).error is None
+    wait(lambda: process_start_time(result.value["pid"]) is None)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import RunnerError
+from tunegym.core.processes import marked
 from tunegym.tuning.model.job import CommandJob, JobHandle, JobResult
-from tunegym.tuning.runners import launcher
-from tunegym.tuning.runners.launcher import Launcher
+from tunegym.tuning.runners import launcher_main
+from tunegym.tuning.runners.command import Launcher
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.runners.processes import marked
 
 PYTHON = sys.executable
 
@@ -305,7 +306,7 @@ def test_a_job_that_kills_its_launcher_is_a_failure(runner: LocalRunner, folder:
     job = CommandJob("1", str(folder), "kill -9 $PPID; sleep 0.2")
     error = runner.run(job, lambda *_: None).error
     assert error is not None
-    assert "nobody knows how" in error
+    assert "its exit code is unknown" in error
     assert runner.run(CommandJob("2", str(folder), "true"), lambda *_: None).error is None
 
 
@@ -331,26 +332,16 @@ def test_a_launcher_that_dies_before_it_answers(
     runner: LocalRunner, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a command is a failure, and we never become its parent: it may kill that."""
-    (tmp_path / "dies.py").write_text(DIES.format(folder=str(Path(launcher.__file__).parent)))
+    (tmp_path / "dies.py").write_text(DIES.format(folder=str(Path(launcher_main.__file__).parent)))
     with monkeypatch.context() as patch:
-        patch.setattr(launcher, "_MAIN", str(tmp_path / "dies.py"))
+        patch.setattr(launcher_main, "__file__", str(tmp_path / "dies.py"))
         parents = tmp_path / "parents"
         result = run(runner, folder, f"echo $PPID >> {parents}; touch running; sleep 1000")
-    assert result.error == "ended, and nobody knows how, as the process that had started it was killed, twice"
+    assert result.error == "ended, but its exit code is unknown: the process that had started it was killed, twice"
     assert len(parents.read_text().split()) == 2
     assert str(os.getpid()) not in parents.read_text().split()
     assert run(runner, folder, "echo $PPID").exit_code == 0
     assert (folder / "stdout.txt").read_text().strip() != str(os.getpid()), "by a launcher again"
-
-
-def test_where_no_launcher_works_commands_are_started_directly(
-    runner: LocalRunner, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ends.py").write_text("")
-    monkeypatch.setattr(launcher, "_MAIN", str(tmp_path / "ends.py"))
-    for _ in range(2):
-        assert run(runner, folder, "echo $PPID").error is None
-        assert (folder / "stdout.txt").read_text().strip() == str(os.getpid())
 
 
 def test_a_launcher_that_starts_no_more_is_our_failure(
@@ -358,10 +349,10 @@ def test_a_launcher_that_starts_no_more_is_our_failure(
 ) -> None:
     assert run(runner, folder, "true").exit_code == 0
     (tmp_path / "ends.py").write_text("")
-    monkeypatch.setattr(launcher, "_MAIN", str(tmp_path / "ends.py"))
+    monkeypatch.setattr(launcher_main, "__file__", str(tmp_path / "ends.py"))
     (pid,) = marked(f"{token}/launcher")
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(RunnerError, match="doesn't start any more"):
+    with pytest.raises(RunnerError, match="doesn't start"):
         run(runner, folder, "true")
 
 
@@ -376,9 +367,9 @@ def test_starting_the_launcher_is_no_part_of_the_duration(
     """The first command would seem slower than all others."""
     begin = Launcher._begin
 
-    def slowly(launcher: Launcher) -> None:
+    def slowly(launcher: Launcher) -> socket.socket:
         time.sleep(1.0)
-        begin(launcher)
+        return begin(launcher)
 
     monkeypatch.setattr(Launcher, "_begin", slowly)
     began = time.monotonic()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tunegym.testing.runners import Seen
 from tunegym.tuning.model.job import Stream
-from tunegym.tuning.runners import following
-from tunegym.tuning.runners.following import Follower
+from tunegym.tuning.runners import command
+from tunegym.tuning.runners.command import Follower
 
 STREAM = Stream("a=([0-9.e_]+|nan)", "out")
 
@@ -91,7 +91,7 @@ def test_not_a_file(out: Path) -> None:
 def test_long_lines_are_passed_over(out: Path) -> None:
     seen = Seen()
     follower = Follower(str(out.parent), STREAM, seen)
-    long = "a=1 " + "x" * following.LONGEST_LINE
+    long = "a=1 " + "x" * command.LONGEST_LINE
     append(out, f"{long}\na=2\n{long}")
     follower.look()
     append(out, f"{long * 8} a=3")
@@ -122,8 +122,8 @@ def test_nothing_after_the_end(out: Path) -> None:
 
 def test_a_flood_is_read_in_pieces(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a time-out comes in between; at the end all of it counts."""
-    monkeypatch.setattr(following, "_CHUNK", 64)
-    monkeypatch.setattr(following, "_MOST_CHUNKS", 2)
+    monkeypatch.setattr(command, "_CHUNK", 64)
+    monkeypatch.setattr(command, "_MOST_CHUNKS", 2)
     seen = Seen()
     follower = Follower(str(out.parent), STREAM, seen)
     append(out, "a=1\n" * 1000)

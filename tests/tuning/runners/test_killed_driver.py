@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tunegym.core.processes import living_processes, process_handle, process_start_time
+from tunegym.core.processes import living_processes, marked, process_handle, process_start_time
 from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.runners.processes import marked
 
 DRIVER = """
 import json

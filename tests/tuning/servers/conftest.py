@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tunegym.tuning.runners.processes import marked
-from tunegym.tuning.runners.trees import Tree, end_tree
+from tunegym.core.processes import Tree, end_tree, marked
 
 TROUBLE = '''
 import os, re, signal, subprocess, sys, time

@@ -17,9 +17,8 @@ import pytest
 from gymnasium import spaces
 
 from tunegym.core.errors import ServerLostError, StoreError
-from tunegym.core.processes import living_processes
+from tunegym.core.processes import living_processes, marked
 from tunegym.tuning.model.job import JobHandle
-from tunegym.tuning.runners.processes import marked
 from tunegym.tuning.servers.hosting import ServerFailure
 from tunegym.tuning.servers.logs import BoundedLog
 from tunegym.tuning.servers.process import ProcessHost

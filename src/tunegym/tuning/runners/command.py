@@ -1,21 +1,39 @@
-"""Running a command job: setup, command, teardown, and nothing left behind."""
+"""Running a command job: setup, command, teardown, and nothing left behind.
+
+Commands are started by a small process, the launcher (see ``launcher_main``), so that their peak memory is theirs and a
+command that kills its parent (``kill $PPID``) does not hit the driver.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import marshal
+import os
+import re
+import socket
+import stat
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tunegym.tuning.model.job import CommandJob, Ending, JobHandle, JobResult, Watch
-from tunegym.tuning.runners import following
-from tunegym.tuning.runners.children import Child, Exit
-from tunegym.tuning.runners.folders import STDERR, STDOUT, broken, last_line, make_fresh
-from tunegym.tuning.runners.launcher import Launcher, LauncherKilledError, ShellCommand, is_jobs_fault
-from tunegym.tuning.runners.stops import StopFlag
-from tunegym.tuning.runners.trees import PidMark, Tree, end_tree, left_behind
+from tunegym.core.child import Child, Exit, start_script
+from tunegym.core.errors import RunnerError
+from tunegym.core.processes import MARK, PidMark, Tree, end_tree, left_behind
+from tunegym.core.stop import StopFlag
+from tunegym.tuning.model.job import CommandJob, Ending, JobHandle, JobResult, Stream, Watch
+from tunegym.tuning.runners import launcher_main
+from tunegym.tuning.runners.folder import STDERR, STDOUT, broken, last_line, make_fresh
+from tunegym.tuning.runners.launcher_main import LENGTH, READY, REAPED, STARTED
 
 INTERRUPTED_TEARDOWN_S = 10.0
+LOOK_S = 0.1
+"""How often a followed file is looked at."""
+LONGEST_LINE = 64 * 1024
+"""A longer line of a followed file is passed over: no value is printed so."""
 
 Part: TypeAlias = Literal["setup", "command", "teardown"]
 
@@ -24,6 +42,8 @@ _FILES: dict[Part, tuple[str, str]] = {
     "command": (STDOUT, STDERR),
     "teardown": ("teardown.txt", "teardown.txt"),
 }
+_CHUNK = 256 * 1024
+_MOST_CHUNKS = 32  # at a look, so that a command that prints without end doesn't keep us from its time-out
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +53,6 @@ class PartRun:
     ending: Ending
     exit: Exit
     duration_s: float
-    memory_is_own: bool
 
 
 class CommandRun:
@@ -112,7 +131,7 @@ class CommandRun:
             error=self._complaint("command", run),
             duration_s=run.duration_s,
             cpu_s=run.exit.cpu_s,
-            max_rss_mb=run.exit.max_rss_kb / 1024 if run.memory_is_own else None,
+            max_rss_mb=run.exit.max_rss_kb / 1024,
         )
 
     def _teardown(self, text: str, result: JobResult) -> JobResult:
@@ -130,56 +149,48 @@ class CommandRun:
         return replace(result, error=f"{result.error}; {complaint}" if result.error else complaint)
 
     def _part(self, part: Part, text: str, deadline: float | None) -> PartRun | str:
-        """How the part went, or why nothing is known of that."""
-        out, err = _FILES[part]
+        """How the part went, or why it isn't known."""
         marker = f"{self._marker}/{part}"
-        command = ShellCommand(text, self._job.folder, out, err, self._job.env, marker)
         try:
-            started = self._launcher.start(command)
+            child, begun = self._launcher.start(self._job, text, _FILES[part], marker)
         except ValueError as error:
             return f"can't be started: {error}"
         except LauncherKilledError as error:
             return str(error)
         except OSError as error:
-            if is_jobs_fault(error):
+            if error.errno == errno.E2BIG:  # too long a command or environment: the job's fault
                 return f"can't be started: {error.strerror}"
             raise broken(f"job {self._job.name} can't be started in {self._job.folder}", error) from error
-        child = started.child
-        tree = Tree(marker, ((child.pid, child.start),))
         try:
             mark = PidMark(child.pid, time.monotonic())
             self._started(child.handle)
             ending = self._wait(child, part, deadline)
-            duration = time.monotonic() - started.begun
-            if ending != "exited" or (part != "setup" and left_behind(tree, mark)):
-                end_tree(tree, hurry_fd=self._stop.hurry_fd)
+            duration = time.monotonic() - begun
+            if ending != "exited" or (part != "setup" and left_behind(child.tree, mark)):
+                end_tree(child.tree, hurry_fd=self._stop.hurry_fd)
         except BaseException:
-            end_tree(tree, grace_s=0.0)
+            end_tree(child.tree, grace_s=0.0)
             raise
         finally:
             ended = child.reap()
-        return PartRun(ending, ended, duration, started.memory_is_own)
+        return PartRun(ending, ended, duration)
 
     def _wait(self, child: Child, part: Part, deadline: float | None) -> Ending:
-        stream = self._job.stream
-        if stream is not None and self._watch is not None and part == "command":
-            follower = following.Follower(self._job.folder, stream, self._watch)
-            try:
+        if self._job.stream is not None and self._watch is not None and part == "command":
+            with contextlib.closing(Follower(self._job.folder, self._job.stream, self._watch)) as follower:
                 return self._follow(child, deadline, follower)
-            finally:
-                follower.close()
-        ending = child.wait(self._stop.fd, deadline)
+        ending = _wait(child, deadline, self._stop.fd)
         if part != "teardown" or ending != "interrupted":
             return ending
         soon = time.monotonic() + INTERRUPTED_TEARDOWN_S
-        ending = child.wait(self._stop.hurry_fd, soon if deadline is None else min(soon, deadline))
+        ending = _wait(child, soon if deadline is None else min(soon, deadline), self._stop.hurry_fd)
         return "exited" if ending == "exited" else "interrupted"  # it was us who had no more time
 
-    def _follow(self, child: Child, deadline: float | None, follower: following.Follower) -> Ending:
-        """As ``Child.wait``, with a look at the output now and then."""
+    def _follow(self, child: Child, deadline: float | None, follower: Follower) -> Ending:
+        """As ``_wait``, with a look at the output now and then."""
         while True:
-            soon = time.monotonic() + following.LOOK_S
-            ending = child.wait(self._stop.fd, soon if deadline is None else min(soon, deadline))
+            soon = time.monotonic() + LOOK_S
+            ending = _wait(child, soon if deadline is None else min(soon, deadline), self._stop.fd)
             if ending == "exited":
                 # What it printed last is judged like the rest: what is pruned must not depend on our pace.
                 return "pruned" if follower.finish() else ending
@@ -197,3 +208,250 @@ class CommandRun:
         line = last_line(self._job.folder, _FILES[part][1])
         what = run.exit.describe() if part == "command" else f"{part} {run.exit.describe()}"
         return f"{what}: {line}" if line else what
+
+
+def _wait(child: Child, deadline: float | None, stop_fd: int) -> Ending:
+    ending = child.wait(None if deadline is None else deadline - time.monotonic(), stop_fd=stop_fd)
+    return "interrupted" if ending == "stopped" else ending
+
+
+# starting ---------------------------------------------------------------------------------------------
+
+
+class LauncherKilledError(Exception):
+    """The command was started twice, and each time the launcher was killed before it could say so."""
+
+    def __init__(self) -> None:
+        super().__init__("ended, but its exit code is unknown: the process that had started it was killed, twice")
+
+
+class Launcher:
+    """Starts shell commands in sessions of their own, through the launcher process. Thread-safe.
+
+    A launcher process that is killed is replaced.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._marker = f"{token}/launcher"
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._process: Child | None = None
+        self._retired = False
+
+    def start(self, job: CommandJob, text: str, files: tuple[str, str], marker: str) -> tuple[Child, float]:
+        """The running command, and when it was started by the monotonic clock.
+
+        Args:
+            job: says in which folder and with which variables.
+            text: for ``/bin/sh``.
+            files: the names of its output and error files in the folder; the same one for both is fine.
+            marker: what it carries.
+
+        Raises:
+            OSError: it can't be started.
+            LauncherKilledError: it was, but it seems to kill the process that starts it.
+            ValueError: the text or the environment can't be given to any program.
+        """
+        command = os.fsencode(text)
+        if b"\0" in command:
+            raise ValueError("a null character in the command")
+        names = [os.fsencode(name) for name in (os.path.abspath(job.folder), *files)]  # noqa: PTH100
+        request = marshal.dumps(([b"/bin/sh", b"-c", command], _environment(job, marker), *names))
+        for _ in range(2):  # a launcher that was killed is replaced, once
+            try:
+                with self._lock:
+                    pid, error, begun = STARTED.unpack(self._exchange(request, STARTED.size))
+            except BaseException as problem:
+                end_tree(Tree(marker), grace_s=0.0)  # it may have started the command without our hearing of it
+                if not isinstance(problem, EOFError | ConnectionError):
+                    raise
+                continue
+            if error:
+                raise OSError(error, os.strerror(error))
+            return Child(pid, marker=marker, reap=self._reap), begun
+        raise LauncherKilledError
+
+    def retire(self) -> None:
+        """Start nothing any more. Takes no lock: a signal handler may call it."""
+        self._retired = True
+
+    def close(self) -> None:
+        """End the process. Calling it twice is fine."""
+        with self._lock:
+            self._hang_up()
+
+    def _reap(self, pid: int) -> tuple[int, float, int] | None:
+        """Wait status, CPU seconds and peak memory in KB of a command that has ended; None if unknown."""
+        try:
+            with self._lock:
+                status, cpu_s, max_rss_kb = REAPED.unpack(self._exchange(marshal.dumps(pid), REAPED.size))
+        except (EOFError, ConnectionError):
+            return None
+        return None if status < 0 else (status, cpu_s, max_rss_kb)
+
+    def _exchange(self, request: bytes, size: int) -> bytes:
+        try:
+            connected = self._socket or self._begin()
+            connected.sendall(LENGTH.pack(len(request)) + request)
+            return _receive(connected, size)
+        except BaseException:
+            self._hang_up()  # its answer would be taken for the answer to another request
+            raise
+
+    def _begin(self) -> socket.socket:
+        if self._retired:
+            raise RunnerError("the run was told to stop at once", hint="resume it")
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            fd = theirs.fileno()
+            self._process = start_script(Path(launcher_main.__file__), str(fd), marker=self._marker, fds=[fd])
+        try:
+            _receive(self._socket, len(READY))
+        except (EOFError, ConnectionError):
+            if self._retired:
+                raise
+            what = "the process that starts commands doesn't start"
+            raise RunnerError(what, hint="is there enough memory? resume the run") from None
+        return self._socket
+
+    def _hang_up(self) -> None:
+        connected, process, self._socket, self._process = self._socket, self._process, None, None
+        if connected is not None:
+            connected.close()
+        if process is not None:
+            process.wait(0.2)
+            process.end(0.0)
+
+
+def _receive(connected: socket.socket, size: int) -> bytes:
+    answer = b""
+    while len(answer) < size:
+        more = connected.recv(size - len(answer))
+        if not more:
+            raise EOFError
+        answer += more
+    return answer
+
+
+def _environment(job: CommandJob, marker: str) -> dict[bytes, bytes]:
+    """Our environment, as it is now, with the job's variables and its mark."""
+    # Python keeps the environment as bytes already; going through the mapping would encode it all again.
+    environment: dict[bytes, bytes] = dict(getattr(os.environb, "_data", os.environb))
+    for name, value in (*job.env.items(), (MARK, marker)):
+        key, content = os.fsencode(name), os.fsencode(value)
+        if not key or b"=" in key or b"\0" in key or b"\0" in content:
+            raise ValueError(f"{name!r} can't be an environment variable of this value")
+        environment[key] = content
+    return environment
+
+
+# following --------------------------------------------------------------------------------------------
+
+
+class Follower:
+    """Tells ``watch`` of the values that a growing file has, match by match, in whole lines only.
+
+    The file may appear late. One that is cut short is read from its start again, one that is replaced is read to
+    its end and then the new one; the matches are numbered on.
+
+    Args:
+        folder: of the job.
+        stream: what to look for, and where.
+        watch: called with the match's number and its value, until it says True.
+    """
+
+    def __init__(self, folder: str, stream: Stream, watch: Watch) -> None:
+        self._path = os.path.join(folder, stream.file)  # noqa: PTH118
+        self._pattern = re.compile(stream.pattern.encode(), re.MULTILINE)
+        self._watch = watch
+        self._fd = -1
+        self._known = (0, 0)
+        self._offset = 0
+        self._line = b""
+        self._too_long = False
+        self._matches = 0
+        self._told = False
+
+    def look(self) -> bool:
+        """Tell of what is new; True if the job is to end now."""
+        return self._told or self._look(_MOST_CHUNKS)
+
+    def finish(self) -> bool:
+        """Nothing is written any more: tell of all that is left, a last line without an end included."""
+        if not self._told and not self._look(None) and not self._too_long:
+            line, self._line = self._line, b""
+            self._told = self._tell(line)
+        return self._told
+
+    def close(self) -> None:
+        """Close the file. Calling it twice is fine."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _look(self, most_chunks: int | None) -> bool:
+        # A file that can't be read gives no values; the metric itself will complain about it.
+        with contextlib.suppress(OSError):
+            there = os.stat(self._path)  # noqa: PTH116
+            if (there.st_dev, there.st_ino) != self._known:
+                self._told = self._read(most_chunks)
+                if not self._told and stat.S_ISREG(there.st_mode):  # opening a FIFO would take from its writer
+                    self._open()
+        with contextlib.suppress(OSError):
+            self._told = self._told or self._read(most_chunks)
+        return self._told
+
+    def _open(self) -> None:
+        self.close()
+        self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        opened = os.fstat(self._fd)
+        self._known = opened.st_dev, opened.st_ino
+        self._offset, self._line, self._too_long = 0, b"", False
+
+    def _read(self, most_chunks: int | None) -> bool:
+        """Take in what the open file has more of; True if the job is to end."""
+        if self._fd < 0:
+            return False
+        size = os.fstat(self._fd).st_size
+        if size < self._offset:
+            self._offset, self._line, self._too_long = 0, b"", False
+        chunks = 0
+        while self._offset < size and (most_chunks is None or chunks < most_chunks):
+            content = os.pread(self._fd, min(_CHUNK, size - self._offset), self._offset)
+            if not content:
+                break
+            self._offset += len(content)
+            chunks += 1
+            if self._take(content):
+                return True
+        return False
+
+    def _take(self, content: bytes) -> bool:
+        *lines, rest = content.split(b"\n")
+        for line in lines:
+            whole, self._line = self._line + line, b""
+            passed_over, self._too_long = self._too_long, False
+            if not passed_over and len(whole) <= LONGEST_LINE and self._tell(whole):
+                return True
+        self._line += rest
+        if len(self._line) > LONGEST_LINE:
+            self._line, self._too_long = b"", True
+        return False
+
+    def _tell(self, line: bytes) -> bool:
+        for match in self._pattern.finditer(line):
+            self._matches += 1
+            value = _value(match)
+            if value is not None and self._watch(self._matches, value):
+                return True
+        return False
+
+
+def _value(match: re.Match[bytes]) -> float | None:
+    """The number that a match spells; None if it is none, which the metric itself will complain about."""
+    text = next((group for group in match.groups() if group is not None), match[0] if not match.groups() else b"")
+    if b"_" in text:  # only Python reads 1_000 as a number
+        return None
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return None

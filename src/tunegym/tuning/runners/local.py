@@ -5,18 +5,23 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from time import perf_counter, thread_time
+from typing import Any
 
-from tunegym.core.errors import RunnerError
-from tunegym.core.processes import living_processes
+from tunegym.core.errors import RunnerError, UnresolvedReferenceError
+from tunegym.core.processes import Tree, end_tree, living_processes
+from tunegym.core.references import resolve
+from tunegym.core.stop import StopFlag
 from tunegym.tuning.model.job import CallJob, Job, JobHandle, JobResult, Watch
-from tunegym.tuning.runners.command import CommandRun
-from tunegym.tuning.runners.folders import check_disk
-from tunegym.tuning.runners.in_process import InProcessCalls
-from tunegym.tuning.runners.launcher import Launcher
-from tunegym.tuning.runners.stops import StopFlag
-from tunegym.tuning.runners.trees import Tree, end_tree
+from tunegym.tuning.runners.command import CommandRun, Launcher
+from tunegym.tuning.runners.folder import STDERR, broken, check_disk, make_fresh, tidy
+from tunegym.tuning.runners.report import Report, TrialPruned
 from tunegym.tuning.runners.worker import Worker
+from tunegym.tuning.runners.worker_main import describe, environment
 
 
 class LocalRunner:
@@ -144,3 +149,86 @@ class LocalRunner:
             surplus = self._idle.pop(0) if len(self._idle) > self._slots else None
         if surplus is not None:
             surplus.close()
+
+
+# calls in the driver's own process ---------------------------------------------------------------------
+
+_ENVIRONMENT = threading.Lock()
+"""There is one environment, whatever number of runners."""
+
+
+class InProcessCalls:
+    """Runs calls where it is itself.
+
+    A call that raises is a failed job, and its traceback is in the folder's stderr.txt; KeyboardInterrupt is
+    not caught. Environment variables of a job are set for the whole process while it runs, so jobs that have
+    some run one at a time.
+    """
+
+    def __init__(self) -> None:
+        self._functions: dict[tuple[str, tuple[str, ...]], Callable[..., Any]] = {}
+
+    def run(self, job: CallJob, watch: Watch | None = None) -> JobResult:
+        """Call the target; its folder is made only if it is an argument, as ``trial_dir``."""
+        if job.env:
+            with _ENVIRONMENT, environment(dict(job.env)):
+                return self._run(job, watch)
+        return self._run(job, watch)
+
+    def _run(self, job: CallJob, watch: Watch | None) -> JobResult:
+        function = self._functions.get((job.target, job.paths))
+        if function is None:
+            try:
+                function = resolve(job.target, job.paths)
+            except UnresolvedReferenceError as error:
+                return JobResult("exited", exit_code=1, error=error.message)
+            self._functions[job.target, job.paths] = function
+        if "trial_dir" not in job.arguments:
+            return _reporting_call(function, job, watch) if job.reports else _call(function, job)
+        make_fresh(job.folder)
+        result = _reporting_call(function, job, watch) if job.reports else _call(function, job)
+        tidy(job.folder)
+        return result
+
+
+def _call(function: Callable[..., Any], job: CallJob) -> JobResult:
+    cpu = thread_time()
+    begun = perf_counter()
+    try:
+        value = function(**job.arguments)
+    except (Exception, SystemExit) as error:
+        return _failed(job, error, perf_counter() - begun)
+    duration = perf_counter() - begun
+    return JobResult("exited", 0, None, value, duration, thread_time() - cpu)
+
+
+def _reporting_call(function: Callable[..., Any], job: CallJob, watch: Watch | None) -> JobResult:
+    report = Report(watch or _nobody)
+    begun = perf_counter()
+    try:
+        result = _call(partial(function, report=report), job)
+    except TrialPruned:
+        result = None
+    finally:
+        report.close()
+    if result is None or report.told:  # however the function took it
+        return JobResult("pruned", duration_s=perf_counter() - begun)
+    return result
+
+
+def _nobody(step: int, value: float) -> bool:
+    """Nobody watches."""
+    del step, value
+    return False
+
+
+def _failed(job: CallJob, error: BaseException, duration: float) -> JobResult:
+    # The first frame is ours.
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+    try:
+        os.makedirs(job.folder, exist_ok=True)  # noqa: PTH103
+        with Path(job.folder, STDERR).open("w", encoding="utf-8", errors="backslashreplace") as file:
+            traceback.print_exception(error, file=file)
+    except OSError as problem:
+        raise broken(f"the output of job {job.name} can't be written to {job.folder}", problem) from problem
+    return JobResult("exited", exit_code=1, error=describe(error), duration_s=duration)

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import os
-import pickle
 import select
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import IO, Any, Literal, TypeAlias
 
+from tunegym.core.child import milliseconds, start_python
 from tunegym.core.errors import RunnerError
+from tunegym.core.processes import PidMark, end_tree, left_behind
+from tunegym.core.stop import StopFlag
+from tunegym.core.wire import Decoder, WireError, encode
 from tunegym.tuning.model.job import CallJob, JobHandle, JobResult, Watch
-from tunegym.tuning.runners.children import Child, milliseconds
-from tunegym.tuning.runners.folders import STDERR, broken, last_line, make_fresh, tidy
-from tunegym.tuning.runners.processes import MARK
-from tunegym.tuning.runners.stops import StopFlag
-from tunegym.tuning.runners.trees import PidMark, Tree, end_tree, left_behind
-from tunegym.tuning.runners.worker_main import LENGTH, verdict
+from tunegym.tuning.runners.folder import STDERR, broken, last_line, make_fresh, tidy
 
 START_S = 60.0  # bound on starting a worker
 LOAD_S = 60.0  # least bound on importing the target, however short the call's own
 PRUNED_S = 10.0  # bound on what a function still does once it was told to end
-
-_MAIN = str(Path(__file__).with_name("worker_main.py"))
 
 Event: TypeAlias = Literal["died", "timed_out", "interrupted", "pruned"]
 
@@ -36,7 +31,7 @@ class Worker:
     """One process that runs one call after another, until it dies, is ended, or is closed.
 
     Used by one thread at a time. The importing of a target counts neither as part of the call's duration nor
-    against its ``timeout_s``.
+    against its ``timeout_s``. The messages are described in ``worker_main``.
 
     Args:
         marker: what the process and its children carry.
@@ -55,13 +50,20 @@ class Worker:
     def __init__(self, marker: str, paths: tuple[str, ...], env: Mapping[str, str]) -> None:
         self.serves = paths, dict(env)
         self.began = False
-        self._marker = marker
-        self._received = b""
+        self._decoder = Decoder()
+        self._messages: list[Any] = []
         self._socket, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
         self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         try:
-            self._child = _start(theirs.fileno(), lifeline, self._complaints, {**env, MARK: marker})
+            self._child = start_python(
+                "tunegym.tuning.runners.worker_main:serve",
+                str(theirs.fileno()),
+                *paths,
+                marker=marker,
+                env={**os.environ, **env},
+                fds=[theirs.fileno()],
+                stderr=self._complaints,
+            )
         except OSError as error:
             self._let_go()
             raise broken("no worker process can be started", error) from error
@@ -70,8 +72,6 @@ class Worker:
             raise
         finally:
             theirs.close()
-            os.close(lifeline)
-        self._tree = Tree(marker, ((self._child.pid, self._child.start),))
         self._mark = PidMark(self._child.pid, time.monotonic())
         self._open = True
 
@@ -86,13 +86,7 @@ class Worker:
         Raises:
             RunnerError: it doesn't become ready.
         """
-        try:
-            paths = pickle.dumps([*self.serves[0], *(path or str(Path.cwd()) for path in sys.path)])
-            self._send(LENGTH.pack(len(paths)) + paths)
-            answer = self._next(stop, time.monotonic() + START_S)
-        except BaseException:
-            self.end(stop, grace_s=0.0)
-            raise
+        answer = self._or_end(lambda: self._next(stop, time.monotonic() + START_S))
         if answer == "ready":
             return True
         self._complaints.seek(0)
@@ -116,20 +110,19 @@ class Worker:
         """
         reports = None if not job.reports else "unwatched" if watch is None else "watched"
         folder = os.path.abspath(job.folder)  # noqa: PTH100
-        request = job.target, dict(job.arguments), dict(job.env), folder, reports
         try:
-            message = pickle.dumps(request)
-        except Exception as error:
+            message = encode(["call", job.target, dict(job.arguments), dict(job.env), folder, reports])
+        except WireError as error:
             return JobResult("exited", error=f"the arguments can't be sent to the worker: {error}")
         make_fresh(job.folder)
         begun = time.perf_counter()
-        try:
+
+        def call() -> dict[str, Any] | Event:
             started(self._child.handle)
-            self._send(LENGTH.pack(len(message)) + message)
-            answer = self._call(job, stop, watch)
-        except BaseException:
-            self.end(stop, grace_s=0.0)
-            raise
+            self._send(message)
+            return self._call(job, stop, watch)
+
+        answer = self._or_end(call)
         duration = time.perf_counter() - begun
         if isinstance(answer, dict):
             self._sweep(stop, answer.get("tracker"))
@@ -140,27 +133,21 @@ class Worker:
         return result
 
     def hang_up(self) -> None:
-        """Let the process end by itself when it is idle; ``end`` waits for that."""
+        """Let the process end by itself when it is idle; ``close`` waits for that."""
         self._socket.close()
 
     def end(self, stop: StopFlag | None = None, grace_s: float = 2.0) -> str:
         """End the process and all it left; returns how it ended. Calling it twice is fine."""
-        if self._open:
-            self._open = False
-            end_tree(self._tree, grace_s, stop.hurry_fd if stop else None)
-        ended = self._child.reap()
+        self._open = False
+        ended = self._child.end(grace_s, stop.hurry_fd if stop else None)
         self._let_go()
         return f"died: {ended.describe()}" if ended.code < 0 else ended.describe()
 
     def close(self) -> None:
         """Let the process end by itself, or end it if it doesn't. Calling it twice is fine."""
         self.hang_up()
-        deadline = time.monotonic() + 2.0
-        while self._open and not self._child.has_ended() and time.monotonic() < deadline:
-            if self._child.pidfd >= 0:
-                select.select([self._child.pidfd], [], [], max(0.0, deadline - time.monotonic()))
-            else:
-                time.sleep(0.01)
+        if self._open:
+            self._child.wait(2.0)
         self.end()
 
     def _call(self, job: CallJob, stop: StopFlag, watch: Watch | None) -> dict[str, Any] | Event:
@@ -189,12 +176,12 @@ class Worker:
         return answer if answer == "interrupted" else "pruned"
 
     def _answered(self, number: int, end: bool, stop: StopFlag, deadline: float | None) -> Any:
-        """Answer a report; the next message. One that reports without a pause is stopped all the same."""
+        """Answer a report; the next message. A function that reports without a pause is stopped all the same."""
         if stop.is_set:
             return "interrupted"
         if deadline is not None and time.monotonic() >= deadline:
             return "timed_out"
-        self._send(verdict(number, end))
+        self._send(encode(["verdict", number, end]))
         return self._next(stop, deadline)
 
     def _broken_off(self, job: CallJob, event: Event, duration: float, stop: StopFlag) -> JobResult:
@@ -206,9 +193,9 @@ class Worker:
         return JobResult("exited", exit_code=self._child.reap().code, error=error, duration_s=duration)
 
     def _sweep(self, stop: StopFlag, tracker: int | None) -> None:
-        """End the children that the call left, but not the worker, nor multiprocessing's helper in it."""
+        """End the children that the call left, but not the worker, nor multiprocessing's resource tracker in it."""
         spared = frozenset({self._child.pid} if tracker is None else {self._child.pid, tracker})
-        tree = Tree(self._marker, self._tree.roots, spared)
+        tree = replace(self._child.tree, spared=spared)
         if left_behind(tree, self._mark):
             end_tree(tree, hurry_fd=stop.hurry_fd)
         self._mark = PidMark.now()
@@ -216,70 +203,47 @@ class Worker:
     def _next(self, stop: StopFlag, deadline: float | None) -> Any:
         """The next message, or why there is none."""
         poll = select.poll()
+        ours = self._socket.fileno()
         # Children may hold the socket open, so that only the pidfd tells of the worker's death.
-        for fd in (self._socket.fileno(), self._child.pidfd, stop.fd):
+        for fd in (ours, self._child.pidfd, stop.fd):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
-        while True:
-            message = self._unpack()
-            if message is not None:
-                return message
+        while not self._messages:
             left = None if deadline is None else deadline - time.monotonic()
             ready = [fd for fd, _ in poll.poll(milliseconds(left))]
-            if self._socket.fileno() in ready:
-                if not self._receive():
+            if ours in ready:
+                try:
+                    content = self._socket.recv(1 << 20)
+                except ConnectionError:
+                    content = b""
+                if not content:
                     return "died"
+                self._messages += self._decoder.feed(content)
             elif self._child.pidfd in ready:
                 return "died"
             elif ready:
                 return "interrupted"
             elif left is not None and left <= 0:
                 return "timed_out"
+        return self._messages.pop(0)
 
-    def _receive(self) -> bool:
+    def _or_end(self, action: Callable[[], Any]) -> Any:
+        """What ``action`` gives; if it raises, the state of the process is unknown, and it is ended."""
         try:
-            content = self._socket.recv(1 << 20)
-        except ConnectionError:
-            content = b""
-        self._received += content
-        return bool(content)
+            return action()
+        except BaseException:
+            self.end(grace_s=0.0)
+            raise
 
-    def _unpack(self) -> Any:
-        if len(self._received) < LENGTH.size:
-            return None
-        end = LENGTH.size + LENGTH.unpack_from(self._received)[0]
-        if len(self._received) < end:
-            return None
-        content, self._received = self._received[LENGTH.size : end], self._received[end:]
-        return pickle.loads(content)
-
-    def _send(self, content: bytes) -> None:
+    def _send(self, frame: bytes) -> None:
         try:
-            self._socket.sendall(content)
+            self._socket.sendall(frame)
         except ConnectionError:
             return  # it has died, which is noticed where its answer is awaited
 
     def _let_go(self) -> None:
         self._socket.close()
         self._complaints.close()
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
-
-
-def _start(control: int, lifeline: int, complaints: IO[bytes], env: Mapping[str, str]) -> Child:
-    popen = subprocess.Popen(
-        # -P: the folder of the script is not for importing from. -B: compiled files know their source's time to
-        # the second only, so a module that is edited and run at once would be stale.
-        [sys.executable, "-P", "-B", _MAIN, str(control), str(lifeline)],
-        pass_fds=[control, lifeline],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=complaints,
-        start_new_session=True,
-        env={**os.environ, **env},
-    )
-    return Child(popen.pid, popen)
 
 
 def _result(job: CallJob, answer: dict[str, Any]) -> JobResult:

@@ -1,13 +1,10 @@
 """The worker process: calls Python functions for the driver.
 
-Run as a script that imports little, and of ours only what ``report`` is, for functions that take it.
-
-Messages in both directions are pickles after their length in eight bytes. First the driver sends its
-``sys.path``, and the worker answers that it is ready. Then, for every call, the driver sends (target,
-arguments, environment variables, folder, what becomes of reports), and the worker answers twice: when the target is
-loaded, and when the call has ended. In between it may send reports (number, step, value), each of which the driver
-answers with whether the function is to end now: eight bytes in the place of a length, see ``verdict``. A signal's
-handler that raises leaves verdicts unread, so one that nobody waits for is passed over.
+Messages in both directions are frames of ``core.wire``. The worker first says ``"ready"``. The driver then sends
+``["call", target, arguments, environment variables, folder, reports]``; the worker answers ``"loaded"`` when the target
+is imported, and a table when the call has ended. In between it may send reports ``(number, step, value)``, which the
+driver answers with ``["verdict", number, whether to end now]``. A signal handler that raises leaves a verdict unread,
+so one that is not waited for is passed over.
 """
 
 # pathlib would cost a good part of the start-up:
@@ -15,57 +12,79 @@ handler that raises leaves verdicts unread, so one that nobody waits for is pass
 
 import contextlib
 import faulthandler
-import fcntl
 import importlib
 import os
-import pickle
 import resource
-import signal
-import struct
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-LENGTH = struct.Struct("=Q")
-_VERDICT = 1 << 63  # no length has this bit
-_F_SETSIG = 10
+from tunegym.core.wire import Decoder, WireError, encode
+
 _HERE = os.path.dirname(__file__)
+_CORE = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "core")
 
 
 class UnusableValueError(Exception):
     """A function returned something that is neither a number nor plain data."""
 
 
-def serve(control: int, lifeline: int) -> None:
+class Driver:
+    """The other side of the socket. An error that a signal handler raises while we wait passes through."""
+
+    def __init__(self, control: int) -> None:
+        self._socket = socket.socket(fileno=control)
+        self._decoder = Decoder()
+        self._messages: list[Any] = []
+
+    def send(self, message: Any) -> None:
+        """Send one message."""
+        self._socket.sendall(encode(message))
+
+    def receive(self) -> Any:
+        """The next message; EOFError when the driver has hung up."""
+        while not self._messages:
+            content = self._socket.recv(1 << 16)
+            if not content:
+                raise EOFError
+            self._messages += self._decoder.feed(content)
+        return self._messages.pop(0)
+
+
+def serve(control: str, *paths: str) -> None:
     """Answer calls until the driver hangs up, or is gone."""
-    for fd in (control, lifeline):
-        os.set_inheritable(fd, False)
-    end_with(lifeline)
-    sys.path[:] = receive(control)
+    driver = Driver(int(control))
+    sys.path[:0] = paths
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 2)
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    send(control, "ready")
+    driver.send("ready")
     home = os.open(".", os.O_RDONLY)
     functions: dict[str, Callable[..., Any]] = {}
     while True:
         try:
-            call = receive(control)
+            kind, *rest = driver.receive()
         except EOFError:
             return
+        if kind == "verdict":
+            continue
         pid = os.getpid()
-        answer = answer_call(control, functions, nowhere, *call)
+        answer = answer_call(driver, functions, nowhere, *rest)
         if os.getpid() != pid:  # the function forked, and this is the copy
             os._exit(0)
         os.fchdir(home)
-        send(control, answer)
+        try:
+            driver.send(answer)
+        except WireError as error:
+            driver.send({"error": f"what the function returned can't be sent: {error}"})
 
 
 def answer_call(
-    control: int,
+    driver: Driver,
     functions: dict[str, Callable[..., Any]],
     nowhere: int,
     target: str,
@@ -88,8 +107,8 @@ def answer_call(
                     if target not in functions:
                         functions[target] = load(target)
                     if reports is not None:
-                        report = arguments["report"] = reporter(control, reports == "watched")
-                    send(control, "loaded")
+                        report = arguments["report"] = reporter(driver, reports == "watched")
+                    driver.send("loaded")
                     return measured(functions[target], arguments)
             except SystemExit as error:
                 leave(error)
@@ -106,9 +125,9 @@ def answer_call(
     raise AssertionError("unreachable")
 
 
-def reporter(control: int, watched: bool) -> Any:
+def reporter(driver: Driver, watched: bool) -> Any:
     """What the function is given as ``report``."""
-    from tunegym.tuning.runners.reporting import Report  # small, and only for those who ask for it
+    from tunegym.tuning.runners.report import Report  # only for functions that ask for it
 
     number = 0
 
@@ -117,18 +136,13 @@ def reporter(control: int, watched: bool) -> Any:
         if not watched:
             return False
         number += 1
-        send(control, (number, step, value))
+        driver.send((number, step, value))
         while True:
-            word = _word(control)
-            if word >> 1 == _VERDICT >> 1 | number:
-                return bool(word & 1)
+            _, answered, end = driver.receive()
+            if answered == number:
+                return end
 
     return Report(tell)
-
-
-def verdict(number: int, end: bool) -> bytes:
-    """What the driver answers to a report. In one piece, so that it is read as a whole or not at all."""
-    return LENGTH.pack(_VERDICT | number << 1 | end)
 
 
 def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +221,7 @@ def describe(error: BaseException) -> str:
     step = error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
-        if not file.startswith("<frozen") and os.path.dirname(file) != _HERE:
+        if not file.startswith("<frozen") and os.path.dirname(file) not in (_HERE, _CORE):
             place = f" ({os.path.basename(file)}:{step.tb_lineno})"
         step = step.tb_next
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
@@ -273,66 +287,6 @@ def peak_memory_mb() -> float:
 
 
 def tracker_pid() -> int | None:
-    """The pid of multiprocessing's own helper, which serves all calls and ends with us."""
+    """The pid of multiprocessing's resource tracker, which serves all calls and ends with us."""
     module = sys.modules.get("multiprocessing.resource_tracker")
     return getattr(getattr(module, "_resource_tracker", None), "_pid", None)
-
-
-def end_with(lifeline: int) -> None:
-    """Have this process group killed when the other end of the pipe closes, as it does when the driver dies.
-
-    Linux does that by itself, also when this process is busy in code that never lets go of the interpreter;
-    elsewhere a thread waits for it.
-    """
-    if sys.platform != "linux":
-        import threading
-
-        threading.Thread(target=_wait_for_end, args=(lifeline,), daemon=True).start()
-        return
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(lifeline, _F_SETSIG, int(signal.SIGKILL))
-    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
-    with contextlib.suppress(BlockingIOError):
-        os.read(lifeline, 1)  # returns at once if the driver died before we asked to be told
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _wait_for_end(lifeline: int) -> None:
-    os.read(lifeline, 1)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def send(control: int, message: Any) -> None:
-    """Write one message."""
-    content = pickle.dumps(message)
-    left = memoryview(LENGTH.pack(len(content)) + content)
-    while left:
-        left = left[os.write(control, left) :]
-
-
-def receive(control: int) -> Any:
-    """Read one message, past verdicts that nobody waits for; EOFError when the driver has hung up."""
-    word = _word(control)
-    while word & _VERDICT:
-        word = _word(control)
-    return pickle.loads(_read(control, word))
-
-
-def _word(control: int) -> int:
-    """A length or a verdict."""
-    return LENGTH.unpack(_read(control, LENGTH.size))[0]
-
-
-def _read(control: int, length: int) -> bytes:
-    content = b""
-    while len(content) < length:
-        more = os.read(control, min(length - len(content), 1 << 20))
-        if not more:
-            raise EOFError
-        content += more
-    return content
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]))

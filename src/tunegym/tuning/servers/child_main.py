@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 def main(conversation: int, setup: int, lifeline: int) -> None:
     """Serve one conversation to its end."""
-    from tunegym.tuning.runners.worker_main import end_with
+    from tunegym.core.child_main import end_with
 
     for fd in (conversation, setup, lifeline):
         os.set_inheritable(fd, False)

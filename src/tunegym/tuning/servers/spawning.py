@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tunegym.core.child import Child, Exit, milliseconds
+from tunegym.core.processes import MARK, Tree, end_tree
 from tunegym.core.wire import encode
-from tunegym.tuning.runners.children import Child, Exit, milliseconds
-from tunegym.tuning.runners.processes import MARK
-from tunegym.tuning.runners.trees import Tree, end_tree
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 
 _MAIN = str(Path(__file__).with_name("child_main.py"))
