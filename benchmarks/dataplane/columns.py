@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tunegym.dataplane.storage.live import LiveSegments
 
 from benchmarks.dataplane.batches import KINDS, ROWS, out_of_cache
 from benchmarks.dataplane.places import memory
 from benchmarks.trial_overhead.measure import Line, middle
+from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import encode
-from tunegym.dataplane.gathering import Rows
-from tunegym.dataplane.storage.live import LiveSegments
 from tunegym.dataplane.storage.mmap import MmapStorage
 
 TIMES = 8

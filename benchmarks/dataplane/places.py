@@ -9,7 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tunegym.testing.durable_planes import kill_host
+import psutil
+
+HOST = "tunegym.dataplane.hosts.server"
 
 
 def memory() -> Path | None:
@@ -27,6 +29,25 @@ def place() -> Iterator[Path]:
     finally:
         kill_host(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def hosts_of(folder: Path) -> list[int]:
+    """The host processes of planes in or below a folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if HOST in command and command[command.index(HOST) + 1].startswith(str(folder)):
+            found.append(process.pid)
+    return found
+
+
+def kill_host(folder: Path) -> None:
+    """Kill the hosts of planes in or below a folder."""
+    for pid in hosts_of(folder):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            process.kill()
+            process.wait(10)
 
 
 def cpu_s(pid: int) -> float:

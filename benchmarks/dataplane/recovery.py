@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.dataplane.ledger import KINDS, PUT
-from benchmarks.dataplane.places import cpu_s, place
+from benchmarks.dataplane.places import cpu_s, hosts_of, kill_host, place
 from benchmarks.trial_overhead.measure import Line
 from tunegym.dataplane import DataPlaneClient, connect
-from tunegym.testing.durable_planes import hosts_of, kill_host
 
 MANY = 1_000_000
 MOST_S = 5.0

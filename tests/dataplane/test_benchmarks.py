@@ -10,9 +10,7 @@ import pytest
 from benchmarks.dataplane import peers, recovery, wake_up
 from benchmarks.dataplane.batches import KINDS
 from benchmarks.dataplane.pipe import Child
-from benchmarks.dataplane.places import place
-
-from tunegym.testing.durable_planes import hosts_of
+from benchmarks.dataplane.places import hosts_of, place
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.dataplane.durable import without_hosts
 
 from tunegym.dataplane import (
     BatchMeta,
@@ -23,7 +24,6 @@ from tunegym.dataplane import (
     write_columns,
 )
 from tunegym.dataplane.errors import EndOfStreamError, SampleError
-from tunegym.testing.durable_planes import without_hosts
 
 SHARED_MEMORY = Path("/dev/shm")
 FIELDS = ["tokens", "logprobs", "mask", "messages"]

@@ -124,7 +124,7 @@ def test_what_has_no_such_layout() -> None:
         with pytest.raises(FieldError, match=message):
             rows.jagged()
     assert objects.objects().tolist() == [None, {}]
-    with pytest.raises(FieldError, match="belong together"):
+    with pytest.raises(FieldError, match="different kinds"):
         Rows([(encode(np.arange(3)), [0]), (encode([{}]), [0])])
 
 
@@ -235,5 +235,5 @@ def test_cut() -> None:
         cut(np.zeros((2, 3)), np.array([1.0, 2.0]))  # type: ignore[arg-type]
     with pytest.raises(FieldError, match="1 lengths for 2"):
         cut(np.zeros((2, 3)), [1])
-    with pytest.raises(FieldError, match="row 1 has 3 items, and not 4"):
+    with pytest.raises(FieldError, match="row 1 has 3 items, not 4"):
         cut(np.zeros((2, 3)), [1, 4])

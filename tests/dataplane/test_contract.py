@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.dataplane.durable import DurablePlaneSuite, hosts_of, without_hosts
 
 from tunegym.testing.dataplane import DataPlaneSuite
-from tunegym.testing.durable_planes import DurablePlaneSuite, hosts_of, without_hosts
 
 SHARED_MEMORY = Path("/dev/shm")
 

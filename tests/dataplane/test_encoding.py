@@ -13,9 +13,9 @@ import torch
 from hypothesis import given
 from tests.dataplane import values
 
+from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import encode, restore
 from tunegym.dataplane.errors import FieldError, StorageError
-from tunegym.dataplane.gathering import Rows
 
 
 def read(column: Any, like: Any) -> list[Any]:
@@ -91,8 +91,8 @@ def test_tensors_as_they_come() -> None:
         ([np.zeros((2, 3)), np.zeros((2, 4))], "more than their first dimension"),
         ([np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)], "several dtypes: int32, int64"),
         ([np.zeros(2), np.zeros((2, 2))], "several ranks: 1, 2"),
-        ([np.zeros(2), torch.zeros(2)], "some rows are arrays"),
-        ([np.zeros(2), None], "some rows are arrays"),
+        ([np.zeros(2), torch.zeros(2)], "rows mix arrays"),
+        ([np.zeros(2), None], "rows mix arrays"),
         (np.array([1, 2], dtype=object), "have no dtype"),
         ([1, 2.0], "several types: float, int"),
         ([2**64, 1], "beyond 64 bits"),
@@ -159,7 +159,7 @@ def test_damage_is_found() -> None:
     with pytest.raises(StorageError, match="longer than"):
         restore(column.describe(), memory[:64])
     memory[64:72] = 255
-    with pytest.raises(StorageError, match="add up"):
+    with pytest.raises(StorageError, match="inconsistent"):
         restore(column.describe(), memory)
     with pytest.raises(StorageError, match="kind"):
         restore({**column.describe(), "kind": "other"}, memory)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.dataplane.drops import DropCounts, Tally
 from tunegym.dataplane.errors import SpecError, TagError
-from tunegym.dataplane.filters import All, BaseRolloutFilter, StalenessFilter, TagFilter
+from tunegym.dataplane.filters import All, BaseRolloutFilter, DropCounts, SampleCounts, StalenessFilter, TagFilter
 from tunegym.dataplane.model import BatchMeta
 from tunegym.dataplane.predicate import Tag
 
@@ -94,7 +93,7 @@ def test_a_version_that_is_no_integer_is_refused(version: Any) -> None:
 
 
 def test_a_version_above_the_current_one_is_refused() -> None:
-    with pytest.raises(TagError, match="'s1' has weight_version 4, and the current one is 3"):
+    with pytest.raises(TagError, match="'s1' has weight_version 4, but the current version is 3"):
         StalenessFilter(5).split(batch([3, 4]), current_weight_version=3)
 
 
@@ -109,7 +108,7 @@ def test_missing_tags_are_refused() -> None:
     for one in (StalenessFilter(1), TagFilter(Tag("reward") > 0)):
         with pytest.raises(TagError, match="no tags"):
             one.split(bare, current_weight_version=1)
-        for tags, message in (({}, "missing at 'b'"), (None, "'b' are None")):
+        for tags, message in (({}, "missing for 'b'"), (None, "'b' are None")):
             partly = BatchMeta("rollouts", ("a", "b"), tags=({"weight_version": 1, "reward": 1}, tags))  # type: ignore[arg-type]
             with pytest.raises(TagError, match=message):
                 one.split(partly, current_weight_version=1)
@@ -158,7 +157,7 @@ def test_tag_filter_refuses_what_it_cannot_compare() -> None:
         TagFilter(Tag("reward") > "high").split(batch([1]))
     with pytest.raises(TagError, match="is None"):
         TagFilter(Tag("weight_version") > 1).split(batch([None]))
-    with pytest.raises(SpecError, match="no predicate"):
+    with pytest.raises(SpecError, match="not a predicate"):
         TagFilter(lambda tags: True)  # type: ignore[arg-type]
 
 
@@ -191,7 +190,7 @@ def test_all_keeps_what_all_keep_and_counts_the_first_reason() -> None:
     keep, drop = both.split(batch([1, 3, 3, 3, 1]), current_weight_version=3, most=12)
     assert (ids(keep), ids(drop)) == (["s1", "s2"], ["s0", "s3", "s4"])
     assert counts.reasons == {"stale": 2, "long": 1}
-    with pytest.raises(SpecError, match="no filter"):
+    with pytest.raises(SpecError, match="not a filter"):
         All(Tag("reward") > 0)  # type: ignore[arg-type]
 
 
@@ -234,7 +233,7 @@ def test_ages_that_are_not_known_are_counted_as_such() -> None:
 
 
 def test_without_lengths_only_the_rest_is_counted() -> None:
-    tally = Tally()
+    tally = SampleCounts()
     tally.add([1], None)
     tally.add([1], [7])
     assert (tally.samples, tally.measured, tally.mean_length) == (2, 1, 7)

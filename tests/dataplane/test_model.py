@@ -128,17 +128,17 @@ def test_only_what_is_there_can_be_dropped() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (numbered([0]), "there twice"),
-        (BatchMeta("other", ("x",), ("tokens",), "train"), "several partition_ids"),
-        (BatchMeta("rollouts", ("x",), ("tokens",), "score"), "several task_names"),
-        (numbered([5]).with_fields(["reward"]), "other fields"),
-        (numbered([5], frozenset({"tags"})), "some have none"),
+        (numbered([0]), "twice"),
+        (BatchMeta("other", ("x",), ("tokens",), "train"), "different partition_ids"),
+        (BatchMeta("rollouts", ("x",), ("tokens",), "score"), "different task_names"),
+        (numbered([5]).with_fields(["reward"]), "different fields"),
+        (numbered([5], frozenset({"tags"})), "some don't"),
     ],
 )
 def test_what_does_not_belong_together_is_not_put_together(other: BatchMeta, message: str) -> None:
     with pytest.raises(SampleError, match=message):
         BatchMeta.concat([numbered([0]), other])
-    with pytest.raises(SampleError, match="nothing"):
+    with pytest.raises(SampleError, match="no batch"):
         BatchMeta.concat([])
 
 
@@ -240,7 +240,7 @@ def test_stamps_are_one_for_each() -> None:
 
 def test_a_tag_that_is_missing_is_named() -> None:
     assert numbered([1, 2]).tag("number") == [1, 2]
-    with pytest.raises(TagError, match="missing at 's1', 's2'"):
+    with pytest.raises(TagError, match="missing for 's1', 's2'"):
         numbered([1, 2]).tag("reward")
     with pytest.raises(TagError, match="no tags"):
         numbered([1], frozenset()).tag("reward")
@@ -263,10 +263,10 @@ def test_equal_specs_are_equal() -> None:
         ({"partition_id": "a/b"}, "partition_id"),
         ({"fields": ()}, "fields is empty"),
         ({"fields": "tokens"}, "fields is the text 'tokens'"),
-        ({"fields": ("a", "a")}, "there twice"),
+        ({"fields": ("a", "a")}, "twice"),
         ({"fields": tuple(f"f{at}" for at in range(65))}, "65 fields"),
         ({"tasks": ()}, "tasks is empty"),
-        ({"tasks": ("a\n",)}, "no name"),
+        ({"tasks": ("a\n",)}, "not a name"),
         ({"capacity": 0}, "capacity is 0"),
         ({"capacity": True}, "capacity is True"),
         ({"group_size": 1.5}, "group_size is 1.5"),

@@ -13,7 +13,7 @@ import pytest
 
 from tunegym import dataplane
 from tunegym.dataplane import BatchMeta, DataPlaneClient, errors
-from tunegym.dataplane.prometheus import PREFIX, prometheus_text
+from tunegym.dataplane.metrics import PREFIX, prometheus_text
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/reference/dataplane.md").read_text(encoding="utf-8")
 

@@ -179,6 +179,34 @@ def list_(
     _end(command.main(kind, as_json=as_json))
 
 
+plane = typer.Typer(help="Look at a data plane.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(plane, name="plane")
+
+
+@plane.callback()
+def plane_options() -> None:
+    """Look at a data plane."""
+
+
+@plane.command("top")
+def plane_top(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A plane that exists: mmap:///folder.")],
+    once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
+    interval: Annotated[float, typer.Option("--interval", metavar="S", min=0.01, help="Seconds between looks.")] = 1.0,
+    as_json: JsonOption = False,
+    prometheus: Annotated[
+        bool, typer.Option("--prometheus", help="Print Prometheus' text format once (extra metrics).")
+    ] = False,
+) -> None:
+    """Show the state of a data plane, live."""
+    from tunegym.cli import plane as command
+
+    if as_json and prometheus:
+        raise typer.BadParameter("--json and --prometheus exclude each other")
+    form = "prometheus" if prometheus else "json" if as_json else "table"
+    _end(command.main(url, form, once=once or prometheus, interval_s=interval))
+
+
 def _version(value: bool) -> None:
     if value:
         from tunegym import __version__

@@ -1,45 +1,18 @@
-"""The rollout buffer of asynchronous RL: claims that are leases, nothing lost, nobody waits.
+"""The rollout buffer of asynchronous RL: claims are leases, and no sample is lost.
 
-``connect(url)`` gives a client of a plane; names are imported when they are first used.
+``connect(url)`` returns a client of a plane.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tunegym.dataplane.client import DataPlaneClient
-    from tunegym.dataplane.columns import cut, kv_first_write, read_columns, write_columns
-    from tunegym.dataplane.drops import DropCounts
-    from tunegym.dataplane.filters import All, BaseRolloutFilter, StalenessFilter, TagFilter
-    from tunegym.dataplane.model import BatchMeta, PartitionSpec
-    from tunegym.dataplane.planes import attach, connect
-    from tunegym.dataplane.predicate import Tag
-    from tunegym.dataplane.sharding import Shard, shard_meta_for_dp
-    from tunegym.dataplane.staleness import Admission, StalenessPolicy
-
-_EXPORTS = {
-    "Admission": "staleness",
-    "All": "filters",
-    "BaseRolloutFilter": "filters",
-    "BatchMeta": "model",
-    "DataPlaneClient": "client",
-    "DropCounts": "drops",
-    "PartitionSpec": "model",
-    "Shard": "sharding",
-    "StalenessFilter": "filters",
-    "StalenessPolicy": "staleness",
-    "Tag": "predicate",
-    "TagFilter": "filters",
-    "attach": "planes",
-    "connect": "planes",
-    "cut": "columns",
-    "kv_first_write": "columns",
-    "read_columns": "columns",
-    "shard_meta_for_dp": "sharding",
-    "write_columns": "columns",
-}
+from tunegym.dataplane.client import DataPlaneClient
+from tunegym.dataplane.columns import cut, kv_first_write, read_columns, write_columns
+from tunegym.dataplane.connect import attach, connect, rollout_filter
+from tunegym.dataplane.filters import All, BaseRolloutFilter, DropCounts, StalenessFilter, TagFilter
+from tunegym.dataplane.model import BatchMeta, PartitionSpec
+from tunegym.dataplane.predicate import Tag
+from tunegym.dataplane.sharding import Shard, shard_meta_for_dp
+from tunegym.dataplane.staleness import Admission, StalenessPolicy
 
 __all__ = [
     "Admission",
@@ -59,18 +32,7 @@ __all__ = [
     "cut",
     "kv_first_write",
     "read_columns",
+    "rollout_filter",
     "shard_meta_for_dp",
     "write_columns",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'tunegym.dataplane' has no attribute {name!r}")
-    value = getattr(import_module(f"tunegym.dataplane.{_EXPORTS[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])

@@ -1,52 +1,84 @@
-"""The client: the one boundary of the data plane."""
+"""``DataPlaneClient``: the one boundary of the data plane.
+
+A put encodes the columns, writes the bytes to the storage, and tells the ledger at the host. A claim asks the ledger
+for samples and gets a lease on them. A read asks the ledger where the bytes are and maps them from the storage.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
-from tunegym.dataplane import arguments
-from tunegym.dataplane.calls import Calls, of
-from tunegym.dataplane.errors import FieldError, LeaseLostError
-from tunegym.dataplane.gathering import Rows
-from tunegym.dataplane.hosts.base import Handle, Host
-from tunegym.dataplane.ledger.requests import plain_tickets
-from tunegym.dataplane.model import BatchMeta, OnFull, PartitionSpec, Tags, check_tags
+from tunegym.dataplane import model
+from tunegym.dataplane.columns import Rows
+from tunegym.dataplane.encoding import Column, encode
+from tunegym.dataplane.errors import (
+    ClosedError,
+    DataPlaneError,
+    EpochError,
+    FieldError,
+    LeaseLostError,
+    SpecError,
+    UnknownPartitionError,
+)
+from tunegym.dataplane.hosts.operations import BEGAN, Handle, Host, runs_of
+from tunegym.dataplane.ledger.requests import plain_tickets, tags_of, tickets_of
+from tunegym.dataplane.model import BatchMeta, OnFull, PartitionSpec, Tags, checked_integer, checked_name, checked_names
 from tunegym.dataplane.predicate import Predicate
-from tunegym.dataplane.storage.base import Storage
-from tunegym.dataplane.threads import in_a_thread
+from tunegym.dataplane.storage.base import BlockGoneError, Storage
 
 LEASE_S = 600.0
-"""How long a claim lasts whose owner lives and says nothing."""
+"""The default duration of a lease whose owner is alive."""
+READ_TRIES = 20
+"""How often a read locates samples again whose bytes moved in between."""
+
+T = TypeVar("T")
 
 
 class DataPlaneClient:
-    """Talks to one plane. Thread-safe; every process has its own. Made by ``connect`` and ``attach``.
+    """A client of one plane. Thread-safe; each process makes its own with ``connect`` or ``attach``.
 
-    What is put returns when it is safe; what is claimed is a lease, until ``ack``, ``release``, or the end of this
-    process or of ``lease_s``. Errors are ``DataPlaneError``, and leave nothing half done. Interrupts (Ctrl-C, and an
-    asyncio task that is cancelled) don't either: a put is there wholly or not at all, and what a claim got that its
-    caller never saw is given back.
+    A put is safe when it returns. A claim is a lease until ``ack``, ``release``, the end of this process, or the end of
+    ``lease_s``. Errors are ``DataPlaneError`` and leave nothing half done. Neither does Ctrl-C or a cancelled asyncio
+    task: a put takes effect completely or not at all, and a claim that was not returned is released.
 
     Args:
-        host: has the ledger.
-        storage: has the bytes.
-        owner: names this client at the host.
-        lease_s: how long a claim lasts without ``extend``.
+        host: holds the ledger.
+        storage: holds the bytes.
+        owner: the name of this client at the host.
+        lease_s: the duration of a lease without ``extend``.
     """
 
     def __init__(self, host: Host, storage: Storage, owner: str, lease_s: float = LEASE_S) -> None:
         self._host = host
         self._storage = storage
+        self._owner = owner
         self._lease_s = lease_s
-        self._calls = Calls(host, storage, owner, lease_s)
-        self._calls.see_epochs()
+        self._pid = os.getpid()
+        # Weights that are fetched from here on belong to these epochs or later ones.
+        self._epochs = {spec["partition_id"]: spec["epoch"] for spec in host.call("specs", {})}
 
     @property
     def durable(self) -> bool:
         """Whether the plane outlives its processes."""
         return self._host.durable
+
+    def _call(self, operation: str, wait_s: float | None = 0.0, handle: Handle | None = None, **arguments: Any) -> Any:
+        self._check_process()
+        return self._host.call(operation, arguments, wait_s, handle)
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ClosedError(
+                "this client belongs to its parent process: this process is a fork of it",
+                hint="call connect or attach in each process (memory:// planes can't be shared between processes)",
+            )
 
     # partitions ---------------------------------------------------------------------------------------
 
@@ -59,32 +91,37 @@ class DataPlaneClient:
         group_size: int | None = None,
         on_full: OnFull = "block",
     ) -> None:
-        """Make a partition. Again with the same: no effect; with something else: a ``SpecError``."""
+        """Create a partition. Registering the same spec again has no effect; another spec is a ``SpecError``."""
         spec = PartitionSpec(
-            arguments.checked_name("partition_id", partition_id),
-            tuple(arguments.checked_names("fields", fields)),
-            tuple(arguments.checked_names("tasks", tasks)),
-            None if capacity is None else arguments.checked_integer("capacity", capacity, 1),
-            None if group_size is None else arguments.checked_integer("group_size", group_size, 1),
+            checked_name("partition_id", partition_id),
+            tuple(checked_names("fields", fields)),
+            tuple(checked_names("tasks", tasks)),
+            None if capacity is None else checked_integer("capacity", capacity, 1),
+            None if group_size is None else checked_integer("group_size", group_size, 1),
             on_full,
         )
-        epoch = self._host.call("register", {"spec": asdict(spec)})["epoch"]
-        self._calls.epochs.setdefault(partition_id, epoch)  # whoever knows it has no newer weights for having asked
+        epoch = self._call("register", spec=asdict(spec))["epoch"]
+        self._epochs.setdefault(partition_id, epoch)  # a known epoch stays: registering fetches no newer weights
 
     def delete_partition(self, partition_id: str) -> None:
-        """All that is in it goes; who waits at it gets an ``UnknownPartitionError``."""
-        self._host.call("delete", of(partition_id))
-        self._calls.epochs.pop(partition_id, None)
+        """Delete the partition and its samples. Waiting calls fail with ``UnknownPartitionError``."""
+        self._call("delete", partition_id=checked_name("partition_id", partition_id))
+        self._epochs.pop(partition_id, None)
 
     def seal(self, partition_id: str) -> None:
-        """No new samples from now on: claims get the rest, then an ``EndOfStreamError``."""
-        self._host.call("seal", of(partition_id))
+        """Refuse new samples. Claims get the rest, then an ``EndOfStreamError``."""
+        self._call("seal", partition_id=checked_name("partition_id", partition_id))
 
     def epoch(self, partition_id: str) -> int:
-        """How often the partition was rewound: take it before you fetch weights, and give it with what they make."""
-        return self._calls.epoch(partition_id)
+        """The number of rewinds so far: read it before you fetch weights, and pass it to their puts."""
+        checked_name("partition_id", partition_id)
+        epochs = {spec["partition_id"]: spec["epoch"] for spec in self._call("specs")}
+        if partition_id not in epochs:
+            known = ", ".join(epochs) or "none"
+            raise UnknownPartitionError(f"there is no partition {partition_id!r}", hint=f"registered: {known}")
+        return epochs[partition_id]
 
-    # samples ------------------------------------------------------------------------------------------
+    # puts ---------------------------------------------------------------------------------------------
 
     def put_samples(
         self,
@@ -98,47 +135,142 @@ class DataPlaneClient:
         lengths: Sequence[int] | None = None,
         epoch: int | None = None,
     ) -> BatchMeta:
-        """Write fields of samples, new ones or such as are there; when this returns, it is not lost.
+        """Write fields of new or existing samples. When this returns, they are not lost.
 
         Args:
-            partition_id: where.
-            sample_ids: a text for each; ids are used once.
-            fields: by name a column with a row for each: an array, a tensor, or a list of arrays or objects.
-            tags: for each, or the same for all.
-            group_ids: of each, in a partition with groups.
-            timeout_s: how long to wait for room; None for ever.
-            lengths: of each sample, from now on. By default those of the first column whose rows differ in length,
-                else that was given row by row, else whose rows have one; and only for samples of which none was
-                recorded before.
-            epoch: of the weights that made the rollouts: what ``epoch`` gave before they were fetched. By default
-                the one that this client is of, all of its threads: that in which it joined, registered the partition,
-                rewound it, or was last refused.
+            partition_id: the partition.
+            sample_ids: a text for each sample; an id is used once.
+            fields: columns by name, with a row for each sample: an array, a tensor, or a list of arrays or objects.
+            tags: one mapping for each sample, or one for all.
+            group_ids: the group of each sample, in a partition with groups.
+            timeout_s: how long to wait for room; None to wait forever.
+            lengths: the length of each sample from now on. By default the row lengths of the first jagged column, else
+                of the first column given as a list, else of the first column whose rows are arrays; and only for
+                samples without a recorded length.
+            epoch: of the weights that produced the samples: the result of ``epoch`` before fetching them. By default
+                the epoch of this client: when it connected, registered or rewound the partition, or was last refused.
 
         Raises:
-            FullError: there was no room, in time or at all (``on_full="raise"``).
-            EpochError: the weights of this producer vanished in a rewind: fetch the present ones. Without ``epoch``
-                the next put of this client is of the present epoch, whichever thread makes it.
+            FullError: no room in time, or at once with ``on_full="raise"``.
+            EpochError: the weights vanished in a rewind: fetch the current ones. Without ``epoch`` the next put of this
+                client belongs to the current epoch, in every thread.
         """
         given = partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths, epoch
-        return self._calls.put(Handle(), *given)
+        return self._put(Handle(), *given)
+
+    async def put_samples_async(
+        self,
+        partition_id: str,
+        sample_ids: Sequence[str],
+        fields: Mapping[str, Any],
+        tags: Tags | Sequence[Tags] | None = None,
+        group_ids: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+        *,
+        lengths: Sequence[int] | None = None,
+        epoch: int | None = None,
+    ) -> BatchMeta:
+        """``put_samples`` without blocking the event loop. A cancelled put takes effect completely or not at all."""
+        handle = Handle()
+        given = partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths, epoch
+        return await _in_thread(lambda: self._put(handle, *given), lambda: self._host.abandon(handle))
+
+    def _put(
+        self,
+        handle: Handle,
+        partition_id: str,
+        sample_ids: Sequence[str],
+        fields: Mapping[str, Any],
+        tags: Tags | Sequence[Tags] | None,
+        group_ids: Sequence[str] | None,
+        timeout_s: float | None,
+        given_lengths: Sequence[int] | None,
+        given_epoch: int | None,
+    ) -> BatchMeta:
+        began = time.monotonic()
+        self._check_process()
+        checked_name("partition_id", partition_id)
+        wait_s = model.checked_seconds("timeout_s", timeout_s)
+        ids = model.checked_ids(sample_ids)
+        columns = _columns(fields, len(ids))
+        plain_tags = model.checked_tags(tags, len(ids))
+        each = tags_of(plain_tags, len(ids))
+        groups = model.checked_groups(group_ids, len(ids))
+        lengths = model.checked_lengths(given_lengths, len(ids))
+        if lengths is None:
+            lengths = _lengths(columns)
+        epoch = self._epochs.setdefault(partition_id, 0)  # unknown when this client connected: not rewound by then
+        if given_epoch is not None:
+            epoch = checked_integer("epoch", given_epoch, 0)
+        meta = BatchMeta(
+            partition_id,
+            tuple(ids),
+            tuple(fields),
+            sequence_lengths=None if lengths is None else tuple(lengths),
+            tags=None if each is None else tuple(each),
+            group_ids=None if groups is None else tuple(groups),
+            epoch=epoch,
+        )
+        if not ids:
+            return meta
+        request = {
+            "partition_id": partition_id,
+            "sample_ids": ids,
+            "shapes": {name: column.shape_key for name, column in columns.items()},
+            "lengths": lengths,
+            "tags": plain_tags,
+            "group_ids": groups,
+            "epoch": epoch,
+            "owner": self._owner,
+            "lengths_given": given_lengths is not None,
+            BEGAN: began,
+        }
+        try:
+            self._write(handle, request, columns, wait_s)
+        except EpochError:
+            if given_epoch is None:
+                with contextlib.suppress(DataPlaneError):  # read it now: before new weights are fetched
+                    self._epochs[partition_id] = self.epoch(partition_id)
+            raise
+        return meta
+
+    def _write(
+        self, handle: Handle, request: dict[str, Any], columns: Mapping[str, Column], wait_s: float | None
+    ) -> None:
+        """Write the bytes, then tell the ledger. If it does not take them, they are freed."""
+        location, request["nbytes"] = self._storage.write(request["partition_id"], columns)
+        taken = False
+        try:
+            self._host.call("put", {**request, "location": location}, wait_s, handle)
+            taken = True
+        except DataPlaneError:
+            raise
+        except BaseException:
+            taken = self._host.abandon(handle)
+            raise
+        finally:
+            if taken:
+                self._storage.settle(location)
+            else:
+                self._storage.free([location])
 
     def write_tags(self, meta: BatchMeta) -> None:
-        """Put the tags of a batch back, as ``stamp_tags`` changed them."""
-        arguments.checked_meta(meta)
+        """Store the tags of a batch, as ``stamp_tags`` changed them."""
+        model.checked_meta(meta)
         if meta.tags is not None and meta.size:
-            tags = list(check_tags(meta.tags))
-            given = {"partition_id": meta.partition_id, "sample_ids": list(meta.sample_ids), "tags": tags}
-            self._host.call("write_tags", given)
+            tags = list(model.check_tags(meta.tags))
+            self._call("write_tags", partition_id=meta.partition_id, sample_ids=list(meta.sample_ids), tags=tags)
 
     def clear_samples(self, partition_id: str, sample_ids: Iterable[str], reason: str | None = None) -> int:
-        """Samples go, with their bytes; what is gone already is left alone. How many went.
+        """Delete samples and their bytes; how many were deleted. Samples that are gone already are ignored.
 
-        Bytes of samples that were acked into a version stay until a ``commit`` covers it.
+        The bytes of samples that were acked into a version stay until a ``commit`` covers it.
         """
+        checked_name("partition_id", partition_id)
         if reason is not None:
-            arguments.checked_name("reason", reason)
-        given = {**of(partition_id), "sample_ids": arguments.checked_ids(sample_ids), "reason": reason}
-        cleared = self._host.call("clear", given)
+            checked_name("reason", reason)
+        ids = model.checked_ids(sample_ids)
+        cleared = self._call("clear", partition_id=partition_id, sample_ids=ids, reason=reason)
         self._storage.trim()
         return cleared
 
@@ -154,105 +286,14 @@ class DataPlaneClient:
         min_batch: int | None = None,
         timeout_s: float | None = 60.0,
     ) -> BatchMeta:
-        """Up to ``batch_size`` samples that are ready for a task, at least ``min_batch`` (by default all).
+        """Claim up to ``batch_size`` samples that are ready for a task, at least ``min_batch`` (by default all).
 
         Raises:
-            ClaimTimeoutError: not enough were ready in time.
+            ClaimTimeoutError: not enough samples became ready in time.
             EndOfStreamError: the partition is sealed, and nothing is left.
         """
         given = partition_id, task_name, required_fields, batch_size, where, min_batch, timeout_s
-        return self._calls.claim(Handle(), *given)
-
-    def ack(self, meta: BatchMeta, version: int | None = None) -> None:
-        """The samples are consumed; with a version, until a ``rewind`` to before it.
-
-        Raises:
-            LeaseLostError: some of the claims are lost; none is acked.
-        """
-        known = None if version is None else arguments.checked_integer("version", version)
-        self._settle("ack", meta, version=known)
-        self._storage.trim()
-
-    def release(self, meta: BatchMeta) -> None:
-        """The samples are given back, to be claimed before all others."""
-        self._settle("release", meta)
-
-    def extend(self, meta: BatchMeta) -> None:
-        """The claims last for ``lease_s`` from now on."""
-        self._settle("extend", meta, lease_s=self._lease_s)
-
-    def _settle(self, operation: str, meta: BatchMeta, **more: Any) -> None:
-        arguments.checked_meta(meta)
-        if meta.task_name is None or meta.leases is None:
-            raise LeaseLostError("this batch is no claim", hint="ack, release and extend what claim_meta gave")
-        if not meta.size:
-            return
-        given = {
-            "partition_id": meta.partition_id,
-            "task_name": meta.task_name,
-            "sample_ids": list(meta.sample_ids),
-            "leases": plain_tickets(meta.leases),
-        }
-        self._host.call(operation, {**given, **more})
-
-    def commit(self, partition_id: str, task_name: str, version: int) -> int:
-        """A checkpoint covers all that was acked up to ``version``: what every task is done with goes."""
-        known = arguments.checked_integer("version", version)
-        covered = self._host.call("commit", {**of(partition_id, task_name), "version": known})
-        self._storage.trim()
-        return covered
-
-    def rewind(self, partition_id: str, task_name: str, to_version: int) -> Mapping[str, int]:
-        """A trainer is back at a checkpoint: what it had trained past it is given back.
-
-        What weights after that version produced is cleared as ``orphaned``; puts of the old epoch are refused.
-        """
-        known = arguments.checked_integer("to_version", to_version)
-        found = self._host.call("rewind", {**of(partition_id, task_name), "to_version": known})
-        self._calls.epochs[partition_id] = found["epoch"]
-        return found
-
-    def check_consumption_status(self, partition_id: str, task_names: Iterable[str]) -> bool:
-        """Whether every sample that is not cleared is acked by each of the tasks."""
-        given = {**of(partition_id), "task_names": arguments.checked_names("task_names", task_names)}
-        return self._host.call("consumed", given)
-
-    # reads --------------------------------------------------------------------------------------------
-
-    def get_samples(self, meta: BatchMeta, select_fields: Sequence[str]) -> dict[str, Rows]:
-        """The rows of fields, in the order of the batch. Raises for what was not produced, or is cleared."""
-        arguments.checked_meta(meta)
-        fields = arguments.checked_names("select_fields", select_fields)
-        if not fields:
-            raise FieldError("no field is named", hint="name what is to be read: there is no implicit all")
-        return self._calls.read(meta, fields)
-
-    def get_data(self, meta: BatchMeta, select_fields: Sequence[str] | None = None) -> dict[str, Rows]:
-        """As ``get_samples``, with the fields that the batch names if none are given."""
-        return self.get_samples(meta, arguments.checked_meta(meta).fields if select_fields is None else select_fields)
-
-    # the rest -----------------------------------------------------------------------------------------
-
-    def stats(self) -> dict[str, Any]:
-        """How the plane stands, by partition."""
-        return self._host.call("stats", {})
-
-    async def put_samples_async(
-        self,
-        partition_id: str,
-        sample_ids: Sequence[str],
-        fields: Mapping[str, Any],
-        tags: Tags | Sequence[Tags] | None = None,
-        group_ids: Sequence[str] | None = None,
-        timeout_s: float | None = None,
-        *,
-        lengths: Sequence[int] | None = None,
-        epoch: int | None = None,
-    ) -> BatchMeta:
-        """``put_samples`` without blocking the event loop. If it is cancelled, it is there wholly or not at all."""
-        handle = Handle()
-        given = partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths, epoch
-        return await in_a_thread(lambda: self._calls.put(handle, *given), lambda: self._host.abandon(handle))
+        return self._claim(Handle(), *given)
 
     async def claim_meta_async(
         self,
@@ -264,18 +305,228 @@ class DataPlaneClient:
         min_batch: int | None = None,
         timeout_s: float | None = 60.0,
     ) -> BatchMeta:
-        """``claim_meta`` without blocking the event loop. If it is cancelled, what it got is given back."""
+        """``claim_meta`` without blocking the event loop. A cancelled claim gives its samples back."""
         handle = Handle()
         given = partition_id, task_name, required_fields, batch_size, where, min_batch, timeout_s
-        return await in_a_thread(lambda: self._calls.claim(handle, *given), lambda: self._host.abandon(handle))
+        return await _in_thread(lambda: self._claim(handle, *given), lambda: self._host.abandon(handle))
+
+    def _claim(
+        self,
+        handle: Handle,
+        partition_id: str,
+        task_name: str,
+        required_fields: Sequence[str],
+        batch_size: int,
+        where: Predicate | None,
+        min_batch: int | None,
+        timeout_s: float | None,
+    ) -> BatchMeta:
+        began = time.monotonic()
+        self._check_process()
+        if where is not None and not isinstance(where, Predicate):
+            raise SpecError(
+                f"where is {where!r:.60}, not a predicate", hint='write for example Tag("weight_version") >= 3'
+            )
+        fields = checked_names("required_fields", required_fields)
+        most = checked_integer("batch_size", batch_size, 1)
+        least = most if min_batch is None else checked_integer("min_batch", min_batch, 1)
+        if least > most:
+            raise SpecError(f"min_batch={least} is above batch_size={most}", hint="give a min_batch of at most that")
+        request = {
+            "partition_id": checked_name("partition_id", partition_id),
+            "task_name": checked_name("task_name", task_name),
+            "fields": fields,
+            "batch_size": most,
+            "min_batch": least,
+            "owner": self._owner,
+            "lease_s": self._lease_s,
+            "where": None if where is None else where.plain(),
+            BEGAN: began,
+        }
+        wait_s = model.checked_seconds("timeout_s", timeout_s)
+        try:
+            found = self._host.call("claim", request, wait_s, handle)
+            ids = tuple(found["sample_ids"])
+            each = tags_of(found["tags"], len(ids))
+            return BatchMeta(
+                partition_id,
+                ids,
+                tuple(fields),
+                task_name,
+                None if found["lengths"] is None else tuple(found["lengths"]),
+                None if each is None else tuple(each),
+                None if found["groups"] is None else tuple(found["groups"]),
+                leases=tuple(tickets_of(found["leases"])),
+                epoch=found["epoch"],
+            )
+        except DataPlaneError:
+            raise
+        except BaseException:
+            self._host.abandon(handle)
+            raise
+
+    def ack(self, meta: BatchMeta, version: int | None = None) -> None:
+        """Consume claimed samples; with a version, until a ``rewind`` to before it.
+
+        Raises:
+            LeaseLostError: some of the leases are lost; none of the samples is acked.
+        """
+        self._settle("ack", meta, version=None if version is None else checked_integer("version", version))
+        self._storage.trim()
+
+    def release(self, meta: BatchMeta) -> None:
+        """Give claimed samples back. They are claimed before all others."""
+        self._settle("release", meta)
+
+    def extend(self, meta: BatchMeta) -> None:
+        """Renew the leases for ``lease_s`` from now."""
+        self._settle("extend", meta, lease_s=self._lease_s)
+
+    def _settle(self, operation: str, meta: BatchMeta, **more: Any) -> None:
+        model.checked_meta(meta)
+        if meta.task_name is None or meta.leases is None:
+            raise LeaseLostError("this batch is not a claim", hint="ack, release and extend what claim_meta returned")
+        if meta.size:
+            names = {"partition_id": meta.partition_id, "task_name": meta.task_name}
+            ids = list(meta.sample_ids)
+            self._call(operation, **names, sample_ids=ids, leases=plain_tickets(meta.leases), **more)
+
+    # versions -----------------------------------------------------------------------------------------
+
+    def commit(self, partition_id: str, task_name: str, version: int) -> int:
+        """A checkpoint covers all acks up to ``version``: samples that every task is done with are deleted."""
+        checked_name("partition_id", partition_id)
+        checked_name("task_name", task_name)
+        known = checked_integer("version", version)
+        covered = self._call("commit", partition_id=partition_id, task_name=task_name, version=known)
+        self._storage.trim()
+        return covered
+
+    def rewind(self, partition_id: str, task_name: str, to_version: int) -> Mapping[str, int]:
+        """A trainer restarted from a checkpoint: give back the samples that were trained past it.
+
+        Samples of weights after that version are cleared as ``orphaned``; puts of the old epoch are refused.
+        """
+        checked_name("partition_id", partition_id)
+        checked_name("task_name", task_name)
+        known = checked_integer("to_version", to_version)
+        found = self._call("rewind", partition_id=partition_id, task_name=task_name, to_version=known)
+        self._epochs[partition_id] = found["epoch"]
+        return found
+
+    def check_consumption_status(self, partition_id: str, task_names: Iterable[str]) -> bool:
+        """Whether each of the tasks has acked every sample that is not cleared."""
+        checked_name("partition_id", partition_id)
+        return self._call("consumed", partition_id=partition_id, task_names=checked_names("task_names", task_names))
+
+    # reads --------------------------------------------------------------------------------------------
+
+    def get_samples(self, meta: BatchMeta, select_fields: Sequence[str]) -> dict[str, Rows]:
+        """Read fields in the order of the batch. Raises for a field that was not produced or is cleared."""
+        model.checked_meta(meta)
+        fields = checked_names("select_fields", select_fields)
+        if not fields:
+            raise FieldError("no field is named", hint="name the fields to read: there is no implicit all")
+        for _ in range(READ_TRIES):
+            with contextlib.suppress(BlockGoneError):  # rewritten or cleared in between: locate again
+                return self._read(meta, fields)
+        return self._read(meta, fields)
+
+    def get_data(self, meta: BatchMeta, select_fields: Sequence[str] | None = None) -> dict[str, Rows]:
+        """Like ``get_samples``; by default the fields of the batch."""
+        return self.get_samples(meta, model.checked_meta(meta).fields if select_fields is None else select_fields)
+
+    def _read(self, meta: BatchMeta, fields: list[str]) -> dict[str, Rows]:
+        ids = list(meta.sample_ids)
+        found = self._call("locate", partition_id=meta.partition_id, sample_ids=ids, fields=fields)
+        locations, runs = dict(found["blocks"]), [runs_of(one) for one in found["runs"]]
+        read: dict[str, Rows] = {}
+        for name in fields:
+            own = runs[found["fields"][name]]
+            columns = {block: self._storage.read(locations[block], name) for block in dict.fromkeys(b for b, _ in own)}
+            read[name] = Rows([(columns[block], places) for block, places in own])
+        return read
+
+    # the rest -----------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """The state of the plane, by partition."""
+        return self._call("stats")
 
     def close(self) -> None:
-        """Give back what is still claimed, and let go. Calling it twice is fine."""
-        self._host.close()
-        self._storage.close()
+        """Release all claims and close. Calling it twice is fine."""
+        if self._pid == os.getpid():
+            self._host.close()
+            self._storage.close()
 
     def __enter__(self) -> DataPlaneClient:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _columns(fields: Mapping[str, Any], count: int) -> dict[str, Column]:
+    """Fields, encoded, each with a row for each sample. Raises ``FieldError``."""
+    if not isinstance(fields, Mapping):
+        raise FieldError(f"fields is {type(fields).__name__}", hint="give a dict of columns by name")
+    if not fields:
+        raise FieldError("no field is given", hint="give at least one by name")
+    columns: dict[str, Column] = {}
+    for name, values in fields.items():
+        checked_name("the name of a field", name)
+        if not count and isinstance(values, list | tuple) and not values:
+            continue  # no samples, so no dtype
+        try:
+            column = encode(values)
+        except FieldError as error:
+            raise FieldError(f"field {name!r}: {error.message}", hint=error.hint) from None
+        if column.rows != count:
+            raise FieldError(f"field {name!r} has {column.rows} rows for {count} samples", hint="give a row for each")
+        columns[name] = column
+    return columns
+
+
+def _lengths(columns: Mapping[str, Column]) -> list[int] | None:
+    """The row lengths of the first jagged column; else of the first list; else of the first column of arrays."""
+    known = [column for column in columns.values() if column.lengths is not None]
+    if not known:
+        return None
+    listed = next((column for column in known if column.listed), known[0])
+    counted = next((column for column in known if column.kind == "jagged"), listed)
+    return list(counted.lengths or ())
+
+
+async def _in_thread(call: Callable[[], T], abandon: Callable[[], Any]) -> T:
+    """Await a blocking call. When cancelled, ``abandon`` runs before the cancellation goes on.
+
+    Each call has its own daemon thread, not one of a pool: a full pool of waiting claims would block the put that they
+    wait for.
+    """
+    waiting = _started(call)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        waiting.add_done_callback(lambda done: done.exception())  # retrieve it: nothing else does
+        await asyncio.shield(_started(abandon))
+        raise
+
+
+def _started(call: Callable[[], T]) -> asyncio.Future[T]:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            value = call()
+        except BaseException as error:
+            tell(future.set_exception, error)
+        else:
+            tell(future.set_result, value)
+
+    def tell(setter: Callable[[Any], None], what: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(setter, what)
+
+    threading.Thread(target=run, name="tunegym-dataplane", daemon=True).start()
+    return future

@@ -1,28 +1,249 @@
-"""Columns as a producer has them and a trainer wants them."""
+"""Columns as producers write them and trainers read them: rows, padded arrays and jagged arrays.
+
+``Rows`` is what a read returns: views of the stored bytes until you choose a layout. ``kv_first_write``,
+``read_columns`` and ``write_columns`` are the calls of a rollout pipeline.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from tunegym.dataplane import dtypes
 from tunegym.dataplane.dtypes import As
-from tunegym.dataplane.encoding import encode
+from tunegym.dataplane.encoding import Column, encode
 from tunegym.dataplane.errors import FieldError
-from tunegym.dataplane.gathering import Rows
-from tunegym.dataplane.layouts import Jagged
 from tunegym.dataplane.model import BatchMeta, Tags
-
-__all__ = ["Jagged", "Plane", "Rows", "cut", "jagged", "kv_first_write", "padded", "read_columns", "write_columns"]
+from tunegym.dataplane.objects import object_array
 
 Layout: TypeAlias = Literal["padded", "jagged"]
 
 
+@dataclass(frozen=True, eq=False)
+class Jagged:
+    """Rows of different lengths in one array.
+
+    Attributes:
+        values: the items of all rows, concatenated.
+        offsets: row i is ``values[offsets[i] : offsets[i + 1]]``.
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The length of every row."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        bounds = self.offsets.tolist()
+        return (self.values[start:stop] for start, stop in pairwise(bounds))
+
+
+class Rows:
+    """The rows of one field, in the order of the batch.
+
+    Nothing is copied until necessary. A numpy result may be a read-only view: copy it to change it. Tensors are always
+    writable.
+
+    Args:
+        parts: columns, and which rows of each, in order.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Column, Sequence[int]]]) -> None:
+        self._parts = [(column, places) for column, places in parts if len(places)]
+        keys = {column.shape_key for column, _ in self._parts}
+        if len(keys) > 1:
+            found = ", ".join(f"{dtype} of rank {rank}" for dtype, rank in sorted(keys))
+            raise FieldError(f"rows of different kinds: {found}", hint="read them separately")
+
+    def __len__(self) -> int:
+        return sum(len(places) for _, places in self._parts)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_list())
+
+    def __repr__(self) -> str:
+        if not self._parts:
+            return "Rows(none)"
+        return f"Rows({len(self)} of {self.dtype}, rank {self.rank})"
+
+    @property
+    def dtype(self) -> str:
+        """The name of the dtype; ``object`` for objects and for no rows."""
+        return self._parts[0][0].dtype if self._parts else "object"
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions of a row."""
+        return self._parts[0][0].rank if self._parts else 0
+
+    @property
+    def lengths(self) -> list[int] | None:
+        """The first dimension of every row; None for scalars and objects."""
+        return [len(row) for row in self._raw] if self.rank else None
+
+    def to_list(self, as_: As = "numpy") -> list[Any]:
+        """A list with one value per row."""
+        if self._objects:
+            return [row for column, places in self._parts for row in column.object_rows(places)]
+        return [dtypes.convert(row, self.dtype, as_) for row in self._raw]
+
+    def objects(self) -> np.ndarray:
+        """An object array with one item per row."""
+        return object_array(self.to_list())
+
+    def dense(self, as_: As = "numpy") -> Any:
+        """One array. Raises ``FieldError`` if the rows differ in shape."""
+        self._check_arrays("dense()")
+        raw = self._one_run()
+        if raw is None:
+            shapes = {row.shape for row in self._raw}
+            if len(shapes) > 1:
+                raise FieldError(f"rows of {len(shapes)} shapes can't be one array", hint="use padded() or jagged()")
+            raw = self._stacked(shapes.pop())
+        return dtypes.convert(raw, self.dtype, as_)
+
+    def padded(self, pad_to: int | None = None, pad_value: float = 0, as_: As = "numpy") -> Any:
+        """One array, with rows padded at the end to ``pad_to`` or to the longest row.
+
+        Raises:
+            FieldError: a row is longer than ``pad_to``, rows are scalars, or the dtype can't hold ``pad_value``.
+        """
+        self._check_lengths("padded()")
+        value = dtypes.raw_number(pad_value, self.dtype)
+        shapes = {column.shape if column.kind == "dense" else None for column, _ in self._parts}
+        shape = shapes.pop() if len(shapes) == 1 else None
+        if shape is not None and pad_to in (None, shape[0]):
+            raw = self._stacked(shape)
+        else:
+            raw = _padded(self._raw, pad_to, value)
+        return dtypes.convert(raw, self.dtype, as_)
+
+    def jagged(self, as_: As = "numpy") -> Any:
+        """All rows concatenated: ``Jagged``, or a nested tensor of torch."""
+        self._check_lengths("jagged()")
+        whole = self._one_jagged() or _flattened(self._raw)
+        values = dtypes.convert(whole.values, self.dtype, as_)
+        if as_ == "numpy":
+            return Jagged(values, whole.offsets)
+        torch = dtypes.import_torch()
+        return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(whole.offsets.copy()))
+
+    @property
+    def _objects(self) -> bool:
+        return self.dtype == "object"
+
+    @cached_property
+    def _raw(self) -> list[np.ndarray]:
+        """Every row as stored."""
+        return [row for column, places in self._parts for row in column.raw_rows(places)]
+
+    def _check_arrays(self, wanted: str) -> None:
+        if not self._parts:
+            raise FieldError(f"no rows for {wanted}", hint="an empty batch has no dtype: check its size first")
+        if self._objects:
+            raise FieldError(f"objects have no {wanted}", hint="use objects() or to_list()")
+
+    def _check_lengths(self, wanted: str) -> None:
+        self._check_arrays(wanted)
+        if not self.rank:
+            raise FieldError(f"scalars have no length for {wanted}", hint="use dense()")
+        inner = {column.shape[1:] if column.kind == "dense" else column.shape for column, _ in self._parts}
+        if len(inner) > 1:
+            found = " and ".join(map(str, sorted(inner)[:2]))
+            raise FieldError(
+                f"rows differ in more than their first dimension: {found} after it",
+                hint="read them separately, or use to_list()",
+            )
+
+    def _one_run(self) -> np.ndarray | None:
+        """Adjacent rows of one dense column, as a view."""
+        if len(self._parts) > 1:
+            return None
+        column, places = self._parts[0]
+        run = _run(places)
+        return column.values[run] if column.kind == "dense" and run is not None else None
+
+    def _one_jagged(self) -> Jagged | None:
+        """Adjacent rows of one column, as a view."""
+        if len(self._parts) > 1:
+            return None
+        column, places = self._parts[0]
+        run = _run(places)
+        if run is None:
+            return None
+        if column.kind == "dense":
+            values = column.values[run]
+            offsets = np.arange(len(values) + 1, dtype=np.int64) * column.shape[0]
+            return Jagged(values.reshape(len(values) * column.shape[0], *column.shape[1:]), offsets)
+        offsets = column.offsets[run.start : run.stop + 1]
+        return Jagged(column.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def _stacked(self, shape: tuple[int, ...]) -> np.ndarray:
+        stacked = np.empty((len(self), *shape), dtype=dtypes.raw_dtype(self.dtype))
+        at = 0
+        for column, places in self._parts:
+            place = stacked[at : at + len(places)]
+            run = _run(places)
+            if column.kind == "jagged":
+                np.stack(column.raw_rows(places), out=place)
+            elif run is not None:
+                place[...] = column.values[run]
+            else:
+                np.take(column.values, places, axis=0, out=place, mode="clip")
+            at += len(places)
+        return stacked
+
+
+def _run(places: Sequence[int]) -> slice | None:
+    """Adjacent ascending places as a slice."""
+    if isinstance(places, range):
+        return slice(places.start, places.stop) if places.step == 1 else None
+    first, last = int(places[0]), int(places[-1])
+    if last - first + 1 != len(places):
+        return None
+    if len(places) > 2 and (np.diff(places) != 1).any():
+        return None
+    return slice(first, last + 1)
+
+
+def _padded(rows: Sequence[np.ndarray], width: int | None, value: Any) -> np.ndarray:
+    """Contiguous rows of one dtype, each followed by padding. Raises ``FieldError`` if a row is longer than ``width``.
+
+    Joined as bytes, so that every byte of the result is written once: faster than numpy's concatenate.
+    """
+    lengths = [len(row) for row in rows]
+    longest = max(lengths)
+    width = longest if width is None else width
+    if longest > width:
+        raise FieldError(f"a row of {longest} doesn't fit into {width}", hint="give a larger pad_to")
+    inner, dtype = rows[0].shape[1:], rows[0].dtype
+    padding = np.full((width, *inner), value, dtype=dtype)
+    pieces: list[Any] = [None] * (2 * len(rows))
+    pieces[::2] = rows
+    pieces[1::2] = [padding[length:] for length in lengths]
+    return np.frombuffer(bytearray().join(pieces), dtype=dtype).reshape(len(rows), width, *inner)
+
+
+def _flattened(rows: Sequence[np.ndarray]) -> Jagged:
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return Jagged(np.concatenate(rows), offsets)
+
+
 class Plane(Protocol):
-    """What is needed of a client here: a protocol, so that a wrapper or a test's stand-in will do."""
+    """The calls of a client that these functions need, so that a wrapper works, too."""
 
     def put_samples(
         self,
@@ -36,29 +257,28 @@ class Plane(Protocol):
         lengths: Sequence[int] | None = None,
         epoch: int | None = None,
     ) -> BatchMeta:
-        """Write fields of samples."""
+        """See ``DataPlaneClient``."""
         ...
 
     def get_samples(self, meta: BatchMeta, select_fields: Sequence[str]) -> Mapping[str, Rows]:
-        """The rows of fields."""
+        """See ``DataPlaneClient``."""
         ...
 
 
 def padded(rows: Any, pad_to: int | None = None, pad_value: float = 0, as_: As = "numpy") -> Any:
-    """Rows, or whatever can be a column, as one array: see ``Rows.padded``."""
+    """Rows, or values that can be a column, as one padded array: see ``Rows.padded``."""
     return _rows(rows).padded(pad_to, pad_value, as_)
 
 
 def jagged(rows: Any, as_: As = "numpy") -> Any:
-    """Rows, or whatever can be a column, one after the other: see ``Rows.jagged``."""
+    """Rows, or values that can be a column, concatenated: see ``Rows.jagged``."""
     return _rows(rows).jagged(as_)
 
 
 def cut(values: Any, lengths: Sequence[int]) -> list[Any]:
-    """Padded rows without what they were padded with at their end.
+    """Cut the padding off padded rows, so that they can be put with their real lengths.
 
-    So a producer puts a padded array whose lengths it knows, and a stage what it computed from a padded read. The
-    lengths may be an array or a tensor of integers: of a mask whose rows are true up to their end, ``mask.sum(1)``.
+    ``lengths`` may be an array or a tensor of integers; for a mask use ``mask.sum(1)``.
 
     Raises:
         FieldError: not one length for each row, or a row is shorter than its length.
@@ -66,12 +286,12 @@ def cut(values: Any, lengths: Sequence[int]) -> list[Any]:
     try:
         ends = [operator.index(length) for length in lengths]
     except TypeError:
-        raise FieldError(f"lengths is {lengths!r:.60}", hint="give integers: of a mask its sums, as integers") from None
+        raise FieldError(f"lengths is {lengths!r:.60}", hint="give integers; for a mask its sums") from None
     if len(values) != len(ends):
         raise FieldError(f"{len(ends)} lengths for {len(values)} rows")
     short = [at for at, end in enumerate(ends) if not 0 <= end <= len(values[at])]
     if short:
-        raise FieldError(f"row {short[0]} has {len(values[short[0]])} items, and not {ends[short[0]]}")
+        raise FieldError(f"row {short[0]} has {len(values[short[0]])} items, not {ends[short[0]]}")
     return [row[:end] for row, end in zip(values, ends, strict=True)]
 
 
@@ -87,24 +307,24 @@ def kv_first_write(
     timeout_s: float | None = None,
     epoch: int | None = None,
 ) -> BatchMeta:
-    """A rollout batch in one put: all of its fields become ready at once, and the lengths of its rows are recorded.
+    """Put a rollout batch: all fields become ready at once, and the lengths of the rows are recorded.
 
-    Rows that are padded have all the same length: ``cut`` them first.
+    Padded rows all have the same length: ``cut`` them first.
 
     Args:
         plane: the client.
-        partition_id: where.
-        sample_ids: a text for each sample.
-        fields: by name a column with a row for each sample.
-        tags: for each sample, or the same for all.
-        group_ids: of each sample, in a partition with groups.
-        lengths_of: the field whose lengths are the samples', whatever was recorded before. By default the one length
-            that all fields agree on whose rows differ in length.
-        timeout_s: how long to wait for room; None for ever.
-        epoch: of the weights that made the batch: see ``DataPlaneClient.put_samples``.
+        partition_id: the partition.
+        sample_ids: a unique text for each sample.
+        fields: columns by name, with a row for each sample.
+        tags: one mapping for each sample, or one for all.
+        group_ids: the group of each sample, in a partition with groups.
+        lengths_of: the field whose row lengths are the samples' lengths, replacing recorded ones. By default the
+            lengths that all jagged fields agree on.
+        timeout_s: how long to wait for room; None to wait forever.
+        epoch: the epoch of the weights: see ``DataPlaneClient.put_samples``.
 
     Raises:
-        FieldError: fields disagree on the lengths, and none is named.
+        FieldError: jagged fields disagree on the lengths, and ``lengths_of`` is not given.
     """
     columns = {name: encode(values) for name, values in fields.items()}
     lengths: list[int] | None = None
@@ -112,13 +332,13 @@ def kv_first_write(
         jagged = {name: tuple(column.lengths or ()) for name, column in columns.items() if column.kind == "jagged"}
         if len(set(jagged.values())) > 1:
             raise FieldError(
-                f"fields of different lengths: {', '.join(jagged)}",
+                f"fields with different lengths: {', '.join(jagged)}",
                 hint=f"name the one that counts: lengths_of={next(iter(jagged))!r}",
             )
     else:
         lengths = columns[lengths_of].lengths if lengths_of in columns else None
         if lengths is None:
-            raise FieldError(f"{lengths_of!r} has no lengths", hint="name a field of this batch whose rows have some")
+            raise FieldError(f"{lengths_of!r} has no lengths", hint="name a field of this batch whose rows are arrays")
     return plane.put_samples(
         partition_id, sample_ids, columns, tags, group_ids, timeout_s, lengths=lengths, epoch=epoch
     )
@@ -133,34 +353,34 @@ def read_columns(
     pad_values: Mapping[str, float] | None = None,
     as_: As = "numpy",
 ) -> dict[str, Any]:
-    """Fields of a batch, in its order, as a trainer takes them.
+    """Read fields of a batch in its order.
 
-    Rows that are single numbers come as one array, objects as an array of objects. All others come as ``layout`` says:
-    one array, padded at the end of the first dimension of a row, or ``Jagged`` (with torch a nested tensor).
+    Scalars come as one array, objects as an object array. Other rows come in the ``layout``: one array, padded at the
+    end of the rows' first dimension, or ``Jagged`` (a nested tensor with torch).
 
     Args:
         plane: the client.
         meta: the batch.
-        fields: which.
-        layout: see above.
-        pad_to: the length of all rows: give every rank of a step the same. For all fields whose rows have a length, or
-            by field; by default each field's longest row here.
-        pad_values: by field; 0 for all others.
+        fields: the fields to read.
+        layout: ``padded`` or ``jagged``.
+        pad_to: the padded length, for all fields or by field: give every rank of a step the same. By default the
+            longest row of each field.
+        pad_values: by field; 0 by default.
         as_: ``numpy`` or ``torch``.
 
     Raises:
-        FieldError: a field is not there, a row is longer than ``pad_to``, or a setting names no field.
+        FieldError: a field was not produced, a row is longer than ``pad_to``, or a setting names an unread field.
     """
     if layout not in ("padded", "jagged"):
         raise FieldError(f"layout is {layout!r}", hint='give "padded" or "jagged"')
     if not meta.size:
-        raise FieldError("an empty batch has no columns", hint="look at meta.size first")
+        raise FieldError("an empty batch has no columns", hint="check meta.size first")
     by_field = dict.fromkeys(fields, pad_to) if isinstance(pad_to, int | np.integer) else dict(pad_to or {})
     values = dict(pad_values or {})
     for what, names in (("pad_to", by_field), ("pad_values", values)):
         unknown = [name for name in names if name not in fields]
         if unknown:
-            raise FieldError(f"{what} names {unknown[0]!r}, which is not read", hint=f"read are: {', '.join(fields)}")
+            raise FieldError(f"{what} names {unknown[0]!r}, which is not read", hint=f"it reads: {', '.join(fields)}")
     if layout == "jagged" and (by_field or values):
         raise FieldError("a jagged layout isn't padded", hint='leave out pad_to and pad_values, or use layout="padded"')
     found: dict[str, Any] = {}
@@ -188,10 +408,7 @@ def write_columns(
     *,
     epoch: int | None = None,
 ) -> BatchMeta:
-    """Write fields back for the samples of a batch, in its order: what a stage adds, and the next one waits for.
-
-    The lengths of the samples stay those of the batch, whatever the rows here have.
-    """
+    """Add fields to the samples of a batch, in its order. The samples' lengths stay unchanged."""
     if not columns:
         raise FieldError("no column is given", hint="give at least one by name")
     put = plane.put_samples(meta.partition_id, meta.sample_ids, columns, timeout_s=timeout_s, epoch=epoch)

@@ -1,4 +1,4 @@
-"""Names of dtypes, and how their values are kept as plain numbers that numpy knows."""
+"""Names of dtypes, and the plain numpy dtype that their values are stored as."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import numpy as np
 from tunegym.dataplane.errors import FieldError
 
 As: TypeAlias = Literal["numpy", "torch"]
-"""What values are handed out as."""
+"""The package of the returned arrays."""
 
 _RAW = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-"""Dtypes that numpy itself lacks, and the integers whose bits they are kept in."""
+"""Dtypes that numpy lacks, and the integers that store their bits."""
 _NUMBERS = "biufc"
 _TIMES = "mM"
 _TEXTS = "SU"
 
 
 def name_of(dtype: np.dtype, *, texts: bool = False) -> str:
-    """What a dtype is called here, such as ``int64``. Raises ``FieldError`` for one that holds no plain values."""
+    """The name of a dtype, such as ``int64``. Raises ``FieldError`` if it can't be stored."""
     if dtype.kind in _NUMBERS + _TIMES and (dtype.isnative or dtype.itemsize <= 8):
         return dtype.name if dtype.isnative else dtype.str
     if dtype.name in _RAW:
@@ -31,7 +31,7 @@ def name_of(dtype: np.dtype, *, texts: bool = False) -> str:
     if texts and dtype.kind in _TEXTS:
         return dtype.str
     if dtype.kind in _TEXTS:
-        raise FieldError("a column of texts is no array", hint="give a list of them: values.tolist()")
+        raise FieldError("an array of texts can't be a column", hint="give a list of texts: values.tolist()")
     raise FieldError(
         f"values of dtype {dtype} can't be a column", hint="give numbers, or a list of dicts, lists and texts"
     )
@@ -39,18 +39,18 @@ def name_of(dtype: np.dtype, *, texts: bool = False) -> str:
 
 @functools.cache
 def raw_dtype(name: str) -> np.dtype:
-    """What values of a dtype are kept as; the dtype itself wherever a file can hold it."""
+    """The dtype that values are stored as: the dtype itself wherever a file can hold it."""
     if name in _RAW:
         return np.dtype(_RAW[name])
     dtype = np.dtype(name)
     if dtype.kind in _TEXTS or (dtype.isnative and dtype.kind not in _TIMES):
         return dtype
-    # Times have no buffers, and numpy turns the bytes of a foreign order around wherever it puts arrays together.
+    # Times have no buffers, and concatenate swaps the bytes of a foreign byte order.
     return np.dtype(f"u{dtype.itemsize}")
 
 
 def to_raw(array: np.ndarray, name: str) -> np.ndarray:
-    """An array of a dtype as it is kept, contiguous; the same bytes if they are so already."""
+    """An array as it is stored, contiguous; without a copy where possible."""
     if not array.flags.c_contiguous:
         array = array.copy(order="C")
     dtype = raw_dtype(name)
@@ -58,7 +58,7 @@ def to_raw(array: np.ndarray, name: str) -> np.ndarray:
 
 
 def to_numpy(raw: np.ndarray, name: str) -> np.ndarray:
-    """Kept values as an array of their dtype; the same bytes.
+    """Stored values as an array of their dtype, without a copy.
 
     Raises:
         FieldError: numpy has no such dtype, and ml_dtypes is not installed.
@@ -76,7 +76,7 @@ def to_numpy(raw: np.ndarray, name: str) -> np.ndarray:
 
 
 def to_torch(raw: np.ndarray, name: str) -> Any:
-    """Kept values as a tensor that may be written to: read-only ones are copied, others are shared."""
+    """Stored values as a writable tensor: read-only memory is copied, other memory is shared."""
     torch = import_torch()
     dtype = getattr(torch, "bool" if name == "bool" else name, None)
     if not isinstance(dtype, torch.dtype):
@@ -85,12 +85,12 @@ def to_torch(raw: np.ndarray, name: str) -> Any:
         raw = raw.copy(order="C")
     if name not in _RAW:
         return torch.from_numpy(raw)
-    # Every torch knows int16, and not every one knows uint16.
+    # Not every torch knows uint16.
     return torch.from_numpy(raw.view(raw.dtype.str.replace("u", "i"))).view(dtype)
 
 
 def convert(raw: np.ndarray, name: str, as_: As) -> Any:
-    """Kept values as what was asked for."""
+    """Stored values as a numpy array or a torch tensor."""
     if as_ == "numpy":
         return to_numpy(raw, name)
     if as_ == "torch":
@@ -99,7 +99,7 @@ def convert(raw: np.ndarray, name: str, as_: As) -> Any:
 
 
 def raw_number(value: float, name: str) -> Any:
-    """A number as one of a dtype is kept. Raises ``FieldError`` if that can't hold it."""
+    """A number as the dtype stores it. Raises ``FieldError`` if the dtype can't hold it."""
     if name == "bfloat16":
         return _bfloat16(float(value))
     if name in _RAW:
@@ -109,10 +109,10 @@ def raw_number(value: float, name: str) -> Any:
         with np.errstate(all="ignore"):
             found = np.asarray(value).astype(name, casting="unsafe")
     except (TypeError, ValueError, OverflowError) as error:
-        raise FieldError(f"{value!r} is no {name}", hint="give a number") from error
+        raise FieldError(f"{value!r} is not a {name}", hint="give a number") from error
     exact = found.dtype.kind not in "biu" or found == value
     if not exact or (found.dtype.kind == "f" and np.isinf(found) and not np.isinf(value)):
-        raise FieldError(f"{value!r} is no {name}", hint="give a value that the dtype can hold")
+        raise FieldError(f"{value!r} does not fit into {name}", hint="give a value that the dtype can hold")
     return to_raw(found, name)[()]
 
 
@@ -127,13 +127,13 @@ def _bfloat16(value: float) -> int:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is torch's; never imports it, for without it there are none."""
+    """Whether it is a torch tensor. Never imports torch."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     return tensor is not None and isinstance(value, tensor)
 
 
 def import_torch() -> Any:
-    """The package. Raises ``FieldError`` where there is none."""
+    """The torch package. Raises ``FieldError`` if it is not installed."""
     try:
         return importlib.import_module("torch")
     except ImportError:
@@ -141,10 +141,7 @@ def import_torch() -> Any:
 
 
 def tensor_array(tensor: Any) -> tuple[np.ndarray, str]:
-    """A dense tensor as it is kept, and the name of its dtype; the same bytes where they are in memory already.
-
-    Where it was and whether it wanted gradients is not kept.
-    """
+    """A dense tensor as it is stored, and the name of its dtype. Device and gradients are not kept."""
     torch = import_torch()
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise FieldError("a sparse or quantized tensor can't be a column", hint="give tensor.to_dense()")

@@ -1,8 +1,12 @@
-"""Columns: the values of one field for some samples, as bytes and a description of them."""
+"""Columns: the values of one field for some samples, as bytes plus a JSON description.
+
+``encode`` turns what a producer has into a ``Column`` without a copy; ``restore`` turns stored bytes back into one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -11,17 +15,18 @@ import numpy as np
 
 from tunegym.dataplane import dtypes, objects
 from tunegym.dataplane.errors import FieldError, StorageError
-from tunegym.dataplane.stacking import several, stacked
 
 Kind: TypeAlias = Literal["dense", "jagged", "object"]
 
 ALIGNED = 64
-"""Where a buffer may begin."""
+"""Buffers start at multiples of this."""
+_SMALL_ROWS = 1024
+"""Rows with fewer bytes than this are concatenated first: one large piece is written faster than many small ones."""
 _NUMBERS = (bool, int, float)
 
 
 def aligned(nbytes: int) -> int:
-    """The next place where a buffer may begin."""
+    """Round up to the next offset where a buffer may start."""
     return nbytes + -nbytes % ALIGNED
 
 
@@ -30,13 +35,13 @@ class Column:
     """Rows of one field.
 
     Attributes:
-        kind: ``dense`` (all rows of one shape), ``jagged`` (they differ in their first dimension), or ``object``.
-        rows: how many.
+        kind: ``dense`` (rows of one shape), ``jagged`` (rows that differ in their first dimension), or ``object``.
+        rows: the number of rows.
         dtype: its name; ``object`` for objects.
-        shape: of a row; of a jagged one without its first dimension.
-        buffers: what is written, each as contiguous pieces and up to a multiple of ``ALIGNED``: values; of jagged rows
-            then offsets; of objects their JSON, offsets in it, and the bytes of arrays.
-        listed: given row by row, so that the rows may differ in length elsewhere, even if they don't here.
+        shape: the shape of a row; for jagged rows without the first dimension.
+        buffers: the bytes to write, each buffer as contiguous pieces: values; for jagged rows also offsets; for
+            objects the JSON text, offsets in it, and the bytes of arrays.
+        listed: the values came as a list of rows, so rows elsewhere may have other lengths.
     """
 
     kind: Kind
@@ -46,21 +51,19 @@ class Column:
     buffers: tuple[tuple[np.ndarray, ...], ...]
     listed: bool = False
 
-    # what the ledger wants to know --------------------------------------------------------------------
-
     @property
     def rank(self) -> int:
-        """How many dimensions a row has."""
+        """The number of dimensions of a row."""
         return len(self.shape) + (self.kind == "jagged")
 
     @property
     def shape_key(self) -> tuple[str, int]:
-        """The dtype, and the rank of one row: what all puts of a field have in common."""
+        """Dtype and rank of a row, which all puts of a field share."""
         return self.dtype, self.rank
 
     @property
     def lengths(self) -> list[int] | None:
-        """The first dimension of every row; None where rows have none."""
+        """The first dimension of every row; None for scalars and objects."""
         if self.kind == "jagged":
             return np.diff(self.offsets).tolist()
         return [self.shape[0]] * self.rows if self.shape else None
@@ -74,16 +77,16 @@ class Column:
 
     @property
     def nbytes(self) -> int:
-        """What it takes: buffers begin at multiples of ``ALIGNED``."""
+        """The bytes of all buffers, with their alignment."""
         return sum(aligned(size) for size in self.sizes)
 
     def describe(self) -> dict[str, Any]:
-        """Plain data that, with the bytes, gives the column back."""
+        """JSON data that, together with the bytes, restores the column."""
         described = {"kind": self.kind, "rows": self.rows, "dtype": self.dtype}
         return {**described, "shape": list(self.shape), "sizes": list(self.sizes)}
 
     def copied(self) -> Column:
-        """The same in memory of its own, which nobody can write to."""
+        """A read-only copy."""
         memory = np.empty(self.nbytes, dtype=np.uint8)
         start = 0
         for pieces, size in zip(self.buffers, self.sizes, strict=True):
@@ -98,23 +101,23 @@ class Column:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """All values as they are kept: rows one after the other, of dense ones an array of ``rows`` such."""
+        """All values as stored: dense rows as one array, others concatenated."""
         pieces = self.buffers[0]
         whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         return whole.reshape(self.rows, *self.shape) if self.kind == "dense" else whole
 
     @property
     def offsets(self) -> np.ndarray:
-        """Of jagged rows and objects: row i is from offsets[i] to offsets[i + 1]."""
+        """Row i of jagged rows and objects is from offsets[i] to offsets[i + 1]."""
         return self.buffers[1][0]
 
     @cached_property
     def _bounds(self) -> list[int]:
-        """The offsets, each of which is looked at: lists are made for that."""
+        """The offsets as a list: faster to look at one by one."""
         return self.offsets.tolist()
 
     def raw_rows(self, places: Sequence[int]) -> list[np.ndarray]:
-        """Rows of arrays, as they are kept; the same bytes."""
+        """Rows of arrays as stored, without a copy."""
         values = self.values
         if self.kind == "dense":
             return [values[place, ...] for place in places]
@@ -122,23 +125,23 @@ class Column:
         return [values[bounds[place] : bounds[place + 1]] for place in places]
 
     def object_rows(self, places: Sequence[int]) -> list[Any]:
-        """Rows of objects."""
+        """Rows of objects, decoded."""
         text, bounds, leaves = self.values, self._bounds, self.buffers[2][0]
         return [objects.unpack(text[bounds[place] : bounds[place + 1]].tobytes(), leaves) for place in places]
 
 
 def restore(description: Mapping[str, Any], memory: np.ndarray) -> Column:
-    """The column of ``describe()`` whose bytes are in ``memory``; views of it, without a copy.
+    """The column of a ``describe()`` result as views of ``memory``.
 
     Raises:
-        StorageError: they don't belong together.
+        StorageError: description and bytes don't match.
     """
     kind, rows, dtype, shape = (description[name] for name in ("kind", "rows", "dtype", "shape"))
     parts: list[np.ndarray] = []
     start = 0
     for size in description["sizes"]:
         if start + size > len(memory):
-            raise StorageError("a column is longer than the bytes there are", hint="the segment is damaged")
+            raise StorageError("a column is longer than its block", hint="the segment is damaged")
         parts.append(memory[start : start + size])
         start += aligned(size)
     try:
@@ -150,7 +153,7 @@ def restore(description: Mapping[str, Any], memory: np.ndarray) -> Column:
         elif kind == "object":
             values = parts[0]
         else:
-            raise StorageError(f"there are no columns of kind {kind!r}", hint="use the version that wrote it")
+            raise StorageError(f"unknown column kind {kind!r}", hint="use the version that wrote it")
         _check(offsets, rows, len(values))
     except (ValueError, TypeError, IndexError) as error:
         raise StorageError(f"a column can't be read: {error}", hint="the segment is damaged") from error
@@ -163,22 +166,21 @@ def _shaped(part: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def _check(offsets: np.ndarray, rows: int, end: int) -> None:
     if len(offsets) != rows + 1 or offsets[0] or (np.diff(offsets) < 0).any() or offsets[-1] != end:
-        raise ValueError("its rows don't add up")
+        raise ValueError("its offsets are inconsistent")
 
 
-# values to columns ------------------------------------------------------------------------------------
+# from values ------------------------------------------------------------------------------------------
 
 
 def encode(values: Any) -> Column:
-    """A column of what a producer has, sharing its memory; a column as it is.
+    """Encode a producer's values as a column that shares their memory.
 
-    An array or tensor has a row for each of its first dimension. A list of arrays of one dtype and rank, equal in all
-    dimensions but their first, is dense if they are of one shape and else jagged, as are torch's nested tensors. A
-    list of numbers of one type is an array of them. All other lists, and arrays of objects, are objects: dicts,
-    lists, texts and so on, exactly as they are.
+    An array or tensor has one row per entry of its first dimension. A list of arrays of one dtype and rank that
+    differ at most in their first dimension is dense if all have one shape, else jagged, like torch's nested tensors.
+    A list of numbers of one type is an array. Other lists, and object arrays, are object columns.
 
     Raises:
-        FieldError: it can't be a column.
+        FieldError: the values can't be a column.
     """
     if isinstance(values, Column):
         return values
@@ -195,7 +197,7 @@ def encode(values: Any) -> Column:
 
 def _of_array(array: np.ndarray) -> Column:
     if not array.ndim:
-        raise FieldError("an array without a dimension has no rows", hint="give a row for each sample")
+        raise FieldError("an array without dimensions has no rows", hint="give a row for each sample")
     if isinstance(array, np.ma.MaskedArray):
         raise FieldError("a masked array can't be a column", hint="give values and mask as two fields")
     name = dtypes.name_of(array.dtype)
@@ -206,7 +208,7 @@ def _of_array(array: np.ndarray) -> Column:
 def _of_tensor(tensor: Any) -> Column:
     if not tensor.is_nested:
         if not tensor.dim():
-            raise FieldError("a tensor without a dimension has no rows", hint="give a row for each sample")
+            raise FieldError("a tensor without dimensions has no rows", hint="give a row for each sample")
         array, name = dtypes.tensor_array(tensor)
         return Column("dense", len(array), name, array.shape[1:], ((array,),))
     packed = tensor.layout == dtypes.import_torch().jagged and tensor._ragged_idx == 1 and tensor.lengths() is None
@@ -221,10 +223,10 @@ def _of_tensor(tensor: Any) -> Column:
 
 def _items(array: np.ndarray) -> list[Any]:
     if array.ndim != 1:
-        raise FieldError(f"an array of objects of {array.ndim} dimensions", hint="give one of a single dimension")
+        raise FieldError(f"an object array with {array.ndim} dimensions", hint="give one with a single dimension")
     items = array.tolist()
     if items and all(isinstance(one, (*_NUMBERS, np.generic)) for one in items):
-        raise FieldError("numbers in an array of objects have no dtype", hint="give them one: values.astype(...)")
+        raise FieldError("numbers in an object array have no dtype", hint="give them one: values.astype(...)")
     return items
 
 
@@ -238,8 +240,8 @@ def _of_list(items: list[Any]) -> Column:
         return _of_arrays([np.asarray(one) for one in items])
     if len(kinds) > 1:
         raise FieldError(
-            "some rows are arrays and some are not, or they are of numpy and of torch",
-            hint="give all rows as arrays of one package, or wrap them in dicts to keep them as objects",
+            "rows mix arrays and other values, or numpy and torch",
+            hint="give all rows as arrays of one package, or wrap them in dicts to store them as objects",
         )
     types = {type(one) for one in items}
     if types <= set(_NUMBERS):
@@ -255,11 +257,10 @@ def _of_numbers(items: list[Any], types: set[type]) -> Column:
     try:
         return _of_array(np.array(items, dtype={bool: bool, int: np.int64, float: np.float64}[types.pop()]))
     except OverflowError:
-        raise FieldError("integers beyond 64 bits are no column", hint="wrap them in dicts to keep them") from None
+        raise FieldError("integers beyond 64 bits can't be a column", hint="wrap them in dicts") from None
 
 
 def _kind_of(value: Any) -> str:
-    """By its type alone."""
     if dtypes.is_tensor(value):
         return "tensor"
     if isinstance(value, np.ma.MaskedArray):
@@ -270,9 +271,9 @@ def _kind_of(value: Any) -> str:
 def _of_arrays(arrays: list[np.ndarray]) -> Column:
     names = {dtype: dtypes.name_of(dtype) for dtype in {one.dtype for one in arrays}}
     if len(names) > 1:
-        raise several("dtypes", names.values())
+        raise _several("dtypes", names.values())
     dtype, name = names.popitem()
-    if dtype == dtypes.raw_dtype(name):  # there may be many: a call for each would take longer than writing them
+    if dtype == dtypes.raw_dtype(name):
         return _of_raws([one if one.flags.c_contiguous else one.copy(order="C") for one in arrays], name)
     return _of_raws([dtypes.to_raw(one, name) for one in arrays], name)
 
@@ -280,10 +281,42 @@ def _of_arrays(arrays: list[np.ndarray]) -> Column:
 def _of_rows(rows: list[tuple[np.ndarray, str]]) -> Column:
     names = {name for _, name in rows}
     if len(names) > 1:
-        raise several("dtypes", names)
+        raise _several("dtypes", names)
     return _of_raws([row for row, _ in rows], names.pop())
 
 
 def _of_raws(raws: list[np.ndarray], name: str) -> Column:
-    kind, shape, buffers = stacked(raws)
+    kind, shape, buffers = _stacked(raws)
     return Column(kind, len(raws), name, shape, buffers, listed=True)
+
+
+def _stacked(
+    raws: list[np.ndarray],
+) -> tuple[Literal["dense", "jagged"], tuple[int, ...], tuple[tuple[np.ndarray, ...], ...]]:
+    """Kind, row shape and buffers of a column of contiguous rows."""
+    all_shapes = [row.shape for row in raws]
+    shapes, count = set(all_shapes), len(raws)
+    ranks = {len(shape) for shape in shapes}
+    if len(ranks) > 1:
+        raise _several("ranks", ranks)
+    if ranks == {0}:
+        return "dense", (), ((np.stack(raws),),)
+    inner = {shape[1:] for shape in shapes}
+    if len(inner) > 1:
+        first, other = sorted(inner)[:2]
+        raise FieldError(
+            f"rows differ in more than their first dimension: {first} and {other} after it",
+            hint="only the first dimension may differ: transpose or pad the others",
+        )
+    lengths = [shape[0] for shape in all_shapes]
+    nbytes = sum(lengths) * math.prod(all_shapes[0][1:]) * raws[0].itemsize
+    pieces = (np.concatenate(raws),) if nbytes < _SMALL_ROWS * count else tuple(raws)
+    if len(shapes) == 1:
+        return "dense", shapes.pop(), (pieces,)
+    offsets = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return "jagged", inner.pop(), (pieces, (offsets,))
+
+
+def _several(what: str, found: Iterable[Any]) -> FieldError:
+    return FieldError(f"rows of several {what}: {', '.join(map(str, sorted(found)))}", hint="convert them to one")

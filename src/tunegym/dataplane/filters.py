@@ -1,58 +1,62 @@
-"""Filters: which samples of a batch are worth training on. They look at the metadata, and never fetch a field."""
+"""Filters: which samples of a batch are worth training on. They read the metadata and never fetch a field.
+
+A filter splits a batch into (keep, drop). ``DropCounts`` counts both by age and by length, so that you can see
+whether the drops bias the training data.
+"""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from tunegym.dataplane.drops import DropCounts
 from tunegym.dataplane.errors import SpecError, TagError
-from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta
+from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, is_integer
 from tunegym.dataplane.predicate import Column, Predicate
 
 STALE = "stale"
 UNWANTED = "unwanted"
 GROUP = "group"
-"""Why a sample is dropped that is itself fine: another one of its group is dropped."""
+"""The reason of a sample that is dropped only because another one of its group is."""
 
 
 class MissingStateError(TagError, TypeError):
-    """A filter is called without something that it needs to know."""
+    """A filter is called without state that it needs."""
 
 
 class BaseRolloutFilter(ABC):
-    """Splits a batch into what to keep and what to drop.
+    """Splits a batch into samples to keep and samples to drop.
 
-    A filter of your own says in ``reasons`` why each sample is dropped; the rest follows here. What it needs to know of
-    the moment (the present weight version, say) is given to ``split`` by name; it takes what it has an argument for.
+    Your own filter implements ``reasons``. State of the moment, such as the current weight version, is passed to
+    ``split`` by name; a filter gets what its ``reasons`` has parameters for.
 
     Attributes:
-        counts: where this filter counts what it does, if anywhere. Inside ``All`` only that of ``All`` counts.
+        counts: counts what this filter keeps and drops. Inside ``All`` only the counts of ``All`` are used.
     """
 
     counts: DropCounts | None = None
 
     @abstractmethod
     def reasons(self, meta: BatchMeta, **state: Any) -> Sequence[str | None]:
-        """For each sample, why it is dropped, or None to keep it. Looks at no other thing than ``meta`` and ``state``.
+        """For each sample the reason to drop it, or None to keep it.
 
         Raises:
-            TagError: the tags don't say it. It never guesses.
+            TagError: the tags don't tell. A filter never guesses.
         """
 
     def split(self, meta: BatchMeta, **state: Any) -> tuple[BatchMeta, BatchMeta]:
-        """What to keep, and what to drop: every sample is in exactly one of them, in the order of the batch.
+        """Split into (keep, drop): every sample is in exactly one of them, in the order of the batch.
 
-        Both are new, share no dict with the batch, and may be empty. A group stays whole: if one of its samples is
-        dropped, all of them are, with the reason ``"group"``.
+        Both are new batches and may be empty. Groups stay whole: if one sample is dropped, the others of its group are
+        dropped with the reason ``"group"``.
 
         Raises:
-            TagError: the tags don't say it.
+            TagError: the tags don't tell.
         """
         if meta.tags is not None and len(meta.tags) != meta.size:
             raise TagError(f"{len(meta.tags)} tags for {meta.size} samples")
@@ -69,24 +73,23 @@ class BaseRolloutFilter(ABC):
 
 @dataclass(frozen=True)
 class StalenessFilter(BaseRolloutFilter):
-    """Drops what weights made that are too old: those with ``current_weight_version - version > max_staleness``.
+    """Drops stale samples: ``current_weight_version - version > max_staleness``.
 
-    ``split(meta, current_weight_version=v)``, where ``v`` is the version that is about to be trained further.
-
-    The version of a sample is its tag ``weight_version``.
+    Call ``split(meta, current_weight_version=v)`` with the version that is trained next. The version of a sample is
+    its tag ``weight_version``.
 
     Raises:
-        SpecError: ``max_staleness`` is no integer, or negative.
+        SpecError: ``max_staleness`` is not a non-negative integer.
     """
 
     max_staleness: int
     counts: DropCounts | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if not _is_integer(self.max_staleness) or self.max_staleness < 0:
+        if not is_integer(self.max_staleness) or self.max_staleness < 0:
             raise SpecError(
                 f"max_staleness is {self.max_staleness!r}",
-                hint="give an integer; 0 keeps what the present weights made",
+                hint="give an integer; 0 keeps only samples of the current weights",
             )
 
     def reasons(
@@ -95,15 +98,15 @@ class StalenessFilter(BaseRolloutFilter):
         """See ``BaseRolloutFilter``.
 
         Raises:
-            TagError: a sample has no version, or one that is no integer or above the current one; or there is no
-                current version (this is also a ``TypeError``).
+            TagError: a version is missing, not an integer, or above the current one; or there is no current version
+                (then it is also a ``TypeError``).
         """
         if current_weight_version is None:
             raise MissingStateError(
-                "which samples are stale can't be said without the current version",
+                "staleness needs the current version",
                 hint="call split(meta, current_weight_version=...)",
             )
-        if not _is_integer(current_weight_version):
+        if not is_integer(current_weight_version):
             raise TagError(f"current_weight_version is {current_weight_version!r}, not an integer")
         current = int(current_weight_version)
         ages = [current - version for version in _versions(meta)]
@@ -111,20 +114,20 @@ class StalenessFilter(BaseRolloutFilter):
             at = ages.index(min(ages))
             found = f"{WEIGHT_VERSION} {current - ages[at]}"
             raise TagError(
-                f"sample {meta.sample_ids[at]!r} has {found}, and the current one is {current}",
-                hint="a sample can't be of weights that are still to come: which of the two is wrong?",
+                f"sample {meta.sample_ids[at]!r} has {found}, but the current version is {current}",
+                hint="a sample can't come from future weights: which of the two is wrong?",
             )
         return [STALE if age > self.max_staleness else None for age in ages]
 
 
 @dataclass(frozen=True)
 class TagFilter(BaseRolloutFilter):
-    """Keeps what a predicate over tags wants, as a claim's ``where`` does: ``TagFilter(Tag("reward") > 0)``.
+    """Keeps samples that match a predicate: ``TagFilter(Tag("reward") > 0)``.
 
-    It asks of every sample that it has every tag which the predicate looks at.
+    Every sample must have every tag that the predicate reads.
 
     Attributes:
-        reason: why the others are dropped, as it is counted.
+        reason: the reason under which the others are counted.
     """
 
     predicate: Predicate
@@ -133,10 +136,10 @@ class TagFilter(BaseRolloutFilter):
 
     def __post_init__(self) -> None:
         if not isinstance(self.predicate, Predicate):
-            raise SpecError(f"{self.predicate!r:.60} is no predicate", hint='make one: Tag("reward") > 0')
+            raise SpecError(f"{self.predicate!r:.60} is not a predicate", hint='make one: Tag("reward") > 0')
 
     def reasons(self, meta: BatchMeta, **state: Any) -> Sequence[str | None]:
-        """See ``BaseRolloutFilter``. Raises ``TagError`` for a missing tag, or one that can't be compared."""
+        """See ``BaseRolloutFilter``. Raises ``TagError`` for a missing or incomparable tag."""
 
         def column(name: str) -> Column:
             values = np.empty(meta.size, dtype=object)
@@ -150,17 +153,17 @@ class TagFilter(BaseRolloutFilter):
 
 
 class All(BaseRolloutFilter):
-    """Keeps what all of its filters keep. Each looks at the whole batch; the first that drops a sample says why.
+    """Keeps samples that all of its filters keep. The first filter that drops a sample gives the reason.
 
     Args:
-        filters: each is given the part of the state that it has arguments for.
+        filters: the filters; each sees the whole batch and its part of the state.
         counts: see ``BaseRolloutFilter``.
     """
 
     def __init__(self, *filters: BaseRolloutFilter, counts: DropCounts | None = None) -> None:
         for one in filters:
             if not isinstance(one, BaseRolloutFilter):
-                raise SpecError(f"{one!r:.60} is no filter", hint="All(StalenessFilter(2), TagFilter(...))")
+                raise SpecError(f"{one!r:.60} is not a filter", hint="All(StalenessFilter(2), TagFilter(...))")
         self.filters = filters
         self.counts = counts
 
@@ -177,19 +180,15 @@ class All(BaseRolloutFilter):
 
 
 def _called(reasons: Callable[..., Sequence[str | None]], meta: BatchMeta, state: Mapping[str, Any]) -> Any:
-    """Call with as much of the state as the filter takes."""
+    """Call with the part of the state that the filter accepts."""
     parameters = inspect.signature(reasons).parameters
     if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         state = {name: value for name, value in state.items() if name in parameters}
     return reasons(meta, **state)
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 def _tag(meta: BatchMeta, name: str) -> list[Any]:
-    """One tag of every sample. Raises ``TagError`` where one has none."""
+    """The values of one tag. Raises ``TagError`` if a sample lacks it."""
     if not meta.size:
         return []
     for sample, tags in zip(meta.sample_ids, meta.tags or (), strict=False):
@@ -201,24 +200,24 @@ def _tag(meta: BatchMeta, name: str) -> list[Any]:
 def _versions(meta: BatchMeta) -> list[int]:
     versions = _tag(meta, WEIGHT_VERSION)
     for sample, version in zip(meta.sample_ids, versions, strict=True):
-        if not _is_integer(version):
+        if not is_integer(version):
             raise TagError(
                 f"{WEIGHT_VERSION} of sample {sample!r} is {version!r}, not an integer",
-                hint="tag samples with the version of the weights that made them, as an integer",
+                hint="tag samples with the integer version of the weights that produced them",
             )
     return [int(version) for version in versions]
 
 
 def _ages(meta: BatchMeta, current: Any) -> list[int | None]:
-    """Ages to count; None where they aren't known. Other filters than that of staleness don't insist on them."""
-    if not _is_integer(current) or meta.tags is None:
+    """Ages to count; None where unknown."""
+    if not is_integer(current) or meta.tags is None:
         return [None] * meta.size
     versions = [tags.get(WEIGHT_VERSION) for tags in meta.tags]
-    return [int(current - version) if _is_integer(version) else None for version in versions]
+    return [int(current - version) if is_integer(version) else None for version in versions]
 
 
 def _whole_groups(reasons: list[str | None], group_ids: Sequence[Hashable]) -> list[str | None]:
-    """Drop the rest of a group of which something is dropped."""
+    """Drop the rest of every group that lost a sample."""
     broken = {group for group, reason in zip(group_ids, reasons, strict=True) if reason is not None}
     return [
         GROUP if reason is None and group in broken else reason
@@ -229,3 +228,147 @@ def _whole_groups(reasons: list[str | None], group_ids: Sequence[Hashable]) -> l
 def _fresh(meta: BatchMeta) -> BatchMeta:
     tags = None if meta.tags is None else tuple(dict(one) for one in meta.tags)
     return replace(meta, tags=tags, extra_info=dict(meta.extra_info))
+
+
+# counts -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class SampleCounts:
+    """Counts of samples by age and by length.
+
+    Attributes:
+        samples: the number of samples.
+        ages: samples by age (current version minus version of the sample); None for an unknown age.
+        lengths: samples by length in powers of two: ``n`` counts lengths of ``n`` to ``2 * n - 1``.
+        measured: samples with a known length.
+        tokens: the sum of the known lengths.
+    """
+
+    samples: int = 0
+    ages: Counter[int | None] = field(default_factory=Counter)
+    lengths: Counter[int] = field(default_factory=Counter)
+    measured: int = 0
+    tokens: int = 0
+
+    def add(self, ages: Sequence[int | None], lengths: Sequence[int] | None) -> None:
+        """Count samples."""
+        self.samples += len(ages)
+        self.ages.update(ages)
+        if lengths is not None:
+            self.lengths.update(1 << length.bit_length() >> 1 for length in map(int, lengths))
+            self.measured += len(lengths)
+            self.tokens += int(sum(lengths))
+
+    def merge(self, other: SampleCounts) -> None:
+        """Add the counts of another object."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+    @property
+    def mean_length(self) -> float | None:
+        """The mean length; None if no length is known."""
+        return self.tokens / self.measured if self.measured else None
+
+    @property
+    def mean_age(self) -> float | None:
+        """The mean of the known ages."""
+        known = {age: count for age, count in self.ages.items() if age is not None}
+        return sum(age * count for age, count in known.items()) / sum(known.values()) if known else None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {
+            "samples": self.samples,
+            "mean_age": self.mean_age,
+            "mean_length": self.mean_length,
+            "ages": {"unknown" if age is None else str(age): self.ages[age] for age in _ordered(self.ages)},
+            "lengths": {str(low): self.lengths[low] for low in sorted(self.lengths)},
+        }
+
+
+@dataclass
+class DropCounts:
+    """Samples that filters kept and dropped, by reason. Pass one to a filter to fill it.
+
+    ``merge`` and ``+`` combine several; ``str`` prints a table. Not thread-safe: use one per thread.
+
+    Attributes:
+        kept: the kept samples.
+        dropped: the dropped samples by reason.
+    """
+
+    kept: SampleCounts = field(default_factory=SampleCounts)
+    dropped: dict[str, SampleCounts] = field(default_factory=dict)
+
+    def add(
+        self, reasons: Sequence[str | None], ages: Sequence[int | None], lengths: Sequence[int] | None = None
+    ) -> None:
+        """Count samples: the reason of each (None if kept), its age, and its length."""
+        for reason in dict.fromkeys(reasons):
+            places = [at for at, one in enumerate(reasons) if one == reason]
+            counts = self.kept if reason is None else self.dropped.setdefault(reason, SampleCounts())
+            counts.add([ages[at] for at in places], None if lengths is None else [lengths[at] for at in places])
+
+    def merge(self, other: DropCounts) -> None:
+        """Add the counts of another object."""
+        self.kept.merge(other.kept)
+        for reason, counts in other.dropped.items():
+            self.dropped.setdefault(reason, SampleCounts()).merge(counts)
+
+    def __add__(self, other: DropCounts) -> DropCounts:
+        both = DropCounts()
+        both.merge(self)
+        both.merge(other)
+        return both
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """The number of dropped samples by reason."""
+        return {reason: counts.samples for reason, counts in self.dropped.items()}
+
+    @property
+    def all_dropped(self) -> SampleCounts:
+        """The dropped samples of all reasons."""
+        total = SampleCounts()
+        for counts in self.dropped.values():
+            total.merge(counts)
+        return total
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {
+            "kept": self.kept.plain(),
+            "dropped": {reason: counts.plain() for reason, counts in self.dropped.items()},
+        }
+
+    def __str__(self) -> str:
+        dropped = self.all_dropped
+        rows = [("", "samples", "mean age", "mean length"), _row("kept", self.kept), _row("dropped", dropped)]
+        rows += [_row(f"  {reason}", self.dropped[reason]) for reason in sorted(self.dropped)]
+        parts = [_aligned(rows)]
+        for title, name in (("age", "ages"), ("length from", "lengths")):
+            kept, gone = getattr(self.kept, name), getattr(dropped, name)
+            keys = _ordered({*kept, *gone})
+            if keys:
+                shown = [("unknown" if key is None else str(key), str(kept[key]), str(gone[key])) for key in keys]
+                parts.append(_aligned([(title, "kept", "dropped"), *shown]))
+        return "\n\n".join(parts)
+
+
+def _ordered(keys: Iterable[int | None]) -> list[int | None]:
+    return sorted(keys, key=lambda key: (key is None, key or 0))
+
+
+def _row(title: str, counts: SampleCounts) -> tuple[str, ...]:
+    means = (counts.mean_age, counts.mean_length)
+    return title, str(counts.samples), *("-" if mean is None else f"{mean:.1f}" for mean in means)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *rest in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))]
+        lines.append("  ".join(cells))
+    return "\n".join(lines)

@@ -1,35 +1,43 @@
-"""Values of the data plane: what a partition is, and what travels instead of the bytes."""
+"""Values of the data plane: the spec of a partition, the metadata of a batch, and the checks of what users pass.
+
+``BatchMeta`` travels instead of the bytes: sample ids, lengths, tags and leases. The ``checked_*`` functions turn a
+user's arguments into plain values, or raise before anything is done.
+"""
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from tunegym.dataplane.errors import SampleError, SpecError, TagError
-from tunegym.dataplane.tags import Tags, check_tags
+from tunegym.dataplane.errors import DataPlaneError, SampleError, SpecError, TagError
 
 OnFull: TypeAlias = Literal["block", "raise"]
+Tags: TypeAlias = Mapping[str, bool | int | float | str | None]
 MOST_FIELDS = 64
 WEIGHT_VERSION = "weight_version"
-"""The tag that says which weights produced a sample."""
+"""The tag that names the weights that produced a sample."""
+_LARGEST = 2**62
+_SCALARS = (bool, int, float, str)
 
 
 @dataclass(frozen=True)
 class PartitionSpec:
-    """What a partition is registered with. Registering again with an equal one has no effect.
+    """What a partition is registered with. Registering an equal spec again has no effect.
 
     Attributes:
-        fields: the columns that there may be.
-        tasks: the consumers; each has a cursor of its own.
-        capacity: how many samples may be there at once; None for no limit.
-        group_size: how many samples make a group whole; None if a group comes in one put.
-        on_full: what a put does that doesn't fit.
+        fields: the columns that samples may have.
+        tasks: the consumers; each has its own cursor.
+        capacity: the most resident samples; None for no limit.
+        group_size: samples of a complete group; None if each group arrives in one put.
+        on_full: what a put does when the partition is full.
 
     Raises:
-        SpecError: these don't go together.
+        SpecError: the settings contradict each other.
     """
 
     partition_id: str
@@ -46,25 +54,24 @@ class PartitionSpec:
             if isinstance(names, str):
                 raise SpecError(f"{what} is the text {names!r}", hint=f"give a list of the {what}")
             object.__setattr__(self, what, tuple(names))
-        for what, names in (("fields", self.fields), ("tasks", self.tasks)):
-            _check_names(what, names)
-            if not names:
+            _check_names(what, getattr(self, what))
+            if not getattr(self, what):
                 raise SpecError(f"{what} is empty", hint=f"name at least one of the {what}")
         if len(self.fields) > MOST_FIELDS:
             raise SpecError(f"{len(self.fields)} fields are too many", hint=f"at most {MOST_FIELDS}")
         for what, number in (("capacity", self.capacity), ("group_size", self.group_size)):
-            if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+            if number is not None and (not is_integer(number) or number < 1):
                 raise SpecError(f"{what} is {number!r}", hint="give an integer of at least 1, or None")
         if self.on_full not in ("block", "raise"):
             raise SpecError(f"on_full is {self.on_full!r}", hint='give "block" or "raise"')
         if self.capacity is not None and self.group_size is not None and self.group_size > self.capacity:
             raise SpecError(
-                f"a group of {self.group_size} never fits into a capacity of {self.capacity}",
-                hint="give a larger capacity: no group would ever be whole, and everybody would wait",
+                f"group_size={self.group_size} never fits into capacity={self.capacity}",
+                hint="give a larger capacity: otherwise no group is ever complete, and every claim waits forever",
             )
 
     def mask(self, fields: Iterable[str]) -> int:
-        """The fields as bits, in their order here. Raises ``SpecError`` for one that isn't declared."""
+        """The fields as a bit mask. Raises ``SpecError`` for an undeclared field."""
         bits = 0
         for name in fields:
             try:
@@ -76,11 +83,11 @@ class PartitionSpec:
         return bits
 
     def names(self, mask: int) -> tuple[str, ...]:
-        """The fields of bits."""
+        """The fields of a bit mask."""
         return tuple(name for at, name in enumerate(self.fields) if mask >> at & 1)
 
     def task(self, name: str) -> int:
-        """The place of a task. Raises ``SpecError`` for one that isn't registered."""
+        """The index of a task. Raises ``SpecError`` for an unknown task."""
         try:
             return self.tasks.index(name)
         except ValueError:
@@ -92,25 +99,24 @@ class PartitionSpec:
 def _check_names(what: str, names: Sequence[str]) -> None:
     for at, name in enumerate(names):
         if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
-            raise SpecError(f"{what}: {name!r} is no name", hint="give a text without / and control characters")
+            raise SpecError(f"{what}: {name!r} is not a name", hint="give a text without / and control characters")
         if name in names[:at]:
-            raise SpecError(f"{what}: {name!r} is there twice", hint="name each once")
+            raise SpecError(f"{what}: {name!r} appears twice", hint="name each once")
 
 
 @dataclass(frozen=True, eq=False)
 class BatchMeta:
-    """Samples without their bytes: what a put gives, a claim hands out, and filters and shards are made of.
+    """Metadata of some samples: returned by puts and claims, split by filters and shards. Small, and pickles.
 
-    Everything that has a value per sample is a tuple of ``size`` of them, in the order of ``sample_ids``; every method
-    keeps that so, and gives a new one. It pickles, and is small.
+    Per-sample values are tuples of ``size`` entries in the order of ``sample_ids``. Methods return a new batch.
 
     Attributes:
-        task_name: whose claim it is of; None for what a put gave.
-        sequence_lengths: of each sample, where they are known; for what a put gave, those of that put.
-        tags: of each sample, as they were when it was handed out; ``stamp_tags`` changes only this copy.
-        extra_info: anything else that is worth carrying; never looked at.
-        leases: what proves the claim of each sample; None for what a put gave.
-        epoch: of the partition when it was handed out.
+        task_name: the task of the claim; None for the result of a put.
+        sequence_lengths: the length of each sample, where known; for a put, the lengths of that put.
+        tags: the tags of each sample at the time of the call; ``stamp_tags`` changes only this copy.
+        extra_info: your own entries, never interpreted.
+        leases: one lease number per sample; None for the result of a put.
+        epoch: the partition's epoch at the time of the call.
     """
 
     partition_id: str
@@ -139,16 +145,16 @@ class BatchMeta:
 
     @property
     def size(self) -> int:
-        """How many samples."""
+        """The number of samples."""
         return len(self.sample_ids)
 
     def __len__(self) -> int:
         return len(self.sample_ids)
 
-    # parts --------------------------------------------------------------------------------------------
+    # selection --------------------------------------------------------------------------------------------
 
     def subset(self, which: Sequence[int] | Sequence[bool] | np.ndarray) -> BatchMeta:
-        """The samples at these places, in this order; or those that a mask of ``size`` says."""
+        """Select samples by position, in this order, or by a boolean mask of ``size``."""
         places = _places(which, self.size)
         changes = {
             name: tuple(values[at] for at in places)
@@ -158,12 +164,12 @@ class BatchMeta:
         return replace(self, **changes)
 
     def slice(self, start: int | None = None, stop: int | None = None) -> BatchMeta:
-        """The samples from ``start`` to ``stop``, as Python slices."""
+        """The samples from ``start`` to ``stop``, like a Python slice."""
         changes = {name: values[start:stop] for name in _PER_SAMPLE if (values := getattr(self, name)) is not None}
         return replace(self, **changes)
 
     def drop(self, sample_ids: Iterable[str]) -> BatchMeta:
-        """Without these. Raises ``SampleError`` for one that isn't here."""
+        """The batch without these samples. Raises ``SampleError`` for an unknown id."""
         gone = set(sample_ids)
         unknown = gone.difference(self.sample_ids)
         if unknown:
@@ -172,32 +178,32 @@ class BatchMeta:
 
     @staticmethod
     def concat(parts: Sequence[BatchMeta]) -> BatchMeta:
-        """All samples of all parts, in their order. Raises ``SampleError`` if they don't belong together."""
+        """Join batches in order. Raises ``SampleError`` if they don't belong together."""
         if not parts:
-            raise SampleError("there is nothing to put together", hint="give at least one batch")
+            raise SampleError("no batch to join", hint="give at least one batch")
         first = parts[0]
         full = [part for part in parts if part.size] or [first]
         for name in ("partition_id", "task_name"):
             if len({getattr(part, name) for part in parts}) > 1:
-                raise SampleError(f"batches of several {name}s can't be put together")
+                raise SampleError(f"batches with different {name}s can't be joined")
         if len({frozenset(part.fields) for part in full}) > 1:
-            raise SampleError("batches of other fields can't be put together", hint="use with_fields on them first")
+            raise SampleError("batches with different fields can't be joined", hint="use with_fields on them first")
         changes: dict[str, Any] = {"extra_info": {key: one for part in parts for key, one in part.extra_info.items()}}
         for name in _PER_SAMPLE:
             values = [getattr(part, name) for part in full]
             there = [one is not None for one in values]
             if any(there) and not all(there):
-                raise SampleError(f"some of the batches have {name}, and some have none")
+                raise SampleError(f"some batches have {name} and some don't")
             changes[name] = tuple(item for one in values for item in one) if all(there) else None
         ids = changes["sample_ids"]
         if len(set(ids)) < len(ids):
-            raise SampleError("a sample is there twice", hint="put each batch in once")
+            raise SampleError("a sample appears twice", hint="join each batch once")
         return replace(first, fields=full[0].fields, epoch=min(part.epoch for part in full), **changes)
 
-    # other values -------------------------------------------------------------------------------------
+    # changes -------------------------------------------------------------------------------------
 
     def stamp_tags(self, tags: Tags | Sequence[Tags]) -> BatchMeta:
-        """With these tags besides its own, the same for all or one for each sample. Local, until ``write_tags``."""
+        """Add tags: one mapping for all samples, or one for each. Local until ``write_tags``."""
         each = [tags] * self.size if isinstance(tags, Mapping) else list(tags)
         if len(each) != self.size:
             raise TagError(f"{len(each)} tags for {self.size} samples")
@@ -205,20 +211,20 @@ class BatchMeta:
         return replace(self, tags=tuple({**one, **new} for one, new in zip(old, check_tags(each), strict=True)))
 
     def with_fields(self, fields: Iterable[str]) -> BatchMeta:
-        """With other fields named, for a read that takes the meta's."""
+        """Replace the fields that ``get_data`` reads by default."""
         return replace(self, fields=tuple(fields))
 
     def with_info(self, **info: Any) -> BatchMeta:
-        """With more ``extra_info``."""
+        """Add entries to ``extra_info``."""
         return replace(self, extra_info={**self.extra_info, **info})
 
     def tag(self, name: str) -> list[Any]:
-        """One tag of every sample. Raises ``TagError`` where one has none."""
+        """The values of one tag. Raises ``TagError`` if a sample lacks it."""
         if self.tags is None:
-            raise TagError(f"the batch has no tags, and {name!r} is asked for")
+            raise TagError(f"the batch has no tags; tag {name!r} is required")
         missing = [sample for sample, one in zip(self.sample_ids, self.tags, strict=True) if name not in one]
         if missing:
-            raise TagError(f"tag {name!r} is missing at {few(missing)}")
+            raise TagError(f"tag {name!r} is missing for {few(missing)}")
         return [one[name] for one in self.tags]
 
     def __eq__(self, other: object) -> bool:
@@ -249,10 +255,10 @@ _PER_SAMPLE = ("sample_ids", "sequence_lengths", "tags", "group_ids", "leases")
 def _places(which: Any, size: int) -> list[int]:
     array = np.asarray(which)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "biu"):
-        raise SampleError(f"{which!r:.60} are no places", hint="give integers, or a mask of True and False")
+        raise SampleError(f"{which!r:.60} selects no samples", hint="give integers, or a mask of booleans")
     if array.dtype == bool:
         if array.shape != (size,):
-            raise SampleError(f"a mask of {array.shape} for {size} samples")
+            raise SampleError(f"a mask of shape {array.shape} for {size} samples")
         return np.flatnonzero(array).tolist()
     places = [int(at) for at in array.tolist()] if array.size else []
     wrong = [at for at in places if not -size <= at < size]
@@ -262,6 +268,170 @@ def _places(which: Any, size: int) -> list[int]:
 
 
 def few(names: Sequence[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of the others."""
     shown = ", ".join(map(repr, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+# tags -------------------------------------------------------------------------------------------------
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: lone surrogates can't."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_tags(tags: Sequence[Tags]) -> tuple[dict[str, Any], ...]:
+    """Tags as plain Python values. Raises ``TagError``."""
+    checked: list[dict[str, Any]] = []
+    last: object = None
+    for at, one in enumerate(tags):
+        if at and one is last:  # one mapping for all samples is checked once
+            checked.append(checked[-1].copy())
+        else:
+            checked.append(_plain_tags(at, one))
+            last = one
+    return tuple(checked)
+
+
+def _plain_tags(at: int, tags: Tags) -> dict[str, Any]:
+    if type(tags) is not dict and not isinstance(tags, Mapping):
+        raise TagError(f"the tags of sample {at} are {type(tags).__name__}, not a dict")
+    plain: dict[str, Any] = {}
+    for name, value in tags.items():
+        found = value.item() if isinstance(value, np.generic) else value
+        if not isinstance(name, str) or not name:
+            raise TagError(f"{name!r} is not a tag name")
+        if found is not None and not isinstance(found, _SCALARS):
+            raise TagError(
+                f"tag {name!r} of sample {at} is {type(value).__name__}",
+                hint="tags are small: numbers, texts, True, False and None; put larger values into fields",
+            )
+        if isinstance(found, float) and not math.isfinite(found):
+            raise TagError(f"tag {name!r} of sample {at} is {found}", hint="leave it out, or use None or a field")
+        if isinstance(found, int) and not -(2**63) <= found < 2**63:
+            raise TagError(f"tag {name!r} of sample {at} is an integer beyond 64 bits")
+        if not is_unicode(name) or (isinstance(found, str) and not is_unicode(found)):
+            raise TagError(f"tag {name!r} of sample {at} is not Unicode: {found!r:.60}", hint=_SURROGATE)
+        plain[name] = found
+    return plain
+
+
+_SURROGATE = "it contains a lone surrogate"
+
+
+# arguments --------------------------------------------------------------------------------------------
+
+
+def is_integer(value: Any) -> bool:
+    """Whether it is Python's or numpy's integer, and not a bool."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def checked_ids(sample_ids: Iterable[str]) -> list[str]:
+    """Sample ids. Raises ``SampleError``."""
+    return _texts("sample_ids", sample_ids, SampleError)
+
+
+def checked_groups(group_ids: Iterable[str] | None, count: int) -> list[str] | None:
+    """One group id for each sample. Raises ``SampleError``."""
+    if group_ids is None:
+        return None
+    groups = _texts("group_ids", group_ids, SampleError)
+    if len(groups) != count:
+        raise SampleError(f"{len(groups)} group_ids for {count} samples", hint="give one for each sample")
+    return groups
+
+
+def checked_names(what: str, names: Iterable[str]) -> list[str]:
+    """Names of fields or tasks. Raises ``SpecError``."""
+    return _texts(what, names, SpecError)
+
+
+def checked_name(what: str, name: str) -> str:
+    """One name. Raises ``SpecError``."""
+    if not isinstance(name, str) or not name:
+        raise SpecError(f"{what} is {name!r:.60}", hint="give a text")
+    return _unicode(what, [str(name)], SpecError)[0]
+
+
+def checked_lengths(lengths: Iterable[int] | None, count: int) -> list[int] | None:
+    """One length for each sample. Raises ``SampleError``."""
+    if lengths is None:
+        return None
+    try:
+        found = [operator.index(one) for one in lengths]
+    except TypeError:
+        raise SampleError(f"lengths is {lengths!r:.60}", hint="give an integer for each sample") from None
+    if len(found) != count:
+        raise SampleError(f"{len(found)} lengths for {count} samples", hint="give one for each sample")
+    if any(not 0 <= one < 2**31 for one in found):
+        raise SampleError(f"lengths is {lengths!r:.60}", hint="give integers from 0 to 2**31 - 1")
+    return found
+
+
+def checked_tags(tags: Any, count: int) -> list[dict[str, Any]] | dict[str, Any] | None:
+    """Tags of each sample, or one mapping for all. Raises ``TagError``."""
+    if tags is None:
+        return None
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise TagError(f"tags is {tags!r:.60}", hint="give a dict for each sample, or one for all")
+    if isinstance(tags, Mapping):
+        return check_tags([tags])[0]
+    each = list(tags)
+    if len(each) != count:
+        raise TagError(f"{len(each)} tags for {count} samples", hint="give a dict for each sample, or one for all")
+    return list(check_tags(each))
+
+
+def checked_integer(what: str, value: int, least: int = -_LARGEST) -> int:
+    """An integer; numpy's are fine. Raises ``SpecError``."""
+    if not is_integer(value):
+        raise SpecError(f"{what} is {value!r:.60}", hint="give an integer")
+    if not least <= int(value) <= _LARGEST:
+        raise SpecError(
+            f"{what} is {value!r:.60}", hint=f"give an integer of at least {least}" if value < least else "too large"
+        )
+    return int(value)
+
+
+def checked_seconds(what: str, value: float | None) -> float | None:
+    """A timeout; None to wait forever. Raises ``SpecError``."""
+    if value is None:
+        return None
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or math.isnan(value) or value < 0:
+        raise SpecError(f"{what} is {value!r:.60}", hint="give seconds, 0 for no wait, or None to wait forever")
+    return None if math.isinf(value) else float(value)
+
+
+def checked_meta(meta: BatchMeta) -> BatchMeta:
+    """A batch. Raises ``SpecError``."""
+    if not isinstance(meta, BatchMeta):
+        raise SpecError(f"{meta!r:.60} is not a BatchMeta", hint="give the result of put_samples or claim_meta")
+    return meta
+
+
+def _texts(what: str, given: Iterable[str], wrong: type[DataPlaneError]) -> list[str]:
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise wrong(f"{what} is {given!r:.60}", hint="give a list of texts")
+    texts = given.tolist() if isinstance(given, np.ndarray) else list(given)
+    if set(map(type, texts)) != {str} or "" in texts:
+        for one in texts:
+            if not isinstance(one, str) or not one:
+                raise wrong(f"{what}: {one!r:.60} is not a name", hint="give texts of at least one character")
+        texts = [str(one) for one in texts]
+    return _unicode(what, texts, wrong)
+
+
+def _unicode(what: str, texts: Sequence[str], wrong: type[DataPlaneError]) -> list[str]:
+    if not is_unicode("".join(texts)):
+        bad = next(one for one in texts if not is_unicode(one))
+        raise wrong(f"{what}: {bad!r:.60} is not Unicode", hint=_SURROGATE)
+    return list(texts)

@@ -1,4 +1,4 @@
-"""Nested Python values as JSON and raw arrays, and back exactly. No pickle: reading runs nobody's code."""
+"""Nested Python values as JSON plus raw arrays, and back exactly. No pickle: reading executes no code."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PLAIN_ARRAYS = (np.ndarray, np.memmap)
 
 
 class Leaves:
-    """Raw bytes of arrays and bytes, one after the other."""
+    """The raw bytes of arrays, concatenated."""
 
     def __init__(self) -> None:
         self.pieces: list[np.ndarray] = []
         self.nbytes = 0
 
     def add(self, raw: np.ndarray) -> int:
-        """Where it will be."""
+        """Append an array; its offset."""
         if not raw.nbytes:
             return self.nbytes
         gap = -self.nbytes % _ALIGNED
@@ -39,13 +39,13 @@ class Leaves:
 
 
 def pack(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows as their JSON, where each ends and begins in it, and the bytes of their arrays.
+    """Rows as JSON text, the offset of each row in it, and the bytes of their arrays.
 
-    What comes back is exact: dicts, lists, tuples, texts, bytes, numbers of any size, NaN, None, and numpy's and
-    torch's arrays and numbers as leaves, with their dtypes.
+    The round trip is exact for dicts, lists, tuples, texts, bytes, numbers of any size, NaN, None, and numpy and
+    torch arrays and scalars as leaves.
 
     Raises:
-        FieldError: something else is in them, such as a set or an object of a class of one's own.
+        FieldError: a row contains anything else, such as a set or an instance of your own class.
     """
     leaves = Leaves()
     texts: list[bytes] = []
@@ -55,7 +55,7 @@ def pack(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         except FieldError as error:
             raise FieldError(f"row {number}: {error.message}", hint=error.hint) from None
         except TypeError as error:
-            raise FieldError(f"row {number}: {error}", hint="texts must be valid Unicode, without surrogates") from None
+            raise FieldError(f"row {number}: {error}", hint="texts must be Unicode, without lone surrogates") from None
     offsets = np.zeros(len(texts) + 1, dtype=np.int64)
     np.cumsum([len(text) for text in texts], out=offsets[1:])
     text = np.frombuffer(b"".join(texts), dtype=np.uint8)
@@ -63,7 +63,7 @@ def pack(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def unpack(text: bytes, leaves: np.ndarray) -> Any:
-    """One row. Its numpy arrays are read-only views; its tensors are copies."""
+    """One row. Its numpy arrays are read-only views, its tensors are copies."""
     try:
         plain = orjson.loads(text)
         return plain if b'"$"' not in text else _unpack(plain, leaves)
@@ -76,7 +76,7 @@ def _pack(value: Any, leaves: Leaves, depth: int) -> Any:
     if kind is str or value is None or kind is bool:
         return value
     if depth > MOST_DEPTH:
-        raise FieldError(f"nested deeper than {MOST_DEPTH}", hint="does it hold itself?")
+        raise FieldError(f"nested deeper than {MOST_DEPTH}", hint="does it contain itself?")
     if kind is int:
         return value if -(2**63) <= value < 2**64 else {_TAG: ["i", hex(value)]}
     if kind is float:
@@ -112,8 +112,8 @@ def _pack_leaf(value: Any, leaves: Leaves, depth: int) -> Any:
         array, name = dtypes.tensor_array(value)
         return {_TAG: ["T", name, list(array.shape), leaves.add(array)]}
     raise FieldError(
-        f"a {type(value).__module__}.{type(value).__qualname__} can't be kept exactly",
-        hint="use dicts, lists, tuples, texts, bytes, numbers, None, numpy arrays and torch tensors themselves",
+        f"a {type(value).__module__}.{type(value).__qualname__} can't be stored exactly",
+        hint="use dicts, lists, tuples, texts, bytes, numbers, None, numpy arrays and torch tensors",
     )
 
 
@@ -162,7 +162,7 @@ def _cut(leaves: np.ndarray, at: int, nbytes: int) -> np.ndarray:
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray:
-    """An array of one dimension whose items are the values, whatever they are."""
+    """A one-dimensional object array of the values."""
     array = np.empty(len(values), dtype=object)
     for at, value in enumerate(values):
         array[at] = value

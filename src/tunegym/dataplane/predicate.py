@@ -1,4 +1,4 @@
-"""Predicates over tags: small expressions that travel as plain data and are evaluated where the ledger is."""
+"""Predicates over tags: small expressions, sent as JSON and evaluated next to the ledger."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tunegym.dataplane.errors import TagError
-from tunegym.dataplane.tags import is_unicode
+from tunegym.dataplane.model import is_unicode
 
 Scalar: TypeAlias = bool | int | float | str
-"""What a tag may be; also None."""
+"""The type of a tag's value; None is allowed, too."""
 
 Column: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Values of one tag, and whether each sample has it."""
+"""The values of one tag, and a mask of the samples that have it."""
 
 _ORDERED = ("<", "<=", ">", ">=")
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -32,10 +32,10 @@ _DEEPEST = 50
 
 
 class Predicate(ABC):
-    """Says which samples are wanted, by their tags. Made from ``Tag`` by comparisons, and by ``&``, ``|`` and ``~``.
+    """Selects samples by their tags. Build one from ``Tag`` with comparisons, ``&``, ``|`` and ``~``.
 
     Attributes:
-        depth: how many of ``&``, ``|`` and ``~`` are around its innermost comparison.
+        depth: the nesting depth of ``&``, ``|`` and ``~``.
     """
 
     depth: int = 0
@@ -50,36 +50,36 @@ class Predicate(ABC):
         return Combined("not", (self,))
 
     def __bool__(self) -> bool:
-        raise TypeError("a predicate is neither true nor false: combine them with &, | and ~, not with and, or and not")
+        raise TypeError("a predicate has no truth value: combine predicates with &, | and ~, not with and, or and not")
 
     @abstractmethod
     def plain(self) -> list[Any]:
-        """As plain data."""
+        """As JSON data."""
 
     @abstractmethod
     def tags(self) -> set[str]:
-        """The tags that it looks at."""
+        """The tags that it reads."""
 
     @abstractmethod
     def mask(self, columns: Callable[[str], Column]) -> np.ndarray:
-        """For each sample, whether it is wanted. A sample without the tag is not, whatever is asked of it.
+        """For each sample, whether it matches. A comparison with a missing tag never matches.
 
         Raises:
-            TagError: values that can't be compared.
+            TagError: incomparable values.
         """
 
     @abstractmethod
     def wants(self, value: Callable[[str], Any]) -> bool:
-        """Whether one sample is wanted, by the values of its tags: the same as ``mask``, and for few faster."""
+        """Whether one sample matches, by the values of its tags: like ``mask``, and faster for few samples."""
 
     def matches(self, tags: Mapping[str, Any]) -> bool:
-        """Whether a sample of these tags is wanted."""
+        """Whether a sample with these tags matches."""
         return self.wants(tags.get)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Predicate):
-    """A tag and a value; or, with ``in``, a tag and several."""
+    """A tag compared with a value, or with several for ``in``."""
 
     tag: str
     sign: str
@@ -134,7 +134,7 @@ class Comparison(Predicate):
         return result
 
     def _other_kind(self, sign: str, values: np.ndarray, there: np.ndarray, value: Any) -> np.ndarray:
-        """A text and a number are not equal, and neither is above the other."""
+        """A text and a number are unequal, and not ordered."""
         if sign in _ORDERED and there.any():
             raise self._incomparable(values[there][:1].tolist()[0], value)
         return there.copy() if sign == "!=" else np.zeros(len(values), dtype=bool)
@@ -148,7 +148,7 @@ class Comparison(Predicate):
 
 @dataclass(frozen=True, eq=False)
 class Combined(Predicate):
-    """``and`` and ``or`` of two, ``not`` of one. Raises ``TagError`` if it is nested too deeply to travel."""
+    """``and`` and ``or`` of two, ``not`` of one. Raises ``TagError`` if it is nested too deeply."""
 
     word: str
     parts: tuple[Predicate, ...]
@@ -167,7 +167,7 @@ class Combined(Predicate):
         return set().union(*(part.tags() for part in self.parts))
 
     def mask(self, columns: Callable[[str], Column]) -> np.ndarray:
-        """See ``Predicate``. ``~`` also wants those without the tag."""
+        """See ``Predicate``. ``~`` also matches samples without the tag."""
         masks = [part.mask(columns) for part in self.parts]
         if self.word == "not":
             return ~masks[0]
@@ -175,7 +175,7 @@ class Combined(Predicate):
 
     def wants(self, value: Callable[[str], Any]) -> bool:
         """See ``Predicate``."""
-        found = [part.wants(value) for part in self.parts]  # all of them: one that can't be compared is an error
+        found = [part.wants(value) for part in self.parts]  # evaluate all: incomparable values are an error
         if self.word == "not":
             return not found[0]
         return all(found) if self.word == "and" else any(found)
@@ -189,16 +189,16 @@ class Combined(Predicate):
 
 @dataclass(frozen=True, eq=False)
 class Tag:
-    """A tag of a sample: ``Tag("weight_version") >= 3`` is a predicate."""
+    """The name of a tag: ``Tag("weight_version") >= 3`` is a predicate."""
 
     name: str
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or not is_unicode(self.name):
-            raise TagError(f"{self.name!r:.60} is no name of a tag")
+            raise TagError(f"{self.name!r:.60} is not a tag name")
 
     def __bool__(self) -> bool:
-        raise TypeError("a tag is neither true nor false: compare it, Tag(name) == True")
+        raise TypeError("a tag has no truth value: compare it, Tag(name) == True")
 
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
         return _comparison(self.name, "==", value)
@@ -219,7 +219,7 @@ class Tag:
         return _comparison(self.name, ">=", value)
 
     def isin(self, values: Any) -> Predicate:
-        """Whether it is one of these."""
+        """Matches any of these values."""
         if isinstance(values, str):
             raise TagError(f"tag {self.name!r}: isin takes several values, not the text {values!r:.60}")
         return Comparison(self.name, "in", tuple(_value(self.name, one) for one in values))
@@ -228,11 +228,11 @@ class Tag:
 
 
 def from_plain(plain: Any, depth: int = 0) -> Predicate:
-    """The predicate of plain data, which may come from anywhere. Raises ``TagError``."""
+    """The predicate of JSON data from an untrusted source. Raises ``TagError``."""
     if depth > _DEEPEST:
         raise _too_deep()
     if not isinstance(plain, list | tuple) or not plain:
-        raise TagError(f"this is no predicate: {plain!r:.100}")
+        raise TagError(f"not a predicate: {plain!r:.100}")
     word, *rest = plain
     if word in ("and", "or") and len(rest) == 2:
         return Combined(word, (from_plain(rest[0], depth + 1), from_plain(rest[1], depth + 1)))
@@ -243,18 +243,18 @@ def from_plain(plain: Any, depth: int = 0) -> Predicate:
             return Tag(rest[0]).isin(rest[1])
         if isinstance(word, str) and word in _COMPARISONS:
             return _comparison(rest[0], word, rest[1])
-    raise TagError(f"this is no predicate: {plain!r:.100}")
+    raise TagError(f"not a predicate: {plain!r:.100}")
 
 
 def _too_deep() -> TagError:
     return TagError(
         f"a predicate is nested deeper than {_DEEPEST} levels",
-        hint="of many values of one tag, use Tag(name).isin(values)",
+        hint="for many values of one tag, use Tag(name).isin(values)",
     )
 
 
 def _exact(kind: np.dtype, value: Any) -> bool:
-    """Whether numpy compares a column of this kind as Python would; large integers and floats it rounds first."""
+    """Whether numpy compares like Python: it rounds large integers and floats first."""
     if kind == np.int64 and isinstance(value, int):
         return True
     return abs(value) < 2**53
@@ -283,12 +283,12 @@ def _value(name: str, value: Any) -> Scalar:
     if isinstance(value, str) and not is_unicode(value):
         raise TagError(
             f"tag {name!r} can't be compared with {value!r:.60}",
-            hint="it is no Unicode: it has half of a surrogate pair",
+            hint="it contains a lone surrogate",
         )
     return value
 
 
 def _checked(other: object) -> Predicate:
     if not isinstance(other, Predicate):
-        raise TypeError(f"a predicate can be combined with a predicate, not with {other!r:.60}; mind the brackets")
+        raise TypeError(f"expected a predicate, got {other!r:.60}; are brackets missing?")
     return other

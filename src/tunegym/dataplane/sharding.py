@@ -1,8 +1,13 @@
-"""Sharding: one batch for all ranks of a training step. Pure: metadata in, metadata out."""
+"""Sharding: split one batch over the data-parallel ranks of a training step. Pure and deterministic.
+
+Samples (or groups) are spread over the ranks by longest processing time; each shard can be packed into micro-batches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -10,21 +15,23 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tunegym.dataplane.errors import SampleError, SpecError
-from tunegym.dataplane.model import BatchMeta
-from tunegym.dataplane.packing import Cost, Places, exactly_bins, fewest_bins, spread_equally, spread_evenly
+from tunegym.dataplane.model import BatchMeta, is_integer
 
 Balance: TypeAlias = Literal["tokens", "count"]
+Cost: TypeAlias = Literal["sum", "padded"]
+"""The cost of a micro-batch: the sum of its lengths, or its rows times its longest."""
+Places: TypeAlias = list[int]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """What one rank trains on.
+    """The samples of one rank.
 
     Attributes:
-        meta: all of its samples; first those of the first micro-batch, and so on.
-        pad_to: a length to which every rank can pad: the longest of all, rounded up to the multiple that was asked for;
-            None if the lengths are not known.
-        ends: where in ``meta`` each micro-batch ends.
+        meta: the samples, micro-batch by micro-batch.
+        pad_to: the length to which every rank can pad: the longest of all shards, rounded up to
+            ``pad_to_multiple``; None if the lengths are unknown.
+        ends: the end of each micro-batch in ``meta``.
     """
 
     meta: BatchMeta
@@ -33,17 +40,17 @@ class Shard:
 
     @property
     def size(self) -> int:
-        """How many samples."""
+        """The number of samples."""
         return self.meta.size
 
     @property
     def tokens(self) -> int | None:
-        """The sum of the lengths, if they are known."""
+        """The sum of the lengths, if known."""
         return None if self.meta.sequence_lengths is None else sum(self.meta.sequence_lengths)
 
     @cached_property
     def micro_batches(self) -> tuple[BatchMeta, ...]:
-        """The parts to train one by one, as many on every rank; just one without ``max_tokens``."""
+        """The micro-batches, the same number on every rank; one without ``max_tokens``."""
         return tuple(self.meta.slice(start, end) for start, end in zip((0, *self.ends), self.ends, strict=False))
 
 
@@ -60,29 +67,28 @@ def shard_meta_for_dp(
 ) -> tuple[tuple[Shard, ...], np.ndarray]:
     """Split a batch over the ranks of a step.
 
-    Every sample is in exactly one shard, with its length and its tags. The same call gives the same shards: every rank
-    can make it by itself. ``inverse`` leads back: if ``outputs`` has a row for each sample of shard 0, then of shard 1,
-    and so on, ``outputs[inverse]`` has them in the order of ``meta``; ``inverse[i]`` is where sample ``i`` went.
+    Every sample is in exactly one shard, with its length and tags. The result is deterministic, so every rank can make
+    the call itself. ``inverse`` restores the order: if ``outputs`` has the rows of shard 0, then of shard 1, and so on,
+    ``outputs[inverse]`` has them in the order of ``meta``.
 
     Args:
         meta: the batch.
-        dp_world: how many ranks.
-        balance: ``"tokens"`` for about the same sum of lengths on every rank: the heaviest has at most 4/3 of what it
-            must have. ``"count"`` for as many samples on every rank, within one, and as equal in tokens as that allows.
-            Either way the tokens of two ranks differ by no more than those of the longest sample (or group). Groups
-            of several sizes are balanced by ``"count"`` in samples only. No rank is empty.
-        max_tokens: pack each shard into micro-batches of this cost at most, the same number of them on every rank, the
-            dearest first. If a rank has fewer samples than that number, all are spread as with ``"count"`` instead.
-        group_size: keep so many consecutive samples together on one rank; where the batch has ``group_ids``, these say
-            what belongs together (with or without ``group_size``), and 1 says that groups may be torn apart.
-        allow_empty: give ranks (and micro-batches) without a sample, where there are too few of them.
-        cost: of a micro-batch: ``"sum"`` of its lengths (sequences packed one after the other), or ``"padded"``: its
-            rows times its longest. ``pad_to`` is for whole shards, and ``max_tokens`` doesn't hold for it.
+        dp_world: the number of ranks.
+        balance: ``"tokens"`` equalises the sum of lengths: the heaviest rank has at most 4/3 of the optimum.
+            ``"count"`` equalises the number of samples, within one, then the tokens. In both cases the tokens of two
+            ranks differ by at most the longest sample (or group). Groups of different sizes are balanced by
+            ``"count"`` in samples only. No rank is empty.
+        max_tokens: pack each shard into micro-batches of at most this cost, the same number on every rank, the most
+            expensive first. If a rank has fewer samples than that, all are spread by ``"count"`` instead.
+        group_size: keep this many consecutive samples on one rank. Where the batch has ``group_ids``, they define the
+            groups, and 1 allows splitting them.
+        allow_empty: allow ranks and micro-batches without samples.
+        cost: of a micro-batch: the ``"sum"`` of its lengths, or ``"padded"``: its rows times its longest.
         pad_to_multiple: round padded lengths up to a multiple of this.
 
     Raises:
-        SampleError: too few samples (or groups), a sample longer than ``max_tokens``, or lengths that are missing.
-        SpecError: arguments that make no sense.
+        SampleError: too few samples (or groups), a sample longer than ``max_tokens``, or missing lengths.
+        SpecError: an invalid argument.
     """
     _check(dp_world, balance, max_tokens, group_size, cost, pad_to_multiple)
     lengths = _lengths(meta, balance, max_tokens, pad_to_multiple if cost == "padded" else 1)
@@ -101,7 +107,7 @@ def shard_meta_for_dp(
             parts = _packed(_spread(units, lengths, dp_world, "count"), lengths, max_tokens, cost, allow_empty)
         if parts is None:
             raise SampleError(
-                f"{meta.size} samples don't make the same number of micro-batches on {dp_world} ranks: one has too few",
+                f"{meta.size} samples can't be packed into the same number of micro-batches on {dp_world} ranks",
                 hint="give a larger max_tokens, claim more samples, or allow empty micro-batches: allow_empty=True",
             )
     return _shards(meta, parts, pad_to_multiple)
@@ -127,7 +133,7 @@ def _check(
         "group_size": 1 if group_size is None else group_size,
     }
     for name, number in numbers.items():
-        if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
+        if not is_integer(number) or number < 1:
             raise SpecError(f"{name} is {number!r}", hint="give an integer of at least 1")
     for name, word, allowed in (("balance", balance, ("tokens", "count")), ("cost", cost, ("sum", "padded"))):
         if word not in allowed:
@@ -135,7 +141,7 @@ def _check(
 
 
 def _lengths(meta: BatchMeta, balance: str, max_tokens: int | None, multiple: int) -> list[int]:
-    """What each sample counts for. Raises ``SampleError`` where that isn't known, or is too much."""
+    """The weight of each sample."""
     if meta.sequence_lengths is None:
         if meta.size and (balance == "tokens" or max_tokens is not None):
             raise SampleError(
@@ -147,21 +153,21 @@ def _lengths(meta: BatchMeta, balance: str, max_tokens: int | None, multiple: in
     if max_tokens is not None and lengths and max(lengths) > max_tokens:
         at = lengths.index(max(lengths))
         raise SampleError(
-            f"sample {meta.sample_ids[at]!r} has {lengths[at]} tokens, and max_tokens is {max_tokens}",
+            f"sample {meta.sample_ids[at]!r} has {lengths[at]} tokens, but max_tokens is {max_tokens}",
             hint="drop such samples before sharding, or give a larger max_tokens",
         )
     return lengths
 
 
 def _units(meta: BatchMeta, group_size: int | None) -> list[Places]:
-    """What must stay together."""
+    """The samples that stay together."""
     if group_size == 1 or (group_size is None and meta.group_ids is None):
         return [[at] for at in range(meta.size)]
     if meta.group_ids is None:
         assert group_size is not None
         if meta.size % group_size:
             raise SampleError(
-                f"{meta.size} samples are not made of groups of {group_size}",
+                f"{meta.size} samples can't be split into groups of {group_size}",
                 hint="filter whole groups: give group_ids",
             )
         return [list(range(start, start + group_size)) for start in range(0, meta.size, group_size)]
@@ -170,7 +176,7 @@ def _units(meta: BatchMeta, group_size: int | None) -> list[Places]:
         found.setdefault(group, []).append(at)
     for group, places in found.items():
         if group_size is not None and len(places) != group_size:
-            raise SampleError(f"group {group!r} has {len(places)} samples here, and group_size is {group_size}")
+            raise SampleError(f"group {group!r} has {len(places)} samples here, but group_size is {group_size}")
     return list(found.values())
 
 
@@ -179,26 +185,142 @@ def _spread(units: list[Places], lengths: Sequence[int], ranks: int, balance: Ba
     tokens = [sum(lengths[at] for at in unit) for unit in units]
     counts = [len(unit) for unit in units]
     if balance == "tokens":
-        shares = spread_evenly(tokens, ranks)
+        shares = _by_weight(tokens, ranks)
     elif len(set(counts)) <= 1:
-        shares = spread_equally(tokens, ranks)
+        shares = _by_count(tokens, ranks)
     else:
-        shares = spread_evenly(counts, ranks)
+        shares = _by_weight(counts, ranks)
     return [[at for unit in share for at in units[unit]] for share in shares]
 
 
 def _packed(
     shares: list[Places], lengths: Sequence[int], most: int, cost: Cost, allow_empty: bool
 ) -> list[list[Places]] | None:
-    """The micro-batches of each rank, as many on each; None if a rank has too few samples for it."""
+    """The micro-batches of each rank, the same number on each; None if a rank has too few samples."""
     own = [[lengths[at] for at in share] for share in shares]
-    fewest = [fewest_bins(some, most, cost) for some in own]
+    fewest = [_fewest_bins(some, most, cost) for some in own]
     count = max(1, *map(len, fewest))
     packed: list[list[Places]] = []
     for share, some in zip(shares, own, strict=True):
         if len(some) < count and not allow_empty:
             return None
-        bins = exactly_bins(some, most, cost, min(count, len(some))) if some else []
+        bins = _exact_bins(some, most, cost, min(count, len(some))) if some else []
         bins += [[]] * (count - len(bins))
         packed.append([[share[at] for at in one] for one in bins])
     return packed
+
+
+# spreading and packing --------------------------------------------------------------------------------
+
+
+def _by_weight(weights: Sequence[int], ranks: int) -> list[Places]:
+    """Longest processing time: the longest item goes to the rank with the least so far.
+
+    The heaviest rank has at most ``4/3 - 1/(3 * ranks)`` of the optimum, and two ranks differ by at most the heaviest
+    item.
+    """
+    shares: list[Places] = [[] for _ in range(ranks)]
+    heap = [(0, 0, rank) for rank in range(ranks)]
+    for at in _longest_first(weights):
+        weight, count, rank = heap[0]
+        shares[rank].append(at)
+        heapq.heapreplace(heap, (weight + weights[at], count + 1, rank))
+    return shares
+
+
+def _by_count(weights: Sequence[int], ranks: int) -> list[Places]:
+    """The same number of items for every rank, within one, and about the same weight.
+
+    Sorted, and dealt in rounds of one per rank, the longest of a round to the rank with the least so far. Two ranks
+    differ by at most the heaviest item.
+    """
+    ordered = np.array(_longest_first(weights), dtype=np.int64)
+    values = np.asarray(weights, dtype=np.int64)[ordered]
+    owner = np.zeros(len(ordered), dtype=np.int64)
+    loads = np.zeros(ranks, dtype=np.int64)
+    for start in range(0, len(ordered), ranks):
+        part = values[start : start + ranks]
+        least = np.argsort(loads, kind="stable")[: len(part)]
+        owner[start : start + ranks] = least
+        loads[least] += part
+    return [ordered[owner == rank].tolist() for rank in range(ranks)]
+
+
+def _fewest_bins(lengths: Sequence[int], most: int, cost: Cost) -> list[Places]:
+    """Few bins of a cost of at most ``most``: optimal for ``"padded"``, best fit decreasing for ``"sum"``."""
+    return _by_rows(lengths, most) if cost == "padded" else _best_fit(lengths, most)
+
+
+def _exact_bins(lengths: Sequence[int], most: int, cost: Cost, count: int) -> list[Places]:
+    """Exactly ``count`` bins, none empty, about equal, the most expensive first.
+
+    Needs at least ``count`` lengths, and a ``count`` of at least what ``_fewest_bins`` finds.
+    """
+    if cost == "padded":
+        bins = _by_rows(lengths, _smallest(lambda cap: len(_by_rows(lengths, cap)) <= count, max(lengths), most))
+    else:
+        bins = _by_weight(lengths, count)
+        if max(sum(lengths[at] for at in one) for one in bins) > most:
+            bins = _best_fit(lengths, most)
+    heap = [(-_cost(lengths, one, cost), min(one), one) for one in bins]
+    heapq.heapify(heap)
+    single: list[tuple[int, int, Places]] = []
+    while len(heap) + len(single) < count:
+        dearest = heapq.heappop(heap)
+        if len(dearest[2]) == 1:
+            single.append(dearest)
+            continue
+        for half in _halves(lengths, dearest[2], cost):
+            heapq.heappush(heap, (-_cost(lengths, half, cost), min(half), half))
+    return [one for _, _, one in sorted([*heap, *single])]
+
+
+def _cost(lengths: Sequence[int], places: Sequence[int], cost: Cost) -> int:
+    found = [lengths[at] for at in places]
+    return max(found, default=0) * len(found) if cost == "padded" else sum(found)
+
+
+def _longest_first(weights: Sequence[int]) -> Places:
+    return np.argsort(-np.asarray(weights, dtype=np.int64), kind="stable").tolist()
+
+
+def _by_rows(lengths: Sequence[int], most: int) -> list[Places]:
+    """Samples of similar length share a bin: as many rows as the longest allows."""
+    ordered = _longest_first(lengths)
+    bins: list[Places] = []
+    start = 0
+    while start < len(ordered):
+        rows = max(1, most // max(1, lengths[ordered[start]]))
+        bins.append(ordered[start : start + rows])
+        start += rows
+    return bins
+
+
+def _best_fit(lengths: Sequence[int], most: int) -> list[Places]:
+    bins: list[Places] = []
+    left: list[tuple[int, int]] = []
+    for at in _longest_first(lengths):
+        length = lengths[at]
+        place = bisect_left(left, (length, -1))
+        if place == len(left):
+            bins.append([at])
+            insort(left, (most - length, len(bins) - 1))
+        else:
+            room, number = left.pop(place)
+            bins[number].append(at)
+            insort(left, (room - length, number))
+    return bins
+
+
+def _smallest(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """Binary search for the smallest number that fits; ``high`` fits."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    return low
+
+
+def _halves(lengths: Sequence[int], places: Places, cost: Cost) -> list[Places]:
+    if cost == "padded":
+        return [places[: len(places) // 2], places[len(places) // 2 :]]
+    return [[places[at] for at in half] for half in _by_weight([lengths[at] for at in places], 2)]

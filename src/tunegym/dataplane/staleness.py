@@ -1,4 +1,4 @@
-"""How far producers may run ahead of the trainer: one value from which filter, admission and capacity follow."""
+"""How far producers may run ahead of the trainer: one policy defines filter, admission and capacity."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tunegym.dataplane.drops import DropCounts
 from tunegym.dataplane.errors import SampleError, SpecError, TagError
-from tunegym.dataplane.filters import StalenessFilter
-from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta
+from tunegym.dataplane.filters import DropCounts, StalenessFilter
+from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, is_integer
 
 
 @dataclass(frozen=True)
 class StalenessPolicy:
-    """How old samples may become, and what follows from it.
+    """How old samples may become, and the filter, admission and capacity that follow.
 
     The trainer makes version *v + 1* of the weights out of version *v* and ``batch_size`` samples, in the order in
     which they became ready for it. A sample of version *u* may be trained by the weights of version *u* to
@@ -25,23 +22,20 @@ class StalenessPolicy:
     is there, or it was dropped or abandoned.
 
     Admission: a sample may be started if afterwards at most ``(oldest + max_staleness + 1 - current) * batch_size``
-    samples are outstanding, where ``oldest`` is the oldest version among those that are started and not ready, the new
-    one included. So there are never enough others for the versions that would make such a sample stale; and once it is
-    ready, newer ones queue behind it. Hence whoever obeys drops nothing as stale, however slow a producer is. And a
-    batch can always be made full: at the oldest age that there can be, ``batch_size`` samples are still allowed. (With
-    ``oldest = current`` this is the known rule of so many batches ahead; that alone loses a sample which takes long
-    while others overtake it.)
+    samples are outstanding, where ``oldest`` is the oldest version of the samples that are started and not ready, the
+    new one included. Then the other samples never suffice for the versions that would make such a sample stale, and
+    once it is ready, newer ones queue behind it: with admission nothing is dropped as stale, however slow a producer
+    is. A batch can always be filled: at the oldest possible age ``batch_size`` samples are still allowed.
 
     Attributes:
         batch_size: samples per version.
-        max_staleness: how many versions later a sample may still be trained; 0 for on-policy.
-        group_size: samples of a group, which are started, claimed and dropped together; None for no groups.
-        commit_every: how many versions there are from one checkpoint to the next: samples that are acked into a version
-            keep their place until it is committed (or they are cleared).
-        capacity: of the partition; None for just what is needed.
+        max_staleness: for how many versions a sample stays usable; 0 for on-policy.
+        group_size: samples that are started, claimed and dropped together; None for no groups.
+        commit_every: versions between two checkpoints: acked samples stay resident until a commit covers them.
+        capacity: of the partition; None for the smallest that suffices.
 
     Raises:
-        SpecError: numbers that make no sense, or with which everybody would wait for ever.
+        SpecError: a number is invalid, or the settings would deadlock.
     """
 
     batch_size: int
@@ -56,13 +50,13 @@ class StalenessPolicy:
             number = getattr(self, name)
             if number is None and name in ("group_size", "capacity"):
                 continue
-            if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least:
+            if not is_integer(number) or number < least:
                 raise SpecError(f"{name} is {number!r}", hint=f"give an integer of at least {least}")
             object.__setattr__(self, name, int(number))
         if self.batch_size % self.unit:
             raise SpecError(
                 f"a batch of {self.batch_size} can't be made of groups of {self.unit}",
-                hint="give a batch_size that is a multiple of group_size: the trainer would wait for the rest for ever",
+                hint="give a batch_size that is a multiple of group_size: the trainer would wait forever for the rest",
             )
         needed = self.most_outstanding + self.commit_every * self.batch_size
         if self.capacity is None:
@@ -77,20 +71,20 @@ class StalenessPolicy:
 
     @property
     def unit(self) -> int:
-        """How many samples are started together: a group."""
+        """The number of samples that start together."""
         return self.group_size or 1
 
     @property
     def most_outstanding(self) -> int:
-        """How many samples can be outstanding at once."""
+        """The most samples that can be outstanding at once."""
         return (self.max_staleness + 1) * self.batch_size
 
     def filter(self, counts: DropCounts | None = None) -> StalenessFilter:
-        """The filter that drops what became too old all the same."""
+        """The filter that drops samples that became stale anyway."""
         return StalenessFilter(self.max_staleness, counts=counts)
 
     def limits(self) -> dict[str, Any]:
-        """What ``register_partition`` is to be given."""
+        """Keyword arguments for ``register_partition``."""
         return {"capacity": self.capacity, "group_size": self.group_size}
 
     def room(
@@ -101,19 +95,19 @@ class StalenessPolicy:
         oldest_version: int | None = None,
         version: int | None = None,
     ) -> int:
-        """How many samples may be started now, in whole groups.
+        """The number of samples that may be started now, in whole groups.
 
         Args:
             current_version: of the trainer.
-            outstanding: see above.
-            oldest_version: among those of them that are not ready; None if there is none. If nobody knows which are
-                ready, or claims take them in another order, the oldest of all: that is safe, and keeps fewer busy.
-            version: of the weights that would make them; None for the current one. 0 samples may be started with
-                weights that are too old: fetch the present ones.
+            outstanding: the number of outstanding samples.
+            oldest_version: the oldest version among those that are not ready; None if all are. If you don't know which
+                are ready, use the oldest of all: that is safe and admits fewer.
+            version: of the weights that would produce them; None for the current one. With weights that are too old
+                the result is 0: fetch the current ones.
         """
         version = current_version if version is None else version
         if version > current_version:
-            raise TagError(f"version {version} is still to come: the current one is {current_version}")
+            raise TagError(f"version {version} is in the future: the current version is {current_version}")
         oldest = version if oldest_version is None else min(version, oldest_version)
         allowed = (oldest + self.max_staleness + 1 - current_version) * self.batch_size
         return max(0, allowed - outstanding) // self.unit * self.unit
@@ -134,12 +128,13 @@ class StalenessPolicy:
 
 
 class Admission:
-    """Keeps the count of what is outstanding, for one who admits producers. No lock, no clock: one thread calls it.
+    """Counts outstanding samples, for the process that admits producers. Not thread-safe.
 
     Args:
+        policy: the policy.
         current_version: of the trainer.
-        outstanding: how many samples of which version are ready already, after a restart. If these are more than the
-            policy admits (a rewind gives back what was trained since), some of them may become stale.
+        outstanding: ready samples by version, after a restart. If there are more than the policy admits (a rewind gives
+            samples back), some may become stale.
     """
 
     def __init__(
@@ -152,12 +147,12 @@ class Admission:
 
     @property
     def outstanding(self) -> int:
-        """How many samples are."""
+        """The number of outstanding samples."""
         return self._started.total() + self._ready.total()
 
     @property
     def oldest_version(self) -> int | None:
-        """The oldest version among those that are started and not ready."""
+        """The oldest version of samples that are started and not ready."""
         return min(self._started, default=None)
 
     def room(self, version: int | None = None) -> int:
@@ -167,7 +162,7 @@ class Admission:
         )
 
     def start(self, count: int, version: int | None = None) -> int:
-        """Up to ``count`` samples, in whole groups, are started with weights of ``version``; how many may be."""
+        """Start up to ``count`` samples with weights of ``version``, in whole groups; how many are admitted."""
         version = self.current_version if version is None else int(version)
         granted = min(self.room(version), count // self.policy.unit * self.policy.unit)
         if granted > 0:
@@ -175,36 +170,36 @@ class Admission:
         return max(0, granted)
 
     def ready(self, meta: BatchMeta) -> None:
-        """Samples that were started are ready for the trainer: put, with all fields that its claim requires.
+        """Started samples were put with all fields that the trainer requires.
 
-        Whoever doesn't say so is safe, and has fewer samples outstanding.
+        Calling this is optional: without it fewer samples are admitted.
 
         Raises:
             TagError: a sample has no version.
-            SampleError: more of a version than were started.
+            SampleError: more samples of a version than were started.
         """
         found = _versions([meta])
         self._started = _without(self._started, found)
         self._ready += found
 
     def abandon(self, count: int, version: int) -> None:
-        """Samples that were started will never be ready: their producer failed, or they took too long."""
+        """Started samples will never be ready: their producer failed, or they took too long."""
         self._started = _without(self._started, Counter({int(version): count}))
 
     def drop(self, meta: BatchMeta) -> None:
-        """Samples were dropped, and others may be started in their place before the next version.
+        """Samples were dropped; others may be started in their place before the next version.
 
         Raises:
             TagError: a sample has no version.
-            SampleError: more of a version than are outstanding.
+            SampleError: more samples of a version than are outstanding.
         """
         self._gone(_versions([meta]))
 
     def advance(self, version: int, *settled: BatchMeta) -> None:
-        """The trainer has made a newer version, for which these samples were trained, or dropped without replacement.
+        """The trainer produced a newer version from these samples (trained, or dropped without replacement).
 
         Raises:
-            SpecError: they are fewer than ``batch_size`` for each version: then others would age too fast.
+            SpecError: fewer than ``batch_size`` samples per version, so that others would age too fast.
         """
         steps, count = version - self.current_version, sum(meta.size for meta in settled)
         if steps < 0:
@@ -214,8 +209,8 @@ class Admission:
             )
         if count < steps * self.policy.batch_size:
             raise SpecError(
-                f"{count} samples for {steps} versions, and the policy says {self.policy.batch_size} for each",
-                hint="claim others for those that were dropped, or give a policy with a smaller batch_size",
+                f"{count} samples for {steps} versions, but the policy says {self.policy.batch_size} per version",
+                hint="claim replacements for dropped samples, or use a policy with a smaller batch_size",
             )
         self._gone(_versions(settled))
         self.current_version = int(version)
@@ -229,8 +224,8 @@ def _without(there: Counter[int], gone: Counter[int]) -> Counter[int]:
     for version, count in gone.items():
         if count > there[version]:
             raise SampleError(
-                f"{count} samples of version {version} are not there: {there[version]} are started and not done with",
-                hint="start() each sample, count it once, and don't put one that was abandoned",
+                f"{count} samples of version {version}, but only {there[version]} are outstanding",
+                hint="start() each sample, count it once, and don't put abandoned ones",
             )
     return there - gone
 

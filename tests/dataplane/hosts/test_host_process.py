@@ -1,4 +1,4 @@
-"""The process of a ledger host: how it begins, whom it hears, and what it says when it can't go on."""
+"""The process of a ledger host: start, hostile input, other users, damage and full disks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.dataplane.durable import hosts_of, kill_host, without_hosts
 
+from tunegym.core.wire import pack
 from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import ClaimTimeoutError, DataPlaneError, NoPlaneError, SampleError, StorageError
-from tunegym.dataplane.hosts import pending, starting
-from tunegym.dataplane.hosts.frames import LENGTH, pack
-from tunegym.dataplane.hosts.server import FORMAT
+from tunegym.dataplane.hosts import client
+from tunegym.dataplane.hosts.folder import FORMAT
 from tunegym.testing.dataplane import until
-from tunegym.testing.durable_planes import hosts_of, kill_host, without_hosts
 
 pytestmark = pytest.mark.slow  # every test starts a host
 
@@ -93,7 +93,7 @@ def test_a_host_that_dies_while_it_starts_is_started_again(folder: Path, monkeyp
     def dying(command: list[str], **options: Any) -> Any:
         return real(commands.pop() if commands else command, **options)
 
-    monkeypatch.setattr(starting.subprocess, "Popen", dying)
+    monkeypatch.setattr(client.subprocess, "Popen", dying)
     with joined(folder) as plane:
         assert commands == []
         assert plane.stats() == {}
@@ -105,7 +105,7 @@ def test_what_a_host_says_does_not_fill_the_disk(folder: Path) -> None:
     log.write_bytes(bytes(2 << 20))
     with joined(folder):
         assert log.stat().st_size < 10 * KB
-        assert b"the ledger is there" in log.read_bytes()
+        assert b"the ledger is recovered" in log.read_bytes()
 
 
 # whom it hears ----------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_what_a_host_says_does_not_fill_the_disk(folder: Path) -> None:
 STRANGER = """
 import os, socket, sys
 from tunegym.dataplane import attach
-from tunegym.dataplane.hosts import pending, starting
+from tunegym.dataplane.hosts import client
 from tunegym.dataplane.storage import mmap
 os.setgroups([])
 os.setgid(65534)
@@ -143,7 +143,7 @@ def test_another_user_is_not_heard() -> None:
             for path in (folder.parent, folder, *folder.iterdir()):
                 path.chmod(0o777)
             told = subprocess.check_output([sys.executable, "-c", STRANGER, str(folder)], text=True, cwd="/")
-            assert told.startswith(f"StorageError {folder} is somebody else's (of user 0)\nhint: give a folder of your")
+            assert told.startswith(f"StorageError {folder} belongs to another user (0)\nhint: give your own folder")
             assert "StorageError" in told.splitlines()[-1]
             assert set(plane.stats()) == {"p"}
 
@@ -172,9 +172,9 @@ def test_a_folder_of_another_user_is_left_alone(how: Callable[..., DataPlaneClie
         folder, victim = Path(above) / "plane", Path(above) / "victim"
         victim.write_bytes(bytes(2 << 20))
         subprocess.check_call([sys.executable, "-c", PLANTED, str(folder), str(victim)], cwd="/")
-        with pytest.raises(StorageError, match="is somebody else's") as error:
+        with pytest.raises(StorageError, match="belongs to another user") as error:
             joined(folder, how)
-        assert "of your own" in (error.value.hint or "")
+        assert "your own" in (error.value.hint or "")
         assert victim.read_bytes() == bytes(2 << 20)
 
 
@@ -208,7 +208,7 @@ def test_links_are_not_followed(folder: Path, name: str) -> None:
     victim.write_bytes(bytes(2 << 20))
     (folder / name).unlink()
     (folder / name).symlink_to(victim)
-    with pytest.raises(StorageError, match=f"{name} is a link"):
+    with pytest.raises(StorageError, match=f"{name} is a symbolic link"):
         joined(folder)
     assert victim.read_bytes() == bytes(2 << 20)
 
@@ -259,7 +259,7 @@ def test_modules_in_the_working_directory_are_not_the_hosts(
     work.mkdir()
     (work / "selectors.py").write_text("raise RuntimeError('not this one')")
     (work / "relative").mkdir()
-    home = str(Path(starting.__file__).parents[3])
+    home = str(Path(client.__file__).parents[3])
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {} if python_path is None else {"PYTHONPATH": python_path}
     command = [sys.executable, "-P", "-c", ELSEWHERE, f"mmap://{folder}", home]
@@ -269,9 +269,9 @@ def test_modules_in_the_working_directory_are_not_the_hosts(
 
 def test_the_host_runs_the_very_code_of_its_starter(folder: Path, tmp_path: Path) -> None:
     """Which it found where nobody else would look."""
-    shutil.copytree(Path(starting.__file__).parents[2], tmp_path / "copy" / "tunegym")
-    marked = tmp_path / "copy" / "tunegym" / "dataplane" / "hosts" / "server_main.py"
-    marked.write_text(marked.read_text().replace('"the ledger is there,', '"the copy has the ledger,'))
+    shutil.copytree(Path(client.__file__).parents[2], tmp_path / "copy" / "tunegym")
+    marked = tmp_path / "copy" / "tunegym" / "dataplane" / "hosts" / "server.py"
+    marked.write_text(marked.read_text().replace('"the ledger is recovered', '"the copy has the ledger'))
     command = [sys.executable, "-P", "-c", ELSEWHERE, f"mmap://{folder}", str(tmp_path / "copy")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "{}\n", done.stderr
@@ -284,7 +284,7 @@ from tunegym.dataplane import attach
 plane = attach(sys.argv[1])
 plane.claim_meta("p", "train", ["x"], 2)
 if sys.argv[2] == "copied":
-    os.dup(plane._host._line.socket.fileno())
+    os.dup(plane._host._connection.socket.fileno())
 child = os.fork()
 if not child:
     time.sleep(600)
@@ -333,7 +333,7 @@ def test_whoever_has_very_many_files_open_is_heard(folder: Path) -> None:
     "message",
     [
         b"\xff" * 100,
-        LENGTH.pack(3) + b"{]}",
+        pack([1])[:16] + b"[1}",
         pack([1]),
         pack("hello"),
         pack(None),
@@ -372,7 +372,7 @@ def test_a_call_that_the_host_fails_at_is_an_error_for_its_caller_only(folder: P
 
 def test_what_a_stopped_host_was_asked_for_is_given_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim ends in time, and what it got when the host goes on is others'."""
-    monkeypatch.setattr(pending, "GRACE_S", 0.2)
+    monkeypatch.setattr(client, "GRACE_S", 0.2)
     with joined(folder) as plane, joined(folder, attach) as other:
         plane.register_partition("p", ["x"], ["train"])
         plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
@@ -390,7 +390,7 @@ def test_a_client_of_another_format_is_told(folder: Path) -> None:
     with joined(folder), socket.socket(socket.AF_UNIX) as other:
         other.connect(str(folder / "host.sock"))
         other.sendall(pack({"format": 99}))
-        assert f"speaks format {FORMAT}, this client 99".encode() in other.recv(1000)
+        assert f"has format {FORMAT}, this client 99".encode() in other.recv(1000)
 
 
 # damage -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.dataplane.durable import hosts_of
 from tests.dataplane.storm.nursery import Nursery
 from tests.dataplane.storm.parts import (
     CAPACITY,
@@ -32,9 +33,8 @@ from tests.dataplane.storm.trainer import RANKS, checkpointed
 from tunegym.core.processes import process_start_time
 from tunegym.dataplane import DataPlaneClient, connect
 from tunegym.dataplane.hosts.journal import SMALLEST
-from tunegym.dataplane.storage import writing
+from tunegym.dataplane.storage import mmap
 from tunegym.testing.dataplane import until
-from tunegym.testing.durable_planes import hosts_of
 
 HOST = "host"
 KINDS = ("producer", "score", "train", HOST)
@@ -225,7 +225,7 @@ def check_room(storm: Storm) -> None:
     weather = storm.weather
     # Of each writer a segment that is filled, the next one, and what one that died left; the capacity, in segments that
     # are half used up; and the journal, its snapshot, and the next one.
-    most = 2 * CAPACITY * SAMPLE_BYTES + 4 * WRITERS * writing.SMALLEST + 4 * SMALLEST
+    most = 2 * CAPACITY * SAMPLE_BYTES + 4 * WRITERS * mmap.SMALLEST + 4 * SMALLEST
     assert max(weather.disk) < most, f"{max(weather.disk):,} bytes on the disk, and {most:,} are enough"
     for what, seen in (("disk", weather.disk), ("memory", weather.memory)):
         first, last = thirds(seen)

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.dataplane.durable import without_hosts
 from tests.dataplane.storm.parts import Place
 from tests.dataplane.storm.storm import Storm, check_kills, check_leftovers, check_models, check_room
-
-from tunegym.testing.durable_planes import without_hosts
 
 SHARED_MEMORY = Path("/dev/shm")
 

@@ -1,1 +1,1 @@
-"""Where the ledger lives: in this process, or in a process of its own behind a local socket."""
+"""Where the ledger lives: in this process, or in its own process behind a local socket."""

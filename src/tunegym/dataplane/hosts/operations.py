@@ -1,192 +1,183 @@
-"""What a client may ask of a host, as plain data: the same for every host."""
+"""The operations that a client may ask of a ledger's host, as JSON data: the same for every host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from tunegym.dataplane import errors
 from tunegym.dataplane.errors import DataPlaneError, LeaseLostError, SpecError
 from tunegym.dataplane.ledger.ledger import Ledger
+from tunegym.dataplane.ledger.measures import Histogram
 from tunegym.dataplane.ledger.placing import Run
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter, plain_tickets, tickets_of
 from tunegym.dataplane.model import PartitionSpec
 from tunegym.dataplane.predicate import from_plain
 
 Arguments = Mapping[str, Any]
-_CLAIM = tuple(name for name in Claim._fields if name != "where")
-
-CHANGES = frozenset(
-    {
-        "register",
-        "delete",
-        "seal",
-        "put",
-        "write_tags",
-        "claim",
-        "ack",
-        "release",
-        "extend",
-        "commit",
-        "rewind",
-        "clear",
-    }
-)
-"""Those that a journal must have; all others only look."""
-
+BEGAN = "began"
+"""The argument of a put or claim with the time of the client's call, by the clock that all processes share."""
+MESSAGE_BYTES = 256 << 20
+"""The limit of a message between client and host: the metadata of about a million samples."""
+LOOKS = frozenset({"locate", "consumed", "specs", "stats"})
+"""Operations that change nothing; a journal needs all others."""
 WAITING = frozenset({"put", "claim"})
-"""Those that may have to wait."""
+"""Operations that may wait."""
+_CLAIM = tuple(name for name in Claim._fields if name != "where")
+_FINEST = (0.0001, 0.0003)
+"""Histogram buckets for calls, below those of all other histograms."""
+
+
+class Handle:
+    """Identifies one call, so that another thread can abandon it.
+
+    Attributes:
+        abandoned: the answer is not wanted any more.
+        call: what the host knows about the call; None before it has begun.
+    """
+
+    def __init__(self) -> None:
+        self.abandoned = False
+        self.call: Any = None
+
+
+class Host(Protocol):
+    """Holds the ledger and answers calls. Any thread may call it.
+
+    Attributes:
+        durable: whether acknowledged changes outlive the host's process.
+    """
+
+    durable: bool
+
+    def call(
+        self, operation: str, arguments: Arguments, wait_s: float | None = 0.0, handle: Handle | None = None
+    ) -> Any:
+        """The result of ``perform``. A put or claim waits for up to ``wait_s``, None for forever.
+
+        A caller that passes a handle abandons it if the call ends with neither a result nor a ``DataPlaneError``.
+
+        Raises:
+            DataPlaneError: of the ledger, or the host can't be reached.
+        """
+        ...
+
+    def abandon(self, handle: Handle) -> bool:
+        """The answer to a put or claim is not wanted any more; whether it had taken effect.
+
+        A call that waits, or has not begun, ends with a ``ClosedError``. Claimed samples are released; a put that took
+        effect stays. Any thread may call this, also after the call.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close, and release all claims of this client. Calling it twice is fine."""
+        ...
+
+
+# performing -------------------------------------------------------------------------------------------
 
 
 def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *, wait: bool = False) -> Any:
-    """Do what is asked: plain data, or a ``Waiter`` if it has to wait, and may.
+    """Perform an operation: JSON data, or a ``Waiter`` if it has to wait and may.
 
     Raises:
-        DataPlaneError: it can't be done; nothing was changed.
+        DataPlaneError: nothing was changed.
     """
-    handler = _HANDLERS.get(operation)
-    if handler is None:
-        raise SpecError(f"a plane has no operation {operation!r:.60}", hint="use the same version everywhere")
-    return handler(ledger, arguments, now, wait)
+    match operation:
+        case "put":
+            return _put(ledger, arguments, now, wait)
+        case "claim":
+            return _claim(ledger, arguments, now, wait)
+        case "ack" | "release" | "extend":
+            return getattr(ledger, operation)(**_with_tickets(arguments), now=now)
+        case "seal" | "write_tags" | "commit" | "clear":
+            return getattr(ledger, operation)(**arguments, now=now)
+        case "delete" | "consumed":
+            return getattr(ledger, operation)(**arguments)
+        case "register":
+            return _register(ledger, arguments["spec"])
+        case "rewind":
+            back, orphaned = ledger.rewind(**arguments, now=now)
+            return {"given_back": back, "orphaned": orphaned, "epoch": ledger.epoch(arguments["partition_id"])}
+        case "locate":
+            return _locate(ledger, **arguments)
+        case "specs":
+            return [{**asdict(spec), "epoch": ledger.epoch(spec.partition_id)} for spec in ledger.specs()]
+        case "stats":
+            return ledger.stats(now)
+    raise SpecError(f"unknown operation {operation!r:.60}", hint="use the same version of tunegym everywhere")
 
 
-def told(outcome: Grant | None) -> Any:
-    """What a waiter came to, as plain data."""
-    return None if outcome is None else outcome.plain()
+def outcome_of(waiter: Waiter) -> Any:
+    """The result of a settled waiter as JSON data. Raises its ``DataPlaneError``."""
+    if isinstance(waiter.outcome, DataPlaneError):
+        raise waiter.outcome
+    return None if waiter.outcome is None else waiter.outcome.plain()
 
 
-def release_rest(release: Callable[[Arguments], Any], claimed: Arguments) -> Arguments | None:
-    """Give back those samples of a claim that are still held: what was given back, or None for nothing.
+def claim_again(ledger: Ledger, arguments: Arguments, leases: Any, now: float) -> Any:
+    """Repeat a claim from a journal, with the samples and leases that it got."""
+    return ledger.claim_again(_claim_of(arguments), tickets_of(leases), now).plain()
+
+
+def release_rest(release: Callable[[Arguments], Any], asked: Arguments, got: Arguments) -> Arguments | None:
+    """Release the samples of a claim that are still held; the arguments of the release, None for nothing.
 
     Args:
-        release: does it, or raises a ``DataPlaneError``.
-        claimed: what it is given, for the whole claim.
+        release: performs it, or raises a ``DataPlaneError``.
+        asked: the arguments of the claim.
+        got: its result.
     """
-    claimed = _with_tickets(claimed)
-    while claimed["sample_ids"]:
+    held = dict(zip(got["sample_ids"], tickets_of(got["leases"]), strict=True))
+    while held:
+        names = {name: asked[name] for name in ("partition_id", "task_name")}
+        given = {**names, "sample_ids": [*held], "leases": plain_tickets([*held.values()])}
         try:
-            release({**claimed, "leases": plain_tickets(claimed["leases"])})
+            release(given)
         except LeaseLostError as error:
-            lost = frozenset(error.sample_ids)
-            held = [at for at, name in enumerate(claimed["sample_ids"]) if name not in lost]
-            if len(held) == len(claimed["sample_ids"]):
+            lost = [name for name in error.sample_ids if held.pop(name, None) is not None]
+            if not lost:
                 return None
-            rest = {key: [claimed[key][at] for at in held] for key in ("sample_ids", "leases")}
-            claimed = {**claimed, **rest}
-        except DataPlaneError:  # the partition is gone, or the host
+        except DataPlaneError:  # the partition is deleted, or the host is gone
             return None
         else:
-            return {**claimed, "leases": plain_tickets(claimed["leases"])}
+            return given
     return None
 
 
-def as_plain(error: DataPlaneError) -> dict[str, Any]:
-    """An error as plain data."""
-    plain = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
-    return {**plain, "sample_ids": error.sample_ids} if isinstance(error, LeaseLostError) else plain
-
-
-def as_error(plain: Mapping[str, Any]) -> DataPlaneError:
-    """The error again."""
-    kind = getattr(errors, str(plain.get("error")), DataPlaneError)
-    if not (isinstance(kind, type) and issubclass(kind, DataPlaneError)):
-        kind = DataPlaneError
-    message, hint = str(plain.get("message")), plain.get("hint")
-    if issubclass(kind, LeaseLostError):
-        return kind(message, hint=hint, sample_ids=plain.get("sample_ids", ()))
-    return kind(message, hint=hint)
-
-
-def spec_of(plain: Mapping[str, Any]) -> PartitionSpec:
-    """A partition's spec from plain data."""
-    known = {**plain, "fields": tuple(plain["fields"]), "tasks": tuple(plain["tasks"])}
-    return PartitionSpec(**known)
-
-
-# each operation ---------------------------------------------------------------------------------------
-
-
-def _register(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del now, wait
-    spec = spec_of(given["spec"])
-    ledger.register(spec)
-    return {"epoch": ledger.epoch(spec.partition_id)}
-
-
-def _delete(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del now, wait
-    ledger.delete(given["partition_id"])
-
-
-def _seal(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del wait
-    ledger.seal(given["partition_id"], now)
-
-
 def _put(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    shapes = {name: (kind, rank) for name, (kind, rank) in given["shapes"].items()}
-    request = Put(**{**_without(given, "timeout_s"), "shapes": shapes})
-    return ledger.put(request, now, _deadline(given, now), wait=wait)
+    known = {name: value for name, value in given.items() if name != "timeout_s"}
+    known["shapes"] = {name: (kind, rank) for name, (kind, rank) in given["shapes"].items()}
+    return ledger.put(Put(**known), now, _deadline(given, now), wait=wait)
 
 
 def _claim(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
     found = ledger.claim(_claim_of(given), now, _deadline(given, now), wait=wait)
-    return found if isinstance(found, Waiter) else found.plain()
+    return found.plain() if isinstance(found, Grant) else found
 
 
 def _claim_of(given: Arguments) -> Claim:
     where = given.get("where")
-    known = {name: given[name] for name in _CLAIM}
-    return Claim(**known, where=None if where is None else from_plain(where))
+    return Claim(**{name: given[name] for name in _CLAIM}, where=None if where is None else from_plain(where))
 
 
-def claim_again(ledger: Ledger, arguments: Arguments, leases: Any, now: float) -> Any:
-    """Repeat a claim of which one knows what it got, as plain data."""
-    return ledger.claim_again(_claim_of(arguments), tickets_of(leases), now).plain()
+def _deadline(given: Arguments, now: float) -> float | None:
+    seconds = given.get("timeout_s")
+    return None if seconds is None else now + seconds
 
 
-def _write_tags(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del wait
-    ledger.write_tags(given["partition_id"], given["sample_ids"], given["tags"], now)
+def _register(ledger: Ledger, plain: Arguments) -> Any:
+    spec = PartitionSpec(**{**plain, "fields": tuple(plain["fields"]), "tasks": tuple(plain["tasks"])})
+    ledger.register(spec)
+    return {"epoch": ledger.epoch(spec.partition_id)}
 
 
-def _ack(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del wait
-    ledger.ack(**_with_tickets(given), now=now)
-
-
-def _release(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del wait
-    ledger.release(**_with_tickets(given), now=now)
-
-
-def _extend(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del wait
-    ledger.extend(**_with_tickets(given), now=now)
-
-
-def _commit(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del wait
-    return ledger.commit(**given, now=now)
-
-
-def _rewind(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del wait
-    back, orphaned = ledger.rewind(**given, now=now)
-    return {"given_back": back, "orphaned": orphaned, "epoch": ledger.epoch(given["partition_id"])}
-
-
-def _clear(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del wait
-    return ledger.clear(**given, now=now)
-
-
-def _locate(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del now, wait
-    partition_id = given["partition_id"]
-    found = ledger.locate(partition_id, given["sample_ids"], given["fields"])
-    shared = list({id(runs): runs for runs in found.values()}.values())  # fields in the same places have one list
+def _locate(ledger: Ledger, partition_id: str, sample_ids: Sequence[str], fields: Sequence[str]) -> Any:
+    found = ledger.locate(partition_id, sample_ids, fields)
+    shared = list({id(runs): runs for runs in found.values()}.values())  # fields in the same places share a list
     blocks = sorted({block for runs in shared for block, _ in runs})
     return {
         "fields": {name: next(at for at, one in enumerate(shared) if one is runs) for name, runs in found.items()},
@@ -205,49 +196,94 @@ def runs_of(plain: Sequence[Sequence[Any]]) -> list[Run]:
     return [(one[0], range(one[1], one[2]) if len(one) == 3 else one[1]) for one in plain]
 
 
-def _consumed(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del now, wait
-    return ledger.consumed(given["partition_id"], given["task_names"])
-
-
-def _specs(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del given, now, wait
-    return [{**asdict(spec), "epoch": ledger.epoch(spec.partition_id)} for spec in ledger.specs()]
-
-
-def _stats(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    del given, wait
-    return ledger.stats(now)
-
-
-_HANDLERS: Mapping[str, Callable[[Ledger, Arguments, float, bool], Any]] = {
-    "register": _register,
-    "delete": _delete,
-    "seal": _seal,
-    "put": _put,
-    "claim": _claim,
-    "write_tags": _write_tags,
-    "ack": _ack,
-    "release": _release,
-    "extend": _extend,
-    "commit": _commit,
-    "rewind": _rewind,
-    "clear": _clear,
-    "locate": _locate,
-    "consumed": _consumed,
-    "specs": _specs,
-    "stats": _stats,
-}
-
-
 def _with_tickets(given: Arguments) -> Arguments:
     return {**given, "leases": tickets_of(given["leases"])}
 
 
-def _without(given: Arguments, *names: str) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in names}
+# errors -----------------------------------------------------------------------------------------------
 
 
-def _deadline(given: Arguments, now: float) -> float | None:
-    seconds = given.get("timeout_s")
-    return None if seconds is None else now + seconds
+def as_plain(error: DataPlaneError) -> dict[str, Any]:
+    """An error as JSON data."""
+    plain = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    return {**plain, "sample_ids": error.sample_ids} if isinstance(error, LeaseLostError) else plain
+
+
+def as_error(plain: Mapping[str, Any]) -> DataPlaneError:
+    """The error of ``as_plain``."""
+    kind = getattr(errors, str(plain.get("error")), DataPlaneError)
+    if not (isinstance(kind, type) and issubclass(kind, DataPlaneError)):
+        kind = DataPlaneError
+    message, hint = str(plain.get("message")), plain.get("hint")
+    if issubclass(kind, LeaseLostError):
+        return kind(message, hint=hint, sample_ids=plain.get("sample_ids", ()))
+    return kind(message, hint=hint)
+
+
+# latencies --------------------------------------------------------------------------------------------
+
+
+class _Begun(NamedTuple):
+    """A call under way: its partition and task, when the client made it, and when the host got it."""
+
+    place: tuple[str, str | None]
+    began: float
+    received: float
+
+
+class Latencies:
+    """Histograms of successful puts and claims since the host started. One thread at a time calls it.
+
+    A latency is from the client's call to the ledger's answer, waiting included, without the way back. The wait is the
+    part of it without room for the put, or with too few samples for the claim.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[Hashable, _Begun] = {}
+        self._known: dict[tuple[str, str | None], tuple[Histogram, Histogram]] = {}
+
+    def begin(self, key: Hashable, arguments: Arguments) -> dict[str, Any]:
+        """A put or claim arrives; its arguments as the ledger takes them."""
+        now = time.monotonic()
+        plain = dict(arguments)
+        began = float(plain.pop(BEGAN, now))
+        self._begun[key] = _Begun((plain["partition_id"], plain.get("task_name")), min(began, now), now)
+        return plain
+
+    def end(self, key: Hashable, *, waited: bool) -> None:
+        """The call succeeded."""
+        call = self._begun.pop(key, None)
+        if call is None:
+            return
+        if call.place not in self._known:
+            self._known[call.place] = Histogram(_FINEST), Histogram(_FINEST)
+        latency, wait = self._known[call.place]
+        now = time.monotonic()
+        latency.add_one(now - call.began)
+        wait.add_one(now - call.received if waited else 0.0)
+
+    def drop(self, key: Hashable) -> None:
+        """The call failed or was abandoned."""
+        self._begun.pop(key, None)
+
+    def forget(self, partition_id: str) -> None:
+        """A partition is deleted."""
+        for place in [one for one in self._known if one[0] == partition_id]:
+            del self._known[place]
+
+    def add_to(self, stats: Mapping[str, Any]) -> dict[str, Any]:
+        """A ledger's stats with these latencies."""
+        return {
+            name: {
+                **partition,
+                **self._plain(name, None, "put"),
+                "tasks": {
+                    task: {**one, **self._plain(name, task, "claim")} for task, one in partition["tasks"].items()
+                },
+            }
+            for name, partition in stats.items()
+        }
+
+    def _plain(self, partition_id: str, task_name: str | None, what: str) -> dict[str, Any]:
+        latency, wait = self._known.get((partition_id, task_name)) or (Histogram(_FINEST), Histogram(_FINEST))
+        return {f"{what}_latency": latency.plain(), f"{what}_wait": wait.plain()}

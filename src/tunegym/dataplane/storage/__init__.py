@@ -1,1 +1,1 @@
-"""Where the bytes are: in this process, or in files that many processes of one host map."""
+"""Where the bytes are: in this process, or in files that the processes of one machine map."""

@@ -1,75 +1,59 @@
-"""What a client needs of whatever keeps the bytes."""
+"""The protocol of a storage: it keeps written columns until they are freed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 from tunegym.dataplane.encoding import Column
 from tunegym.dataplane.errors import StorageError
 
 Location: TypeAlias = Mapping[str, Any]
-"""Where one write is: plain data that the ledger keeps, and only a storage understands."""
+"""Where one write is: JSON data that the ledger stores and only the storage understands."""
 
 
 class BlockGoneError(StorageError):
-    """The bytes were let go of: the samples were cleared, or their field was written again, since they were located.
-
-    Locating the samples once more tells which.
-    """
-
-
-class Part(NamedTuple):
-    """Rows of one write.
-
-    Attributes:
-        column: views of what was written; they can't be written to, and stay valid for as long as they are held.
-        places: which of its rows, in the order that they are wanted in.
-    """
-
-    column: Column
-    places: Sequence[int]
+    """The bytes were freed since they were located: the samples were cleared, or the field was written again."""
 
 
 class Storage(Protocol):
-    """Keeps what is written until it is freed. Any thread may call it.
+    """Keeps bytes. Any thread may call it.
 
-    The ledger decides what is there: bytes that it doesn't know of are nobody's, and whoever dies while writing leaves
-    nothing that is ever read. What was written never changes; a field that is written again is somewhere else.
+    The ledger decides which bytes exist: a process that dies while it writes leaves nothing that is ever read. Written
+    bytes never change; a field that is written again gets a new location.
     """
 
     def write(self, partition_id: str, columns: Mapping[str, Column]) -> tuple[Location, int]:
-        """Keep columns of equal rows. Where they are, and how many bytes that takes.
+        """Keep columns; their location and the number of bytes.
 
-        The bytes are the caller's until it has told the ledger, and says so with ``settle``, or with ``free`` if
-        the ledger didn't take them.
+        The caller owns the bytes until it calls ``settle`` (the ledger has them) or ``free`` (it refused them).
 
         Raises:
-            StorageError: they can't be written; nothing is.
+            StorageError: nothing was written.
         """
         ...
 
     def settle(self, location: Location) -> None:
-        """The ledger has it: from now on only the ledger says when it may go."""
+        """The ledger has the location: from now on only the ledger frees it."""
         ...
 
-    def read(self, location: Location, field: str, places: Sequence[int]) -> Part:
-        """Rows of one column.
+    def read(self, location: Location, field: str) -> Column:
+        """A column as read-only views, which stay valid for as long as they are held.
 
         Raises:
-            BlockGoneError: they have been let go of meanwhile.
-            StorageError: they can't be read.
+            BlockGoneError: the bytes were freed meanwhile.
+            StorageError: the bytes can't be read.
         """
         ...
 
     def free(self, locations: Iterable[Location]) -> None:
-        """Nobody wants these any more. Telling it again is fine. Views that are held stay valid."""
+        """Forget locations; unknown ones are ignored. Views stay valid."""
         ...
 
     def trim(self) -> None:
-        """Let go of what is kept only to be faster and isn't there any more, so that its space comes back."""
+        """Give back the memory of freed bytes that this process still has mapped."""
         ...
 
     def close(self) -> None:
-        """Let go. What others read stays. Calling it twice is fine."""
+        """Close. Calling it twice is fine."""
         ...

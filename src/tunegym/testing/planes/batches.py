@@ -1,4 +1,4 @@
-"""Batches: tags, fields, columns, filters and shards."""
+"""Batches: tags, fields, columns, filters, shards and clears (P4 to P10)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from tunegym.dataplane import (
     StalenessFilter,
     Tag,
     attach,
-    kv_first_write,
     read_columns,
     shard_meta_for_dp,
-    write_columns,
 )
 from tunegym.dataplane.errors import (
     DataPlaneError,
@@ -26,13 +24,11 @@ from tunegym.dataplane.errors import (
     LeaseLostError,
     SampleError,
 )
-from tunegym.testing.planes.fixtures import Join, P, PlaneFixtures, named, tokens
+from tunegym.testing.planes import Join, P, PlaneFixtures, named, tokens
 
 
 class BatchesSuite(PlaneFixtures):
     """P4 to P10."""
-
-    # P4: tags -----------------------------------------------------------------------------------------
 
     def test_tags_travel(self, plane: DataPlaneClient) -> None:
         """Tags travel."""
@@ -52,8 +48,6 @@ class BatchesSuite(PlaneFixtures):
         again = plane.claim_meta(P, "train", ["tokens"], 4, where=(Tag("seen") == True) & (Tag("source") == "math"))  # noqa: E712
         assert set(again.sample_ids) == set(rest.sample_ids)
 
-    # P5: fields are named -----------------------------------------------------------------------------
-
     def test_a_read_names_its_fields(self, plane: DataPlaneClient) -> None:
         """A read names its fields."""
         put = plane.put_samples(P, named(2), {"tokens": tokens(named(2))})
@@ -61,8 +55,6 @@ class BatchesSuite(PlaneFixtures):
         for call in (lambda: plane.get_samples(put, []), lambda: plane.get_data(put.with_fields([]))):
             with pytest.raises(FieldError, match="no field is named"):
                 call()
-
-    # P6, P7, P9: filters and shards -------------------------------------------------------------------
 
     def test_filter_shard_and_read_a_claim(self, plane: DataPlaneClient) -> None:
         """Filter shard and read a claim."""
@@ -81,8 +73,6 @@ class BatchesSuite(PlaneFixtures):
         assert plane.stats()[P]["gone"] == {"stale": drop.size}
         with pytest.raises(LeaseLostError):
             plane.ack(drop)
-
-    # P8: columns --------------------------------------------------------------------------------------
 
     def test_columns_come_back_exactly(self, plane: DataPlaneClient) -> None:
         """Columns come back exactly."""
@@ -109,50 +99,6 @@ class BatchesSuite(PlaneFixtures):
         assert none == {"none": None}
         assert log["messages"] == objects[0]["messages"]
         np.testing.assert_array_equal(log["state"], np.arange(3))
-
-    # lengths ------------------------------------------------------------------------------------------
-
-    def test_a_write_back_leaves_the_lengths(self, plane: DataPlaneClient) -> None:
-        """What a stage adds has rows of its own; the next stage shards by the lengths of the first put."""
-        plane.register_partition("lengths", ["tokens", "values", "score"], ["judge", "train"])
-        plane.put_samples("lengths", ["a", "b"], {"tokens": [np.arange(3), np.arange(5)]})
-        plane.put_samples("lengths", ["c"], {"score": np.zeros(1)})
-        seen = plane.claim_meta("lengths", "judge", ["tokens"], 2)
-        written = write_columns(plane, seen, {"values": np.zeros((2, 1))})
-        assert written.sequence_lengths == seen.sequence_lengths == (3, 5)
-        claimed = plane.claim_meta("lengths", "train", ["tokens", "values"], 2)
-        assert claimed.sequence_lengths == (3, 5)
-        plane.release(claimed)
-        both = {"tokens": [np.arange(2), np.arange(7), np.arange(9)], "values": np.zeros((3, 4))}
-        plane.put_samples("lengths", ["a", "c", "d"], both)  # of c none is known yet, and d is new
-        claimed = plane.claim_meta("lengths", "train", ["tokens", "values"], 4)
-        found = dict(zip(claimed.sample_ids, claimed.sequence_lengths or (), strict=True))
-        assert found == {"a": 3, "b": 5, "c": 7, "d": 9}
-        plane.release(claimed)
-        plane.put_samples("lengths", ["a"], {"tokens": [np.arange(2)]}, lengths=[2])
-        assert plane.claim_meta("lengths", "train", ["values"], 1).sequence_lengths == (2,)
-
-    def test_rows_put_one_at_a_time_have_the_lengths_that_they_would_have_together(
-        self, plane: DataPlaneClient
-    ) -> None:
-        """Rows put one at a time have the lengths that they would have together."""
-        plane.register_partition("single", ["stats", "tokens"], ["train"])
-        for at, length in enumerate((9, 3)):
-            fields = {"stats": np.zeros((1, 2)), "tokens": [np.arange(length)]}
-            kv_first_write(plane, "single", [f"s{at}"], fields)
-        assert plane.claim_meta("single", "train", ["tokens"], 2).sequence_lengths == (9, 3)
-
-    def test_the_lengths_of_a_named_field(self, plane: DataPlaneClient) -> None:
-        """They count also if they are all the same, and whatever was recorded before."""
-        plane.register_partition("lengths", ["answer", "prompt"], ["train"])
-        fields = {"answer": [np.arange(3), np.arange(9)], "prompt": [np.arange(5), np.arange(5)]}
-        for name, wanted in (("prompt", (5, 5)), ("answer", (3, 9))):
-            put = kv_first_write(plane, "lengths", ["a", "b"], fields, lengths_of=name)
-            claimed = plane.claim_meta("lengths", "train", ["answer"], 2)
-            assert put.sequence_lengths == claimed.sequence_lengths == wanted
-            plane.release(claimed)
-
-    # P10: clears --------------------------------------------------------------------------------------
 
     def test_what_is_cleared_or_not_produced_cant_be_read(self, plane: DataPlaneClient) -> None:
         """What is cleared or not produced can't be read."""

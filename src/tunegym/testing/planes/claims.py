@@ -1,32 +1,24 @@
-"""Claims: ready, atomic, leased, and waited for."""
+"""Claims: ready, atomic, leased, waited for and cancelled (P1, P2, P3, P11)."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import signal
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from tunegym.dataplane import (
-    DataPlaneClient,
-    Tag,
-    attach,
-    write_columns,
-)
-from tunegym.dataplane.errors import (
-    ClaimTimeoutError,
-    ClosedError,
-    EndOfStreamError,
-    LeaseLostError,
-)
-from tunegym.testing.planes.fixtures import PATIENCE_S, Begin, Join, P, PlaneFixtures, named, tokens
+from tunegym.dataplane import BatchMeta, DataPlaneClient, Tag, attach, connect, write_columns
+from tunegym.dataplane.errors import ClaimTimeoutError, ClosedError, EndOfStreamError, LeaseLostError
+from tunegym.testing.planes import PATIENCE_S, Begin, Join, P, PlaneFixtures, named, tokens, until
 
 
 class ClaimsSuite(PlaneFixtures):
-    """P1, P2, P3 and P11."""
-
-    # P1: ready ----------------------------------------------------------------------------------------
+    """P1, P2, P3 and P11, with Ctrl-C and cancelled asyncio tasks."""
 
     def test_a_sample_is_ready_with_every_required_field_and_not_before(self, plane: DataPlaneClient) -> None:
         """A sample is ready with every required field and not before."""
@@ -38,8 +30,6 @@ class ClaimsSuite(PlaneFixtures):
         assert claimed.sample_ids == ("s-1", "s-3")
         assert plane.get_data(claimed)["reward"].to_list() == [1.0, 1.0]
         assert plane.claim_meta(P, "judge", ["tokens"], 4).size == 4
-
-    # P2: claims ---------------------------------------------------------------------------------------
 
     def test_no_two_claimers_of_a_task_get_the_same_sample(self, plane: DataPlaneClient, join: Join) -> None:
         """No two claimers of a task get the same sample."""
@@ -77,8 +67,6 @@ class ClaimsSuite(PlaneFixtures):
         plane.put_samples("groups", ["s-8"], {"tokens": tokens(["s-8"])}, group_ids=["c"])
         assert plane.claim_meta("groups", "train", ["tokens"], 3).group_ids == tuple("ccc")
 
-    # P3: leases ---------------------------------------------------------------------------------------
-
     def test_what_is_released_comes_back_and_its_lease_is_lost(self, plane: DataPlaneClient, join: Join) -> None:
         """What is released comes back and its lease is lost."""
         plane.put_samples(P, named(4), {"tokens": tokens(named(4))})
@@ -92,7 +80,7 @@ class ClaimsSuite(PlaneFixtures):
             assert lost.value.sample_ids == claimed.sample_ids[:2]
         plane.ack(claimed.drop(lost.value.sample_ids))
         assert plane.stats()[P]["tasks"]["train"]["acked"] == 2
-        with pytest.raises(LeaseLostError, match="no claim"):
+        with pytest.raises(LeaseLostError, match="not a claim"):
             plane.ack(plane.put_samples(P, ["s-9"], {"tokens": tokens(["s-9"])}))
 
     def test_who_closes_gives_back(self, plane: DataPlaneClient, join: Join, begin: Begin) -> None:
@@ -118,7 +106,45 @@ class ClaimsSuite(PlaneFixtures):
         with pytest.raises(LeaseLostError):
             short.ack(claimed)
 
-    # P11: waiting -------------------------------------------------------------------------------------
+    def test_a_claim_is_settled_once(self, plane: DataPlaneClient) -> None:
+        """Twice, in part, after the other, and after the samples are gone."""
+        plane.put_samples(P, named(6), {"tokens": tokens(named(6))})
+        first, second = (plane.claim_meta(P, "train", ["tokens"], 3) for _ in range(2))
+        whole = BatchMeta.concat([second, first])
+        plane.ack(whole.subset([0, 3]))
+        for call in (plane.ack, plane.release, plane.extend):
+            for part in (whole, whole.subset([0]), first):
+                with pytest.raises(LeaseLostError, match="is lost"):
+                    call(part)
+        plane.extend(whole.subset([1, 4]))
+        plane.release(whole.subset([1, 4]))
+        with pytest.raises(LeaseLostError):
+            plane.ack(whole.subset([1]))
+        plane.clear_samples(P, [whole.sample_ids[2]])
+        with pytest.raises(LeaseLostError):
+            plane.ack(whole.subset([2, 5]))
+        plane.ack(whole.subset([5]))
+        plane.ack(whole.slice(0, 0))
+        found = plane.stats()[P]["tasks"]["train"]
+        assert (found["acked"], found["leased"], found["free"]) == (3, 0, 2)
+
+    def test_a_claim_of_elsewhere_is_none_here(self, plane: DataPlaneClient) -> None:
+        """A claim of another partition, or of another plane with the same names."""
+        plane.register_partition("other", ["tokens"], ["train", "judge"])
+
+        with connect("memory://elsewhere") as elsewhere:
+            elsewhere.register_partition(P, ["tokens", "reward"], ["train", "judge"])
+            for one, partition_id in ((plane, P), (plane, "other"), (elsewhere, P)):
+                one.put_samples(partition_id, named(2), {"tokens": tokens(named(2))})
+            claimed = plane.claim_meta(P, "train", ["tokens"], 2)
+            foreign = elsewhere.claim_meta(P, "train", ["tokens"], 2)
+            other = plane.claim_meta("other", "train", ["tokens"], 2)
+        moved = BatchMeta(P, other.sample_ids, other.fields, other.task_name, leases=other.leases)
+        for wrong in (foreign, moved):
+            for call in (plane.ack, plane.release, plane.extend):
+                with pytest.raises(LeaseLostError):
+                    call(wrong)
+        plane.ack(claimed)
 
     def test_a_waiting_claim_is_woken_by_the_put_that_completes_it(self, plane: DataPlaneClient, begin: Begin) -> None:
         """A waiting claim is woken by the put that completes it."""
@@ -150,3 +176,88 @@ class ClaimsSuite(PlaneFixtures):
         with pytest.raises(ClaimTimeoutError, match=r"0 of at least 1 were ready.* 3 are ready, and not wanted"):
             plane.claim_meta(P, "train", ["tokens"], 1, where=Tag("weight_version") > 1, timeout_s=0.05)
         assert plane.stats()[P]["waiting"]["claims"] == 0
+
+    def test_ctrl_c_ends_a_wait(self, plane: DataPlaneClient) -> None:
+        """Whoever is interrupted waits no more, and gets nothing later."""
+        if threading.current_thread() is not threading.main_thread():
+            pytest.skip("only the main thread is interrupted")
+        main = threading.get_ident()
+
+        def interrupt() -> None:
+            until(lambda: plane.stats()[P]["waiting"]["claims"] == 1, "the claim waits")
+            signal.pthread_kill(main, signal.SIGINT)
+
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        other = threading.Thread(target=interrupt)
+        try:
+            other.start()
+            with pytest.raises(KeyboardInterrupt):
+                plane.claim_meta(P, "train", ["tokens"], 2, timeout_s=None)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            other.join()
+        assert plane.stats()[P]["waiting"]["claims"] == 0
+        plane.put_samples(P, named(2), {"tokens": tokens(named(2))})
+        assert plane.claim_meta(P, "train", ["tokens"], 2, timeout_s=0).size == 2
+
+    def test_async_twins(self, plane: DataPlaneClient) -> None:
+        """Many wait in one event loop, and none of them is in the way of the put that they wait for."""
+
+        async def both() -> list[BatchMeta]:
+            claims = [asyncio.create_task(plane.claim_meta_async(P, "train", ["tokens"], 2)) for _ in range(40)]
+            while plane.stats()[P]["waiting"]["claims"] < 40:
+                await asyncio.sleep(0.005)
+            await plane.put_samples_async(P, named(80), {"tokens": tokens(named(80))})
+            return await asyncio.gather(*claims)
+
+        claimed = asyncio.run(both())
+        assert sorted(one for part in claimed for one in part.sample_ids) == sorted(named(80))
+
+    def test_a_cancelled_claim_keeps_nothing(self, plane: DataPlaneClient, begin: Begin, join: Join) -> None:
+        """Cancelled while it waits, or at any moment around the put that completes it: nothing stays leased."""
+        other = join(attach)
+
+        async def cancelled_while_it_waits() -> None:
+            claim = asyncio.create_task(plane.claim_meta_async(P, "train", ["tokens"], 2, timeout_s=None))
+            while not plane.stats()[P]["waiting"]["claims"]:
+                await asyncio.sleep(0.005)
+            claim.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await claim
+            assert plane.stats()[P]["waiting"]["claims"] == 0
+
+        async def cancelled_at_any_moment(turns: int) -> None:
+            claim = asyncio.create_task(plane.claim_meta_async(P, "train", ["tokens"], 2, timeout_s=None))
+            for _ in range(turns):
+                await asyncio.sleep(0.0003)
+            claim.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                plane.release(await claim)
+            found = plane.stats()[P]
+            assert (found["tasks"]["train"]["leased"], found["waiting"]["claims"]) == (0, 0)
+
+        asyncio.run(cancelled_while_it_waits())
+        other.put_samples(P, named(2), {"tokens": tokens(named(2))})
+        for turns in range(20):
+            asyncio.run(cancelled_at_any_moment(turns))
+        waiting = begin(other.claim_meta, P, "train", ["tokens"], 2, timeout_s=None)
+        assert waiting.result(PATIENCE_S).size == 2
+
+    def test_a_cancelled_put_is_there_or_not(self, plane: DataPlaneClient) -> None:
+        """A put that is cancelled while it waits for room is never there; room goes to the next."""
+        plane.register_partition("full", ["tokens"], ["train"], capacity=2)
+        plane.put_samples("full", named(2), {"tokens": tokens(named(2))})
+
+        async def cancelled() -> None:
+            put = asyncio.create_task(plane.put_samples_async("full", named(2, 2), {"tokens": tokens(named(2, 2))}))
+            while not plane.stats()["full"]["waiting"]["puts"]:
+                await asyncio.sleep(0.005)
+            put.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await put
+
+        asyncio.run(cancelled())
+        assert plane.stats()["full"]["waiting"]["puts"] == 0
+        plane.clear_samples("full", named(2))
+        assert plane.stats()["full"]["alive"] == 0
+        plane.put_samples("full", named(2, 2), {"tokens": tokens(named(2, 2))}, timeout_s=0)

@@ -1,4 +1,4 @@
-"""``python -m tunegym.dataplane top URL``: how a plane stands, once or as it runs."""
+"""``tunegym plane top``: the state of a data plane, once or live."""
 
 from __future__ import annotations
 
@@ -7,68 +7,67 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import orjson
-
+from tunegym.cli.errors import guarded
 from tunegym.core.escaping import escaped, escaped_json
-from tunegym.dataplane.errors import NoPlaneError
-from tunegym.dataplane.planes import attach
-from tunegym.dataplane.prometheus import prometheus_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 WIDE = 180
-"""Columns where there is no terminal whose width counts."""
+"""Columns where the output is not a terminal."""
 LINGER_S = 1.0
-"""A host that was started only for a look has no reason to stay."""
+"""A host that was started only for this command ends soon."""
 CONSUMED = "consumed"
-"""The reason of those that left because every task was done with them: all others were dropped."""
+"""The reason of samples that every task was done with: all others were dropped."""
 
 Form = Literal["table", "json", "prometheus"]
 _ENDLESS = 10_000
 _LEFT = ("partition", "task", "dropped")
 
 
-@dataclass(frozen=True)
-class Look:
-    """A plane's stats, and when they were taken, by a clock that only goes on."""
+class Look(NamedTuple):
+    """A plane's stats, and when they were taken (monotonic)."""
 
     stats: Mapping[str, Any]
     at: float
 
 
-def top(url: str, *, form: Form = "table", once: bool = True, interval_s: float = 1.0) -> None:
-    """Print how the plane at ``url`` stands, once or until it is interrupted.
+def main(url: str, form: Form, *, once: bool, interval_s: float) -> int:
+    """Print the state of the plane at ``url``, once or until interrupted. Never makes a plane."""
+    return guarded(lambda: _top(url, form, once=once, interval_s=interval_s))
 
-    Raises:
-        NoPlaneError: there is no plane; none is made.
-    """
+
+def _top(url: str, form: Form, *, once: bool, interval_s: float) -> int:
+    from tunegym.dataplane.connect import attach
+    from tunegym.dataplane.errors import NoPlaneError
+
     if url.startswith("memory://"):
         raise NoPlaneError(
-            f"{url} can't be seen from outside: a plane in memory is for the threads of one process",
-            hint="there, call stats() of a client",
+            f"{url} can't be seen from another process", hint="call stats() of a client in its own process"
         )
     with attach(url, linger_s=LINGER_S) as plane, _reader_may_leave():
         if form == "table" and not once and sys.stdout.isatty():
             _live(plane.stats, url, interval_s)
-            return
         before: Look | None = None
         while True:
             now = Look(plane.stats(), time.monotonic())
             _print(now, before, url, form, indent=once)
             if once:
-                return
+                break
             before = now
             time.sleep(interval_s)
+    return 0
+
+
+# tables -----------------------------------------------------------------------------------------------
 
 
 def table(now: Look, before: Look | None = None, title: str | None = None) -> Table:
-    """A row for each partition and task; with a look before this one, also how many samples a second pass."""
+    """A row for each partition and task; with an earlier look also samples per second."""
     shown = _empty(title)
     names, rows = _rows(now, before)
     for name in names:
@@ -78,8 +77,11 @@ def table(now: Look, before: Look | None = None, title: str | None = None) -> Ta
     return shown
 
 
-def tall(now: Look, before: Look | None = None, title: str | None = None) -> Table:
-    """The same with a column for each partition and task, for where there is little room."""
+def fitting(console: Console, now: Look, before: Look | None = None, title: str | None = None) -> Table:
+    """The table, or in a narrow terminal one with a column for each partition and task."""
+    wide = table(now, before, title)
+    if console.measure(wide, options=console.options.update(width=_ENDLESS)).maximum <= console.width:
+        return wide
     shown = _empty(title)
     names, rows = _rows(now, before)
     for at, name in enumerate((names[0], *(cells[0] for cells in rows))):
@@ -89,13 +91,6 @@ def tall(now: Look, before: Look | None = None, title: str | None = None) -> Tab
     return shown
 
 
-def fitting(console: Console, now: Look, before: Look | None = None, title: str | None = None) -> Table:
-    """Whichever of both fits."""
-    wide = table(now, before, title)
-    needs = console.measure(wide, options=console.options.update(width=_ENDLESS)).maximum
-    return wide if needs <= console.width else tall(now, before, title)
-
-
 def _empty(title: str | None) -> Table:
     from rich.table import Table
 
@@ -103,7 +98,6 @@ def _empty(title: str | None) -> Table:
 
 
 def _rows(now: Look, before: Look | None) -> tuple[list[str], list[list[str]]]:
-    """Names, and the cells of each partition and task."""
     names = ["partition", "task", "produced", "resident", "ready", "leased", "acked", "redelivered", "dropped"]
     names += ["waiting", "bytes", "age p50", "lag p95", "put ms", "claim ms"]
     if before is not None:
@@ -111,7 +105,7 @@ def _rows(now: Look, before: Look | None) -> tuple[list[str], list[list[str]]]:
     rows: list[list[str]] = []
     for partition_id, partition in now.stats.items():
         for task_name, task in partition["tasks"].items():
-            cells = [*_cells(partition_id, partition, task_name, task)]
+            cells = _cells(partition_id, partition, task_name, task)
             if before is not None:
                 cells += _rates(now, before, partition_id, task_name)
             rows.append(cells)
@@ -123,7 +117,7 @@ def _cells(partition_id: str, partition: Mapping[str, Any], task_name: str, task
     ready = task["ready"]
     if len(ready) > 1:
         told = "\n".join(f"{escaped(fields)}: {count}" for fields, count in ready.items())
-    else:  # "-": nobody has claimed yet, so what makes a sample ready isn't known
+    else:  # "-": without a claim so far, the required fields are unknown
         told = "".join(str(count) for count in ready.values()) or "-"
     dropped = {reason: count for reason, count in partition["gone"].items() if reason != CONSUMED}
     waiting = [f"{count} {call}" for call, count in partition["waiting"].items() if count]
@@ -138,16 +132,16 @@ def _cells(partition_id: str, partition: Mapping[str, Any], task_name: str, task
         str(task["redelivered"]),
         "\n".join(f"{escaped(reason)}: {count}" for reason, count in dropped.items()) or "0",
         "\n".join(waiting) or "0",
-        _size(partition["bytes"]),
-        _quantile(task["age"], 0.5),
-        _quantile(task["lag"], 0.95),
-        _latency(partition["put_latency"]),
-        _latency(task["claim_latency"]),
+        size(partition["bytes"]),
+        quantile(task["age"], 0.5),
+        quantile(task["lag"], 0.95),
+        latency(partition["put_latency"]),
+        latency(task["claim_latency"]),
     ]
 
 
 def _rates(now: Look, before: Look, partition_id: str, task_name: str) -> list[str]:
-    """Since the look before; "-" for what wasn't there then, or began anew."""
+    """Samples per second since the look before; "-" for a new or restarted partition."""
     seconds = now.at - before.at
     new, old = now.stats[partition_id], before.stats.get(partition_id)
     if old is None or task_name not in old["tasks"] or seconds <= 0:
@@ -159,16 +153,16 @@ def _rates(now: Look, before: Look, partition_id: str, task_name: str) -> list[s
     return ["-" if change < 0 else f"{change / seconds:.0f}" for change in changes]
 
 
-def _quantile(histogram: Mapping[str, Any], share: float) -> str:
-    """The upper end of the bucket that it is in; "-" of nothing."""
+def quantile(histogram: Mapping[str, Any], share: float) -> str:
+    """The upper end of the quantile's bucket; "-" for an empty histogram."""
     if not any(histogram["counts"]):
         return "-"
     end = _end(histogram, share)
     return f"> {histogram['bounds'][-1]:g} s" if end == math.inf else f"<= {end:g} s"
 
 
-def _latency(histogram: Mapping[str, Any]) -> str:
-    """Upper ends of the buckets of the median and of p95, in ms; "-" of nothing."""
+def latency(histogram: Mapping[str, Any]) -> str:
+    """Median and 95th percentile in ms, as upper ends of their buckets; "-" for an empty histogram."""
     if not any(histogram["counts"]):
         return "-"
     return " / ".join(f"{1000 * _end(histogram, share):g}" for share in (0.5, 0.95))
@@ -184,7 +178,8 @@ def _end(histogram: Mapping[str, Any], share: float) -> float:
     return math.inf
 
 
-def _size(nbytes: float) -> str:
+def size(nbytes: float) -> str:
+    """Bytes with a unit."""
     for unit in ("B", "KB", "MB", "GB"):
         if nbytes < 1000:
             return f"{nbytes:.3g} {unit}"
@@ -192,7 +187,7 @@ def _size(nbytes: float) -> str:
     return f"{nbytes:.3g} TB"
 
 
-# where it goes ------------------------------------------------------------------------------------------------
+# output -----------------------------------------------------------------------------------------------
 
 
 def _print(now: Look, before: Look | None, url: str, form: Form, *, indent: bool) -> None:
@@ -204,9 +199,13 @@ def _print(now: Look, before: Look | None, url: str, form: Form, *, indent: bool
             console = Console(highlight=False, markup=False, emoji=False, width=max(console.width, WIDE))
         console.print(fitting(console, now, before, url) if now.stats else f"{escaped(url)}: no partition")
     elif form == "json":
+        import orjson
+
         text = orjson.dumps(now.stats, option=orjson.OPT_INDENT_2 if indent else None).decode()
         sys.stdout.write(f"{escaped_json(text)}\n")
     else:
+        from tunegym.dataplane.metrics import prometheus_text
+
         sys.stdout.write(prometheus_text(now.stats))
     sys.stdout.flush()
 
@@ -226,14 +225,14 @@ def _live(stats: Callable[[], Mapping[str, Any]], url: str, interval_s: float) -
 
 
 @contextlib.contextmanager
-def _reader_may_leave() -> Any:
-    """Whoever reads may have enough, and whoever looks may interrupt: neither is an error."""
+def _reader_may_leave() -> Iterator[None]:
+    """Ctrl-C and a closed pipe end the command without an error."""
     try:
         yield
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
-        # What is left in the stream's own buffer must have somewhere to go when Python exits.
+        # What is left in the stream's buffer needs somewhere to go when Python exits.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

@@ -1,4 +1,4 @@
-"""What a data plane must do that outlives its processes, the one that hosts its ledger included."""
+"""P16: a plane that outlives its processes, including the host of its ledger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import EndOfStreamError, LeaseLostError, NoPlaneError, StorageError
 from tunegym.testing.dataplane import PATIENCE_S, Begin, DataPlaneSuite, Join, P, named, tokens, until
 
-_HOST = b"tunegym.dataplane.hosts.server_main"
+_HOST = b"tunegym.dataplane.hosts.server"
 
 
 def hosts_of(folder: Path) -> list[int]:
@@ -84,7 +84,7 @@ def connect_and_name(url: str, name: str) -> None:
 @contextlib.contextmanager
 def running(function: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """A function of this module in a process of its own, which is killed at the end."""
-    code = f"from {__name__} import {function} as f; f(*{list(arguments)!r})"
+    code = f"import runpy; runpy.run_path({__file__!r})[{function!r}](*{list(arguments)!r})"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.dataplane.durable import without_hosts
 
 from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, NoPlaneError, SpecError, StorageError
-from tunegym.testing.durable_planes import without_hosts
 
 
 @pytest.fixture(params=["memory", "mmap"])
@@ -31,13 +31,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         (b"memory://x", "write memory://name"),
         ("", "write memory://name"),
         ("/tmp/plane", "write memory://name"),
-        ("tq://x", "write memory://name"),
+        ("tq://x", "known: memory, mmap"),
         ("memory://", "write for example memory://rollouts"),
         ("mmap://", "three slashes"),
         ("mmap://plane", "three slashes"),
         ("mmap://host/plane", "three slashes"),
         ("mmap:///a\0b", "three slashes"),
-        ("mmap:///\ud800", "three slashes"),
+        ("mmap:///\ud800", "write memory://name"),
     ],
 )
 def test_a_url_that_is_none(how: Callable[..., DataPlaneClient], given: Any, hint: str) -> None:
@@ -114,14 +114,14 @@ def test_a_client_in_a_fork_says_so(url: str) -> None:
         busy.start()
 
         def use() -> Any:
-            with pytest.raises(ClosedError, match="is a fork"):
+            with pytest.raises(ClosedError, match="this process is a fork"):
                 plane.put_samples("p", ["c"], {"x": np.arange(1)})
             plane.close()
             return plane.stats()
 
         try:
             for _ in range(5):
-                assert "is a fork" in in_a_fork(use)
+                assert "this process is a fork" in in_a_fork(use)
         finally:
             over.set()
             busy.join()

@@ -1,18 +1,17 @@
-"""What is refused: each with an error that says what to do, and nothing half done."""
+"""The client's side of a call, the same for every backend: arguments that are refused, and the lengths of samples."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tunegym.dataplane import BatchMeta, DataPlaneClient, Tag
+from tunegym.dataplane import BatchMeta, DataPlaneClient, Tag, connect, kv_first_write, write_columns
 from tunegym.dataplane.errors import (
-    ClosedError,
     DataPlaneError,
     FieldError,
     LeaseLostError,
@@ -22,11 +21,18 @@ from tunegym.dataplane.errors import (
     UnknownPartitionError,
 )
 from tunegym.dataplane.predicate import Predicate
-from tunegym.testing.planes.fixtures import Join, P, PlaneFixtures, named, tokens
+from tunegym.testing.dataplane import P, named, tokens
 
 Refused = tuple[type[DataPlaneError], Callable[[], Any]]
 NO_NUMBERS: tuple[Any, ...] = (None, 1.5, math.nan, "2", True, [], 2**80)
 NO_NAMES: tuple[Any, ...] = (None, 3, b"p", ["p"], "", "\ud800")
+
+
+@pytest.fixture
+def plane() -> Iterator[DataPlaneClient]:
+    with connect("memory://client") as client:
+        client.register_partition(P, ["tokens", "reward"], ["train", "judge"])
+        yield client
 
 
 def puts(plane: DataPlaneClient) -> list[Refused]:
@@ -140,96 +146,76 @@ def others(plane: DataPlaneClient, put: BatchMeta, claimed: BatchMeta) -> list[R
     return refused
 
 
-class RefusalsSuite(PlaneFixtures):
-    """A wrong call is an error that says what to do, and changes nothing."""
+def test_what_is_refused_leaves_nothing(plane: DataPlaneClient) -> None:
+    """What is refused leaves nothing."""
+    put = plane.put_samples(P, named(2), {"tokens": tokens(named(2))}, tags={"version": 1})
+    claimed = plane.claim_meta(P, "judge", ["tokens"], 1)
+    plane.stats()
+    before = {name: value for name, value in plane.stats()[P].items() if name != "tasks"}
+    for error, call in [*puts(plane), *claims(plane), *others(plane, put, claimed)]:
+        with pytest.raises(error) as told:
+            call()
+        assert told.value.message
+    assert set(plane.stats()) == {P}
+    after = {name: value for name, value in plane.stats()[P].items() if name != "tasks"}
+    assert after == before
+    assert [one["leased"] for one in plane.stats()[P]["tasks"].values()] == [0, 1]
+    plane.ack(claimed)
+    plane.put_samples(P, named(2, 2), {"tokens": tokens(named(2, 2))})
+    assert not plane.check_consumption_status(P, ["train"])
+    plane.clear_samples(P, named(4))
+    assert plane.check_consumption_status(P, ["train", "judge"])
 
-    def test_what_is_refused_leaves_nothing(self, plane: DataPlaneClient) -> None:
-        """What is refused leaves nothing."""
-        put = plane.put_samples(P, named(2), {"tokens": tokens(named(2))}, tags={"version": 1})
-        claimed = plane.claim_meta(P, "judge", ["tokens"], 1)
-        plane.stats()
-        before = {name: value for name, value in plane.stats()[P].items() if name != "tasks"}
-        for error, call in [*puts(plane), *claims(plane), *others(plane, put, claimed)]:
-            with pytest.raises(error) as told:
-                call()
-            assert told.value.message
-        assert set(plane.stats()) == {P}
-        after = {name: value for name, value in plane.stats()[P].items() if name != "tasks"}
-        assert after == before
-        assert [one["leased"] for one in plane.stats()[P]["tasks"].values()] == [0, 1]
-        plane.ack(claimed)
-        plane.put_samples(P, named(2, 2), {"tokens": tokens(named(2, 2))})
-        assert not plane.check_consumption_status(P, ["train"])
-        plane.clear_samples(P, named(4))
-        assert plane.check_consumption_status(P, ["train", "judge"])
 
-    def test_what_numpy_gives_is_fine(self, plane: DataPlaneClient) -> None:
-        """Integers and texts of numpy are integers and texts; an empty batch is one."""
-        plane.put_samples(P, np.array(["a", "b"]), {"tokens": tokens(named(2))})  # type: ignore[arg-type]
-        claimed = plane.claim_meta(P, "train", ["tokens"], np.int64(2), min_batch=np.int32(1))  # type: ignore[arg-type]
-        assert claimed.sample_ids == ("a", "b")
-        plane.ack(claimed, version=np.int64(3))  # type: ignore[arg-type]
-        assert plane.commit(P, "train", np.int64(3)) == 2  # type: ignore[arg-type]
-        empty = plane.put_samples(P, [], {"tokens": []})
-        assert (empty.size, empty.fields) == (0, ("tokens",))
-        assert len(plane.get_data(empty)["tokens"]) == 0
-        assert plane.clear_samples(P, []) == 0
+def test_what_numpy_gives_is_fine(plane: DataPlaneClient) -> None:
+    """Integers and texts of numpy are integers and texts; an empty batch is one."""
+    plane.put_samples(P, np.array(["a", "b"]), {"tokens": tokens(named(2))})  # type: ignore[arg-type]
+    claimed = plane.claim_meta(P, "train", ["tokens"], np.int64(2), min_batch=np.int32(1))  # type: ignore[arg-type]
+    assert claimed.sample_ids == ("a", "b")
+    plane.ack(claimed, version=np.int64(3))  # type: ignore[arg-type]
+    assert plane.commit(P, "train", np.int64(3)) == 2  # type: ignore[arg-type]
+    empty = plane.put_samples(P, [], {"tokens": []})
+    assert (empty.size, empty.fields) == (0, ("tokens",))
+    assert len(plane.get_data(empty)["tokens"]) == 0
+    assert plane.clear_samples(P, []) == 0
 
-    def test_a_claim_is_settled_once(self, plane: DataPlaneClient) -> None:
-        """Twice, in part, after the other, and after the samples are gone."""
-        plane.put_samples(P, named(6), {"tokens": tokens(named(6))})
-        first, second = (plane.claim_meta(P, "train", ["tokens"], 3) for _ in range(2))
-        whole = BatchMeta.concat([second, first])
-        plane.ack(whole.subset([0, 3]))
-        for call in (plane.ack, plane.release, plane.extend):
-            for part in (whole, whole.subset([0]), first):
-                with pytest.raises(LeaseLostError, match="is lost"):
-                    call(part)
-        plane.extend(whole.subset([1, 4]))
-        plane.release(whole.subset([1, 4]))
-        with pytest.raises(LeaseLostError):
-            plane.ack(whole.subset([1]))
-        plane.clear_samples(P, [whole.sample_ids[2]])
-        with pytest.raises(LeaseLostError):
-            plane.ack(whole.subset([2, 5]))
-        plane.ack(whole.subset([5]))
-        plane.ack(whole.slice(0, 0))
-        found = plane.stats()[P]["tasks"]["train"]
-        assert (found["acked"], found["leased"], found["free"]) == (3, 0, 2)
 
-    def test_a_claim_of_elsewhere_is_none_here(self, plane: DataPlaneClient, folder: Any, join: Join) -> None:
-        """Of another partition, or of another plane in which everything has the same names."""
-        del join
-        plane.register_partition("other", ["tokens"], ["train", "judge"])
-        from tunegym.dataplane import connect
+def test_a_write_back_leaves_the_lengths(plane: DataPlaneClient) -> None:
+    """What a stage adds has rows of its own; the next stage shards by the lengths of the first put."""
+    plane.register_partition("lengths", ["tokens", "values", "score"], ["judge", "train"])
+    plane.put_samples("lengths", ["a", "b"], {"tokens": [np.arange(3), np.arange(5)]})
+    plane.put_samples("lengths", ["c"], {"score": np.zeros(1)})
+    seen = plane.claim_meta("lengths", "judge", ["tokens"], 2)
+    written = write_columns(plane, seen, {"values": np.zeros((2, 1))})
+    assert written.sequence_lengths == seen.sequence_lengths == (3, 5)
+    claimed = plane.claim_meta("lengths", "train", ["tokens", "values"], 2)
+    assert claimed.sequence_lengths == (3, 5)
+    plane.release(claimed)
+    both = {"tokens": [np.arange(2), np.arange(7), np.arange(9)], "values": np.zeros((3, 4))}
+    plane.put_samples("lengths", ["a", "c", "d"], both)  # of c none is known yet, and d is new
+    claimed = plane.claim_meta("lengths", "train", ["tokens", "values"], 4)
+    found = dict(zip(claimed.sample_ids, claimed.sequence_lengths or (), strict=True))
+    assert found == {"a": 3, "b": 5, "c": 7, "d": 9}
+    plane.release(claimed)
+    plane.put_samples("lengths", ["a"], {"tokens": [np.arange(2)]}, lengths=[2])
+    assert plane.claim_meta("lengths", "train", ["values"], 1).sequence_lengths == (2,)
 
-        with connect("memory://elsewhere") as elsewhere:
-            elsewhere.register_partition(P, ["tokens", "reward"], ["train", "judge"])
-            for one, partition_id in ((plane, P), (plane, "other"), (elsewhere, P)):
-                one.put_samples(partition_id, named(2), {"tokens": tokens(named(2))})
-            claimed = plane.claim_meta(P, "train", ["tokens"], 2)
-            foreign = elsewhere.claim_meta(P, "train", ["tokens"], 2)
-            other = plane.claim_meta("other", "train", ["tokens"], 2)
-        moved = BatchMeta(P, other.sample_ids, other.fields, other.task_name, leases=other.leases)
-        for wrong in (foreign, moved):
-            for call in (plane.ack, plane.release, plane.extend):
-                with pytest.raises(LeaseLostError):
-                    call(wrong)
-        plane.ack(claimed)
 
-    def test_after_close(self, plane: DataPlaneClient, join: Join) -> None:
-        """Every call says that the client is closed; closing again is fine."""
-        put = plane.put_samples(P, named(1), {"tokens": tokens(named(1))})
-        other = join()
-        other.close()
-        other.close()
-        for call in (
-            other.stats,
-            lambda: other.get_data(put),
-            lambda: other.put_samples(P, ["x"], {"tokens": tokens(named(1))}),
-            lambda: other.claim_meta(P, "train", ["tokens"], 1),
-            lambda: other.register_partition("q", ["a"], ["b"]),
-        ):
-            with pytest.raises(ClosedError):
-                call()
-        assert plane.stats()[P]["produced"] == 1
+def test_rows_put_one_at_a_time_have_the_lengths_that_they_would_have_together(plane: DataPlaneClient) -> None:
+    """Rows put one at a time have the lengths that they would have together."""
+    plane.register_partition("single", ["stats", "tokens"], ["train"])
+    for at, length in enumerate((9, 3)):
+        fields = {"stats": np.zeros((1, 2)), "tokens": [np.arange(length)]}
+        kv_first_write(plane, "single", [f"s{at}"], fields)
+    assert plane.claim_meta("single", "train", ["tokens"], 2).sequence_lengths == (9, 3)
+
+
+def test_the_lengths_of_a_named_field(plane: DataPlaneClient) -> None:
+    """They count also if they are all the same, and whatever was recorded before."""
+    plane.register_partition("lengths", ["answer", "prompt"], ["train"])
+    fields = {"answer": [np.arange(3), np.arange(9)], "prompt": [np.arange(5), np.arange(5)]}
+    for name, wanted in (("prompt", (5, 5)), ("answer", (3, 9))):
+        put = kv_first_write(plane, "lengths", ["a", "b"], fields, lengths_of=name)
+        claimed = plane.claim_meta("lengths", "train", ["answer"], 2)
+        assert put.sequence_lengths == claimed.sequence_lengths == wanted
+        plane.release(claimed)

@@ -8,21 +8,20 @@ from typing import Any
 import pytest
 
 from tunegym.dataplane.errors import DataPlaneError
-from tunegym.dataplane.hosts.clients import Call, caller_of, myself
+from tunegym.dataplane.hosts.client import _introduction as introduction
 from tunegym.dataplane.hosts.journal import LedgerJournal
-from tunegym.dataplane.hosts.keeper import Keeper
-from tunegym.dataplane.ledger.snapshot import restore, snapshot
-from tunegym.dataplane.storage.live import LiveSegments
+from tunegym.dataplane.hosts.service import Call, LedgerService
+from tunegym.dataplane.storage.segments import SegmentUsage
 
 
 class Host:
-    """A keeper that is called as its server does."""
+    """A service that is called as its server does."""
 
     def __init__(self, folder: Path, rotate_bytes: int = 1 << 30) -> None:
         segments = folder / "segments"
-        self.keeper = Keeper(LedgerJournal(folder, rotate_bytes), LiveSegments(segments), snapshot, restore)
-        self.keeper.recover()
-        self.keeper.join(myself("me"))
+        self.service = LedgerService(LedgerJournal(folder, rotate_bytes), SegmentUsage(segments))
+        self.service.recover()
+        self.service.join(introduction("me"))
         self.pending: list[int] = []
         self._number = 1000 * len(list(folder.glob("used-*")))
         (folder / f"used-{self._number}").touch()
@@ -30,18 +29,18 @@ class Host:
 
     def call(self, operation: str, /, **arguments: Any) -> Any:
         self._number += 1
-        self.keeper.call(Call("me", self._number, self.pending, operation, arguments), 0.0)
-        ((_, reply),) = self.keeper.take_replies()
+        self.service.call(Call("me", self._number, self.pending, operation, arguments), 0.0)
+        ((_, reply),) = self.service.take_replies()
         return reply.get("value", reply)
 
     def wait(
         self, number: int, operation: str, name: str = "me", pending: Sequence[int] = (), **arguments: Any
     ) -> None:
         """A call that may wait for ever."""
-        self.keeper.call(Call(name, number, pending, operation, arguments), None)
+        self.service.call(Call(name, number, pending, operation, arguments), None)
 
     def heard(self) -> dict[tuple[str, int], Any]:
-        return {(call.name, call.number): reply.get("value", reply) for call, reply in self.keeper.take_replies()}
+        return {(call.name, call.number): reply.get("value", reply) for call, reply in self.service.take_replies()}
 
     def put(self, names: str, field: str = "tokens") -> None:
         location = {"segment": "one.segment", "at": ord(names[0]) + 1000 * len(names)}
@@ -78,7 +77,7 @@ def test_samples_keep_their_order_through_the_death_of_a_host(tmp_path: Path) ->
         assert given_back["sample_ids"] == ["d", "c"]
         batch = {"sample_ids": given_back["sample_ids"], "leases": given_back["leases"]}
         first.call("release", partition_id="p", task_name="train", **batch)
-        first.keeper.close()  # without a word, as a killed one
+        first.service.close()  # without a word, as a killed one
         assert Host(folder, rotate_bytes).claim(4)["sample_ids"] == ["d", "c", "b", "a"]
 
 
@@ -89,11 +88,11 @@ def test_a_call_that_is_repeated_takes_effect_once(tmp_path: Path, rotate_bytes:
     first.put("abcd")
     claimed = first.claim(2)
     number = first._number
-    first.keeper.close()
+    first.service.close()
     second = Host(tmp_path)
     asked = {"partition_id": "p", "task_name": "train", "fields": ["tokens"], "owner": "me", "lease_s": 60.0}
-    second.keeper.call(Call("me", number, [], "claim", {**asked, "batch_size": 2, "min_batch": 2}), 0.0)
-    ((_, reply),) = second.keeper.take_replies()
+    second.service.call(Call("me", number, [], "claim", {**asked, "batch_size": 2, "min_batch": 2}), 0.0)
+    ((_, reply),) = second.service.take_replies()
     assert reply["value"] == claimed
     second.pending = [number]
     assert second.claim(2)["sample_ids"] == ["c", "d"]
@@ -134,7 +133,7 @@ def test_a_client_leaves_with_calls_that_wait(tmp_path: Path) -> None:
     """Of one line: without the first, there would be enough for the second."""
     host = Host(tmp_path)
     host.call("register", spec={**SPEC, "capacity": 4})
-    host.keeper.join(myself("other"))
+    host.service.join(introduction("other"))
     host.put("abc")
     host.wait(1, "claim", "other", **asking(4, "other"))
     host.wait(2, "claim", "other", pending=[1], **asking(2, "other"))
@@ -143,7 +142,7 @@ def test_a_client_leaves_with_calls_that_wait(tmp_path: Path) -> None:
     host.wait(3, "put", "other", pending=[1, 2], sample_ids=["v", "w"], **given)
     host.wait(4, "put", "other", pending=[1, 2, 3], sample_ids=["x"], **given)  # whose owner it doesn't say
     assert host.heard() == {}
-    host.keeper.leave("other")
+    host.service.leave("other")
     assert host.heard() == {}
     assert host.claim(3)["sample_ids"] == ["a", "b", "c"]
     assert host.call("stats")["p"]["waiting"] == {"claims": 0, "puts": 0}
@@ -167,7 +166,7 @@ def test_what_is_still_held_of_a_claim_that_was_given_up_is_given_back(tmp_path:
     given = {"partition_id": "p", "task_name": "train", "operation": "claim", "number": number}
     assert host.call("give_up", **given) is True
     if dies:
-        host.keeper.close()
+        host.service.close()
         host = Host(tmp_path)
         host.pending = [number]
         assert host.leased() == 0
@@ -179,14 +178,10 @@ def test_what_is_still_held_of_a_claim_that_was_given_up_is_given_back(tmp_path:
 # replies ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dies", [False, True])
-def test_a_reply_that_cannot_be_sent_is_an_error_and_holds_nothing(tmp_path: Path, dies: bool) -> None:
+def test_a_reply_that_cannot_be_sent_is_an_error_and_holds_nothing(tmp_path: Path) -> None:
     host, number = _claimed_and_cleared(tmp_path)
-    host.keeper.unsent(Call("me", number, [], "claim", asking(4)), DataPlaneError("too large"))
+    host.service.unsent(Call("me", number, [], "claim", asking(4)), DataPlaneError("too large"))
     assert host.heard()["me", number]["message"] == "too large"
-    if dies:
-        host.keeper.close()
-        host = Host(tmp_path)
     host.wait(number, "claim", **asking(4))
     assert host.heard()["me", number]["message"] == "too large"
     host.pending = [number]
@@ -203,10 +198,10 @@ def test_while_a_call_waits_the_replies_to_others_are_not_kept(tmp_path: Path) -
     host._number, host.pending = 2, [2]
     for name in "abcdefghij":
         host.put(name)
-    assert list(host.keeper.callers["me"].replies) == [host._number]
-    host.keeper.close()
+    assert list(host.service.callers["me"].replies) == [host._number]
+    host.service.close()
     again = Host(tmp_path)  # which forgets the same
-    assert list(again.keeper.callers["me"].replies) == [host._number]
+    assert list(again.service.callers["me"].replies) == [host._number]
 
 
 def test_a_call_that_is_sent_again_makes_nobody_forget_later_ones(tmp_path: Path) -> None:
@@ -219,9 +214,9 @@ def test_a_call_that_is_sent_again_makes_nobody_forget_later_ones(tmp_path: Path
         host.wait(number, "write_tags", pending=list(range(10, number)), **tagging("a", number))
     assert set(host.heard()) == {("me", 11), ("me", 12)}
     host.wait(10, "claim", **asking(5))
-    assert set(host.keeper.callers["me"].replies) == {11, 12}
+    assert set(host.service.callers["me"].replies) == {11, 12}
     host.wait(13, "write_tags", pending=[10, 12], **tagging("a", 13))
-    assert set(host.keeper.callers["me"].replies) == {12, 13}
+    assert set(host.service.callers["me"].replies) == {12, 13}
     host.heard()
     host.wait(12, "write_tags", pending=[10, 11], **tagging("a", 12))
     assert host.heard() == {("me", 12): None}
@@ -229,12 +224,6 @@ def test_a_call_that_is_sent_again_makes_nobody_forget_later_ones(tmp_path: Path
     given = {"partition_id": "p", "sample_ids": ["e"], "shapes": {"tokens": ("int64", 1)}, "location": location}
     host.wait(14, "put", pending=[10], **given)
     assert host.heard()["me", 10]["tags"][0] == {"at": 13}
-
-
-def test_what_a_call_says_of_replies_is_of_earlier_ones_only() -> None:
-    caller = caller_of({**myself("me"), "replies": [[number, {"value": None}] for number in range(1, 7)]})
-    caller.forget(4, [1, 3])
-    assert list(caller.replies) == [1, 3, 4, 5, 6]
 
 
 def tagging(name: str, value: int) -> dict[str, Any]:

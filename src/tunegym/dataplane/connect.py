@@ -1,0 +1,119 @@
+"""Planes by URL: ``connect`` makes the plane if needed, ``attach`` only joins.
+
+The scheme of a URL names a backend: a ledger host plus a storage. Backends, storages and filters are found by name:
+the built-in ones here, others through the entry-point groups ``tunegym.planes``, ``tunegym.storages`` and
+``tunegym.filters``. A backend's entry point is an ``Opener``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from tunegym.dataplane.client import LEASE_S, DataPlaneClient
+from tunegym.dataplane.errors import SpecError
+from tunegym.dataplane.filters import BaseRolloutFilter
+from tunegym.dataplane.hosts.operations import Host
+from tunegym.dataplane.model import is_unicode
+from tunegym.dataplane.storage.base import Storage
+
+LINGER_S = 30.0
+"""How long the host process of a plane stays without clients. The plane itself stays in its folder."""
+_LONGEST_S = 1e9
+
+Group: TypeAlias = Literal["planes", "storages", "filters"]
+BUILT_IN: Mapping[Group, Mapping[str, str]] = {
+    "planes": {
+        "memory": "tunegym.dataplane.hosts.local:open_plane",
+        "mmap": "tunegym.dataplane.hosts.client:open_plane",
+    },
+    "storages": {
+        "memory": "tunegym.dataplane.storage.memory:MemoryStorage",
+        "mmap": "tunegym.dataplane.storage.mmap:MmapStorage",
+    },
+    "filters": {
+        "staleness": "tunegym.dataplane.filters:StalenessFilter",
+        "tags": "tunegym.dataplane.filters:TagFilter",
+        "all": "tunegym.dataplane.filters:All",
+    },
+}
+
+
+class Plane(NamedTuple):
+    """An open backend for one client.
+
+    Attributes:
+        owner: the name of the client at the host.
+    """
+
+    host: Host
+    storage: Storage
+    owner: str
+
+
+class Opener(Protocol):
+    """Opens a backend for one client."""
+
+    def __call__(self, address: str, *, make: bool, linger_s: float) -> Plane:
+        """Open the plane at ``address``, the URL without its scheme.
+
+        Args:
+            address: where the plane is.
+            make: make the plane if there is none; otherwise raise ``NoPlaneError`` at once.
+            linger_s: how long a host process stays without clients.
+        """
+        ...
+
+
+def connect(url: str, *, lease_s: float = LEASE_S, linger_s: float = LINGER_S) -> DataPlaneClient:
+    """A client of the plane at ``url``, which is made if there is none.
+
+    Args:
+        url: ``memory://name`` for the threads of this process, ``mmap:///folder`` for the processes of this machine.
+        lease_s: the duration of this client's leases without ``extend``, while its process is alive.
+        linger_s: how long a host process stays without clients.
+    """
+    return _open(url, lease_s, linger_s, make=True)
+
+
+def attach(url: str, *, lease_s: float = LEASE_S, linger_s: float = LINGER_S) -> DataPlaneClient:
+    """A client of the existing plane at ``url``. Raises ``NoPlaneError`` at once if there is none."""
+    return _open(url, lease_s, linger_s, make=False)
+
+
+def rollout_filter(name: str, *arguments: Any, **settings: Any) -> BaseRolloutFilter:
+    """A filter by its name: ``staleness``, ``tags``, ``all``, or one of an entry point."""
+    return find("filters", name)(*arguments, **settings)
+
+
+def find(group: Group, name: str) -> Any:
+    """A built-in or installed backend, storage or filter. Raises ``SpecError`` for an unknown name."""
+    if name in BUILT_IN[group]:
+        module, _, attribute = BUILT_IN[group][name].partition(":")
+        return getattr(import_module(module), attribute)
+    installed = {point.name: point for point in entry_points(group=f"tunegym.{group}")}
+    if name in installed:
+        return installed[name].load()
+    known = ", ".join([*BUILT_IN[group], *installed])
+    raise SpecError(f"unknown name {name!r:.60} of {group}", hint=f"known: {known}")
+
+
+def _open(url: str, lease_s: float, linger_s: float, *, make: bool) -> DataPlaneClient:
+    scheme, separator, address = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if not separator or not scheme or not is_unicode(url):
+        raise SpecError(f"{url!r:.200} is not a plane's URL", hint="write memory://name or mmap:///folder")
+    for name, seconds in (("lease_s", lease_s), ("linger_s", linger_s)):
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST_S:
+            raise SpecError(f"{name} is {seconds!r:.60}", hint=f"give seconds above 0, at most {_LONGEST_S:g}")
+    try:
+        opener: Opener = find("planes", scheme)
+    except SpecError as error:
+        raise SpecError(f"{url!r:.200} has an unknown scheme", hint=error.hint) from None
+    plane = opener(address, make=make, linger_s=linger_s)
+    try:
+        return DataPlaneClient(plane.host, plane.storage, plane.owner, lease_s)
+    except BaseException:
+        plane.host.close()
+        raise

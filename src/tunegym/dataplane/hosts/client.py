@@ -1,0 +1,393 @@
+"""A ledger host in another process, as a client sees it: find or start it, then call it.
+
+Calls are numbered. When the connection breaks, the reader thread connects again, starting the host if it is gone, and
+sends every unanswered call again under its number: the host knows which ones took effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import site
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tunegym.core.processes import boot_id, process_start_time
+from tunegym.core.wire import Connection, ConnectionClosedError, WireError, pack
+from tunegym.dataplane.connect import Plane, find
+from tunegym.dataplane.errors import (
+    ClaimTimeoutError,
+    ClosedError,
+    DataPlaneError,
+    NoPlaneError,
+    SpecError,
+    StorageError,
+)
+from tunegym.dataplane.hosts.folder import (
+    FORMAT,
+    LOG,
+    LOG_BYTES,
+    SEGMENTS,
+    SOCKET,
+    bootstrap,
+    check,
+    open_file,
+    socket_path,
+    start_lock,
+)
+from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, Handle, as_error, release_rest
+
+START_S = 60.0
+"""How long a host may take to recover the ledger and listen."""
+PATIENCE_S = 30.0
+"""How long a client tries to reach a host that is gone."""
+GRACE_S = 5.0
+"""How long after the end of a claim's wait the client waits for the host's answer."""
+_RETRY_S = 0.05
+_GREET_S = 30.0
+_CLOSE_S = 1.0
+_CREDENTIALS = struct.Struct("3i")
+
+
+class _Call:
+    """A call to the host that is not answered yet.
+
+    Attributes:
+        number: 0 before it is sent.
+        pending: numbers of the earlier calls without an answer.
+        until: the end of its wait; None for never.
+    """
+
+    def __init__(self, operation: str, arguments: Mapping[str, Any], wait_s: float | None) -> None:
+        self.operation = operation
+        self.arguments = arguments
+        self.until = None if wait_s is None else time.monotonic() + wait_s
+        self.number = 0
+        self.pending: list[int] = []
+        self.reply: Any = None
+        self.answered = threading.Event()
+
+    def frame(self) -> bytes:
+        """The message, with the rest of its wait. Raises ``DataPlaneError`` if it can't be sent."""
+        left = None if self.until is None else max(0.0, self.until - time.monotonic())
+        try:
+            return pack([self.number, self.pending, self.operation, self.arguments, left], MESSAGE_BYTES)
+        except WireError as error:
+            raise DataPlaneError(f"this call can't be sent: {error}", hint="use smaller batches") from error
+
+    def answer(self, reply: Any) -> None:
+        """Wake its thread."""
+        self.reply = reply
+        self.answered.set()
+
+    def wait(self) -> bool:
+        """Wait for the answer; False if a claim's host is silent. A put that may have taken effect is waited for."""
+        if self.operation != "claim" or self.until is None:
+            return self.answered.wait()
+        return self.answered.wait(max(0.0, self.until - time.monotonic()) + GRACE_S)
+
+
+class SocketHost:
+    """A ``Host`` in another process. Any thread may call it; one thread of its own reads the answers.
+
+    Args:
+        connect: returns a connected socket, or raises ``DataPlaneError`` or ``OSError``.
+        patience_s: how long to try to reach a host that is gone.
+    """
+
+    durable = True
+
+    def __init__(self, connect: Callable[[], socket.socket], patience_s: float = PATIENCE_S) -> None:
+        self._connect = connect
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._calls: dict[int, _Call] = {}
+        self._last = 0
+        self._closed = False
+        self.name = uuid.uuid4().hex
+        self._connection: Connection | None = self._reach()
+        self._reader = self._start_reader()
+
+    def call(
+        self, operation: str, arguments: Mapping[str, Any], wait_s: float | None = 0.0, handle: Handle | None = None
+    ) -> Any:
+        """See ``Host``."""
+        call = _Call(operation, arguments, wait_s)
+        with self._lock:
+            if handle is not None:
+                if handle.abandoned:
+                    raise ClosedError("the call was given up")
+                handle.call = call
+            self._send(call)
+        if not call.wait() and self._give_up(call):
+            raise ClaimTimeoutError(
+                f"the plane's host did not answer within {GRACE_S:g} s after the end of the wait",
+                hint="it is stopped or overloaded; samples that the claim gets are given back",
+            )
+        if isinstance(call.reply, DataPlaneError):
+            raise call.reply
+        if "error" in call.reply:
+            raise as_error(call.reply)
+        return call.reply["value"]
+
+    def abandon(self, handle: Handle) -> bool:
+        """See ``Host``."""
+        with self._lock:
+            handle.abandoned = True
+            call: _Call | None = handle.call
+            if call is None or not call.number:
+                return False
+            if call.reply is None:
+                giving_up = self._send_give_up(call)
+        if call.reply is not None:
+            if isinstance(call.reply, DataPlaneError) or "error" in call.reply:
+                return False
+            if call.operation == "claim":
+                release_rest(lambda held: self.call("release", held), call.arguments, call.reply["value"])
+            return True
+        giving_up.answered.wait()
+        return not isinstance(giving_up.reply, DataPlaneError) and bool(giving_up.reply.get("value"))
+
+    def _give_up(self, call: _Call) -> bool:
+        """Stop waiting for a silent host; it gives the claim up when it wakes. False if the answer has arrived."""
+        with self._lock:
+            if call.reply is None:
+                self._send_give_up(call)
+            return call.reply is None
+
+    def _send_give_up(self, call: _Call) -> _Call:
+        """Sent while ``call`` is unanswered, so that the host still knows its result. The lock is held."""
+        arguments = {name: call.arguments.get(name) for name in ("partition_id", "task_name")}
+        giving_up = _Call("give_up", {**arguments, "operation": call.operation, "number": call.number}, 0.0)
+        self._send(giving_up)
+        return giving_up
+
+    def _send(self, call: _Call) -> None:
+        """Number a call and send it; without a connection the reader sends it later. The lock is held."""
+        if self._closed:
+            raise ClosedError("the client is closed")
+        call.number, call.pending = self._last + 1, list(self._calls)
+        try:
+            frame = call.frame()
+        except BaseException:
+            call.number = 0
+            raise
+        self._last = call.number
+        self._calls[call.number] = call
+        if self._reader is None:  # it could not reach the host, and told every caller
+            self._reader = self._start_reader()
+        if self._connection is None:
+            return
+        try:
+            self._connection.send_frame(frame)
+        except ConnectionClosedError:
+            pass  # the reader sees it, too
+        except BaseException:
+            self._connection.hang_up()  # half a frame may be sent
+            raise
+
+    # the reader ---------------------------------------------------------------------------------------
+
+    def _start_reader(self) -> threading.Thread | None:
+        thread = threading.Thread(target=self._read, name="tunegym-dataplane-reader", daemon=True)
+        thread.start()
+        return thread
+
+    def _read(self) -> None:
+        """Receive answers and hand them out; reconnect when the connection breaks."""
+        connection = self._connection
+        while connection is not None or not self._closed:
+            try:
+                if connection is None:
+                    self._reconnect()
+                    connection = self._connection
+                    continue
+                for number, reply in connection.receive_some() or ():
+                    with self._lock:
+                        call = self._calls.pop(number, None)
+                        if call is not None:
+                            call.answer(reply)
+            except (ConnectionClosedError, WireError):
+                with self._lock:
+                    self._connection = None
+                if connection is not None:
+                    connection.close()
+                connection = None
+            except Exception as error:  # the host can't be reached, or makes no sense: tell every caller
+                with self._lock:
+                    self._answer_all(error if isinstance(error, DataPlaneError) else DataPlaneError(repr(error)))
+                    self._reader = None
+                return
+
+    def _reconnect(self) -> None:
+        fresh = self._reach()
+        with self._lock:
+            if self._closed:
+                fresh.close()
+                return
+            self._connection = fresh
+            with contextlib.suppress(ConnectionClosedError):
+                for call in self._calls.values():
+                    fresh.send_frame(call.frame())
+
+    def _reach(self) -> Connection:
+        """A connection to a host that knows this client. Raises ``DataPlaneError``."""
+        until = time.monotonic() + self._patience_s
+        while True:
+            connection: Connection | None = None
+            try:
+                connection = Connection(self._connect(), limit=MESSAGE_BYTES)
+                deadline = time.monotonic() + _GREET_S
+                connection.send_frame(pack({"format": FORMAT, "client": _introduction(self.name)}), deadline)
+                answer = connection.receive(deadline)
+                if "error" in answer:
+                    raise as_error(answer)
+            except BaseException as error:
+                if connection is not None:
+                    connection.close()
+                if not isinstance(error, OSError | ConnectionClosedError | WireError):
+                    raise
+                if time.monotonic() > until or self._closed:
+                    raise NoPlaneError(f"the plane's host can't be reached: {error}") from error
+                time.sleep(_RETRY_S)
+            else:
+                return connection
+
+    def _answer_all(self, reply: Any) -> None:
+        for call in self._calls.values():
+            call.answer(reply)
+        self._calls.clear()
+
+    def close(self) -> None:
+        """See ``Host``."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._connection is not None:
+                with contextlib.suppress(ConnectionClosedError):
+                    self._connection.send_frame(pack(["bye"]))
+                self._connection.hang_up()
+            self._answer_all(ClosedError("the client was closed while it waited"))
+            reader = self._reader
+        if reader is not None:
+            reader.join(_CLOSE_S)  # it closes the connection
+
+
+def _introduction(name: str) -> dict[str, Any]:
+    """This process, for the host, which watches whether it is alive."""
+    pid = os.getpid()
+    return {"name": name, "pid": pid, "start": process_start_time(pid) or "", "boot": boot_id()}
+
+
+# finding and starting the host ------------------------------------------------------------------------
+
+
+def reach(folder: Path, linger_s: float) -> socket.socket:
+    """A connection to the plane's host, which is started if there is none.
+
+    Raises:
+        NoPlaneError: the folder is gone.
+        StorageError: the ledger can't be recovered.
+        OSError: it could not be reached this time.
+    """
+    check(folder)
+    with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+        return _connected(folder)
+    with start_lock(folder):
+        with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+            return _connected(folder)  # another process was quicker
+        _start(folder, linger_s)
+        return _connected(folder)
+
+
+def _connected(folder: Path) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket_path(folder) as place:
+            connected.connect(place)
+        data = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, uid, _ = _CREDENTIALS.unpack(data)
+        if uid not in (os.geteuid(), 0):
+            raise StorageError(
+                f"{folder / SOCKET} is another user's ({uid})", hint="give a folder that only you can write to"
+            )
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+def _start(folder: Path, linger_s: float) -> None:
+    """Start the host, which outlives this process, and wait until it listens.
+
+    Raises:
+        DataPlaneError: what the host reported.
+        OSError: it ended without a report.
+    """
+    reading, writing = os.pipe()
+    try:
+        log = open_file(folder / LOG, os.O_WRONLY | os.O_APPEND)
+        try:
+            if os.fstat(log).st_size > LOG_BYTES:
+                os.ftruncate(log, 0)
+            module = "tunegym.dataplane.hosts.server"
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, str(folder.absolute()), str(linger_s), str(writing)],
+                cwd="/",
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(writing,),
+            )
+        finally:
+            os.close(log)
+            os.close(writing)
+        child.wait()  # not for the host: it has detached itself by then
+        waiting = select.poll()
+        waiting.register(reading, select.POLLIN)
+        report = os.read(reading, 1 << 16) if waiting.poll(1000 * START_S) else b""
+    finally:
+        os.close(reading)
+    if not report:
+        raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}")
+    error = orjson.loads(report)
+    if error is not None:
+        raise as_error(error)
+
+
+def _environment() -> dict[str, str]:
+    """In which the host finds this tunegym, and nothing through the current folder."""
+    places = [Path(place).absolute() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    home = Path(__file__).absolute().parents[3]
+    if str(home) not in (*site.getsitepackages(), site.getusersitepackages()):  # those must not come first
+        places.insert(0, home)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
+
+
+def open_plane(address: str, *, make: bool, linger_s: float) -> Plane:
+    """The backend of ``mmap:///folder``: see ``tunegym.dataplane.connect.Opener``."""
+    folder = Path(address)
+    if not folder.is_absolute() or "\0" in address:
+        raise SpecError(f"mmap://{address!r:.200} names no absolute folder", hint="write mmap:///folder: three slashes")
+    (bootstrap if make else check)(folder)
+    host = SocketHost(partial(reach, folder, linger_s))
+    try:
+        return Plane(host, find("storages", "mmap")(folder / SEGMENTS), host.name)
+    except BaseException:
+        host.close()
+        raise

@@ -1,0 +1,357 @@
+"""The ledger with its journal, for many clients: a change is in the journal before its answer, and takes effect once.
+
+The journal records calls that succeeded, in order, with the time of each; replaying them gives the same ledger. The
+answers to a client's latest calls are kept, so that a call that is repeated after a broken connection is only answered
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from tunegym.core.processes import boot_id, process_start_time
+from tunegym.dataplane.errors import ClosedError, DataPlaneError, StorageError
+from tunegym.dataplane.hosts.journal import RESERVE, LedgerJournal
+from tunegym.dataplane.hosts.operations import (
+    LOOKS,
+    WAITING,
+    Latencies,
+    as_plain,
+    claim_again,
+    outcome_of,
+    perform,
+    release_rest,
+)
+from tunegym.dataplane.ledger.leasing import any_lease
+from tunegym.dataplane.ledger.ledger import Ledger
+from tunegym.dataplane.ledger.requests import Waiter
+from tunegym.dataplane.ledger.snapshot import restore, snapshot
+from tunegym.dataplane.storage.segments import SegmentUsage
+
+logger = logging.getLogger(__name__)
+
+_FOR_ROOM = RESERVE // 2
+"""The part of the journal's reserve that only acks, clears and commits may use."""
+
+
+class Call(NamedTuple):
+    """A call of a client.
+
+    Attributes:
+        name: the client.
+        number: of the call, in the order in which the client made them.
+        pending: earlier calls whose answers the client did not have when it made this one.
+    """
+
+    name: str
+    number: int
+    pending: Sequence[int]
+    operation: str
+    arguments: Mapping[str, Any]
+
+
+Reply = tuple[Call, Any]
+"""A call, and its answer: ``{"value": ...}`` or an error."""
+
+
+@dataclass
+class Caller:
+    """One client, over all of its connections.
+
+    Attributes:
+        pid, start, boot: identify its process.
+        replies: answers to calls that took effect, by number, while the client may ask again.
+        waiting: numbers of its calls that wait.
+    """
+
+    name: str
+    pid: int
+    start: str
+    boot: str
+    replies: dict[int, Any] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
+
+    def alive(self) -> bool:
+        """Whether its process is."""
+        return self.boot == boot_id() and process_start_time(self.pid) == self.start
+
+    def forget(self, number: int, pending: Sequence[int]) -> None:
+        """When the client made this call, it had the answers to all earlier calls but ``pending``."""
+        for one in [one for one in self.replies if one < number and one not in pending]:
+            del self.replies[one]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        kept = [[number, reply] for number, reply in self.replies.items()]
+        return {"name": self.name, "pid": self.pid, "start": self.start, "boot": self.boot, "replies": kept}
+
+
+def _caller_of(plain: Mapping[str, Any]) -> Caller:
+    replies = {int(number): reply for number, reply in plain.get("replies", ())}
+    return Caller(plain["name"], int(plain["pid"]), str(plain["start"]), str(plain["boot"]), replies)
+
+
+class LedgerService:
+    """Drives a ledger for many clients. One thread calls it; ``take_replies`` returns what may be sent.
+
+    Args:
+        journal: of the plane.
+        segments: the usage of the plane's segments.
+    """
+
+    def __init__(self, journal: LedgerJournal, segments: SegmentUsage) -> None:
+        self.ledger = Ledger(any_lease())
+        self.callers: dict[str, Caller] = {}
+        self._journal = journal
+        self._segments = segments
+        self._waiters: dict[int, tuple[Waiter, Call]] = {}
+        self._replies: list[Reply] = []
+        self._latencies = Latencies()
+        self._asked: set[tuple[str, str, tuple[str, ...]]] = set()
+        self._behind = 0.0
+        self._last = 0.0
+
+    def recover(self) -> int:
+        """Restore the state of the last host; the number of replayed changes. Raises ``StorageError``."""
+        count = self._journal.recover(self._restore, self._replay)
+        self._behind = max(0.0, self._last - time.monotonic())
+        self.ledger.take_freed()
+        missing = self._segments.recover(self.ledger.locations())
+        if missing:
+            logger.error("segments are missing, and the samples in them: %s", ", ".join(missing[:5]))
+        return count
+
+    def now(self) -> float:
+        """The ledger's time. It does not run back when the machine restarts."""
+        return time.monotonic() + self._behind
+
+    # calls --------------------------------------------------------------------------------------------
+
+    def join(self, plain: Mapping[str, Any]) -> Caller:
+        """A client introduces itself, perhaps again. Raises ``StorageError`` if the journal is full."""
+        known = self.callers.get(str(plain.get("name")))
+        if known is None:
+            self._journal.check_room(_FOR_ROOM)
+            known = _caller_of(plain)
+            self._journal.add(["join", self.now(), known.plain()])
+            self.callers[known.name] = known
+        return known
+
+    def call(self, call: Call, wait_s: float | None) -> None:
+        """A client calls. The answer is among the replies, now or at the end of its wait."""
+        caller = self.callers[call.name]
+        caller.forget(call.number, call.pending)
+        if call.number in caller.replies:
+            self._replies.append((call, caller.replies[call.number]))
+            return
+        if call.number in caller.waiting:  # repeated, and still waiting
+            return
+        now = self.now()
+        if call.operation == "give_up":
+            self._give_up(caller, call, now)
+            return
+        if call.operation in WAITING:
+            arguments = self._latencies.begin((call.name, call.number), call.arguments)
+            call = call._replace(arguments={**arguments, "owner": call.name, "timeout_s": wait_s})
+        try:
+            self._prepare(call, now)
+            found = perform(self.ledger, call.operation, call.arguments, now, wait=wait_s is None or wait_s > 0)
+        except DataPlaneError as error:
+            self._refuse(call, error)
+            return
+        if isinstance(found, Waiter):
+            self._waiters[found.number] = found, call
+            caller.waiting.add(call.number)
+            return
+        if call.operation == "stats":
+            found = self._latencies.add_to(found)
+        self._latencies.end((call.name, call.number), waited=False)
+        self._answer(caller, call, found, now)
+        self._settle(now)
+
+    def _prepare(self, call: Call, now: float) -> None:
+        if call.operation == "put":
+            self._journal.check_room()
+            self._segments.keep(call.arguments["location"])
+        elif call.operation == "claim":
+            self._journal.check_room(_FOR_ROOM)
+            self._ask(call.arguments, now)
+        elif call.operation == "delete":
+            self._asked.clear()
+            self._latencies.forget(call.arguments["partition_id"])
+
+    def _ask(self, arguments: Mapping[str, Any], now: float) -> None:
+        """The first claim of its kind is a change even if it gets nothing: it starts a queue of ready samples."""
+        kind = arguments["partition_id"], arguments["task_name"], tuple(arguments["fields"])
+        if kind not in self._asked:
+            self.ledger.ask(*kind)
+            self._asked.add(kind)
+            self._journal.add(["asked", now, *kind])
+
+    def _give_up(self, caller: Caller, call: Call, now: float) -> None:
+        """End the wait of an earlier put or claim, or release what the claim got; whether it had taken effect."""
+        number = call.arguments["number"]
+        reply = caller.replies.get(number)
+        took_effect = reply is not None and "error" not in reply
+        if number in caller.waiting:
+            key = next(key for key, (_, one) in self._waiters.items() if (one.name, one.number) == (call.name, number))
+            waiter, given_up = self._waiters.pop(key)
+            caller.waiting.discard(number)
+            self.ledger.give_up(waiter, now)
+            self._refuse(given_up, ClosedError("the call was given up"))
+        elif took_effect and call.arguments["operation"] == "claim":
+            self._release(call.arguments, reply["value"], now)
+        answer = caller.replies[call.number] = {"value": took_effect}
+        self._replies.append((call, answer))
+        self._settle(now)
+
+    def unsent(self, call: Call, error: DataPlaneError) -> None:
+        """An answer is too large to be sent: send the error instead, and release what a claim got."""
+        caller = self.callers.get(call.name)
+        if caller is None:
+            return
+        now, plain = self.now(), as_plain(error)
+        reply = caller.replies.get(call.number)
+        if call.operation == "claim" and reply is not None and "error" not in reply:
+            caller.replies[call.number] = plain
+            self._release(call.arguments, reply["value"], now)
+        self._replies.append((call, plain))
+        self._settle(now)
+
+    def _release(self, asked: Mapping[str, Any], got: Mapping[str, Any], now: float) -> None:
+        released = release_rest(lambda given: perform(self.ledger, "release", given, now), asked, got)
+        if released is not None:
+            self._journal.add(["released", now, released])
+
+    def _refuse(self, call: Call, error: DataPlaneError) -> None:
+        """Nothing was changed; free the bytes of a put."""
+        if call.operation == "put":
+            self._segments.free([call.arguments["location"]])
+        self._latencies.drop((call.name, call.number))
+        self._replies.append((call, as_plain(error)))
+
+    def _answer(self, caller: Caller, call: Call, found: Any, now: float) -> None:
+        reply = {"value": found}
+        if call.operation not in LOOKS:
+            caller.replies[call.number] = reply
+            head = now, call.name, call.number, call.pending
+            if call.operation == "claim":  # its result depends on more than its arguments
+                self._journal.add(["claimed", *head, call.arguments, found["leases"]])
+            else:
+                self._journal.add(["do", *head, call.operation, call.arguments])
+        self._replies.append((call, reply))
+
+    def _settle(self, now: float) -> None:
+        """Answer the calls that are done waiting."""
+        for waiter in self.ledger.take_settled():
+            _, call = self._waiters.pop(waiter.number)
+            caller = self.callers[call.name]
+            caller.waiting.discard(call.number)
+            try:
+                found = outcome_of(waiter)
+            except DataPlaneError as error:
+                self._refuse(call, error)
+            else:
+                self._latencies.end((call.name, call.number), waited=True)
+                self._answer(caller, call, found, now)
+
+    # time and clients ---------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Unlink segments that are not used any more."""
+        self._segments.sweep()
+
+    def pass_time(self) -> float:
+        """End the leases and waits whose time is over; the seconds until the next one."""
+        now = self.now()
+        deadline = self.ledger.next_deadline()
+        if deadline <= now:
+            self._journal.add(["time", now])
+            self.ledger.expire(now)
+            self._settle(now)
+            deadline = self.ledger.next_deadline()
+        return deadline - now
+
+    def leave(self, name: str) -> None:
+        """A client is gone: release its claims."""
+        caller = self.callers.pop(name, None)
+        if caller is None:
+            return
+        for key, (_, call) in list(self._waiters.items()):
+            if call.name == name:
+                del self._waiters[key]
+                self._latencies.drop((name, call.number))
+                if call.operation == "put":
+                    self._segments.free([call.arguments["location"]])
+        now = self.now()
+        self._journal.add(["leave", now, name])
+        self.ledger.owner_gone(name, now)
+        self._settle(now)
+
+    def take_replies(self) -> list[Reply]:
+        """Answers that may be sent: what they rest on is written first. Raises ``StorageError``."""
+        self._journal.write()
+        replies, self._replies = self._replies, []
+        freed = self.ledger.take_freed()
+        if freed:
+            self._segments.free(freed)
+        if self._journal.due:
+            try:
+                self._journal.rotate(self._snapshot())
+            except (StorageError, MemoryError) as error:  # the changes are written, and the replies need no more
+                self._journal.put_off()
+                logger.error("the snapshot failed: %s", error)  # noqa: TRY400 - the message is complete
+        return replies
+
+    def unanswered(self) -> list[tuple[str, int]]:
+        """Calls that wait, or whose answers may not be sent because the journal can't be written."""
+        calls = [*(call for call, _ in self._replies), *(call for _, call in self._waiters.values())]
+        return [(call.name, call.number) for call in calls]
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()
+
+    # recovery -----------------------------------------------------------------------------------------
+
+    def _snapshot(self) -> bytes:
+        head = {"now": self.now(), "callers": [caller.plain() for caller in self.callers.values()]}
+        text = orjson.dumps(head)
+        return len(text).to_bytes(8, "big") + text + snapshot(self.ledger)
+
+    def _restore(self, data: bytes) -> None:
+        length = int.from_bytes(data[:8], "big")
+        head = orjson.loads(data[8 : 8 + length])
+        self._last = head["now"]
+        self.callers = {one["name"]: _caller_of(one) for one in head["callers"]}
+        self.ledger = restore(data[8 + length :])
+
+    def _replay(self, change: Any) -> None:
+        kind, now, *rest = change
+        self._last = max(self._last, now)
+        if kind in ("do", "claimed"):
+            name, number, pending, what, given = rest
+            again = perform if kind == "do" else claim_again
+            found = again(self.ledger, what, given, now)
+            caller = self.callers.get(name)
+            if caller is not None:
+                caller.forget(number, pending)
+                caller.replies[number] = {"value": found}
+        elif kind == "released":
+            perform(self.ledger, "release", rest[0], now)
+        elif kind == "asked":
+            self.ledger.ask(*rest)
+        elif kind == "join":
+            self.callers[rest[0]["name"]] = _caller_of(rest[0])
+        elif kind == "leave":
+            self.callers.pop(rest[0], None)
+            self.ledger.owner_gone(rest[0], now)
+        elif kind == "time":
+            self.ledger.expire(now)
+        self.ledger.take_settled()
