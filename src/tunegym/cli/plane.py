@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tunegym.cli.errors import guarded
+from tunegym.cli.terminal import guarded
 from tunegym.core.escaping import escaped, escaped_json
 
 if TYPE_CHECKING:
