@@ -1,4 +1,4 @@
-// What everything else is made of: elements, numbers as text, and one experiment's trials by row.
+// The basics: elements, numbers as text, and one experiment's trials by row.
 // Text from the data only ever becomes a text node.
 
 function el(tag, attributes = {}, ...children) {
@@ -14,7 +14,7 @@ function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-// Control characters are spelled out, so that what a program printed is seen and not obeyed.
+// Control characters are spelled out, so that a program's output is shown and not obeyed.
 function visible(text) {
   return String(text)
     .replace(/\r\n/g, "\n")

@@ -1,4 +1,4 @@
-// The best settings, and how sure one can be of them.
+// The best settings, and how certain they are.
 
 function tiles(experiment) {
   const { best, trials, time } = experiment;
@@ -17,7 +17,7 @@ function spreadOver(setting) {
   return setting.reward_spread_over === "trials" ? plural(setting.trials, "trial") : plural(setting.samples, "sample");
 }
 
-// What the numbers allow one to say, and no more.
+// Only what the numbers support.
 function howSure(experiment) {
   const { best } = experiment;
   const said = [];
@@ -81,7 +81,7 @@ function contextSection(experiment) {
     right([one.gap === null ? "" : number(one.gap), one.gap_note ? `(${one.gap_note})` : ""].filter(Boolean).join(" ")),
   ]);
   const over = notMeasured(experiment) ? ` over the contexts that it was measured in (${percent(experiment.mean_gap_over)} of draws)` : "";
-  const mean = experiment.mean_gap === null ? "" : ` On average it gives away ${number(experiment.mean_gap, 3)} of reward${over}.`;
+  const mean = experiment.mean_gap === null ? "" : ` On average it loses ${number(experiment.mean_gap, 3)} of reward${over}.`;
   return section("contexts", "Contexts",
     `The best setting in each context, and the gap to it that the best single setting (${pairs(page.labels.best.action)}) leaves.${best ? mean : ""}`,
     table(["context", right("drawn"), "best here", right("reward"), right("samples"), right("single setting"), right("gap")], rows, { label: "contexts" }));

@@ -13,7 +13,7 @@ function entryName(entry, entries) {
   return experiments.size === 1 ? visible(entry.run) : `${visible(entry.run)} ${visible(entry.experiment)}`;
 }
 
-// What a group's plots show. That a run did much worse is what one compares for, so only what is very far is left out.
+// The ranges of a group's plots. A run that did much worse is of interest, so only very far values are left out.
 function compareReaches(entries) {
   const bests = entries.filter((entry) => entry.best).map((entry) => entry.best);
   const ends = (some) => some.flatMap(({ reward, reward_spread: spread }) => [reward - (spread ?? 0), reward + (spread ?? 0)]);
@@ -85,7 +85,7 @@ function compareGroup(title, entries, index) {
   const reaches = compareReaches(entries);
   const [byTrial, byTime, best] = [curvesPlot(entries, "trials", reaches[0]), curvesPlot(entries, "seconds", reaches[0]), bestPlot(entries, reaches[1])];
   const told = el("p", { class: "told", role: "status" });
-  const tell = () => { told.textContent = reaches.some((one) => one.outside) ? "What lies farther out is a triangle at the edge." : ""; };
+  const tell = () => { told.textContent = reaches.some((one) => one.outside) ? "Triangles at the edge mark values that lie farther out." : ""; };
   const range = rangeChoice(reaches, () => {
     tell();
     for (const plot of [byTrial, byTime, best]) plot.redraw();

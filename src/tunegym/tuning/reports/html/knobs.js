@@ -68,8 +68,8 @@ function knobSection(trials, open) {
 
 function importanceSection(experiment) {
   const { importance } = experiment;
-  const about = "The share of the reward's variance that each explains by itself, corrected for chance. What knobs do only together is not in it.";
-  if (importance.note) return section("importance", "Importance", about, empty(`Nothing can be said: ${importance.note}.`));
+  const about = "The share of the reward's variance that each explains by itself, corrected for chance. Effects that knobs have only in combination are not included.";
+  if (importance.note) return section("importance", "Importance", about, empty(`No estimate: ${importance.note}.`));
   const rows = importance.shares.map(({ name, kind, share }) =>
     el("li", {}, el("span", {}, visible(name), kind === "env_param" ? el("span", { class: "tag" }, "drawn") : null),
       share === null ? el("em", {}, "its values come too seldom") : bar(share), el("b", {}, share === null ? "" : percent(share))));

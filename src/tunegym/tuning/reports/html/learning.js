@@ -1,9 +1,9 @@
-// Reward over trials in each context by itself: whether the agent does better there in the course of time.
+// Reward over trials in each context by itself: whether the agent improves there over time.
 
 const MOST_FOLDED = 36; // beyond these, contexts are only counted
 const MOST_POINTS = 1500; // in one plot
 
-// Contexts that come often enough to have a course of their own.
+// Contexts that come often enough for their own plot.
 function recurringContexts(trials) {
   return trials.contexts.length > 1 && trials.measuredRows.length >= 3 * trials.contexts.length;
 }
@@ -84,7 +84,7 @@ function learningSection(trials, open) {
   if (contexts.some((one) => one.best !== null)) items.push({ text: "best setting there", line: true, dash: [5, 4], colour: "best" });
   const left = trials.contexts.length - made.length;
   const order = contexts.length > MOST_CONTEXTS ? " Those with most trials come first." : "";
-  return section("learning", "Reward by context", `Each context by itself and on its own scale: an agent that learns what to do there comes up to the best setting.${order}`,
+  return section("learning", "Reward by context", `Each context by itself and on its own scale: an agent that learns approaches the best setting there.${order}`,
     el("div", { class: "bar-row" }, legend(items), range), range ? told : null, figures(0, MOST_CONTEXTS),
     made.length > MOST_CONTEXTS ? folded(`show ${plural(made.length - MOST_CONTEXTS, "more context")}`, figures(MOST_CONTEXTS)) : null,
     left ? empty(`${plural(left, "more context")} ${left === 1 ? "is" : "are"} not shown.`) : null);

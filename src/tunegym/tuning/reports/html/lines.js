@@ -1,4 +1,4 @@
-// Lines over steps, each of windows: what a live experiment did in the course of time.
+// Lines over steps in windows: a live experiment over time.
 
 // lines: [{label, values, style}]; a value is null where its window has none. band: {low, high} is drawn behind, marks:
 // how many failed steps each window had, on a strip below. tip(index, line) names a point.

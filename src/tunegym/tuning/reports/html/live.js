@@ -6,7 +6,7 @@ function liveTiles(experiment) {
   const done = steps.total ? `${count(steps.done)} of ${count(steps.total)}` : count(steps.done);
   const tile = (name, value, about) => el("div", { class: "tile" }, el("span", {}, name), el("strong", {}, value), el("small", {}, about));
   return el("div", { class: "tiles" },
-    tile("mean return", episodes.mean_return === null ? "none" : number(episodes.mean_return), episodes.mean_return === null ? "no episode has come to its own end" : `in the last ${plural(episodes.mean_return_over, "episode")}`),
+    tile("mean return", episodes.mean_return === null ? "none" : number(episodes.mean_return), episodes.mean_return === null ? "no episode has ended by itself" : `in the last ${plural(episodes.mean_return_over, "episode")}`),
     tile("steps", done, `${count(measured)} measured, ${count(steps.done - measured)} not`),
     tile("time", seconds(time.wall_s), time.steps_per_s ? `${number(time.steps_per_s, 3)} steps per second` : ""),
     tile("agent", visible(experiment.agent || ""), `seed ${experiment.seed}`));
@@ -20,7 +20,7 @@ function returnSection(experiment) {
   const { page } = experiment;
   const { returns } = page;
   if (!returns.count.some((many) => many > 0)) {
-    return section("returns", "Return over steps", null, empty("No episode has come to an end of its own, so there is no return to show."));
+    return section("returns", "Return over steps", null, empty("No episode has ended by itself yet, so there is no return to show."));
   }
   const tip = (index) => [["steps", stepSpan(page, index)], ["episodes", count(returns.count[index])], ["mean return", number(returns.mean[index], 6)],
     ["lowest", number(returns.low[index], 6)], ["highest", number(returns.high[index], 6)]];
@@ -72,13 +72,13 @@ function trainingSection(experiment) {
     const { plot } = linesPlot({ label: `${visible(one.name)} over steps`, yTitle: "", ends: page.ends, lines: [{ label: one.name, values: one.mean, style: { colour: "c3" } }], tip, height: 170 });
     return el("figure", {}, el("figcaption", {}, visible(one.name)), plot.node);
   });
-  return section("training", "Training", "What the agent told of each update, from policy/training.jsonl.", el("div", { class: "figures" }, ...figures));
+  return section("training", "Training", "The values that the agent recorded at each update, from policy/training.jsonl.", el("div", { class: "figures" }, ...figures));
 }
 
 function livePolicySection(experiment) {
   const { policy } = experiment;
   return section("policy", "Policy", null,
-    policy ? el("p", {}, "It is in ", el("code", {}, visible(policy.path)), ", beside this page.") : empty("The agent has left no policy that can be loaded."),
+    policy ? el("p", {}, "It is in ", el("code", {}, visible(policy.path)), ", beside this page.") : empty("There is no policy file to load."),
     policy && policy.load ? el("pre", {}, visible(policy.load)) : null);
 }
 

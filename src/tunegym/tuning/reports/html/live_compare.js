@@ -1,4 +1,4 @@
-// Live experiments of several runs: how their returns came about.
+// Live experiments of several runs: their returns over steps.
 
 function liveComparisonTable(entries) {
   const rows = entries.map((entry) => [
@@ -9,7 +9,7 @@ function liveComparisonTable(entries) {
   return table(["run", "experiment", "agent", "state", right("steps"), right("measured"), right("episodes"), right("mean return"), right("over the last"), right("steps per second"), right("total time")], rows, { label: "live runs" });
 }
 
-// Each run has windows of its own, so the lines are put on the windows of all of them.
+// Each run has its own windows, so the lines are put on the windows of all of them.
 function liveSection(facts) {
   const entries = facts.entries.filter((entry) => entry.live);
   const ends = [...new Set(entries.flatMap((entry) => entry.curve.ends))].sort((a, b) => a - b);
@@ -22,5 +22,5 @@ function liveSection(facts) {
   const made = drawn ? linesPlot({ label: "Return over steps", yTitle: "mean return", ends, lines, tip }) : null;
   const items = lines.map((line) => ({ text: entryName(line.entry, entries), line: true, ...line.style }));
   return section("live", "Live experiments", "Their returns: the mean of the last episodes that the server itself ended.", liveComparisonTable(entries),
-    el("h3", {}, "Return over steps"), ...(made ? withRange(made, legend(items)) : [empty("No episode has come to an end of its own.")]));
+    el("h3", {}, "Return over steps"), ...(made ? withRange(made, legend(items)) : [empty("No episode has ended by itself.")]));
 }

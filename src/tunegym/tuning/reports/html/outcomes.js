@@ -1,4 +1,4 @@
-// What became of the trials, and what it cost.
+// How the trials ended, and what they cost.
 
 function outcomeSection(experiment) {
   const { statuses, done, open, cached } = experiment.trials;

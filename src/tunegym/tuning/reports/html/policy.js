@@ -10,7 +10,7 @@ function policyAbout(experiment) {
   if (policy.trials < ran) said.push(`It was saved after ${count(policy.trials)} of ${plural(ran, "trial")}.`);
   const untried = policy.choices.filter((one) => one.samples === 0).length;
   if (untried) said.push(`${untried === policy.choices.length ? "None of its choices was" : `${plural(untried, "choice")} of ${count(policy.choices.length)} ${untried === 1 ? "was" : "were"} never`} measured there.`);
-  if (policy.choices.some((one) => one.samples === null)) said.push("A value of a range hardly comes again, so nothing is counted at these places.");
+  if (policy.choices.some((one) => one.samples === null)) said.push("A value of a range hardly ever repeats, so nothing is counted at these places.");
   if (policy.choices.length < policy.of) said.push(`${count(policy.choices.length)} of ${plural(policy.of, "context")} are shown.`);
   return said.join(" ");
 }
@@ -32,7 +32,7 @@ function policyRow(one, labels) {
 // The first ones, which came most often; places of ranges are spread evenly. The others are folded.
 function policySection(experiment) {
   const { policy, page } = experiment;
-  if (policy.error) return section("policy", "What the policy chooses", null, empty(`It can't be told: ${visible(policy.error)}`));
+  if (policy.error) return section("policy", "What the policy chooses", null, empty(`It can't be shown: ${visible(policy.error)}`));
   const { choices } = policy;
   const counted = choices.some((one) => one.samples !== null);
   const shown = [Object.keys(choices[0].context).length > 0, true, choices.some((one) => one.chance !== null), counted, counted, counted, counted];

@@ -17,7 +17,7 @@ function median(values) {
 }
 
 // Most of the values: those between the whiskers of a box plot, no farther from the quartiles than 1.5 times these are
-// apart. Each may have a level of its own, from which it is counted.
+// apart. Each may have its own level, from which it is counted.
 function bulk(values, levels = []) {
   const apart = values.map((one, index) => one / 2 - (levels[index] ?? 0) / 2);
   const sorted = Float64Array.from(apart).sort();

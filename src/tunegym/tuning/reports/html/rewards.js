@@ -1,4 +1,4 @@
-// Reward over trials or time with the best so far, and what trials reported on their way.
+// Reward over trials or time with the best so far, and intermediate values.
 
 const PALETTE = ["c1", "c2", "c3", "c4", "c5", "c6"];
 
@@ -167,5 +167,5 @@ function curveSection(trials, open) {
   const items = [{ text: "measured", line: true, colour: "accent" }];
   if (curves.some(([row]) => trials.status(row) === "pruned")) items.push({ text: "pruned", line: true, dash: [4, 3], colour: "pruned" });
   if (curves.some(([row]) => row === trials.bestRow)) items.push({ text: "best", line: true, colour: "best" });
-  return section("curves", "Intermediate values", "What trials reported while they ran. Pruned ones end where they were stopped.", legend(items), plot.node);
+  return section("curves", "Intermediate values", "The values that trials reported while they ran. Pruned trials end where they were stopped.", legend(items), plot.node);
 }

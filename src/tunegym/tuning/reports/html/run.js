@@ -1,4 +1,4 @@
-// A run's page: what happened on top, then one experiment at a time.
+// A run's page: errors and notes on top, then one experiment at a time.
 
 function failureBox(run) {
   const [first, ...rest] = run.failure.split("\n");
@@ -14,12 +14,12 @@ function noteBoxes(run) {
   if (run.failure !== null) found.push(failureBox(run));
   if (states.includes("running")) found.push(box("note", el("strong", {}, "Still running"), el("p", {}, `This page shows what was written until ${instant(run.written_at)}. To see more: tunegym report`)));
   else if (states.some((one) => one === "interrupted" || one === "not started")) {
-    found.push(box("note", el("strong", {}, "Not finished"), el("p", {}, "To go on: ", el("code", {}, visible(command)))));
+    found.push(box("note", el("strong", {}, "Not finished"), el("p", {}, "To continue: ", el("code", {}, visible(command)))));
   }
   return found;
 }
 
-// What keeps an experiment from being a success, with the reason that most trials gave.
+// Why an experiment is no success, with the most common reason.
 function problemBox(experiment) {
   const { problem, trials, reasons } = experiment;
   const none = !trials.statuses.measured && trials.done > 0;

@@ -89,7 +89,7 @@ function parameterScale(parameter, pixels) {
   return linear(padded([low, high], 0.02), pixels, dtype === "int");
 }
 
-// The same row always lands on the same spot: jitter from the row's number, not from chance.
+// Jitter from the row's number, so that a row is always drawn at the same spot.
 function jitter(row) {
   let state = (row + 1) * 2654435761;
   state ^= state >>> 15;
