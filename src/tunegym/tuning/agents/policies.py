@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -201,6 +202,36 @@ def add_training(folder: Path, trials: int, values: Mapping[str, float]) -> None
     with place.open("ab+") as file:
         _cut_torn(file)
         file.write(line)
+
+
+def read_training(folder: Path, start: int = 0) -> tuple[list[tuple[int, dict[str, float]]], int]:
+    """The training values in an experiment's results: trials and finite values of each update, and where it stopped.
+
+    Lines that are no update are passed over; a last one without an end, which is being written, is left for later.
+
+    Args:
+        folder: the experiment's results.
+        start: where an earlier call stopped.
+    """
+    found: list[tuple[int, dict[str, float]]] = []
+    try:
+        with (folder / FOLDER / TRAINING).open("rb") as file:
+            file.seek(start)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                start += len(line)
+                with contextlib.suppress(orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+                    record = orjson.loads(line)
+                    values = record["values"].items()
+                    kept = {
+                        name: float(one) for name, one in values if type(one) in (int, float) and math.isfinite(one)
+                    }
+                    if type(record["trials"]) is int and record["trials"] >= 0:
+                        found.append((record["trials"], kept))
+    except OSError:
+        pass
+    return found, start
 
 
 def _cut_torn(file: Any) -> None:

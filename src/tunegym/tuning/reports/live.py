@@ -6,7 +6,6 @@ The journal is read in one pass, whose memory doesn't grow with the steps.
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
 import statistics
 from collections import Counter
@@ -15,8 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from tunegym.core.errors import StoreError, TunegymError
 from tunegym.core.escaping import escaped
@@ -393,10 +390,9 @@ class LiveResults(JournalResults):
         """Plain data that ``report.html`` plots. A server answers the steps, so there is no ``command``."""
         del command, share
         passed = self._read[1]
-        training = self.folder / policies.FOLDER / policies.TRAINING
         return {
             "notes": [],
-            "training": _training_curves(training, passed.windows),
+            "training": _training_curves(self.folder, passed.windows),
             "width": passed.windows.width,
             "ends": passed.windows.ends(),
             "returns": passed.returns.as_dict(band=True),
@@ -459,35 +455,12 @@ def _need_pandas() -> None:
         raise TunegymError("to_pandas needs pandas", hint="pip install 'tunegym[pandas]'")
 
 
-def _training_curves(path: Path, windows: Windows) -> list[dict[str, Any]]:
-    """The means by window of each value in a ``training.jsonl``; none where there is no such file.
-
-    A line that can't be read, such as the last one of a run that was killed, is passed over.
-    """
+def _training_curves(folder: Path, windows: Windows) -> list[dict[str, Any]]:
+    """The means by window of each training value."""
     curves: dict[str, Curve] = {}
-    last = windows.ends()[-1]
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                for trials, name, value in _values(line):
-                    if name in curves or len(curves) < MOST_CURVES:
-                        at = min(max(1, trials), max(1, last))
-                        curves.setdefault(name, windows.curve()).add(at, value)
-    except OSError:
-        return []
+    last = max(1, windows.ends()[-1])
+    for trials, values in policies.read_training(folder)[0]:
+        for name, value in values.items():
+            if name in curves or len(curves) < MOST_CURVES:
+                curves.setdefault(name, windows.curve()).add(min(max(1, trials), last), value)
     return [{"name": name, **curve.as_dict()} for name, curve in curves.items()]
-
-
-def _values(line: bytes) -> list[tuple[int, str, float]]:
-    try:
-        found: Any = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return []
-    values = found.get("values") if isinstance(found, Mapping) else None
-    if not isinstance(values, Mapping) or type(found.get("trials")) is not int:
-        return []
-    return [
-        (found["trials"], str(name), float(value))
-        for name, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    ]

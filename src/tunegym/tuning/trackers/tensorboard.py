@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from tunegym.tuning.agents import policies
 from tunegym.tuning.trackers.feed import Item
 
@@ -92,30 +90,10 @@ class TensorboardSink:
         writer.add_hparams(parameters, dict(item.values), f"{TRIALS}/{item.number:06d}", item.number)
 
     def _write_training(self, writer: SummaryWriter) -> None:
-        """The lines that were added to the training values since the last look; a torn one is waited for.
-
-        A line with fewer trials than the one before is passed over: no curve goes back.
-        """
-        place = self._folder.parent / policies.FOLDER / policies.TRAINING
-        with contextlib.suppress(FileNotFoundError), place.open("rb") as file:
-            file.seek(self._read)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._read += len(line)
-                trials, values = _update(line)
-                if trials >= self._trained:
-                    self._trained = trials
-                    for name, value in values.items():
-                        writer.add_scalar(f"training/{name}", value, trials)
-
-
-def _update(line: bytes) -> tuple[int, dict[str, float]]:
-    """How many trials an update came after, and its finite values; none of a line that is no update."""
-    with contextlib.suppress(orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
-        record = orjson.loads(line)
-        found = record["values"].items()
-        values = {name: float(one) for name, one in found if type(one) in (int, float) and math.isfinite(one)}
-        if type(record["trials"]) is int:
-            return record["trials"], values
-    return -1, {}
+        """The training values since the last look. Those with fewer trials than before are passed over."""
+        updates, self._read = policies.read_training(self._folder.parent, self._read)
+        for trials, values in updates:
+            if trials >= self._trained:
+                self._trained = trials
+                for name, value in values.items():
+                    writer.add_scalar(f"training/{name}", value, trials)
