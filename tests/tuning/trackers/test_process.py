@@ -56,6 +56,7 @@ class FileSink:
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrackerProcess]:
     """A tracker's process with the sink above, for the journal in ``tmp_path / "e"``."""
     (tmp_path / "sinks_of_test.py").write_text(Path(__file__).read_text())
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def start(trouble: str = "") -> TrackerProcess:

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -19,10 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from subprocess import PIPE
+from typing import IO, Any, Protocol
 
 import orjson
 
+from tunegym.core.child import Child, start_python
 from tunegym.tuning.stores.reader import JOURNAL
 from tunegym.tuning.trackers.feed import Feed, Item, count_items
 
@@ -98,23 +99,20 @@ class TrackerProcess:
         self._ready = False
         self._heard = time.monotonic()
         self._ended = threading.Event()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
+        self._stdin: IO[bytes] | None = None
         try:
-            self._child = subprocess.Popen(
-                [sys.executable, "-P", "-c", f"from {__name__} import main; main()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # a Ctrl-C is for the driver, which then asks us to finish
-                env={**spec.env, **os.environ},
-            )
+            env = {**spec.env, **os.environ}
+            self._child = start_python(f"{__name__}:main", marker="", env=env, stdin=PIPE, stdout=PIPE)
+            assert self._child.popen is not None
+            self._stdin, messages = self._child.popen.stdin, self._child.popen.stdout
             settings = {"journal": str(self._journal), "sink": spec.sink, "options": dict(spec.options)}
             self._say(orjson.dumps(settings, option=orjson.OPT_APPEND_NEWLINE))  # no argument: it may hold a password
         except Exception as error:
             logger.warning("tracker %s can't be started: %s; trials go on without it", spec.name, error)
             self._ended.set()
         else:
-            threading.Thread(target=self._listen, name=f"tunegym-{spec.name}", daemon=True).start()
+            threading.Thread(target=self._listen, args=(messages,), name=f"tunegym-{spec.name}", daemon=True).start()
 
     def ask_to_finish(self) -> None:
         """Nothing follows. Asking again changes nothing."""
@@ -139,18 +137,18 @@ class TrackerProcess:
         if child is None:
             return
         child.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, as long as its disk is away
-            child.wait(1.0)
+        if child.wait(1.0) == "exited":  # else the kernel holds it, as long as its disk is away
+            child.reap()
         self._ended.wait(1.0)  # for its last message
-        if child.stdin is not None:
+        if self._stdin is not None:
             with contextlib.suppress(OSError):
-                child.stdin.close()
+                self._stdin.close()
 
     def _say(self, line: bytes) -> None:
-        if self._child is not None and self._child.stdin is not None:
+        if self._child is not None and self._stdin is not None:
             with contextlib.suppress(OSError, ValueError):
-                self._child.stdin.write(line)
-                self._child.stdin.flush()
+                self._stdin.write(line)
+                self._stdin.flush()
 
     def _warn_of_missing(self) -> None:
         try:
@@ -166,12 +164,10 @@ class TrackerProcess:
                 count,
             )
 
-    def _listen(self) -> None:
+    def _listen(self, messages: IO[bytes]) -> None:
         """On its own thread: hear the process's messages, to its end."""
-        assert self._child is not None
-        assert self._child.stdout is not None
         try:
-            with self._child.stdout as messages:
+            with messages:
                 for line in messages:
                     self._heard = time.monotonic()
                     self._hear(orjson.loads(line))
@@ -213,8 +209,6 @@ def main() -> None:
         for line in sys.stdin.buffer:
             if line == FINISH:
                 finish.set()
-        if not finish.is_set():
-            os._exit(1)  # the driver is gone
 
     def tell(message: Message) -> None:
         try:
