@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tunegym.dataplane.errors import TagError
-from tunegym.dataplane.ledger.tagging import TagColumns
+from tunegym.dataplane.ledger.samples import TagColumns
 from tunegym.dataplane.predicate import Predicate, Tag, from_plain
 
 SIGNS = {
@@ -72,7 +72,7 @@ def evaluated(tree: Any, tags: Mapping[str, Any]) -> bool:
 def masks(predicate: Predicate, tags: Sequence[Mapping[str, Any]]) -> list[bool]:
     """As the ledger evaluates it: over columns."""
     columns, rows = TagColumns(max(1, len(tags))), np.arange(len(tags))
-    columns.put(rows, tags)
+    columns.put(rows, columns.check(tags))
     return predicate.mask(lambda name: columns.column(name, rows)).tolist()
 
 

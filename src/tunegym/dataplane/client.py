@@ -27,8 +27,8 @@ from tunegym.dataplane.errors import (
     SpecError,
     UnknownPartitionError,
 )
-from tunegym.dataplane.hosts.operations import BEGAN, Handle, Host, runs_of
-from tunegym.dataplane.ledger.requests import plain_tickets, tags_of, tickets_of
+from tunegym.dataplane.hosts.operations import BEGAN, Handle, Host
+from tunegym.dataplane.ledger.requests import tags_of
 from tunegym.dataplane.model import BatchMeta, OnFull, PartitionSpec, Tags, checked_integer, checked_name, checked_names
 from tunegym.dataplane.predicate import Predicate
 from tunegym.dataplane.storage.base import BlockGoneError, Storage
@@ -356,7 +356,7 @@ class DataPlaneClient:
                 None if found["lengths"] is None else tuple(found["lengths"]),
                 None if each is None else tuple(each),
                 None if found["groups"] is None else tuple(found["groups"]),
-                leases=tuple(tickets_of(found["leases"])),
+                leases=(found["lease"],) * len(ids),
                 epoch=found["epoch"],
             )
         except DataPlaneError:
@@ -389,7 +389,7 @@ class DataPlaneClient:
         if meta.size:
             names = {"partition_id": meta.partition_id, "task_name": meta.task_name}
             ids = list(meta.sample_ids)
-            self._call(operation, **names, sample_ids=ids, leases=plain_tickets(meta.leases), **more)
+            self._call(operation, **names, sample_ids=ids, leases=list(meta.leases), **more)
 
     # versions -----------------------------------------------------------------------------------------
 
@@ -439,12 +439,12 @@ class DataPlaneClient:
     def _read(self, meta: BatchMeta, fields: list[str]) -> dict[str, Rows]:
         ids = list(meta.sample_ids)
         found = self._call("locate", partition_id=meta.partition_id, sample_ids=ids, fields=fields)
-        locations, runs = dict(found["blocks"]), [runs_of(one) for one in found["runs"]]
+        locations = found["locations"]
         read: dict[str, Rows] = {}
         for name in fields:
-            own = runs[found["fields"][name]]
-            columns = {block: self._storage.read(locations[block], name) for block in dict.fromkeys(b for b, _ in own)}
-            read[name] = Rows([(columns[block], places) for block, places in own])
+            runs = found["fields"][name]
+            columns = {at: self._storage.read(locations[at], name) for at in dict.fromkeys(run[0] for run in runs)}
+            read[name] = Rows([(columns[at], range(*where) if len(where) == 2 else where[0]) for at, *where in runs])
         return read
 
     # the rest -----------------------------------------------------------------------------------------

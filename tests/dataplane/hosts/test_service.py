@@ -75,7 +75,7 @@ def test_samples_keep_their_order_through_the_death_of_a_host(tmp_path: Path) ->
         assert first.claim(2)["sample_ids"] == ["f", "e"]
         given_back = first.claim(2)
         assert given_back["sample_ids"] == ["d", "c"]
-        batch = {"sample_ids": given_back["sample_ids"], "leases": given_back["leases"]}
+        batch = {"sample_ids": given_back["sample_ids"], "leases": [given_back["lease"]] * 2}
         first.call("release", partition_id="p", task_name="train", **batch)
         first.service.close()  # without a word, as a killed one
         assert Host(folder, rotate_bytes).claim(4)["sample_ids"] == ["d", "c", "b", "a"]

@@ -75,6 +75,11 @@ class Desk:
         self.now += seconds
         self.ledger.expire(self.now)
 
+    def places(self, ids: Sequence[str], *fields: str) -> list[list[tuple[int, Any]]]:
+        """For each field, the puts that the samples are in, and their places there."""
+        found = self.ledger.locate("p", ids, fields)
+        return [[(found["locations"][at]["n"], *where) for at, *where in found["fields"][name]] for name in fields]
+
     def settled(self) -> list[Waiter]:
         return self.ledger.take_settled()
 

@@ -1,17 +1,11 @@
 from __future__ import annotations
 
-import tracemalloc
-from array import array
 from collections.abc import Callable
-from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tunegym.dataplane.errors import ClaimTimeoutError, SampleError
-from tunegym.dataplane.ledger.grouping import GroupQueue
 from tunegym.dataplane.predicate import Tag
 
 
@@ -24,7 +18,7 @@ def test_a_group_is_claimed_whole_or_not_at_all(pairs: Any) -> None:
     pairs.put(["a", "b", "c"], group_ids=["g", "h", "g"])
     grant = pairs.claim(4, 1)
     assert (grant.sample_ids, grant.groups) == (["a", "c"], ["g", "g"])
-    with pytest.raises(ClaimTimeoutError, match="1 are of groups that are not whole"):
+    with pytest.raises(ClaimTimeoutError, match="1 are in incomplete groups"):
         pairs.claim(2)
     waiter = pairs.wait(3, 2)
     pairs.put(["d", "e", "f"], group_ids=["h", "i", "i"])
@@ -33,18 +27,9 @@ def test_a_group_is_claimed_whole_or_not_at_all(pairs: Any) -> None:
     assert pairs.claim(3, 1).sample_ids == ["e", "f"]
 
 
-def test_a_group_lacks_a_field_as_long_as_one_of_it_does(pairs: Any) -> None:
-    pairs.put(["a", "b"], group_ids=["g", "g"])
-    waiter = pairs.wait(2, fields=("x", "y"))
-    pairs.put(["a"], ["y"])
-    assert pairs.settled() == []
-    pairs.put(["b"], ["y"])
-    assert pairs.settled() == [waiter]
-
-
 def test_without_a_size_a_group_is_what_one_put_brings(desk: Any) -> None:
     desk.put(["a", "b", "c"], group_ids=["g", "g", "h"])
-    with pytest.raises(SampleError, match="'h' is there already, and came whole"):
+    with pytest.raises(SampleError, match="'h' is already there, and came whole"):
         desk.put(["d"], group_ids=["h"])
     assert desk.claim(2).sample_ids == ["a", "b"]
     assert desk.claim(9, 1).sample_ids == ["c"]
@@ -70,19 +55,6 @@ def test_a_group_of_an_odd_size_at_the_front_stops_nobody(pairs: Any) -> None:
     assert pairs.claim(2, 1).sample_ids == ["b"]
 
 
-@given(st.lists(st.integers(1, 6), max_size=9), st.integers(1, 12), st.integers(0, 6))
-def test_groups_are_found_whenever_some_make_the_batch(sizes: list[int], least: int, more: int) -> None:
-    queue = GroupQueue(0)
-    starts = [100 * number for number in range(len(sizes))]
-    rows = {at + 1: array("i", range(starts[at], starts[at] + size)) for at, size in enumerate(sizes)}
-    queue.look_again(list(rows), rows)
-    found = queue.choose(least, least + more)
-    possible = {sum(some) for count in range(len(sizes) + 1) for some in combinations(sizes, count)}
-    assert bool(found) == bool(possible & set(range(least, least + more + 1)))
-    assert not found or least <= len(found) <= least + more
-    assert found == [row for one in rows.values() if one[0] in found for row in one]
-
-
 def test_groups_and_samples_without_do_not_mix(desk: Any, pairs: Any) -> None:
     with pytest.raises(SampleError, match="has groups, and these samples have none"):
         pairs.put(["a"])
@@ -96,81 +68,15 @@ def test_groups_and_samples_without_do_not_mix(desk: Any, pairs: Any) -> None:
     assert desk.settled() == [waiter]
 
 
-def test_a_group_that_was_refused_leaves_the_partition_as_it_was(desk: Any) -> None:
-    with pytest.raises(SampleError):
-        desk.put(["a"], group_ids=[""])
-    desk.put(["a"])
-    assert desk.claim(1).groups is None
-
-
 def test_groups_have_their_size_and_a_sample_keeps_its_group(pairs: Any) -> None:
     pairs.put(["a"], group_ids=["g"])
     with pytest.raises(SampleError, match="would have 3 samples, and 2 make it whole"):
         pairs.put(["b", "c"], group_ids=["g", "g"])
-    with pytest.raises(SampleError, match="'a' is of group 'g', not 'h'"):
+    with pytest.raises(SampleError, match="'a' is in group 'g', not 'h'"):
         pairs.put(["a", "b"], ["y"], group_ids=["h", "h"])
     pairs.put(["a", "b"], ["x", "y"], group_ids=["g", "g"])
     pairs.put(["a"], ["y"])
     assert pairs.claim(2, fields=("x", "y")).groups == ["g", "g"]
-
-
-def test_a_predicate_wants_all_of_a_group(pairs: Any) -> None:
-    pairs.put(list("abcd"), group_ids=list("gghh"), tags=[{"v": value} for value in (2, 1, 2, 2)])
-    assert pairs.claim(4, 1, where=Tag("v") == 2).sample_ids == ["c", "d"]
-    with pytest.raises(ClaimTimeoutError, match="0 of at least 2"):
-        pairs.claim(2, where=Tag("v") == 2)
-
-
-@pytest.mark.parametrize("acked", [False, True])
-def test_the_rest_of_a_group_goes_on_without_what_is_cleared(pairs: Any, acked: bool) -> None:
-    """Also if the bytes of what is cleared must stay, since no commit covers them."""
-    pairs.put(list("abcd"), group_ids=list("gghh"))
-    if acked:
-        pairs.train(4, 1, "judge")
-    pairs.clear(["b"])
-    rest = pairs.claim(2, 1)
-    assert rest.sample_ids == ["a"]
-    assert pairs.claim(2, 1).sample_ids == ["c", "d"]
-    pairs.ack(rest)
-    if acked:
-        assert pairs.rewind(0, "judge") == (4, 0)
-        assert sorted(pairs.claim(4, task_name="judge").sample_ids) == list("abcd")
-        assert pairs.claim(2, 1).sample_ids == ["b"]
-
-
-def test_what_comes_later_fills_a_group_of_which_some_is_cleared(pairs: Any) -> None:
-    pairs.put(["a"], group_ids=["g"])
-    pairs.clear(["a"])
-    with pytest.raises(SampleError):
-        pairs.put(["b", "c"], group_ids=["g", "g"])
-    pairs.put(["b"], group_ids=["g"])
-    assert pairs.claim(2, 1).sample_ids == ["b"]
-    pairs.clear(["b"])
-    pairs.put(["c", "d"], group_ids=["g", "g"])
-    assert pairs.claim(2).sample_ids == ["c", "d"]
-
-
-def test_a_group_that_is_given_back_in_parts_is_not_lost(pairs: Any) -> None:
-    pairs.put(["a", "b"], group_ids=["g", "g"])
-    grant = pairs.claim(2)
-    pairs.ledger.release("p", "train", ["a"], grant.leases[:1], 0.0)
-    with pytest.raises(ClaimTimeoutError):
-        pairs.claim(2, 1)  # somebody still has the other one
-    pairs.ledger.ack("p", "train", ["b"], grant.leases[1:], 1, 0.0)
-    again = pairs.claim(2, 1)
-    assert again.sample_ids == ["a"]
-    pairs.ack(again, 1)
-    assert pairs.rewind(0) == (2, 0)
-    assert sorted(pairs.claim(2).sample_ids) == ["a", "b"]
-
-
-def test_a_group_that_is_given_back_comes_first(pairs: Any) -> None:
-    pairs.put(list("abcd"), group_ids=list("gghh"))
-    grant = pairs.claim(2)
-    pairs.release(grant)
-    assert pairs.claim(2).sample_ids == ["a", "b"]
-    pairs.ledger.owner_gone("me", 0.0)
-    assert pairs.claim(4).sample_ids == list("abcd")
 
 
 @pytest.mark.parametrize("how", ["release", "expire", "gone", "rewind"])
@@ -202,15 +108,6 @@ def test_a_large_group_is_cleared_in_any_order(one_task: Any, how: str) -> None:
     assert one_task.claim(1).sample_ids == ["last"]
 
 
-def test_a_large_group_that_was_cleared_comes_back(desk: Any) -> None:
-    ids = [f"{number}" for number in range(20_000)]
-    desk.put(ids, group_ids=["g"] * len(ids))
-    desk.train(len(ids), 1)
-    assert desk.clear(ids[::-1]) == len(ids)
-    assert desk.rewind(0) == (len(ids), 0)
-    assert sorted(desk.claim(len(ids), task_name="judge").sample_ids) == sorted(ids)
-
-
 @pytest.mark.parametrize("huge", [10**9, 2**62, 2**100])
 @pytest.mark.parametrize("where", [None, Tag("v") == 1])
 def test_a_claim_of_any_number_gets_what_is_there(open_desk: Callable[..., Any], huge: int, where: Any) -> None:
@@ -228,19 +125,6 @@ def test_a_claim_of_any_number_gets_what_is_there(open_desk: Callable[..., Any],
         desk.ledger.seal("p", 0.0)
         assert desk.settled() == [waiter]
         assert waiter.outcome.sample_ids == list("abcd")
-
-
-@pytest.mark.slow
-def test_many_groups_beside_one_of_an_odd_size_are_a_large_batch(one_task: Any) -> None:
-    """What decides which ones make it takes no more room than the samples do."""
-    ids, count = [f"{number}-x" for number in range(3 + 8 * 30_000)], 8 * 29_000
-    one_task.put(ids, group_ids=["odd"] * 3 + [f"{number // 8}" for number in range(8 * 30_000)])
-    tracemalloc.start()
-    grant = one_task.claim(count)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert grant.sample_ids == ids[3 : 3 + count]
-    assert peak < 200_000_000
 
 
 def test_a_name_may_be_used_again_when_its_group_is_gone(pairs: Any) -> None:

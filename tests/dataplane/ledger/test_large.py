@@ -20,9 +20,7 @@ def test_a_batch_of_more_rows_than_sixteen_bits_count(one_task: Any, pattern: st
     one_task.put(["small.x"], ["x", "y"])
     one_task.put(ids, lengths=list(range(MANY)), tags=[{"n": number, "t": str(number)} for number in range(MANY)])
     one_task.put(ids[::-1], ["y"])
-    found = one_task.ledger.locate("p", [ids[-1], ids[0], "small.x"], ["x", "y"])["y"]
-    assert found == [(3, [0, MANY - 1]), (1, range(1))]
-    assert one_task.ledger.locate("p", [ids[-1], ids[65_536]], ["x"])["x"] == [(2, [MANY - 1, 65_536])]
+    assert one_task.places([ids[-1], ids[0], "small.x"], "y") == [[(3, [0, MANY - 1]), (1, 0, 1)]]
     one_task.ledger = restore(snapshot(one_task.ledger))
     assert one_task.train(1, fields=("x", "y")) == ["small.x"]
     grant = one_task.claim(MANY, fields=("x", "y"), where=Tag("n") >= 0)
@@ -39,15 +37,6 @@ def test_a_batch_of_more_rows_than_sixteen_bits_count(one_task: Any, pattern: st
     assert (one_task.stats["resident"], sorted(one_task.freed())) == (0, [1, 2, 3])
     with pytest.raises(SampleError, match="used once"):
         one_task.put(ids[-1:], epoch=1)
-
-
-@pytest.mark.slow
-def test_groups_of_a_batch_of_so_many(one_task: Any) -> None:
-    ids = [f"rollout-{number:08d}" for number in range(MANY)]
-    one_task.put(ids, group_ids=[f"g{number // 8}" for number in range(MANY)], tags=[{"v": 1}] * MANY)
-    assert one_task.train(80_000, 1) == ids[:80_000]
-    assert one_task.train(80_000, 1, where=Tag("v") == 1) == ids[80_000:160_000]
-    assert one_task.clear(ids) == MANY
 
 
 @pytest.mark.parametrize(
@@ -75,18 +64,3 @@ def test_ids_are_any_texts(one_task: Any, ids: list[str]) -> None:
     with pytest.raises(SampleError, match="used once"):
         one_task.put(ids)
     assert one_task.stats["resident"] == 0
-
-
-@pytest.mark.parametrize("count", [1, 2, 50])
-def test_an_empty_id_is_none(one_task: Any, count: int) -> None:
-    with pytest.raises(SampleError, match="'' is no sample id"):
-        one_task.put([f"{number}" for number in range(count - 1)] + [""])
-    assert one_task.stats["produced"] == 0
-
-
-def test_texts_that_are_equal_are_kept_once(one_task: Any) -> None:
-    texts = ["".join(["ma", "th"]) for _ in range(10)]
-    one_task.put(list("abcdefghij"), tags=[{"kind": text} for text in texts])
-    for ledger in (one_task.ledger, restore(snapshot(one_task.ledger))):
-        kept = ledger._held["p"].partition.rows.tags._values["kind"][:10].tolist()
-        assert len({id(one) for one in kept}) == 1

@@ -5,33 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tunegym.dataplane.errors import TagError
-from tunegym.dataplane.ledger.requests import plain_tickets, tags_of, tickets_of
+from tunegym.dataplane.ledger.requests import tags_of
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
 
 KINDS: list[Any] = [1, 0, True, False, 1.0, -0.0, 0.0, "text", "", None]
-
-
-@given(st.lists(st.integers(-3, 2**62), max_size=8) | st.builds(range, st.integers(0, 2**60), st.integers(0, 2**60)))
-def test_leases_come_back_as_they_were(leases: Any) -> None:
-    leases = leases if isinstance(leases, list) else leases[:50]
-    sent = orjson.loads(orjson.dumps(plain_tickets(leases)))
-    assert [*tickets_of(sent)] == [*leases]
-
-
-def test_leases_that_follow_one_another_are_short() -> None:
-    assert plain_tickets(range(5, 1000)) == plain_tickets([*range(5, 1000)]) == plain_tickets((*range(5, 1000),))
-    assert len(orjson.dumps(plain_tickets(range(2**40, 2**40 + 4096)))) < 60
-
-
-@pytest.mark.parametrize("leases", [["a", "b"], [None], [1.0, 2.0], [True], [5, 7, 6], [3, 3]])
-def test_what_are_no_such_leases_is_left_to_the_ledger(leases: list[Any]) -> None:
-    assert plain_tickets(leases) is leases
 
 
 def test_each_sample_has_tags_of_its_own() -> None:

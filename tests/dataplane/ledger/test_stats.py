@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tunegym.dataplane.ledger.measures import BOUNDS
+from tunegym.dataplane.ledger.stats import BOUNDS
 
 
 def buckets(told: dict[str, Any]) -> dict[float, int]:

@@ -1,90 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tunegym.dataplane.errors import EpochError, FieldError, LeaseLostError, SampleError, SpecError
+from tunegym.dataplane.errors import EpochError, LeaseLostError, SampleError, SpecError
 
 
 def versions(*numbers: int) -> list[dict[str, int]]:
     return [{"weight_version": number} for number in numbers]
-
-
-def test_acked_bytes_stay_until_a_commit_covers_them(one_task: Any) -> None:
-    one_task.put(["a", "b"])
-    one_task.put(["c"])
-    one_task.train(2, 1)
-    one_task.train(1, 2)
-    assert one_task.freed() == []
-    assert one_task.ledger.locate("p", ["a"], ["x"])
-    assert one_task.commit(1) == 2
-    assert one_task.freed() == [1]
-    assert one_task.stats["gone"] == {"consumed": 2}
-    assert (one_task.commit(1), one_task.commit(0), one_task.commit(5)) == (0, 0, 1)
-    assert one_task.freed() == [2]
-    assert one_task.stats["resident"] == 0
-
-
-def test_a_commit_lets_go_of_what_every_task_is_done_with(desk: Any) -> None:
-    desk.put(["a", "b"])
-    desk.train(2, 1)
-    desk.train(1, 4, "judge")
-    desk.commit(1)
-    assert desk.stats["alive"] == 2
-    desk.commit(4, "judge")
-    assert desk.stats["gone"] == {"consumed": 1}
-    assert desk.ledger.locate("p", ["b"], ["x"])
-    desk.train(1, 5, "judge")
-    desk.commit(5, "judge")
-    assert desk.freed() == [1]
-
-
-@pytest.mark.parametrize("first", ["with", "without"])
-def test_a_task_that_acks_without_a_version_holds_nothing_up(desk: Any, first: str) -> None:
-    """Whichever comes last, the commit or the other's ack: then the sample goes."""
-    desk.put(["a"])
-    if first == "without":
-        desk.train(1, None, "judge")
-        desk.train(1, 1)
-        desk.commit(1)
-    else:
-        desk.train(1, 1)
-        desk.commit(1)
-        desk.train(1, None, "judge")
-    assert desk.stats["gone"] == {"consumed": 1}
-    assert desk.freed() == [1]
-
-
-def test_what_every_task_acked_without_a_version_leaves_with_its_bytes(desk: Any) -> None:
-    desk.put(["a", "b"])
-    desk.train(2)
-    assert desk.ledger.locate("p", ["a", "b"], ["x"])
-    desk.train(1, None, "judge")
-    assert (desk.stats["gone"], desk.stats["resident"], desk.freed()) == ({"consumed": 1}, 1, [])
-    assert not desk.ledger.consumed("p", ["train", "judge"])
-    desk.train(1, None, "judge")
-    assert (desk.stats["gone"], desk.stats["resident"], desk.freed()) == ({"consumed": 2}, 0, [1])
-    assert desk.ledger.consumed("p", ["train", "judge"])
-    assert desk.clear(["a", "b"]) == 0
-    with pytest.raises(SampleError, match="consumed or cleared"):
-        desk.ledger.locate("p", ["a"], ["x"])
-    with pytest.raises(SampleError, match="used once"):
-        desk.put(["a"])
-    assert desk.rewind(0) == (0, 0)
-
-
-def test_a_partition_with_a_capacity_goes_on_with_acks_alone(open_desk: Callable[..., Any]) -> None:
-    desk = open_desk(tasks=("train",), capacity=2)
-    desk.put(["0-a", "0-b"])
-    for number in range(1, 20):
-        waiter = desk.put_or_wait([f"{number}-a", f"{number}-b"])
-        assert waiter is not None
-        assert desk.train(2) == [f"{number - 1}-a", f"{number - 1}-b"]
-        assert desk.settled() == [waiter]
-        assert desk.freed() == [number]
-    assert (desk.stats["gone"], desk.stats["resident"]) == ({"consumed": 38}, 2)
 
 
 def test_an_ack_into_a_committed_version_is_refused(one_task: Any) -> None:
@@ -141,16 +65,6 @@ def test_a_rewind_drops_what_vanished_weights_produced_and_begins_an_epoch(one_t
     assert one_task.claim(3).sample_ids == ["a", "b", "z"]
 
 
-def test_what_is_trained_into_the_surviving_model_is_no_orphan(one_task: Any) -> None:
-    one_task.put(["a", "b"], tags=versions(5, 5))
-    one_task.train(1, 2)
-    assert one_task.rewind(2) == (0, 1)
-    assert one_task.stats["alive"] == 1
-    assert one_task.rewind(1) == (0, 1)  # given back, and then of weights that vanished
-    assert one_task.stats["gone"] == {"orphaned": 2}
-    assert one_task.stats["resident"] == 0
-
-
 def test_versions_that_are_no_numbers_are_no_orphans(one_task: Any) -> None:
     one_task.put(list("abcd"), tags=[{"weight_version": value} for value in (1, "two", None, 9)])
     assert one_task.rewind(1) == (0, 1)
@@ -174,31 +88,7 @@ def test_cleared_samples_come_back_in_a_rewind_as_long_as_no_commit_covers_them(
     grant = desk.claim(2)
     assert (grant.sample_ids, grant.each_tags(), grant.lengths) == (["a", "b"], [{"v": 1}, {"v": 2}], [4, 5])
     assert desk.claim(2, task_name="judge").sample_ids == ["a", "b"]
-    assert desk.ledger.locate("p", ["b"], ["y"]) == {"y": [(1, range(1, 2))]}
-
-
-def test_cleared_samples_go_with_the_commit_that_covers_them(desk: Any) -> None:
-    desk.put(["a", "b"])
-    desk.train(2, 1)
-    desk.train(1, 7, "judge")
-    desk.clear(["a", "b"])
-    assert desk.commit(1) == 2
-    assert desk.stats["resident"] == 1  # the other task may rewind
-    assert desk.rewind(6, "judge") == (1, 0)
-    assert desk.claim(1, task_name="judge").sample_ids == ["a"]
-    assert desk.ledger.consumed("p", ["train"])
-    assert desk.freed() == []
-
-
-def test_a_rewind_of_one_task_leaves_the_others_alone(desk: Any) -> None:
-    desk.put(["a", "b"])
-    desk.train(2, 1)
-    desk.train(2, 1, "judge")
-    desk.rewind(0)
-    assert desk.counts() == (2, 0, 0)
-    assert desk.counts("judge") == (0, 0, 2)
-    with pytest.raises(FieldError):
-        desk.ledger.locate("p", ["a"], ["y"])
+    assert desk.places(["b"], "y") == [[(1, 1, 2)]]
 
 
 def test_what_one_task_orphaned_no_rewind_of_another_brings_back(desk: Any) -> None:
@@ -213,17 +103,6 @@ def test_what_one_task_orphaned_no_rewind_of_another_brings_back(desk: Any) -> N
     assert desk.stats["gone"] == {"orphaned": 2}
     assert (desk.stats["resident"], desk.counts("judge"), desk.counts("train")) == (1, (1, 0, 0), (1, 0, 0))
     assert desk.claim(1).sample_ids == ["a"]
-
-
-def test_an_orphan_goes_when_the_last_task_that_may_rewind_has(desk: Any) -> None:
-    desk.put(["a"], ["x", "y"], tags=versions(2))
-    desk.train(1, 3)
-    desk.train(1, 3, "judge")
-    desk.clear(["a"], "stale")
-    assert desk.rewind(1) == (0, 1)
-    assert (desk.stats["gone"], desk.stats["resident"]) == ({"orphaned": 1}, 1)
-    assert desk.rewind(1, "judge") == (0, 0)
-    assert (desk.stats["gone"], desk.stats["resident"]) == ({"orphaned": 1}, 0)
 
 
 def test_a_rewind_ends_the_claims_of_its_task(desk: Any) -> None:

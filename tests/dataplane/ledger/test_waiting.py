@@ -7,15 +7,11 @@ import pytest
 
 from tunegym.dataplane.errors import (
     ClaimTimeoutError,
-    EndOfStreamError,
     EpochError,
     FullError,
     SampleError,
-    SealedError,
     SpecError,
-    UnknownPartitionError,
 )
-from tunegym.dataplane.ledger import grouping
 from tunegym.dataplane.predicate import Tag
 
 
@@ -93,17 +89,9 @@ def test_who_gives_up_lets_those_behind_go_on(small: Any) -> None:
     small.ledger.give_up(little, 0.0)
     small.clear(["a"])
     first, second = small.wait(3), small.wait(2)
-    small.ledger.give_up(first)
+    small.ledger.give_up(first, 0.0)
     assert small.settled() == [second]
     assert second.outcome.sample_ids == ["b", "e"]
-
-
-def test_the_puts_of_an_owner_that_is_gone_wait_no_more(small: Any) -> None:
-    small.put(["a", "b"])
-    dead, alive = small.put_or_wait(["c", "d"], owner="me"), small.put_or_wait(["e"], owner="you")
-    small.ledger.owner_gone("me", 0.0)
-    assert small.settled() == [alive]
-    assert not dead.settled
 
 
 def test_a_put_that_waits_is_looked_at_again_when_there_is_room(small: Any) -> None:
@@ -132,7 +120,7 @@ def test_a_put_that_waits_can_not_use_an_id_that_is_used_up_meanwhile(small: Any
 def test_what_would_never_come_true_is_refused(small: Any, open_desk: Callable[..., Any]) -> None:
     with pytest.raises(SpecError, match="never fit"):
         small.put_or_wait(["a", "b", "c", "d"])
-    with pytest.raises(SpecError, match="never comes true"):
+    with pytest.raises(SpecError, match="can never be satisfied"):
         small.wait(4)
     assert small.wait(4, 3)
     grouped = open_desk(group_size=4)
@@ -205,70 +193,3 @@ def test_leases_that_end_serve_those_who_wait_even_at_their_last_moment(one_task
     assert waiter.outcome.sample_ids == ["a"]
     assert isinstance(late.outcome, ClaimTimeoutError)
     assert one_task.stats["waiting"] == {"puts": 0, "claims": 0}
-
-
-@pytest.mark.parametrize("where", [None, Tag("v") == 9])
-def test_a_claim_whose_owner_is_gone_waits_no_more_and_takes_nothing(one_task: Any, where: Any) -> None:
-    dead, alive = one_task.wait(1, owner="me", where=where), one_task.wait(1, owner="you", where=where)
-    assert one_task.ledger.owner_gone("me", 0.0) == 0
-    one_task.put(["a"], tags=[{"v": 9}])
-    assert one_task.settled() == [alive]
-    assert not dead.settled
-    assert one_task.ledger.owner_gone("you", 0.0) == 1
-    assert one_task.stats["waiting"] == {"puts": 0, "claims": 0}
-    assert one_task.counts() == (1, 0, 0)
-
-
-@pytest.mark.parametrize("where", [None, Tag("v") == 9])
-def test_who_waits_at_a_partition_that_is_deleted_hears_so_and_the_next_of_its_name_is_another(
-    small: Any, where: Any
-) -> None:
-    small.put(["a", "b", "c"], tags=[{"v": 1}] * 3)
-    small.claim(3)
-    claim, put = small.wait(1, where=where), small.put_or_wait(["d"])
-    small.ledger.delete("p")
-    assert small.settled() == [claim, put]
-    for one in (claim, put):
-        assert isinstance(one.outcome, UnknownPartitionError)
-        assert "'p' was deleted" in str(one.outcome)
-    small.ledger.register(small.spec)
-    small.ledger.give_up(claim, 0.0)
-    small.put(["a"], tags=[{"v": 9}])
-    assert small.settled() == []
-    assert small.claim(1, where=where).sample_ids == ["a"]
-
-
-@pytest.mark.parametrize("where", [None, Tag("v") == 9])
-def test_who_waits_at_a_partition_that_is_sealed_gets_the_rest_and_then_the_end(one_task: Any, where: Any) -> None:
-    waiters = [one_task.wait(3, where=where) for _ in range(2)]
-    one_task.put(["a", "b"], tags=[{"v": 9}] * 2)
-    one_task.ledger.seal("p", 0.0)
-    assert one_task.settled() == waiters[:1]
-    assert waiters[0].outcome.sample_ids == ["a", "b"]
-    one_task.ack(waiters[0].outcome)
-    assert one_task.settled() == waiters[1:]
-    assert isinstance(waiters[1].outcome, EndOfStreamError)
-
-
-def test_a_put_that_waits_at_a_partition_that_is_sealed_is_refused(small: Any) -> None:
-    small.put(["a", "b", "c"])
-    waiters = [small.put_or_wait(["d"]), small.put_or_wait(["e"])]
-    small.ledger.seal("p", 0.0)
-    assert small.settled() == waiters
-    assert all(isinstance(one.outcome, SealedError) for one in waiters)
-
-
-def test_groups_that_never_make_a_batch_cost_a_claim_that_waits_nothing(
-    open_desk: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    desk = open_desk(tasks=("train",))
-    waiter = desk.wait(5)
-    looked: list[int] = []
-    monkeypatch.setattr(grouping, "counts", lambda sizes, least, most: looked.append(len(sizes)) or [])
-    for number in range(20):
-        desk.put([f"{number}-a", f"{number}-b"], group_ids=[f"{number}"] * 2)
-    assert not looked
-    monkeypatch.undo()
-    desk.put(["x"], group_ids=["x"])
-    assert desk.settled() == [waiter]
-    assert len(waiter.outcome.sample_ids) == 5

@@ -15,7 +15,7 @@ from tunegym.core.interrupts import interrupts_deferred
 from tunegym.dataplane.connect import Plane, find
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, NoPlaneError, SpecError
 from tunegym.dataplane.hosts.operations import WAITING, Handle, Latencies, outcome_of, perform, release_rest
-from tunegym.dataplane.ledger.leasing import any_lease
+from tunegym.dataplane.ledger.leases import first_lease
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
 from tunegym.dataplane.storage.base import Storage
@@ -31,7 +31,7 @@ class SharedLedger:
     """
 
     storage: Storage
-    ledger: Ledger = field(default_factory=lambda: Ledger(any_lease()))
+    ledger: Ledger = field(default_factory=lambda: Ledger(first_lease()))
     latencies: Latencies = field(default_factory=Latencies)
     lock: threading.Lock = field(default_factory=threading.Lock)
     events: dict[int, threading.Event] = field(default_factory=dict)

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, Protocol
 from tunegym.dataplane import errors
 from tunegym.dataplane.errors import DataPlaneError, LeaseLostError, SpecError
 from tunegym.dataplane.ledger.ledger import Ledger
-from tunegym.dataplane.ledger.measures import Histogram
-from tunegym.dataplane.ledger.placing import Run
-from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter, plain_tickets, tickets_of
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
+from tunegym.dataplane.ledger.stats import Histogram
 from tunegym.dataplane.model import PartitionSpec
 from tunegym.dataplane.predicate import from_plain
 
@@ -91,19 +90,15 @@ def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *,
             return _put(ledger, arguments, now, wait)
         case "claim":
             return _claim(ledger, arguments, now, wait)
-        case "ack" | "release" | "extend":
-            return getattr(ledger, operation)(**_with_tickets(arguments), now=now)
-        case "seal" | "write_tags" | "commit" | "clear":
+        case "ack" | "release" | "extend" | "seal" | "write_tags" | "commit" | "clear":
             return getattr(ledger, operation)(**arguments, now=now)
-        case "delete" | "consumed":
+        case "delete" | "consumed" | "locate":
             return getattr(ledger, operation)(**arguments)
         case "register":
             return _register(ledger, arguments["spec"])
         case "rewind":
             back, orphaned = ledger.rewind(**arguments, now=now)
             return {"given_back": back, "orphaned": orphaned, "epoch": ledger.epoch(arguments["partition_id"])}
-        case "locate":
-            return _locate(ledger, **arguments)
         case "specs":
             return [{**asdict(spec), "epoch": ledger.epoch(spec.partition_id)} for spec in ledger.specs()]
         case "stats":
@@ -118,9 +113,10 @@ def outcome_of(waiter: Waiter) -> Any:
     return None if waiter.outcome is None else waiter.outcome.plain()
 
 
-def claim_again(ledger: Ledger, arguments: Arguments, leases: Any, now: float) -> Any:
-    """Repeat a claim from a journal, with the samples and leases that it got."""
-    return ledger.claim_again(_claim_of(arguments), tickets_of(leases), now).plain()
+def claim_again(ledger: Ledger, arguments: Arguments, got: Sequence[Any], now: float) -> Any:
+    """Repeat a claim from a journal, with the lease and the samples that it got."""
+    lease, sample_ids = got
+    return ledger.claim_again(_claim_of(arguments), lease, sample_ids, now).plain()
 
 
 def release_rest(release: Callable[[Arguments], Any], asked: Arguments, got: Arguments) -> Arguments | None:
@@ -131,10 +127,10 @@ def release_rest(release: Callable[[Arguments], Any], asked: Arguments, got: Arg
         asked: the arguments of the claim.
         got: its result.
     """
-    held = dict(zip(got["sample_ids"], tickets_of(got["leases"]), strict=True))
+    held = dict.fromkeys(got["sample_ids"], got["lease"])
     while held:
         names = {name: asked[name] for name in ("partition_id", "task_name")}
-        given = {**names, "sample_ids": [*held], "leases": plain_tickets([*held.values()])}
+        given = {**names, "sample_ids": [*held], "leases": [*held.values()]}
         try:
             release(given)
         except LeaseLostError as error:
@@ -173,31 +169,6 @@ def _register(ledger: Ledger, plain: Arguments) -> Any:
     spec = PartitionSpec(**{**plain, "fields": tuple(plain["fields"]), "tasks": tuple(plain["tasks"])})
     ledger.register(spec)
     return {"epoch": ledger.epoch(spec.partition_id)}
-
-
-def _locate(ledger: Ledger, partition_id: str, sample_ids: Sequence[str], fields: Sequence[str]) -> Any:
-    found = ledger.locate(partition_id, sample_ids, fields)
-    shared = list({id(runs): runs for runs in found.values()}.values())  # fields in the same places share a list
-    blocks = sorted({block for runs in shared for block, _ in runs})
-    return {
-        "fields": {name: next(at for at, one in enumerate(shared) if one is runs) for name, runs in found.items()},
-        "runs": [[_plain_run(run) for run in runs] for runs in shared],
-        "blocks": [[block, ledger.location(partition_id, block)] for block in blocks],
-    }
-
-
-def _plain_run(run: Run) -> list[Any]:
-    block, places = run
-    return [block, places.start, places.stop] if isinstance(places, range) else [block, places]
-
-
-def runs_of(plain: Sequence[Sequence[Any]]) -> list[Run]:
-    """The runs of a ``locate``, from plain data."""
-    return [(one[0], range(one[1], one[2]) if len(one) == 3 else one[1]) for one in plain]
-
-
-def _with_tickets(given: Arguments) -> Arguments:
-    return {**given, "leases": tickets_of(given["leases"])}
 
 
 # errors -----------------------------------------------------------------------------------------------

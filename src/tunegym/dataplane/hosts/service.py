@@ -28,7 +28,7 @@ from tunegym.dataplane.hosts.operations import (
     perform,
     release_rest,
 )
-from tunegym.dataplane.ledger.leasing import any_lease
+from tunegym.dataplane.ledger.leases import first_lease
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
@@ -106,7 +106,7 @@ class LedgerService:
     """
 
     def __init__(self, journal: LedgerJournal, segments: SegmentUsage) -> None:
-        self.ledger = Ledger(any_lease())
+        self.ledger = Ledger(first_lease())
         self.callers: dict[str, Caller] = {}
         self._journal = journal
         self._segments = segments
@@ -242,7 +242,7 @@ class LedgerService:
             caller.replies[call.number] = reply
             head = now, call.name, call.number, call.pending
             if call.operation == "claim":  # its result depends on more than its arguments
-                self._journal.add(["claimed", *head, call.arguments, found["leases"]])
+                self._journal.add(["claimed", *head, call.arguments, [found["lease"], found["sample_ids"]]])
             else:
                 self._journal.add(["do", *head, call.operation, call.arguments])
         self._replies.append((call, reply))

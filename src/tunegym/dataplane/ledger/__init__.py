@@ -1,1 +1,1 @@
-"""The control plane as a pure state machine: what is produced, claimed, acked, and who waits."""
+"""The ledger: the control plane as a pure state machine."""

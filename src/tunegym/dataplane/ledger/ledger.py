@@ -1,48 +1,59 @@
-"""The ledger: partitions, claims and who waits. A pure state machine: no clock, no file, no thread."""
+"""The ledger: partitions, their claims, and the requests that wait. A pure state machine: no clock, file or thread."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from tunegym.dataplane.errors import FieldError, SampleError, SpecError, TagError, UnknownPartitionError
-from tunegym.dataplane.ledger.held import Common, Held
-from tunegym.dataplane.ledger.numbering import UNKNOWN
+from tunegym.dataplane.errors import (
+    DataPlaneError,
+    FieldError,
+    SampleError,
+    SpecError,
+    TagError,
+    UnknownPartitionError,
+)
 from tunegym.dataplane.ledger.partition import CLEARED, Partition
-from tunegym.dataplane.ledger.placing import Run, runs_of
-from tunegym.dataplane.ledger.reporting import stats_of
+from tunegym.dataplane.ledger.queues import Search
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
-from tunegym.dataplane.ledger.spans import every, span_of
+from tunegym.dataplane.ledger.samples import UNKNOWN
+from tunegym.dataplane.ledger.stats import ended, full, not_ready, stats_of
 from tunegym.dataplane.model import PartitionSpec
+
+Ids: TypeAlias = Sequence[str]
+Ints: TypeAlias = Sequence[int]
 
 
 class Ledger:
-    """What every host of a data plane drives. One thread calls it, and tells it the time, which never runs back.
+    """The control plane that every host drives. One thread calls it and tells it the time, which never runs back.
 
-    Every call takes effect whole, or raises a ``DataPlaneError`` and changes nothing. Calls that others wait for have
-    them settled: ``take_settled`` hands these out, each once.
+    Every call takes effect as a whole, or raises a ``DataPlaneError`` and changes nothing. A call may settle waiting
+    requests: ``take_settled`` hands these out, each once.
 
     Args:
-        first_lease: leases are numbered from here on. Ledgers that begin apart don't take each other's for their own.
+        first_lease: leases are numbered from here on. Ledgers with different starts reject each other's leases.
     """
 
     def __init__(self, first_lease: int = 0) -> None:
-        self._held: dict[str, Held] = {}
-        self._common = Common(lease=first_lease)
+        self.partitions: dict[str, Partition] = {}
+        self.lease = first_lease
+        self.waiter = 0
+        self.freed: list[Mapping[str, Any]] = []
+        self._settled: list[Waiter] = []
 
     # partitions ---------------------------------------------------------------------------------------
 
     def register(self, spec: PartitionSpec) -> None:
-        """Make a partition. Again with an equal spec: no effect; with another one: an error that names it."""
-        known = self._held.get(spec.partition_id)
+        """Create a partition. Again with an equal spec it has no effect; with another one it raises ``SpecError``."""
+        known = self.partitions.get(spec.partition_id)
         if known is None:
-            self._held[spec.partition_id] = Held(Partition(spec), self._common)
+            self.partitions[spec.partition_id] = Partition(spec, self.freed)
             return
         for name in ("fields", "tasks", "capacity", "group_size", "on_full"):
-            before, now = getattr(known.partition.spec, name), getattr(spec, name)
+            before, now = getattr(known.spec, name), getattr(spec, name)
             if before != now:
                 raise SpecError(
                     f"partition {spec.partition_id!r} is registered with {name} = {before!r}, not {now!r}",
@@ -50,234 +61,300 @@ class Ledger:
                 )
 
     def delete(self, partition_id: str) -> None:
-        """The partition is gone, with all that is in it; who waits at it is told."""
-        held = self._find(partition_id)
-        del self._held[partition_id]
-        held.delete(UnknownPartitionError(f"partition {partition_id!r} was deleted"))
+        """Delete the partition and its samples. Waiting requests fail with ``UnknownPartitionError``."""
+        partition = self._find(partition_id)
+        del self.partitions[partition_id]
+        partition.samples.blocks.release_all()
+        for waiter in partition.waiters:
+            partition.waiters.remove(waiter)
+            self._answer(waiter, UnknownPartitionError(f"partition {partition_id!r} was deleted"))
 
     def seal(self, partition_id: str, now: float) -> None:
-        """No new samples from now on: claims that wait get the rest, and then an ``EndOfStreamError``."""
-        held = self._find(partition_id)
-        held.partition.sealed = True
-        held.settle(now)
+        """Take no new samples: waiting claims get the rest, then ``EndOfStreamError``."""
+        partition = self._find(partition_id)
+        partition.sealed = True
+        self._changed(partition, now)
 
     def specs(self) -> list[PartitionSpec]:
-        """Every partition's."""
-        return [held.partition.spec for held in self._held.values()]
+        """The spec of every partition."""
+        return [partition.spec for partition in self.partitions.values()]
 
     def epoch(self, partition_id: str) -> int:
         """How often the partition was rewound."""
-        return self._find(partition_id).partition.epoch
+        return self._find(partition_id).epoch
 
     def stats(self, now: float) -> dict[str, Any]:
-        """How every partition stands, as plain data; see ``reporting``."""
-        return {name: stats_of(one.partition, one.claims, one.waiting, now) for name, one in self._held.items()}
+        """Statistics of every partition, as plain data."""
+        return {name: stats_of(partition, now) for name, partition in self.partitions.items()}
 
     # samples ------------------------------------------------------------------------------------------
 
     def put(self, request: Put, now: float, deadline: float | None = None, *, wait: bool = False) -> Waiter | None:
-        """Take in fields of samples; a waiter if there is no room and the caller may wait.
+        """Take in fields of samples. Returns a waiter if there is no room and the caller may wait.
+
+        A put without new samples never waits: others may wait for just that.
 
         Raises:
-            FullError: there is no room, and it may not wait.
+            FullError: there is no room, and the put may not wait.
         """
-        return self._find(request.partition_id).put(request, now, deadline, wait)
+        partition = self._find(request.partition_id)
+        checked = partition.check_put(request)
+        if checked.new and (not partition.room(checked.new) or partition.waiters.behind(request)):
+            if not wait or partition.spec.on_full == "raise":
+                raise full(partition, checked.new)
+            return self._wait(partition, request, deadline)
+        partition.take_in(checked, now)
+        self._changed(partition, now)
+        return None
 
-    def write_tags(
-        self, partition_id: str, sample_ids: Sequence[str], tags: Sequence[Mapping[str, Any]], now: float
-    ) -> None:
-        """Set tags of samples; others of theirs stay."""
-        held = self._find(partition_id)
+    def write_tags(self, partition_id: str, sample_ids: Ids, tags: Sequence[Mapping[str, Any]], now: float) -> None:
+        """Set tags of samples; their other tags stay."""
+        partition = self._find(partition_id)
         if len(tags) != len(sample_ids):
             raise TagError(f"{len(tags)} tags for {len(sample_ids)} samples")
         if len(set(sample_ids)) < len(sample_ids):
             raise SampleError("a sample is there twice in one call")
-        rows = held.partition.find(sample_ids)
-        held.partition.rows.tags.put(rows, tags)
-        held.partition.rows.arrivals.forget(rows)
-        held.partition.queues.retagged(rows)
-        held.settle(now)
+        partition.write_tags(partition.find(sample_ids), tags)
+        self._changed(partition, now)
 
-    def locate(self, partition_id: str, sample_ids: Sequence[str], fields: Sequence[str]) -> dict[str, list[Run]]:
-        """By field, the blocks of the samples and their places there. Raises for what was not produced, or is cleared.
+    def locate(self, partition_id: str, sample_ids: Ids, fields: Sequence[str]) -> dict[str, Any]:
+        """Where fields of samples are, as plain data; see ``Samples.locate``.
 
-        Fields that are in the same places share one list.
+        Raises:
+            FieldError: a field was not produced.
+            SampleError: a sample is cleared, or was never put.
         """
-        partition = self._find(partition_id).partition
+        partition = self._find(partition_id)
         partition.spec.mask(fields)
         rows = partition.find(sample_ids)
-        found: dict[str, list[Run]] = {}
-        before: tuple[np.ndarray, np.ndarray, list[Run]] | None = None
-        for name in fields:
-            at = partition.spec.fields.index(name)
-            blocks, places = partition.rows.places.of(at, rows)
-            if not every(blocks):
-                missing = [sample_ids[place] for place in np.flatnonzero(blocks == 0).tolist()]
+        places = {name: partition.spec.fields.index(name) for name in fields}
+        for name, field in places.items():
+            missing = [sample_ids[at] for at in np.flatnonzero(partition.samples.block[field, rows] == 0).tolist()]
+            if missing:
                 raise FieldError(
                     f"field {name!r} was not produced for {missing[0]!r}"
                     + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
                     hint="a claim that requires the field waits for it",
                 )
-            if before is None or not (every(before[0] == blocks) and every(before[1] == places)):
-                before = blocks, places, runs_of(blocks, places)
-            found[name] = before[2]
-        return found
+        return partition.samples.locate(rows, places)
 
-    def location(self, partition_id: str, block: int) -> Mapping[str, Any]:
-        """Where the bytes of a block are."""
-        return self._find(partition_id).partition.blocks.known[block].location
-
-    def clear(self, partition_id: str, sample_ids: Sequence[str], reason: str | None, now: float) -> int:
-        """Samples go; those that are gone already are left alone. How many went."""
-        held = self._find(partition_id)
-        rows = held.partition.rows.ids.find(sample_ids).rows
+    def clear(self, partition_id: str, sample_ids: Ids, reason: str | None, now: float) -> int:
+        """Clear samples; those that are already gone are ignored. Returns how many were cleared."""
+        partition = self._find(partition_id)
+        rows = partition.samples.find(dict.fromkeys(sample_ids))
         if (rows == UNKNOWN).any():
-            unknown = sample_ids[int(np.flatnonzero(rows == UNKNOWN)[0])]
+            unknown = next(one for one in sample_ids if one not in partition.samples.ids)
             raise SampleError(f"partition {partition_id!r} never had a sample {unknown!r}")
-        rows = rows[rows >= 0]
-        rows = rows[held.partition.rows.alive[rows]]
-        if len(set(sample_ids)) < len(sample_ids):
-            rows = np.unique(rows)
-        held.partition.clear(span_of(rows), reason or CLEARED)
-        held.settle(now)
+        rows = rows[(rows >= 0) & partition.samples.alive[rows]]
+        partition.clear(rows, reason or CLEARED)
+        self._changed(partition, now)
         return len(rows)
 
     # claims -------------------------------------------------------------------------------------------
 
     def claim(self, request: Claim, now: float, deadline: float | None = None, *, wait: bool = False) -> Grant | Waiter:
-        """Samples, or a waiter for them.
+        """Claim samples. Returns a waiter if too few are ready and the caller may wait.
 
         Raises:
-            ClaimTimeoutError: there are not enough, and the caller may not wait.
+            ClaimTimeoutError: too few are ready, and the claim may not wait.
             EndOfStreamError: the partition is sealed, and nothing is left.
         """
-        return self._find(request.partition_id).claim(request, now, deadline, wait)
+        partition = self._find(request.partition_id)
+        partition.check_claim(request)
+        if not partition.waiters.behind(request):
+            outcome = self._try_claim(partition, request, now)
+            if isinstance(outcome, DataPlaneError):
+                raise outcome
+            if outcome is not None:
+                return outcome
+        if not wait:
+            raise not_ready(partition, request)
+        return self._wait(partition, request, deadline)
 
     def ask(self, partition_id: str, task_name: str, fields: Sequence[str]) -> None:
-        """Claims of this kind will come: from here on, samples that become ready for them keep their order."""
-        partition = self._find(partition_id).partition
+        """Announce claims of this kind: from now on, samples that become ready for them are kept in order."""
+        partition = self._find(partition_id)
         partition.queues.of(partition.spec.task(task_name), partition.spec.mask(fields))
 
-    def claim_again(self, request: Claim, leases: Sequence[int], now: float) -> Grant:
-        """Repeat a claim of which one knows what it got, as from a journal: the same samples, under the same leases.
-
-        A claim alone doesn't tell: it depends on the order of those that are ready, and so on claims that got nothing.
+    def claim_again(self, request: Claim, lease: int, sample_ids: Ids, now: float) -> Grant:
+        """Repeat a claim from a journal: the same samples under the same lease.
 
         Raises:
             LeaseLostError: they can't be claimed.
         """
-        return self._find(request.partition_id).claim_again(request, leases, now)
+        partition = self._find(request.partition_id)
+        rows = partition.choose_again(request, sample_ids)
+        self.lease = max(self.lease, lease)
+        return partition.lease(request, rows, lease, now)
 
     def ack(
-        self,
-        partition_id: str,
-        task_name: str,
-        sample_ids: Sequence[str],
-        leases: Sequence[int],
-        version: int | None,
-        now: float,
+        self, partition_id: str, task_name: str, sample_ids: Ids, leases: Ints, version: int | None, now: float
     ) -> None:
-        """Claimed samples are consumed. Raises ``LeaseLostError`` if one of the claims is lost; then none is."""
-        held = self._find(partition_id)
-        task = held.partition.spec.task(task_name)
-        rows, numbers = held.claims.held(task, sample_ids, leases)
-        held.claims.ack(task, rows, numbers, version)
-        held.settle(now)
+        """Consume claimed samples. Raises ``LeaseLostError`` if a claim is lost; then none is consumed."""
+        partition = self._find(partition_id)
+        task = partition.spec.task(task_name)
+        partition.ack(task, partition.held(task, sample_ids, leases), version)
+        self._changed(partition, now)
 
-    def release(
-        self, partition_id: str, task_name: str, sample_ids: Sequence[str], leases: Sequence[int], now: float
-    ) -> None:
-        """Claimed samples are given back."""
-        held = self._find(partition_id)
-        task = held.partition.spec.task(task_name)
-        held.claims.release(task, *held.claims.held(task, sample_ids, leases))
-        held.settle(now)
+    def release(self, partition_id: str, task_name: str, sample_ids: Ids, leases: Ints, now: float) -> None:
+        """Give back claimed samples."""
+        partition = self._find(partition_id)
+        task = partition.spec.task(task_name)
+        partition.release(task, partition.held(task, sample_ids, leases))
+        self._changed(partition, now)
 
     def extend(
-        self,
-        partition_id: str,
-        task_name: str,
-        sample_ids: Sequence[str],
-        leases: Sequence[int],
-        lease_s: float,
-        now: float,
+        self, partition_id: str, task_name: str, sample_ids: Ids, leases: Ints, lease_s: float, now: float
     ) -> None:
-        """Claims last longer: all that was claimed together with these samples."""
-        held = self._find(partition_id)
-        _, numbers = held.claims.held(held.partition.spec.task(task_name), sample_ids, leases)
-        held.partition.leases.extend(numbers, now + lease_s)
+        """Extend claims: everything that was claimed together with these samples."""
+        partition = self._find(partition_id)
+        partition.held(partition.spec.task(task_name), sample_ids, leases)
+        partition.leases.extend(set(leases), now + lease_s)
 
     def commit(self, partition_id: str, task_name: str, version: int, now: float) -> int:
-        """A checkpoint covers what was acked up to ``version``."""
-        held = self._find(partition_id)
-        covered = held.claims.versions.commit(held.partition.spec.task(task_name), version)
-        held.settle(now)
+        """A checkpoint covers everything that was acked up to ``version``. Returns how many samples it newly covers."""
+        partition = self._find(partition_id)
+        covered = partition.versions.commit(partition.spec.task(task_name), version)
+        self._changed(partition, now)
         return covered
 
     def rewind(self, partition_id: str, task_name: str, to_version: int, now: float) -> tuple[int, int]:
-        """A trainer is back at a checkpoint: how many samples are given back, and how many orphaned.
+        """A trainer is back at a checkpoint. Returns how many samples are given back, and how many are orphaned.
 
-        Whoever still has a claim for the task trains a model that is gone: it loses the claim.
+        Open claims of the task are lost: they train a model that is gone.
         """
-        held = self._find(partition_id)
-        task = held.partition.spec.task(task_name)
-        held.claims.versions.check_rewind(task, to_version)
-        held.claims.end(held.partition.leases.of_task(task))
-        back, orphaned = held.claims.versions.rewind(task, to_version)
-        held.claims.redelivered[task] += back
-        held.settle(now)
-        return back, orphaned
+        partition = self._find(partition_id)
+        counts = partition.versions.rewind(partition.spec.task(task_name), to_version)
+        self._changed(partition, now)
+        return counts
 
     def consumed(self, partition_id: str, task_names: Sequence[str]) -> bool:
-        """Whether every sample that is not cleared is acked by each of the tasks."""
-        partition = self._find(partition_id).partition
+        """Whether each of the tasks has acked every sample that is not cleared."""
+        partition = self._find(partition_id)
         tasks = [partition.spec.task(name) for name in task_names]
         return all(partition.acked[task] == partition.alive for task in tasks)
 
     # time and owners ----------------------------------------------------------------------------------
 
     def expire(self, now: float) -> None:
-        """Leases and waits that are over by now end."""
-        self._common.now = max(self._common.now, now)
-        for held in self._held.values():
-            held.expire(now)
+        """End the leases and waits whose time is over."""
+        for partition in self.partitions.values():
+            over = partition.leases.over(now)
+            if over:
+                partition.end(over)
+                self._changed(partition, now)
+            late = partition.waiters.overdue(now)
+            for waiter in late:
+                self._answer(waiter, self._too_late(partition, waiter.request))
+            if late:  # others may have stood behind them
+                self._changed(partition, now)
+
+    @staticmethod
+    def _too_late(partition: Partition, request: Put | Claim) -> DataPlaneError:
+        if isinstance(request, Put):
+            return full(partition, len(request.sample_ids))
+        try:
+            return not_ready(partition, request)
+        except TagError as error:
+            return error
 
     def next_deadline(self) -> float:
         """When ``expire`` should be called next."""
-        ends = (min(one.partition.leases.next_end(), one.waiting.next_deadline()) for one in self._held.values())
+        ends = (min(one.leases.timers.next(), one.waiters.next_deadline()) for one in self.partitions.values())
         return min(ends, default=math.inf)
 
     def owner_gone(self, owner: str, now: float) -> int:
-        """An owner's process has ended: its claims are given back, and it waits no more. How many samples came back."""
-        return sum(held.owner_gone(owner, now) for held in self._held.values())
+        """Give back the claims of an owner that has ended, and cancel its waits. Returns how many samples came back."""
+        back = 0
+        for partition in self.partitions.values():
+            waiters = [one for one in partition.waiters if one.request.owner == owner]
+            for waiter in waiters:
+                partition.waiters.remove(waiter)
+            leases = [one for one in partition.leases.known.values() if one.owner == owner]
+            back += partition.end(leases)
+            if leases or waiters:
+                self._changed(partition, now)
+        return back
 
     def owners(self) -> set[str]:
-        """Who has claims."""
-        return {owner for held in self._held.values() for owner in held.partition.leases.owners()}
+        """The owners of open claims."""
+        return {lease.owner for partition in self.partitions.values() for lease in partition.leases.known.values()}
 
-    def give_up(self, waiter: Waiter, now: float | None = None) -> None:
-        """Somebody waits no more; without a time, that is now as the ledger was last told."""
-        held = self._held.get(waiter.request.partition_id)
-        if held is not None and held.waiting.remove(waiter):
-            held.settle(self._common.now if now is None else now)
+    def give_up(self, waiter: Waiter, now: float) -> None:
+        """Cancel a waiting request."""
+        partition = self.partitions.get(waiter.request.partition_id)
+        if partition is not None and partition.waiters.remove(waiter):
+            self._changed(partition, now)
 
     def take_settled(self) -> list[Waiter]:
-        """Those who wait no more, once."""
-        settled, self._common.settled = self._common.settled, []
+        """The requests that wait no longer, each once."""
+        settled, self._settled = self._settled, []
         return settled
 
     def take_freed(self) -> list[Mapping[str, Any]]:
-        """Where the bytes are that nobody wants any more, once."""
-        freed, self._common.freed = self._common.freed, []
+        """The locations of bytes that no sample needs any more, each once."""
+        freed = list(self.freed)
+        self.freed.clear()
         return freed
 
     def locations(self) -> list[Mapping[str, Any]]:
-        """Where all the bytes are that somebody wants."""
-        return [block.location for held in self._held.values() for block in held.partition.blocks.known.values()]
+        """The locations of all bytes that are still needed."""
+        return [block.location for one in self.partitions.values() for block in one.samples.blocks.known.values()]
 
-    def _find(self, partition_id: str) -> Held:
-        held = self._held.get(partition_id)
-        if held is None:
-            known = ", ".join(map(repr, self._held)) or "none"
+    # waiting ------------------------------------------------------------------------------------------
+
+    def _find(self, partition_id: str) -> Partition:
+        partition = self.partitions.get(partition_id)
+        if partition is None:
+            known = ", ".join(map(repr, self.partitions)) or "none"
             raise UnknownPartitionError(f"there is no partition {partition_id!r}", hint=f"registered: {known}")
-        return held
+        return partition
+
+    def _changed(self, partition: Partition, now: float) -> None:
+        """After every change: serve the requests that wait."""
+        partition.waiters.serve(lambda waiter: self._attempt(partition, waiter, now))
+
+    def _attempt(self, partition: Partition, waiter: Waiter, now: float) -> bool:
+        """Try a waiting request. Returns whether it is settled."""
+        request = waiter.request
+        if isinstance(request, Claim):
+            if waiter.search is None and request.where is not None:
+                waiter.search = Search()
+            outcome = self._try_claim(partition, request, now, waiter.search)
+            if outcome is not None:
+                self._answer(waiter, outcome)
+            return outcome is not None
+        try:
+            checked = partition.check_put(request)
+        except DataPlaneError as error:
+            self._answer(waiter, error)
+            return True
+        if checked.new and not partition.room(checked.new):
+            return False
+        partition.take_in(checked, now)
+        self._answer(waiter, None)
+        return True
+
+    def _try_claim(
+        self, partition: Partition, request: Claim, now: float, search: Search | None = None
+    ) -> Grant | DataPlaneError | None:
+        try:
+            rows = partition.choose(request, search)
+            if rows is None:
+                return None
+            if not len(rows):
+                return ended(partition, request)
+        except TagError as error:
+            return error
+        self.lease += 1
+        return partition.lease(request, rows, self.lease, now)
+
+    def _wait(self, partition: Partition, request: Put | Claim, deadline: float | None) -> Waiter:
+        self.waiter += 1
+        waiter = Waiter(self.waiter, request, deadline)
+        partition.waiters.add(waiter)
+        return waiter
+
+    def _answer(self, waiter: Waiter, outcome: Grant | DataPlaneError | None) -> None:
+        waiter.outcome, waiter.settled = outcome, True
+        self._settled.append(waiter)

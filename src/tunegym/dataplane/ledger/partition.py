@@ -1,231 +1,387 @@
-"""One partition: its samples, and what each task has done with them. Pure: time is given to it."""
+"""One partition: the life of its samples, from a put through claims and acks until they are gone.
+
+A sample is *alive* until it is cleared: by a user, as an orphan of vanished weights, or as consumed once every task
+is done with it. A cleared sample is *condemned* while a rewind may still bring it back, then removed. Each call
+checks everything first, so that it takes effect as a whole or not at all.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tunegym.dataplane.errors import SampleError
-from tunegym.dataplane.ledger.blocks import Blocks
-from tunegym.dataplane.ledger.grouping import Groups
-from tunegym.dataplane.ledger.ids import Found, Keep
-from tunegym.dataplane.ledger.leasing import Leases
-from tunegym.dataplane.ledger.numbering import RETIRED, UNKNOWN
-from tunegym.dataplane.ledger.queues import Queues
-from tunegym.dataplane.ledger.rows import ACKED, FREE, LEASED, Rows
-from tunegym.dataplane.ledger.spans import Span, array_of, every, pick, size_of, span_of
+from tunegym.dataplane.errors import (
+    EpochError,
+    FieldError,
+    LeaseLostError,
+    SampleError,
+    SealedError,
+    SpecError,
+    TagError,
+)
+from tunegym.dataplane.ledger.leases import Lease, Leases
+from tunegym.dataplane.ledger.queues import Groups, Queues, Search
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiters
+from tunegym.dataplane.ledger.samples import ACKED, DONE, FREE, LEASED, RETIRED, UNKNOWN, Samples, TagBatch
+from tunegym.dataplane.ledger.stats import Histogram
+from tunegym.dataplane.ledger.versions import CONSUMED, ORPHANED, Versions
 from tunegym.dataplane.model import PartitionSpec, few
 
-Shape = tuple[str, int]
-"""What must stay the same of a field: dtype and rank."""
-
-CLEARED, CONSUMED, ORPHANED = "cleared", "consumed", "orphaned"
-OTHER = "other"
-"""Why samples are gone; whatever comes after so many reasons is another."""
+CLEARED, OTHER = "cleared", "other"
 _MOST_REASONS = 256
 
 
-class Partition:
-    """The samples of a partition.
+@dataclass(slots=True)
+class CheckedPut:
+    """A put that may be taken in, as long as nothing changes.
 
     Attributes:
-        epoch: counts rewinds; a put of an older one is refused.
-        resident: how many samples take room: all that are alive, and those that were cleared and may come back.
-        produced: how many samples were ever put.
-        gone: how many left, by reason: the first few hundred of these, and ``OTHER``.
-        acked, leased: how many of those alive are, by task.
-        condemned: rows that were cleared, and are kept for a rewind, with the reason.
+        rows: of each sample, ``UNKNOWN`` for new ones.
+        new: the number of new samples.
     """
 
-    def __init__(self, spec: PartitionSpec) -> None:
+    request: Put
+    rows: np.ndarray
+    new: int
+    lengths: np.ndarray | None
+    tags: TagBatch
+
+
+class Partition:
+    """The samples of a partition, and what each task has done with them.
+
+    Args:
+        freed: gets the locations of bytes that no sample needs any more.
+
+    Attributes:
+        epoch: the number of rewinds; a put of another epoch is refused.
+        resident: the number of samples that take room: those alive and those condemned.
+        produced: the number of samples that were ever put.
+        gone: the number of cleared samples by reason: the first few hundred reasons, then ``OTHER``.
+        acked, leased: by task, the number of those alive.
+        claimed, redelivered: by task, the number of samples handed out and given back so far.
+        lags: by task, the time between put and claim.
+        condemned: the reason of each cleared row that a rewind may bring back.
+    """
+
+    def __init__(self, spec: PartitionSpec, freed: list[Mapping[str, Any]]) -> None:
         self.spec = spec
-        self.blocks = Blocks()
-        self.rows = Rows(len(spec.fields), len(spec.tasks), self.blocks)
-        self.queues = Queues(self.rows, len(spec.tasks))
-        if spec.group_size is not None:
-            self.queues.groups = Groups(spec.group_size)
+        tasks = len(spec.tasks)
+        self.samples = Samples(len(spec.fields), tasks, freed)
+        self.groups = Groups(spec.group_size)
+        self.queues = Queues(self.samples, self.groups, tasks)
         self.leases = Leases()
-        self.shapes: dict[str, Shape] = {}
+        self.versions = Versions(self)
+        self.waiters = Waiters()
+        self.shapes: dict[str, tuple[str, int]] = {}
         self.epoch = 0
         self.sealed = False
-        self.resident = 0
-        self.alive = 0
-        self.produced = 0
-        self.acked = [0] * len(spec.tasks)
-        self.leased = [0] * len(spec.tasks)
+        self.resident = self.alive = self.produced = 0
+        self.acked, self.leased = [0] * tasks, [0] * tasks
+        self.claimed, self.redelivered = [0] * tasks, [0] * tasks
+        self.lags = [Histogram() for _ in range(tasks)]
         self.gone: Counter[str] = Counter()
         self.condemned: dict[int, str] = {}
-
-    @property
-    def groups(self) -> Groups | None:
-        """The groups of the samples, if they have any."""
-        return self.queues.groups
 
     def room(self, count: int) -> bool:
         """Whether so many new samples fit."""
         return self.spec.capacity is None or self.resident + count <= self.spec.capacity
 
     def free_for(self, task: int) -> int:
-        """How many samples are still to be claimed for a task, ready or not."""
+        """The number of samples that a task has yet to claim, ready or not."""
         return self.alive - self.acked[task] - self.leased[task]
 
-    def find(self, sample_ids: Sequence[str]) -> Span:
-        """The rows of samples that are there. Raises ``SampleError`` for any that isn't."""
-        rows = self.rows.ids.find(sample_ids).rows
-        if every(rows >= 0):
-            span = span_of(rows)
-            if every(self.rows.alive[span]):
-                return span
-        gone = [
-            sample_ids[at]
-            for at, row in enumerate(rows.tolist())
-            if row == RETIRED or (row >= 0 and not self.rows.alive[row])
-        ]
+    def find(self, sample_ids: Sequence[str]) -> np.ndarray:
+        """The rows of samples that are alive. Raises ``SampleError`` for any other."""
+        rows = self.samples.find(sample_ids)
+        good = (rows >= 0) & self.samples.alive[rows]
+        if good.all():
+            return rows
+        gone = [sample_ids[at] for at in np.flatnonzero(~good & (rows != UNKNOWN)).tolist()]
         if gone:
             raise SampleError(f"partition {self.spec.partition_id!r}: {few(gone)} was consumed or cleared")
-        unknown = [sample_ids[at] for at, row in enumerate(rows.tolist()) if row == UNKNOWN]
+        unknown = [sample_ids[at] for at in np.flatnonzero(rows == UNKNOWN).tolist()]
         raise SampleError(f"partition {self.spec.partition_id!r} has no sample {few(unknown)}")
 
-    # the beginning and the end of samples -------------------------------------------------------------
+    # puts ---------------------------------------------------------------------------------------------
 
-    def admit(self, sample_ids: Sequence[str], found: Found, group_ids: Sequence[str] | None, now: float) -> Span:
-        """Rows for new samples, without any field as yet."""
-        table = self.rows
-        rows = table.take(len(sample_ids))
-        table.arrivals.forget(rows)
-        table.ids.put(sample_ids, rows, found)
-        table.alive[rows] = True
-        table.lengths[rows] = -1
-        table.born[rows] = now
-        for states in table.states:
-            states[rows] = FREE
-        if group_ids is not None:
-            if self.groups is None:
-                self.queues.groups = Groups(self.spec.group_size)
-                self.queues.by_task = [{} for _ in self.spec.tasks]
-            assert self.groups is not None
-            table.have_groups()
-            table.groups[rows] = self.groups.add(group_ids, array_of(rows))
-        count = size_of(rows)
-        self.resident += count
-        self.alive += count
-        self.produced += count
+    def check_put(self, request: Put) -> CheckedPut:
+        """Refuse what may not be put; nothing is changed."""
+        spec, ids = self.spec, request.sample_ids
+        if request.epoch != self.epoch:  # a later one is of a former partition of this name
+            what = "rewound" if request.epoch < self.epoch else "deleted and made again"
+            raise EpochError(
+                f"partition {spec.partition_id!r} was {what}: this put is of epoch {request.epoch}, and the current"
+                f" one is {self.epoch}",
+                hint="fetch the present weights, and produce again",
+            )
+        self._check_shapes(request.shapes)
+        lengths = self._check_lengths(request)
+        tags = [] if request.tags is None else self.samples.tags.check(request.tags)
+        if not set(map(type, ids)) <= {str} or "" in ids:
+            wrong = next(one for one in ids if type(one) is not str or not one)
+            raise SampleError(f"{wrong!r} is no sample id", hint="give strings that are not empty")
+        if len(set(ids)) < len(ids):
+            raise SampleError(f"{Counter(ids).most_common(1)[0][0]!r} is there twice in one put")
+        rows = self.samples.find(ids)
+        new = int(np.count_nonzero(rows == UNKNOWN))
+        gone = (rows == RETIRED) | ((rows >= 0) & ~self.samples.alive[rows])
+        if gone.any():
+            names = [ids[at] for at in np.flatnonzero(gone).tolist()]
+            raise SampleError(f"{few(names)} was there before, and is consumed or cleared", hint="ids are used once")
+        if new and self.sealed:
+            raise SealedError(f"partition {spec.partition_id!r} is sealed: it takes no new samples")
+        self._check_groups(request, rows, new)
+        if spec.capacity is not None and new > spec.capacity:
+            raise SpecError(f"{new} samples never fit into a capacity of {spec.capacity}", hint="put fewer at once")
+        return CheckedPut(request, rows, new, lengths, tags)
+
+    def _check_shapes(self, shapes: Mapping[str, tuple[str, int]]) -> None:
+        self.spec.mask(shapes)
+        for name, shape in shapes.items():
+            known = self.shapes.get(name, shape)
+            if tuple(known) != tuple(shape):
+                raise FieldError(
+                    f"field {name!r} is of {known[0]} and rank {known[1]}, here {shape[0]} and rank {shape[1]}",
+                    hint="a field keeps its dtype and its rank",
+                )
+
+    @staticmethod
+    def _check_lengths(request: Put) -> np.ndarray | None:
+        count = len(request.sample_ids)
+        for name, values in (("tags", request.tags), ("lengths", request.lengths), ("group_ids", request.group_ids)):
+            if values is not None and not isinstance(values, Mapping) and len(values) != count:
+                raise (TagError if name == "tags" else SampleError)(f"{len(values)} {name} for {count} samples")
+        try:
+            return None if request.lengths is None else np.array(request.lengths, dtype=np.int32)
+        except (OverflowError, TypeError, ValueError):
+            raise SampleError(f"a length is no 32-bit integer: {request.lengths!r:.80}") from None
+
+    def _check_groups(self, request: Put, rows: np.ndarray, new: int) -> None:
+        group_ids, name = request.group_ids, self.spec.partition_id
+        if group_ids is None:
+            if new and self.groups.used:
+                raise SampleError(f"partition {name!r} has groups, and these samples have none", hint="give group_ids")
+            return
+        if not self.groups.used and self.resident:
+            raise SampleError(f"partition {name!r} has samples without groups", hint="give all of them groups")
+        for at in np.flatnonzero(rows >= 0).tolist():
+            known = self.groups.known[int(self.samples.group[rows[at]])].name
+            if known != group_ids[at]:
+                raise SampleError(f"{request.sample_ids[at]!r} is in group {known!r}, not {group_ids[at]!r}")
+        fresh = [group_ids[at] for at in np.flatnonzero(rows == UNKNOWN).tolist()]
+        if not all(isinstance(one, str) and one for one in fresh):
+            raise SampleError("a group id is not a string, or is empty")
+        self.groups.check(fresh)
+
+    def take_in(self, put: CheckedPut, now: float) -> None:
+        """Take in a put that was just checked."""
+        request, samples, rows = put.request, self.samples, put.rows
+        count, fresh = len(rows), rows == UNKNOWN
+        if put.new:
+            some = np.flatnonzero(fresh).tolist()
+            ids, groups = request.sample_ids, request.group_ids
+            added = samples.add(ids if put.new == count else [ids[at] for at in some], now)
+            rows[fresh] = added
+            if groups is not None:
+                samples.group[added] = self.groups.add([groups[at] for at in some], added)
+            self.resident += put.new
+            self.alive += put.new
+            self.produced += put.new
+        number = samples.blocks.add(request.location, request.nbytes, count * len(request.shapes))
+        samples.write(rows, [self.spec.fields.index(name) for name in request.shapes], number)
+        self.shapes.update({name: (shape[0], shape[1]) for name, shape in request.shapes.items()})
+        if put.lengths is not None:
+            known = samples.lengths[rows]
+            keep = (known >= 0) & (not request.lengths_given)  # a later stage says nothing about a sample's length
+            samples.lengths[rows] = np.where(keep, known, put.lengths)
+        if put.tags:
+            samples.tags.put(rows, put.tags)
+            if put.new < count:
+                self.queues.retagged()
+        self.queues.update(rows)
+
+    def write_tags(self, rows: np.ndarray, tags: Sequence[Mapping[str, object]]) -> None:
+        """Set tags of samples; their other tags stay. Raises ``TagError``."""
+        self.samples.tags.put(rows, self.samples.tags.check(tags))
+        self.queues.retagged()
+
+    # claims -------------------------------------------------------------------------------------------
+
+    def check_claim(self, request: Claim) -> None:
+        """Refuse a claim that could never be satisfied. Raises ``SpecError``."""
+        spec = self.spec
+        spec.task(request.task_name)
+        spec.mask(request.fields)
+        if not 1 <= request.min_batch <= request.batch_size:
+            raise SpecError(
+                f"min_batch is {request.min_batch}, batch_size {request.batch_size}",
+                hint="give integers of at least 1, min_batch at most batch_size",
+            )
+        if spec.capacity is not None and request.min_batch > spec.capacity:
+            raise SpecError(
+                f"min_batch={request.min_batch} can never be satisfied: the partition's capacity is {spec.capacity}",
+                hint="claim fewer, or register the partition with a larger capacity",
+            )
+        size = spec.group_size
+        if size is not None and request.batch_size // size * size < request.min_batch:
+            raise SpecError(
+                f"groups of {size} never make {request.min_batch} to {request.batch_size} samples",
+                hint=f"give a batch_size that is a multiple of {size}, or a smaller min_batch",
+            )
+
+    def choose(self, request: Claim, search: Search | None = None) -> np.ndarray | None:
+        """The rows for a claim; empty at the end of the stream; None if too few are ready. Raises ``TagError``."""
+        task, mask = self.spec.task(request.task_name), self.spec.mask(request.fields)
+        rows = self.queues.choose(task, mask, request.min_batch, request.batch_size, request.where, search)
+        if len(rows):
+            return rows
+        if not self.sealed or self.leased[task]:
+            return None  # more may come, or be given back
+        if self.free_for(task) > self.queues.ready(task, mask) + self.queues.stranded(task):
+            return None  # their fields may still be written
+        return self.queues.choose(task, mask, 1, request.batch_size, request.where, search)
+
+    def choose_again(self, request: Claim, sample_ids: Sequence[str]) -> np.ndarray:
+        """The rows of a claim whose samples are known. Raises ``LeaseLostError`` unless all can be claimed."""
+        task = self.spec.task(request.task_name)
+        rows = self.samples.find(sample_ids)
+        good = (rows >= 0) & self.samples.alive[rows] & (self.samples.states[task][rows] == FREE)
+        good &= self.samples.have(rows, self.spec.mask(request.fields))
+        if not good.all():
+            raise LeaseLostError(f"{int((~good).sum())} samples of a claim can't be claimed again")
         return rows
 
-    def give_back(self, task: int, rows: Span) -> None:
-        """Rows that were claimed or acked are to be claimed again, before all others."""
-        self.rows.states[task][rows] = FREE
-        self.rows.leases[task][rows] = 0
-        self.queues.back(task, rows)
+    def lease(self, request: Claim, rows: np.ndarray, number: int, now: float) -> Grant:
+        """Lease chosen rows to the owner of a claim."""
+        samples, task = self.samples, self.spec.task(request.task_name)
+        samples.states[task][rows] = LEASED
+        samples.leases[task][rows] = number
+        self.leased[task] += len(rows)
+        self.claimed[task] += len(rows)
+        self.lags[task].add(now - samples.born[rows])
+        self.leases.add(Lease(number, task, request.owner, rows, len(rows)), now + request.lease_s)
+        self.queues.update(rows, task)
+        lengths = samples.lengths[rows]
+        groups = [self.groups.known[one].name for one in samples.group[rows].tolist()] if self.groups.used else None
+        return Grant(
+            samples.names[rows].tolist(),
+            number,
+            self.epoch,
+            lengths.tolist() if (lengths >= 0).all() else None,
+            samples.tags.of(rows),
+            groups,
+        )
 
-    def clear(self, rows: Span, reason: str) -> None:
-        """Samples that are alive go; the bytes of those that a checkpoint doesn't cover yet stay, for a rewind."""
-        count = size_of(rows)
-        if not count:
-            return
-        reason = self._counted(reason)
-        table = self.rows
-        uncovered = np.zeros(count, dtype=bool)
-        for task, each in enumerate(table.states):
-            states = each[rows]
-            self.acked[task] -= int(np.count_nonzero(states >= ACKED))
-            uncovered |= states == ACKED
-            leased = states == LEASED
-            if leased.any():
-                self._end_leases(task, pick(rows, leased))
-        table.alive[rows] = False
-        self.alive -= count
-        self.gone[reason] += count
-        if self.groups is not None:
-            self.groups.clear(array_of(rows).tolist(), table.groups[rows].tolist())
-        self.queues.cleared(rows)
-        if not uncovered.any():
-            self.free(rows)
-            return
-        each = array_of(rows)
-        self.condemned.update(dict.fromkeys(each[uncovered].tolist(), reason))
-        self.free(each[~uncovered])
+    def held(self, task: int, sample_ids: Sequence[str], leases: Sequence[int]) -> np.ndarray:
+        """The rows of claimed samples. Raises ``LeaseLostError`` unless all of them are still held."""
+        if len(leases) != len(sample_ids):
+            raise SampleError(f"{len(leases)} leases for {len(sample_ids)} samples")
+        rows = self.samples.find(sample_ids)
+        held = np.where(rows >= 0, self.samples.leases[task][rows], 0).tolist()
+        lost = [
+            name for name, lease, given in zip(sample_ids, held, leases, strict=True) if not lease or lease != given
+        ]
+        if lost:
+            raise LeaseLostError(
+                f"the claim of {few(lost)} is lost: it ended, or was settled before",
+                hint="other claims may have them by now; claim again, and extend() what takes long",
+                sample_ids=lost,
+            )
+        if len(set(sample_ids)) < len(sample_ids):
+            raise SampleError("a sample is there twice in one call")
+        return rows
 
-    def _counted(self, reason: str) -> str:
-        """The reason by which it is counted: they are any texts, and there may be any number of them."""
+    def ack(self, task: int, rows: np.ndarray, version: int | None) -> None:
+        """Consume held rows; with a version, until a rewind to before it."""
+        if version is not None:
+            self.versions.check_ack(task, version)
+        self._settle(task, rows, DONE if version is None else ACKED)
+        self.acked[task] += len(rows)
+        if self.groups.used:
+            self.queues.update(rows, task)  # the rest of their groups may be ready now
+        if version is not None:
+            self.versions.add(task, version, rows)
+            return
+        self.clear(rows[(self.samples.states[:, rows] >= DONE).all(axis=0)], CONSUMED)
+
+    def release(self, task: int, rows: np.ndarray) -> None:
+        """Give back held rows; they come first in the queues."""
+        self._settle(task, rows, FREE)
+        self.redelivered[task] += len(rows)
+        self.queues.update(rows, task, first=True)
+
+    def _settle(self, task: int, rows: np.ndarray, state: int) -> None:
+        if not len(rows):
+            return
+        samples = self.samples
+        self.leases.settle(samples.leases[task][rows])
+        self.leased[task] -= len(rows)
+        samples.leases[task][rows] = 0
+        samples.states[task][rows] = state
+
+    def end(self, leases: Sequence[Lease]) -> int:
+        """Give back all samples of leases, the oldest first. Returns how many."""
+        back = 0
+        for lease in sorted(leases, key=lambda one: -one.number):  # the last one given back is first in the queue
+            rows = lease.rows[self.samples.leases[lease.task][lease.rows] == lease.number]
+            self.release(lease.task, rows)
+            back += len(rows)
+        return back
+
+    # the end of samples -------------------------------------------------------------------------------
+
+    def clear(self, rows: np.ndarray, reason: str) -> None:
+        """Clear samples that are alive. Those that no commit covers yet are kept for a rewind."""
+        if not len(rows):
+            return
         own = reason in self.gone or reason in (CLEARED, CONSUMED, ORPHANED)
-        return reason if own or len(self.gone) < _MOST_REASONS else OTHER
-
-    def _end_leases(self, task: int, rows: Span) -> None:
-        table = self.rows
-        self.leases.settle(table.leases[task][rows], size_of(rows))
-        self.leased[task] -= size_of(rows)
-        table.states[task][rows] = FREE
-        table.leases[task][rows] = 0
+        reason = reason if own or len(self.gone) < _MOST_REASONS else OTHER
+        samples = self.samples
+        for task, states in enumerate(samples.states):
+            held = rows[states[rows] == LEASED]
+            self._settle(task, held, FREE)
+            self.acked[task] -= int(np.count_nonzero(states[rows] >= ACKED))
+        samples.alive[rows] = False
+        self.alive -= len(rows)
+        self.gone[reason] += len(rows)
+        if self.groups.used:
+            self.groups.set_alive(rows, samples.group[rows], alive=False)
+        self.queues.update(rows)
+        kept = (samples.states[:, rows] == ACKED).any(axis=0)
+        self.condemned.update(dict.fromkeys(rows[kept].tolist(), reason))
+        self.remove(rows[~kept])
 
     def condemn(self, rows: np.ndarray, reason: str) -> None:
-        """Rows that were cleared, and are kept, are gone for this reason, whatever the first one was."""
+        """Change the reason of cleared rows that are kept."""
         for row in rows.tolist():
             self.gone[self.condemned[row]] -= 1
             self.gone[reason] += 1
             self.condemned[row] = reason
 
-    def revive(self, rows: Span) -> None:
-        """Samples that were cleared, and whose bytes are still there, are back; in no queue as yet."""
-        table = self.rows
-        table.alive[rows] = True
-        self.alive += size_of(rows)
-        for row in array_of(rows).tolist():
+    def revive(self, rows: np.ndarray) -> None:
+        """Bring back cleared samples that are kept, for all tasks."""
+        samples = self.samples
+        samples.alive[rows] = True
+        self.alive += len(rows)
+        for row in rows.tolist():
             self.gone[self.condemned.pop(row)] -= 1
-        if self.groups is not None:
-            self.groups.revive(array_of(rows).tolist(), table.groups[rows].tolist())
-        for task, states in enumerate(table.states):
+        if self.groups.used:
+            self.groups.set_alive(rows, samples.group[rows], alive=True)
+        for task, states in enumerate(samples.states):
             self.acked[task] += int(np.count_nonzero(states[rows] >= ACKED))
 
-    def free(self, rows: Span) -> None:
-        """Nothing of these samples, which were cleared, is wanted any more: bytes, ids and slots go."""
-        if not size_of(rows):
+    def remove(self, rows: np.ndarray) -> None:
+        """Forget cleared samples for good."""
+        if not len(rows):
             return
-        table = self.rows
-        if self.condemned:
-            for row in array_of(rows).tolist():
-                self.condemned.pop(row, None)
-        table.places.free(rows)
-        if self.groups is not None:
-            self.groups.forget(array_of(rows).tolist(), table.groups[rows].tolist())
-            table.groups[rows] = 0
-        table.produced[rows] = 0
-        table.tags.forget(rows)
-        table.ids.retire(rows)
-        table.give_back(rows)
-        self.resident -= size_of(rows)
-
-    # snapshots ----------------------------------------------------------------------------------------
-
-    def state(self, keep: Keep) -> dict[str, Any]:
-        """All of it as plain data and arrays."""
-        names = ("epoch", "sealed", "resident", "alive", "produced", "acked", "leased", "shapes", "gone")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "rows": self.rows.state(keep),
-            "blocks": self.blocks.state(),
-            "queues": self.queues.state(keep),
-            "leases": self.leases.state(keep),
-            "condemned": [keep(np.array(list(self.condemned), dtype=np.int32)), list(self.condemned.values())],
-        }
-
-    @classmethod
-    def restored(cls, spec: PartitionSpec, state: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> Partition:
-        """The partition of a state."""
-        partition = cls(spec)
-        for name in ("epoch", "sealed", "resident", "alive", "produced"):
-            setattr(partition, name, state[name])
-        partition.acked, partition.leased = list(state["acked"]), list(state["leased"])
-        partition.shapes = {name: (kind, rank) for name, (kind, rank) in state["shapes"].items()}
-        partition.gone = Counter(state["gone"])
-        partition.blocks.restore(state["blocks"])
-        partition.rows = Rows.restored(len(spec.fields), len(spec.tasks), partition.blocks, state["rows"], arrays)
-        partition.queues = Queues(partition.rows, len(spec.tasks))
-        partition.queues.restore(state["queues"], arrays, spec.group_size)
-        partition.leases.restore(state["leases"], arrays)
-        rows, reasons = state["condemned"]
-        partition.condemned = dict(zip(arrays[rows].tolist(), reasons, strict=True))
-        return partition
+        for row in rows.tolist() if self.condemned else ():
+            self.condemned.pop(row, None)
+        if self.groups.used:
+            self.groups.remove(self.samples.group[rows])
+        self.samples.remove(rows)
+        self.resident -= len(rows)

@@ -1,196 +1,399 @@
-"""What each task can claim now, by the fields that its claims require."""
+"""Queues: which samples a task can claim, in which order.
+
+A task has one queue for each set of fields that its claims require. Its units are samples or, in a partition with
+groups, whole groups. A unit is ready as a pure function of the table: so after any change of some rows, ``update``
+looks at just these again and moves their units in or out of the queues.
+"""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, takewhile
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from tunegym.dataplane.ledger.grouping import GroupQueue, Groups, Members, joined
-from tunegym.dataplane.ledger.ids import Keep
-from tunegym.dataplane.ledger.ready import ReadyQueue
-from tunegym.dataplane.ledger.rows import FREE, LEASED, Rows
-from tunegym.dataplane.ledger.spans import Span, array_of, pick, span_of
+from tunegym.dataplane.errors import SampleError
+from tunegym.dataplane.ledger.samples import FREE, LEASED, Samples, widened
+from tunegym.dataplane.predicate import Predicate
+
+Matches: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""Which units match a predicate. Raises ``TagError``."""
+
+NOTHING = np.zeros(0, dtype=np.int64)
+_PIECE = 1024
+_BATCH = 256
+_SLACK = 4096
+
+
+class ReadyQueue:
+    """Units in the order in which they became ready; those that were given back come first.
+
+    Units join in entries. An entry has a position, from 1 upwards at the back and from -1 downwards at the front, and
+    a unit remembers the position it joined at. To leave, a unit forgets it: its place in the entry is then stale,
+    and skipped.
+
+    Attributes:
+        count: the number of samples that are ready.
+        entries: positions and units, in order; ``first`` and ``last`` are the positions at the ends.
+        generation: changes whenever units must be looked at again by those who search.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.generation = 0
+        self.first, self.last = 0, 0
+        self.entries: deque[tuple[int, np.ndarray]] = deque()
+        self._position = np.zeros(_PIECE, dtype=np.int64)
+        self._weight = np.zeros(_PIECE, dtype=np.int32)
+        self._units = self._length = 0
+
+    def update(self, units: np.ndarray, weights: np.ndarray, first: bool = False) -> None:
+        """Set the number of ready samples of distinct units; with 0 a unit leaves.
+
+        Units that join go to the back, or with ``first`` to the front. Those that are in the queue keep their place,
+        or with ``first`` move.
+        """
+        if not len(units):
+            return
+        highest = int(units.max())
+        if highest >= len(self._weight):
+            size = max(2 * len(self._weight), highest + 1)
+            self._position, self._weight = widened(self._position, size), widened(self._weight, size)
+        before = self._weight[units]
+        self._weight[units] = weights
+        ready, was_ready = weights > 0, before > 0
+        self.count += int(weights.sum()) - int(before.sum())
+        self._units += int(np.count_nonzero(ready)) - int(np.count_nonzero(was_ready))
+        if (ready & was_ready & (weights != before)).any():
+            self.generation += 1
+        self._position[units[~ready]] = 0
+        self._join(units[ready if first else ready & ~was_ready], first)
+        if self._length > 2 * self._units + _SLACK or len(self.entries) > self._units // 64 + _SLACK:
+            self._compact()
+
+    def _join(self, units: np.ndarray, first: bool) -> None:
+        pieces = [units[at : at + _PIECE] for at in range(0, len(units), _PIECE)]
+        for piece in reversed(pieces) if first else pieces:
+            if first:
+                self.first -= 1
+                self.entries.appendleft((self.first, piece))
+            else:
+                self.last += 1
+                self.entries.append((self.last, piece))
+            self._position[piece] = self.first if first else self.last
+        self._length += len(units)
+
+    def _compact(self) -> None:
+        """Rewrite the entries without stale units."""
+        units = self.units()
+        self.entries.clear()
+        self._length = 0
+        self._join(units, first=False)
+        self.generation += 1
+
+    def units(self) -> np.ndarray:
+        """All units in their order."""
+        return np.concatenate([NOTHING, *self.batches()])
+
+    def weight(self, units: np.ndarray) -> int:
+        """The number of ready samples of these units."""
+        return int(self._weight[units].sum())
+
+    def choose(self, least: int, most: int, batches: Iterable[np.ndarray] | None = None) -> np.ndarray:
+        """The first units with ``least`` to ``most`` samples together, or none. They stay in the queue.
+
+        A unit that doesn't fit any more is passed over. If that makes too few, units of one size are chosen. Groups
+        of different sizes are not packed as well as they could be: a combination may exist that this doesn't find.
+        ``batches`` has the units to choose from, in order; None is for all.
+        """
+        if least > self.count or not self.count:
+            return NOTHING
+        seen, chosen, total, most = [NOTHING], [NOTHING], 0, min(most, self.count)
+        for units in self.batches() if batches is None else batches:
+            seen.append(units)
+            chosen.append(units[_first_fit(self._weight[units], most - total)])
+            total += self.weight(chosen[-1])
+            if total == most or (total >= least and len(chosen[-1]) < len(units)):
+                break
+        if total >= least:
+            return np.concatenate(chosen)
+        units = np.concatenate(seen)
+        weights = self._weight[units]
+        for size in np.unique(weights).tolist():
+            equal = units[weights == size][: most // size]
+            if len(equal) * size >= least:
+                return equal
+        return NOTHING
+
+    def live(self, entry: tuple[int, np.ndarray]) -> tuple[int, np.ndarray]:
+        """An entry without its stale units."""
+        position, units = entry
+        return position, units[self._position[units] == position]
+
+    def batches(self) -> Iterator[np.ndarray]:
+        """The units in their order, in batches that grow, so that a search may stop early."""
+        while self.entries:  # drop what is stale at the front
+            entry = self.live(self.entries[0])
+            self._length -= len(self.entries[0][1]) - len(entry[1])
+            if len(entry[1]):
+                self.entries[0] = entry
+                break
+            self.entries.popleft()
+        batch, count, most = [], 0, _BATCH
+        for entry in self.entries:
+            batch.append(self.live(entry)[1])
+            count += len(batch[-1])
+            if count >= most:
+                yield np.concatenate(batch)
+                batch, count, most = [], 0, 2 * most
+        if batch:
+            yield np.concatenate(batch)
+
+
+def _first_fit(weights: np.ndarray, most: int) -> Any:
+    """Places of the first weights that fit into ``most`` together, passing over those that don't."""
+    if int(weights.sum()) <= most:
+        return slice(None)
+    chosen: list[int] = []
+    for place, weight in enumerate(weights.tolist()):
+        if weight <= most:
+            chosen.append(place)
+            most -= weight
+            if not most:
+                break
+    return np.array(chosen, dtype=np.int64)
+
+
+class Search:
+    """The units of a queue that match the predicate of a waiting claim. Each is looked at once."""
+
+    def __init__(self) -> None:
+        self._seen = -1, 0, 0
+        self._found: list[tuple[int, np.ndarray]] = []
+
+    def found(self, queue: ReadyQueue, matches: Matches) -> np.ndarray:
+        """All units that match now, in their order. Raises ``TagError``."""
+        generation, first, last = self._seen
+        if generation != queue.generation:
+            first, last, self._found = 0, 0, []
+        front = list(takewhile(lambda one: one[0] < first, queue.entries))
+        back = list(takewhile(lambda one: one[0] > last, reversed(queue.entries)))[::-1]
+        fresh = [(position, units[matches(units)]) for position, units in map(queue.live, [*front, *back])]
+        found = map(queue.live, [*fresh[: len(front)], *self._found, *fresh[len(front) :]])
+        self._found = [(position, units) for position, units in found if len(units)]
+        self._seen = queue.generation, queue.first, queue.last
+        return np.concatenate([NOTHING, *(units for _, units in self._found)])
+
+
+@dataclass(slots=True)
+class Group:
+    """A group of samples.
+
+    Attributes:
+        expected: how many samples make it whole; cleared ones don't count.
+        members: the rows that are alive, in order of arrival.
+        away: the number of cleared rows that a rewind may bring back.
+    """
+
+    name: str
+    expected: int
+    members: dict[int, None] = field(default_factory=dict)
+    away: int = 0
+
+
+class Groups:
+    """The groups of a partition: samples that are claimed whole or not at all. Numbers start at 1, and are reused.
+
+    Args:
+        size: the size of a whole group; None if a group is what one put brought.
+    """
+
+    def __init__(self, size: int | None) -> None:
+        self.size = size
+        self.used = size is not None
+        self.known: dict[int, Group] = {}
+        self.numbers: dict[str, int] = {}
+        self._unused: list[int] = []
+
+    def check(self, group_ids: Iterable[str]) -> None:
+        """Refuse new samples of a group that would never be whole. Raises ``SampleError``; nothing is changed."""
+        for name, count in Counter(group_ids).items():
+            number = self.numbers.get(name)
+            if number is None:
+                there, most = 0, self.size
+            else:
+                there, most = len(self.known[number].members), self.known[number].expected
+                if self.size is None:
+                    raise SampleError(
+                        f"group {name!r} is already there, and came whole",
+                        hint="put a group at once, or register the partition with a group_size",
+                    )
+            if most is not None and there + count > most:
+                raise SampleError(
+                    f"group {name!r} would have {there + count} samples, and {most} make it whole",
+                    hint="use another group id",
+                )
+
+    def add(self, group_ids: Sequence[str], rows: np.ndarray) -> np.ndarray:
+        """Add new samples to their groups. Returns the number of each one's group."""
+        self.used = True
+        numbers: list[int] = []
+        for name, row in zip(group_ids, rows.tolist(), strict=True):
+            number = self.numbers.get(name)
+            if number is None:
+                number = self._unused.pop() if self._unused else len(self.known) + 1
+                self.numbers[name] = number
+                self.known[number] = Group(name, self.size or 0)
+            group = self.known[number]
+            group.members[row] = None
+            group.expected += self.size is None
+            numbers.append(number)
+        return np.array(numbers, dtype=np.int32)
+
+    def members(self, number: int) -> dict[int, None]:
+        """The rows of a group if it is whole, else none."""
+        group = self.known.get(number)
+        return group.members if group is not None and len(group.members) == group.expected else {}
+
+    def set_alive(self, rows: np.ndarray, numbers: np.ndarray, *, alive: bool) -> None:
+        """Samples are cleared, and the rest of their groups goes on without them; or they are back."""
+        change = 1 if alive else -1
+        for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
+            group = self.known[number]
+            if alive:
+                group.members[row] = None
+            else:
+                del group.members[row]
+            group.expected += change
+            group.away -= change
+
+    def remove(self, numbers: np.ndarray) -> None:
+        """Cleared samples are gone for good; a group without samples goes with them."""
+        for number in numbers.tolist():
+            group = self.known[number]
+            group.away -= 1
+            if not group.members and not group.away and not group.expected:
+                del self.known[number], self.numbers[group.name]
+                self._unused.append(number)
+
+    def restore(self, known: dict[int, Group]) -> None:
+        """Take on these groups."""
+        self.known, self.used = known, True
+        self.numbers = {group.name: number for number, group in known.items()}
+        self._unused = sorted(set(range(1, max(known, default=0) + 1)) - known.keys(), reverse=True)
 
 
 class Queues:
-    """The queues of a partition. Who changes a row tells it afterwards.
+    """The queues of a partition. Whoever changes rows calls ``update`` with them.
 
     Attributes:
-        groups: those of the samples, if they have any; set before there are samples.
-        by_task: for each task its queues, by the fields that are required, as bits.
+        by_task: for each task its queues, by the required fields as bits.
     """
 
-    def __init__(self, rows: Rows, tasks: int) -> None:
-        self._rows = rows
-        self._size = rows.size
-        self.groups: Groups | None = None
-        self.by_task: list[dict[int, ReadyQueue | GroupQueue]] = [{} for _ in range(tasks)]
+    def __init__(self, samples: Samples, groups: Groups, tasks: int) -> None:
+        self._samples, self._groups = samples, groups
+        self.by_task: list[dict[int, ReadyQueue]] = [{} for _ in range(tasks)]
 
-    def of(self, task: int, mask: int) -> ReadyQueue | GroupQueue:
-        """The queue of a task for claims that require these fields; made when it is first asked for, by age."""
+    def of(self, task: int, mask: int) -> ReadyQueue:
+        """The queue of claims that require these fields; created on first use, by age."""
         found = self.by_task[task].get(mask)
-        if found is not None:
-            return found
-        table = self._rows
-        rows = np.flatnonzero(table.alive & (table.states[task] == FREE)).astype(np.int32)
-        rows = rows[np.argsort(table.born[rows], kind="stable")]
-        if self.groups is None:
-            queue = self.by_task[task][mask] = ReadyQueue(mask, table.size)
-            queue.append(span_of(rows[self._has(rows, mask)]))
-            return queue
-        queue = self.by_task[task][mask] = GroupQueue(mask)
-        self._regroup(task, queue, rows)
-        return queue
+        if found is None:
+            found = self.by_task[task][mask] = ReadyQueue()
+            rows = np.flatnonzero(self._samples.alive & (self._samples.states[task] == FREE))
+            self._update(task, mask, found, rows[np.argsort(self._samples.arrival[rows])], first=False)
+        return found
 
-    def _has(self, rows: Span, mask: int) -> np.ndarray:
-        bits = self._rows.produced.dtype.type(mask)
-        return (self._rows.produced[rows] & bits) == bits
+    def update(self, rows: np.ndarray, task: int | None = None, *, first: bool = False) -> None:
+        """These rows have changed, for one task or for all. With ``first``, those that are ready come first."""
+        for one in range(len(self.by_task)) if task is None else (task,):
+            for mask, queue in self.by_task[one].items():
+                self._update(one, mask, queue, rows, first)
 
-    # what changes -------------------------------------------------------------------------------------
+    def _update(self, task: int, mask: int, queue: ReadyQueue, rows: np.ndarray, first: bool) -> None:
+        units = rows
+        if self._groups.used:
+            units = np.array(list(dict.fromkeys(self._samples.group[rows].tolist())), dtype=np.int64)
+        queue.update(units, self._weights(task, mask, units), first)
 
-    def arrived(self, rows: Span, mask: int) -> None:
-        """New samples, all with these fields."""
-        if self._size != self._rows.size:
-            self._grow()
-        for task, queues in enumerate(self.by_task):
-            for queue in queues.values():
-                if isinstance(queue, GroupQueue):
-                    self._regroup(task, queue, rows)
-                elif mask & queue.mask == queue.mask:
-                    queue.append(rows)
+    def _weights(self, task: int, mask: int, units: np.ndarray) -> np.ndarray:
+        """The number of samples of each unit that can be claimed."""
+        samples = self._samples
+        if not self._groups.used:
+            ready = samples.alive[units] & (samples.states[task][units] == FREE) & samples.have(units, mask)
+            return ready.astype(np.int32)
+        members, owner = self._members(units)
+        states = samples.states[task][members]
+        free = states == FREE
+        weights = np.bincount(owner[free], minlength=len(units)).astype(np.int32)
+        weights[owner[(states == LEASED) | (free & ~samples.have(members, mask))]] = 0
+        return weights
 
-    def became(self, rows: Span, before: np.ndarray, after: np.ndarray) -> None:
-        """Fields were produced: some rows are ready from now on."""
-        if self._size != self._rows.size:
-            self._grow()
-        for task, queues in enumerate(self.by_task):
-            free = self._rows.states[task][rows] == FREE
-            for queue in queues.values():
-                if isinstance(queue, GroupQueue):
-                    self._regroup(task, queue, rows)
-                    continue
-                bits = after.dtype.type(queue.mask)
-                queue.append(pick(rows, free & ((after & bits) == bits) & ((before & bits) != bits)))
+    def restore(self, task: int, mask: int, units: np.ndarray) -> None:
+        """Create a queue with units in this order."""
+        queue = self.by_task[task][mask] = ReadyQueue()
+        queue.update(units, self._weights(task, mask, units))
 
-    def claimed(self, task: int, rows: Span, taken: int | None) -> None:
-        """Rows were claimed; they have left the queue of the fields ``taken`` already."""
-        for mask, queue in self.by_task[task].items():
-            if isinstance(queue, GroupQueue):
-                queue.drop(self._numbers(rows))
-            elif mask != taken:
-                queue.leave(rows)
+    def _members(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of the groups that are whole, and for each row the place of its group in ``units``."""
+        each = [self._groups.members(number) for number in units.tolist()]
+        rows = np.fromiter(chain.from_iterable(each), dtype=np.int64)
+        return rows, np.repeat(np.arange(len(each)), [len(one) for one in each])
 
-    def settled(self, task: int, rows: Span) -> None:
-        """Rows are claimed no more, and not free: what is left of their groups may be ready."""
-        if self.groups is not None:
-            self.regroup(rows, [task])
+    def _free_members(self, task: int, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows, owner = self._members(units)
+        free = self._samples.states[task][rows] == FREE
+        return rows[free], owner[free]
 
-    def back(self, task: int, rows: Span) -> None:
-        """Rows are free again: they come before all others."""
-        for mask, queue in self.by_task[task].items():
-            if isinstance(queue, GroupQueue):
-                self._regroup(task, queue, rows, first=True)
-            else:
-                queue.append(pick(rows, self._has(rows, mask)), first=True)
+    def rows_of(self, task: int, units: np.ndarray) -> np.ndarray:
+        """The samples of ready units, in their order."""
+        return self._free_members(task, units)[0] if self._groups.used else units
 
-    def cleared(self, rows: Span) -> None:
-        """Samples are gone, and out of their groups."""
+    def matcher(self, task: int, where: Predicate) -> Matches:
+        """Which units match a predicate: a group matches if every sample does that would be claimed."""
+
+        def matches(units: np.ndarray) -> np.ndarray:
+            rows, owner = self._free_members(task, units) if self._groups.used else (units, None)
+            wanted = where.mask(lambda name: self._samples.tags.column(name, rows))
+            if owner is None:
+                return wanted
+            whole = np.ones(len(units), dtype=bool)
+            whole[owner[~wanted]] = False
+            return whole
+
+        return matches
+
+    def choose(
+        self, task: int, mask: int, least: int, most: int, where: Predicate | None, search: Search | None
+    ) -> np.ndarray:
+        """The rows of a claim, or none. Raises ``TagError``."""
+        queue = self.of(task, mask)
+        batches = None
+        if where is not None:
+            matches = self.matcher(task, where)
+            batches = (
+                (one[matches(one)] for one in queue.batches()) if search is None else [search.found(queue, matches)]
+            )
+        return self.rows_of(task, queue.choose(least, most, batches))
+
+    def ready(self, task: int, mask: int, where: Predicate | None = None) -> int:
+        """The number of samples that could be claimed. Raises ``TagError``."""
+        queue = self.of(task, mask)
+        if where is None:
+            return queue.count
+        units = queue.units()
+        return queue.weight(units[self.matcher(task, where)(units)])
+
+    def retagged(self) -> None:
+        """Tags have changed: all searches start over."""
         for queues in self.by_task:
             for queue in queues.values():
-                if isinstance(queue, ReadyQueue):
-                    queue.leave(rows)
-        if self.groups is not None:
-            self.regroup(rows, range(len(self.by_task)))
-
-    def regroup(self, rows: Span, tasks: Iterable[int]) -> None:
-        """Something has changed about these rows' groups."""
-        for task in tasks:
-            for queue in self.by_task[task].values():
-                if isinstance(queue, GroupQueue):
-                    self._regroup(task, queue, rows)
-
-    def retagged(self, rows: Span) -> None:
-        """Tags of these rows have changed."""
-        for queue in (one for queues in self.by_task for one in queues.values() if one.watchers):
-            if isinstance(queue, GroupQueue):
-                changed = queue.of(self._numbers(rows))
-                for watcher in queue.watchers.values():
-                    watcher.joins(changed, False)
-                continue
-            ready = array_of(pick(rows, queue.has(rows)))
-            for watcher in queue.watchers.values():
-                watcher.retagged(ready)
-
-    def _numbers(self, rows: Span) -> list[int]:
-        return list(dict.fromkeys(self._rows.groups[rows].tolist()))
-
-    def _regroup(self, task: int, queue: GroupQueue, rows: Span, first: bool = False) -> None:
-        """A group can be claimed if it is whole, nobody has claimed some of it, and nothing is lacking.
-
-        What the task is done with already, since it was acked or given back in parts, is not claimed again.
-        """
-        groups = self.groups
-        assert groups is not None
-        numbers = self._numbers(rows)
-        members = {number: whole for number in numbers if (whole := groups.whole(number))}
-        ready: dict[int, Members] = {}
-        if members:
-            each = joined(members.values())
-            states = self._rows.states[task][each]
-            free = states == FREE
-            stopped = (states == LEASED) | (free & ~self._has(each, queue.mask))
-            starts = np.cumsum([0, *map(len, members.values())])[:-1]
-            counts = np.add.reduceat(free, starts, dtype=np.int64).tolist()
-            for number, start, count, stop in zip(
-                members, starts.tolist(), counts, np.logical_or.reduceat(stopped, starts).tolist(), strict=True
-            ):
-                if count and not stop:
-                    whole = members[number]
-                    some = slice(start, start + len(whole))
-                    ready[number] = whole if count == len(whole) else array("i", each[some][free[some]].tobytes())
-        queue.look_again(numbers, ready, first)
+                queue.generation += 1
 
     def stranded(self, task: int) -> int:
-        """How many free samples are of groups of which some are missing."""
-        if self.groups is None:
-            return 0
-        broken = np.array(self.groups.broken(), dtype=np.int32)
-        return int((self._rows.states[task][broken] == FREE).sum())
-
-    def _grow(self) -> None:
-        self._size = self._rows.size
-        for queues in self.by_task:
-            for queue in queues.values():
-                if isinstance(queue, ReadyQueue):
-                    queue.grow(self._size)
-
-    # snapshots ----------------------------------------------------------------------------------------
-
-    def state(self, keep: Keep) -> dict[str, Any]:
-        """All of it as plain data and arrays."""
-        return {
-            "groups": None if self.groups is None else self.groups.state(keep),
-            "tasks": [
-                [[mask, keep(np.array(queue.order(), dtype=np.int32))] for mask, queue in queues.items()]
-                for queues in self.by_task
-            ],
-        }
-
-    def restore(self, state: Mapping[str, Any], arrays: Sequence[np.ndarray], group_size: int | None) -> None:
-        """Take on a state."""
-        if state["groups"] is not None:
-            self.groups = Groups(group_size)
-            self.groups.restore(state["groups"], arrays)
-        for task, queues in enumerate(state["tasks"]):
-            for mask, at in queues:
-                order = arrays[at].astype(np.int32)
-                if self.groups is None:
-                    queue = self.by_task[task][mask] = ReadyQueue(mask, self._size)
-                    queue.append(span_of(order))
-                    continue
-                queue = self.by_task[task][mask] = GroupQueue(mask)
-                firsts = [self.groups.whole(number)[0] for number in order.tolist()]
-                self._regroup(task, queue, np.array(firsts, dtype=np.int32))
+        """The number of free samples in groups that are not whole."""
+        broken = (one.members for one in self._groups.known.values() if len(one.members) != one.expected)
+        rows = np.fromiter(chain.from_iterable(broken), dtype=np.int64)
+        return int(np.count_nonzero(self._samples.states[task][rows] == FREE))

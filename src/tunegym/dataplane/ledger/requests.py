@@ -1,27 +1,28 @@
-"""What is asked of a ledger, as plain values: they travel, and are written to a journal, as they are."""
+"""What is asked of a ledger, as plain values, and the requests that wait for their turn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, NamedTuple
 
 from tunegym.dataplane.errors import DataPlaneError
+from tunegym.dataplane.ledger.leases import Timers
 from tunegym.dataplane.predicate import Predicate
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Fields of samples, whose bytes are written already.
+    """Fields of samples whose bytes are already written.
 
     Attributes:
         shapes: dtype and rank by field.
-        tags: of each sample, or one mapping for all of them.
-        lengths_given: whether the producer named ``lengths`` itself: then they replace those that were recorded.
-        location: where the storage has the bytes; if the put is refused, it stays the caller's to free.
-        epoch: of the partition as the producer knows it.
-        owner: who waits, if there is no room; "" for nobody that could be gone.
+        tags: one mapping per sample, or one mapping for all of them.
+        lengths_given: the producer named ``lengths`` itself: they replace the recorded ones.
+        location: where the storage has the bytes; if the put is refused, the caller frees them.
+        epoch: the partition's epoch as the producer knows it.
+        owner: the client that waits if there is no room; "" for none.
     """
 
     partition_id: str
@@ -38,7 +39,7 @@ class Put:
 
 
 class Claim(NamedTuple):
-    """Samples that somebody wants."""
+    """A request for samples of a task."""
 
     partition_id: str
     task_name: str
@@ -51,63 +52,121 @@ class Claim(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Samples that somebody has got, in the order of their ids.
+    """The samples of a claim, in the order of their ids.
 
     Attributes:
-        leases: what proves it, one integer for each sample; ``ack``, ``release`` and ``extend`` take them.
-        lengths, groups: a value for each; None where nobody has one.
-        tags: of each, or one dict if all have the same; None where nobody has one.
+        lease: proves the claim; the same number for all its samples.
+        lengths, groups: one value per sample, or None.
+        tags: one dict per sample, or one dict if all have the same; None if there are none.
     """
 
     sample_ids: list[str]
-    leases: Sequence[int]
+    lease: int
     epoch: int
     lengths: list[int] | None
     tags: list[dict[str, Any]] | dict[str, Any] | None
     groups: list[str] | None
 
+    @property
+    def leases(self) -> list[int]:
+        """The lease of each sample, as ``ack``, ``release`` and ``extend`` take it."""
+        return [self.lease] * len(self.sample_ids)
+
     def plain(self) -> dict[str, Any]:
-        """As plain data; its lists are not copied. ``tickets_of`` and ``tags_of`` read two of its values."""
-        plain = self._asdict()
-        plain["leases"] = plain_tickets(self.leases)
-        return plain
+        """As plain data; its lists are not copied."""
+        return self._asdict()
 
     def each_tags(self) -> list[dict[str, Any]] | None:
-        """The tags of each."""
+        """The tags of each sample."""
         return tags_of(self.tags, len(self.sample_ids))
 
 
-def plain_tickets(leases: Sequence[int]) -> Any:
-    """What proves a claim, as plain data; those that follow one another, as most do, take no room."""
-    if not isinstance(leases, range):
-        first = leases[0] if leases else None
-        if type(first) is not int or [*leases] != [*range(first, first + len(leases))]:
-            return leases
-        leases = range(first, first + len(leases))
-    return {"from": leases.start, "to": leases.stop}
-
-
-def tickets_of(plain: Any) -> Sequence[int]:
-    """What ``plain_tickets`` was given."""
-    return range(plain["from"], plain["to"]) if isinstance(plain, Mapping) else plain
-
-
 def tags_of(plain: Any, count: int) -> list[dict[str, Any]] | None:
-    """The tags of each of so many samples; every one its own dict."""
+    """The tags of each of ``count`` samples, every one a separate dict."""
     return list(map(dict, repeat(plain, count))) if isinstance(plain, Mapping) else plain
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """Somebody who waits: for samples, or for room.
+    """A put that waits for room, or a claim that waits for samples.
 
     Attributes:
-        deadline: when that is over; None for never.
-        outcome: what came of it, once it is settled.
+        deadline: when it times out; None for never.
+        outcome: its result, once ``settled``.
+        search: what a claim with a predicate has found so far.
     """
 
     number: int
     request: Put | Claim
     deadline: float | None
-    outcome: Grant | DataPlaneError | None = field(default=None)
+    outcome: Grant | DataPlaneError | None = None
     settled: bool = False
+    search: Any = None
+
+
+class Waiters:
+    """The waiting requests of a partition.
+
+    They stand in lines, and nobody overtakes in a line: one line for puts, one for the claims of a task that require
+    the same fields. A claim with a predicate has a line to itself: others may want the samples that it rejects.
+    """
+
+    def __init__(self) -> None:
+        self._all: dict[int, Waiter] = {}
+        self._timers = Timers()
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(list(self._all.values()))
+
+    def count(self, kind: type) -> int:
+        """The number of waiting requests of a kind."""
+        return sum(isinstance(one.request, kind) for one in self._all.values())
+
+    def add(self, waiter: Waiter) -> None:
+        """Join the line."""
+        self._all[waiter.number] = waiter
+        if waiter.deadline is not None:
+            self._timers.set(waiter.number, waiter.deadline)
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Leave the line. Returns whether the request was waiting."""
+        self._timers.cancel(waiter.number)
+        return self._all.pop(waiter.number, None) is not None
+
+    def behind(self, request: Put | Claim) -> bool:
+        """Whether another request waits in the line of a new one."""
+        return any(_line(one.request, one.number) == _line(request) for one in self._all.values())
+
+    def next_deadline(self) -> float:
+        """The earliest deadline."""
+        return self._timers.next()
+
+    def overdue(self, now: float) -> list[Waiter]:
+        """Remove and return the requests that have timed out."""
+        late = [self._all[number] for number in self._timers.due(now)]
+        for waiter in late:
+            self.remove(waiter)
+        return late
+
+    def serve(self, attempt: Callable[[Waiter], bool]) -> None:
+        """Try all requests, puts first since claims may get their samples, then by arrival.
+
+        ``attempt`` returns whether the request was settled; otherwise its line stays blocked.
+        """
+        blocked: set[Hashable] = set()
+        for waiter in sorted(self._all.values(), key=lambda one: isinstance(one.request, Claim)):
+            line = _line(waiter.request, waiter.number)
+            if line in blocked:
+                continue
+            if attempt(waiter):
+                self.remove(waiter)
+            else:
+                blocked.add(line)
+
+
+def _line(request: Put | Claim, number: int = 0) -> Hashable:
+    if isinstance(request, Put):
+        return "puts"
+    if request.where is not None:
+        return number
+    return request.task_name, frozenset(request.fields)

@@ -1,18 +1,23 @@
-"""What was trained into which version: what a checkpoint covers, and what a rewind gives back."""
+"""Versions: which samples were trained into which weights, what a checkpoint covers, and what a rewind gives back.
+
+A sample that is acked into a version stays until a commit covers that version. Until then the trainer may crash and
+restart from an older checkpoint: a rewind gives the samples back, even those that were cleared meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tunegym.dataplane.errors import SpecError
-from tunegym.dataplane.ledger.ids import Keep
-from tunegym.dataplane.ledger.partition import CONSUMED, ORPHANED, Partition
-from tunegym.dataplane.ledger.rows import ACKED, COVERED, DONE, FREE
-from tunegym.dataplane.ledger.spans import Span, array_of, join, pick, size_of, span_of
+from tunegym.dataplane.ledger.samples import ACKED, COVERED, DONE, FREE
 from tunegym.dataplane.model import WEIGHT_VERSION
+
+if TYPE_CHECKING:
+    from tunegym.dataplane.ledger.partition import Partition
+
+CONSUMED, ORPHANED = "consumed", "orphaned"
 
 
 class Versions:
@@ -20,110 +25,82 @@ class Versions:
 
     Attributes:
         committed: by task, the latest version that a checkpoint covers.
+        uncovered: by task and version, the rows that were acked into it.
     """
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         tasks = len(partition.spec.tasks)
         self.committed: list[int | None] = [None] * tasks
-        self._uncovered: list[dict[int, list[Span]]] = [{} for _ in range(tasks)]
+        self.uncovered: list[dict[int, list[np.ndarray]]] = [{} for _ in range(tasks)]
 
-    def add(self, task: int, version: int, rows: Span) -> None:
+    def check_ack(self, task: int, version: int) -> None:
+        """Refuse an ack into a version that is committed already. Raises ``SpecError``."""
+        covered = self.committed[task]
+        if covered is not None and version <= covered:
+            raise SpecError(
+                f"version {version} is covered by the commit of {covered}, which was made without these samples",
+                hint="ack into the version that they are trained into",
+            )
+
+    def add(self, task: int, version: int, rows: np.ndarray) -> None:
         """Rows were acked into a version."""
-        self._uncovered[task].setdefault(version, []).append(rows)
+        self.uncovered[task].setdefault(version, []).append(rows)
+
+    def _take(self, task: int, versions: list[int]) -> np.ndarray:
+        uncovered = self.uncovered[task]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(rows for one in versions for rows in uncovered.pop(one))])
 
     def commit(self, task: int, version: int) -> int:
-        """A checkpoint covers all up to a version: what every task is done with goes. How many it covers newly."""
-        partition, table = self._partition, self._partition.rows
+        """A checkpoint covers everything up to a version. Returns how many samples it newly covers.
+
+        Samples that every task is done with are consumed.
+        """
+        partition, samples = self._partition, self._partition.samples
         before = self.committed[task]
         self.committed[task] = version if before is None else max(before, version)
-        waiting = self._uncovered[task]
-        rows = join([some for one in sorted(waiting) if one <= version for some in waiting.pop(one)])
-        count = size_of(rows)
-        if not count:
-            return 0
-        table.states[task][rows] = COVERED
-        finished, uncovered = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
-        for states in table.states:
-            here = states[rows]
-            finished &= here >= DONE
-            uncovered |= here == ACKED
-        alive = table.alive[rows].copy()
-        partition.clear(pick(rows, finished & alive), CONSUMED)
-        if not alive.all():  # cleared before, and kept only for this
-            partition.free(pick(rows, ~alive & ~uncovered))
-        return count
+        rows = self._take(task, sorted(one for one in self.uncovered[task] if one <= version))
+        samples.states[task][rows] = COVERED
+        states, alive = samples.states[:, rows], samples.alive[rows]
+        partition.clear(rows[alive & (states >= DONE).all(axis=0)], CONSUMED)
+        partition.remove(rows[~alive & (states != ACKED).all(axis=0)])  # cleared before, and kept only for this
+        return len(rows)
 
-    def check_rewind(self, task: int, to_version: int) -> None:
-        """Raise ``SpecError`` if there is no way back to a version."""
+    def rewind(self, task: int, to_version: int) -> tuple[int, int]:
+        """Go back to a checkpoint. Returns how many samples are given back, and how many are orphaned."""
+        partition, samples = self._partition, self._partition.samples
         covered = self.committed[task]
         if covered is not None and to_version < covered:
             raise SpecError(
                 f"version {covered} is committed, and what it covers may be gone",
                 hint=f"rewind to {covered} or later",
             )
-
-    def rewind(self, task: int, to_version: int) -> tuple[int, int]:
-        """Back to a checkpoint: how many are given back, and how many orphaned. Nothing is leased for the task."""
-        partition, table = self._partition, self._partition.rows
-        waiting = self._uncovered[task]
-        rows = array_of(join([some for one in sorted(waiting) if one > to_version for some in waiting.pop(one)]))
-        rows = self._without_orphans(task, rows)
-        revived = rows[~table.alive[rows]]  # cleared since, and kept for this
+        partition.end([lease for lease in partition.leases.known.values() if lease.task == task])
+        rows = self._take(task, sorted(one for one in self.uncovered[task] if one > to_version))
+        samples.states[task][rows] = FREE
+        lost = np.array([partition.condemned.get(row) == ORPHANED for row in rows.tolist()], dtype=bool)
+        gone, rows = rows[lost], rows[~lost]  # what another task's rewind orphaned doesn't come back
+        partition.remove(gone[(samples.states[:, gone] != ACKED).all(axis=0)])
+        revived = rows[~samples.alive[rows]]
+        partition.acked[task] -= len(rows) - len(revived)
         partition.revive(revived)
-        partition.acked[task] -= len(rows)
-        table.states[task][rows] = FREE
-        orphans = self._orphans(task, to_version)
-        lost = np.zeros(table.size, dtype=bool)
-        lost[orphans] = True
-        back = rows[~lost[rows]]
-        partition.give_back(task, span_of(back))
-        revived = revived[~lost[revived]]
-        for other, states in enumerate(table.states):
-            if other != task:
-                partition.queues.back(other, revived[states[revived] == FREE])
-        partition.clear(span_of(orphans), ORPHANED)
-        kept = np.fromiter(partition.condemned, dtype=np.int32, count=len(partition.condemned))
-        partition.condemn(self._later(kept[table.states[task][kept] == FREE], to_version), ORPHANED)
+        free = np.flatnonzero(samples.alive & (samples.states[task] == FREE))
+        orphans = self._later(free, to_version)
+        partition.clear(orphans, ORPHANED)
+        back, revived = rows[~np.isin(rows, orphans)], revived[~np.isin(revived, orphans)]
+        for other in range(len(samples.states)):
+            partition.queues.update(back if other == task else revived, other, first=True)
+        kept = np.fromiter(partition.condemned, dtype=np.int64)
+        partition.condemn(self._later(kept[samples.states[task][kept] == FREE], to_version), ORPHANED)
+        partition.redelivered[task] += len(back)
         partition.epoch += 1
         return len(back), len(orphans)
 
-    def _without_orphans(self, task: int, rows: np.ndarray) -> np.ndarray:
-        """All but those that another task's rewind orphaned: their weights don't come back, and so neither do they."""
-        partition, table = self._partition, self._partition.rows
-        orphaned = np.array([partition.condemned.get(row) == ORPHANED for row in rows.tolist()], dtype=bool)
-        if not orphaned.any():
-            return rows
-        lost = rows[orphaned]
-        table.states[task][lost] = FREE
-        wanted = np.zeros(len(lost), dtype=bool)
-        for states in table.states:
-            wanted |= states[lost] == ACKED
-        partition.free(lost[~wanted])
-        return rows[~orphaned]
-
-    def _orphans(self, task: int, to_version: int) -> np.ndarray:
-        """What weights after a version produced, and the task isn't done with."""
-        table = self._partition.rows
-        rows = np.flatnonzero(table.alive & (table.states[task] == FREE)).astype(np.int32)
-        return self._later(rows, to_version)
-
     def _later(self, rows: np.ndarray, to_version: int) -> np.ndarray:
         """Those of the rows that weights after a version produced."""
-        values, there = self._partition.rows.tags.column(WEIGHT_VERSION, rows)
+        values, there = self._partition.samples.tags.column(WEIGHT_VERSION, rows)
         if values.dtype == object:
-            later = [isinstance(one, int | float) and one > to_version for one in values]
-            return rows[there & np.array(later, dtype=bool)]
-        return rows[there & (values > to_version)]
-
-    # snapshots ----------------------------------------------------------------------------------------
-
-    def state(self, keep: Keep) -> dict[str, Any]:
-        """All of it as plain data and arrays."""
-        uncovered = [[[one, keep(array_of(join(rows)))] for one, rows in by.items()] for by in self._uncovered]
-        return {"committed": self.committed, "uncovered": uncovered}
-
-    def restore(self, state: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> None:
-        """Take on a state."""
-        self.committed = list(state["committed"])
-        self._uncovered = [{one: [span_of(arrays[at])] for one, at in by} for by in state["uncovered"]]
+            later = np.array([isinstance(one, int | float) and one > to_version for one in values], dtype=bool)
+        else:
+            later = values > to_version
+        return rows[there & later]

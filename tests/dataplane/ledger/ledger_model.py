@@ -83,7 +83,7 @@ class LedgerModel:
         """It got something."""
         ready = self.ready(request)
         names = grant.sample_ids
-        assert len(set(names)) == len(names) == len(set(grant.leases)) == len(grant.leases)
+        assert len(set(names)) == len(names)
         assert set(names) <= set(ready), (names, ready)
         if self.spec.group_size is None and not self.group_sizes:
             assert len(names) == min(request.batch_size, len(ready))
@@ -94,11 +94,11 @@ class LedgerModel:
         assert len(names) >= request.min_batch or (self.sealed and names)
         assert (grant.each_tags() or [{}] * len(names)) == [self.samples[name].tags for name in names]
         assert grant.groups is None or grant.groups == [self.samples[name].group for name in names]
-        for name, lease in zip(names, grant.leases, strict=True):
+        for name in names:
             sample = self.samples[name]
             sample.states[request.task_name] = LEASED
-            sample.leases[request.task_name] = lease
-            self.expires[lease], self.owners[lease] = expires, request.owner
+            sample.leases[request.task_name] = grant.lease
+        self.expires[grant.lease], self.owners[grant.lease] = expires, request.owner
 
     def ack(self, task: str, names: list[str], version: int | None) -> None:
         """Held samples were acked."""
@@ -126,10 +126,8 @@ class LedgerModel:
 
     def extend(self, task: str, names: list[str], expires: float) -> None:
         """Held samples, and what was claimed with them, last longer."""
-        numbers = {self.samples[name].leases[task] >> 28 for name in names}
-        for lease in self.expires:
-            if lease >> 28 in numbers:
-                self.expires[lease] = max(self.expires[lease], expires)
+        for lease in {self.samples[name].leases[task] for name in names}:
+            self.expires[lease] = max(self.expires[lease], expires)
 
     def expire(self, now: float) -> None:
         """Time has passed."""
@@ -204,9 +202,9 @@ class LedgerModel:
 
     def _settle(self, sample: Sample, task: str) -> None:
         lease = sample.leases.pop(task)
-        self.expires.pop(lease)
-        self.owners.pop(lease)
         sample.states[task] = FREE
+        if not any(lease in one.leases.values() for one in self.samples.values()):
+            del self.expires[lease], self.owners[lease]
 
     def _clear(self, sample: Sample, reason: str) -> None:
         for task in list(sample.leases):
@@ -293,4 +291,4 @@ class LedgerModel:
             if sample.blocks:
                 found = ledger.locate(self.spec.partition_id, [sample.name], list(sample.blocks))
                 for name, number in sample.blocks.items():
-                    assert ledger.location(self.spec.partition_id, found[name][0][0])["n"] == number
+                    assert found["locations"][found["fields"][name][0][0]]["n"] == number

@@ -1,0 +1,373 @@
+"""The samples of a partition as a table: one row per sample, one array per column.
+
+Every operation of the ledger is on a batch, so every change is one numpy assignment at an array of rows. A row is
+used again when its sample is gone. Ids are in a dict, tags in typed columns, so that a predicate is one comparison.
+A sample's bytes are in blocks, one per put: the table knows the block and the place in it of every field.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise, repeat
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tunegym.dataplane.errors import TagError
+
+FREE, LEASED, ACKED, DONE, COVERED = 0, 1, 2, 3, 4
+"""State of a sample for a task: to be claimed, claimed, acked into a version that is not committed, acked without a
+version, committed. Acked is at least ``ACKED``; what no rewind gives back is at least ``DONE``."""
+
+UNKNOWN, RETIRED = -1, -2
+"""Instead of a row: an id that was never used, and one whose sample is gone."""
+
+REMEMBERED = 1_000_000
+"""An id is used once: at least so many ids of samples that are gone are remembered exactly, the newest."""
+
+_FIRST = 1024
+_MOST_TAGS = 256
+_TAG_TYPES: dict[type, Any] = {int: np.int64, float: np.float64, bool: np.bool_}
+_ALLOWED = frozenset({int, float, bool, str, type(None)})
+
+
+class Samples:
+    """The table.
+
+    Attributes:
+        ids: the row of each id, or ``RETIRED``.
+        names: the id of each row.
+        resident: whether a row is in use.
+        alive: whether its sample was not cleared.
+        produced: its fields, as bits.
+        lengths: its length; -1 if unknown.
+        born: when it was put.
+        arrival: counts samples in the order in which they were put.
+        group: its group; 0 for none.
+        states, leases: by task; a lease is 0 unless the state is ``LEASED``.
+        block, place: by field, where its bytes are; block 0 is none.
+    """
+
+    COLUMNS = (
+        "resident", "alive", "produced", "lengths", "born", "arrival", "group", "states", "leases", "block", "place",
+    )  # fmt: skip
+
+    def __init__(self, fields: int, tasks: int, freed: list[Mapping[str, Any]]) -> None:
+        self.size = size = _FIRST
+        self.ids: dict[str, int] = {}
+        self.retired: deque[str] = deque()
+        self.names = np.zeros(size, dtype=object)
+        self.resident = np.zeros(size, dtype=bool)
+        self.alive = np.zeros(size, dtype=bool)
+        self.produced = np.zeros(size, dtype=np.uint64)
+        self.lengths = np.zeros(size, dtype=np.int32)
+        self.born = np.zeros(size, dtype=np.float64)
+        self.arrival = np.zeros(size, dtype=np.int64)
+        self.group = np.zeros(size, dtype=np.int32)
+        self.states = np.zeros((tasks, size), dtype=np.uint8)
+        self.leases = np.zeros((tasks, size), dtype=np.int64)
+        self.block = np.zeros((fields, size), dtype=np.int32)
+        self.place = np.zeros((fields, size), dtype=np.int32)
+        self.tags = TagColumns(size)
+        self.blocks = Blocks(freed)
+        self.arrived = 0
+        self._unused = np.arange(size - 1, -1, -1, dtype=np.int64)  # a stack
+        self._unused_count = size
+
+    def find(self, ids: Iterable[str]) -> np.ndarray:
+        """The row of each id, ``UNKNOWN`` or ``RETIRED``."""
+        return np.array(list(map(self.ids.get, ids, repeat(UNKNOWN))), dtype=np.int64)
+
+    def have(self, rows: np.ndarray, mask: int) -> np.ndarray:
+        """Which samples have all these fields."""
+        bits = np.uint64(mask)
+        return (self.produced[rows] & bits) == bits
+
+    def add(self, ids: Sequence[str], now: float) -> np.ndarray:
+        """New samples, without any fields yet. Returns their rows."""
+        count = len(ids)
+        self.reserve(self.size - self._unused_count + count)
+        rows = self._unused[self._unused_count - count : self._unused_count][::-1].copy()
+        self._unused_count -= count
+        self.ids.update(zip(ids, rows.tolist(), strict=True))
+        self.names[rows] = ids
+        self.resident[rows] = self.alive[rows] = True
+        self.lengths[rows] = -1
+        self.born[rows] = now
+        self.arrival[rows] = np.arange(self.arrived, self.arrived + count)
+        self.arrived += count
+        self.states[:, rows] = FREE
+        return rows
+
+    def write(self, rows: np.ndarray, fields: Sequence[int], number: int) -> None:
+        """Fields of samples are in this block from now on, in the order of the rows."""
+        places = np.arange(len(rows))
+        for field in fields:
+            self.blocks.release(self.block[field, rows])
+            self.block[field, rows] = number
+            self.place[field, rows] = places
+            self.produced[rows] |= np.uint64(1 << field)
+
+    def remove(self, rows: np.ndarray) -> None:
+        """Forget samples: their bytes, tags and rows. Their ids are retired."""
+        self.blocks.release(self.block[:, rows].ravel())
+        self.block[:, rows] = 0
+        self.produced[rows] = 0
+        self.group[rows] = 0
+        self.tags.clear(rows)
+        names = self.names[rows].tolist()
+        self.names[rows] = None
+        self.ids.update(zip(names, repeat(RETIRED)))
+        self.retired.extend(names)
+        while len(self.retired) > REMEMBERED:
+            del self.ids[self.retired.popleft()]
+        self.resident[rows] = False
+        self._unused[self._unused_count : self._unused_count + len(rows)] = rows[::-1]
+        self._unused_count += len(rows)
+
+    def locate(self, rows: np.ndarray, fields: Mapping[str, int]) -> dict[str, Any]:
+        """Where fields of samples are, as plain data: ``{"fields": {name: runs}, "locations": [...]}``.
+
+        A run is ``[location, start, stop]`` or ``[location, places]``: samples that follow one another in one block,
+        with the location as an index into ``locations``.
+        """
+        locations: dict[int, int] = {}
+        found = {name: _runs(self.block[at, rows], self.place[at, rows], locations) for name, at in fields.items()}
+        return {"fields": found, "locations": [self.blocks.known[number].location for number in locations]}
+
+    def reserve(self, rows: int) -> None:
+        """Make room for so many samples."""
+        if rows <= self.size:
+            return
+        old = self.size
+        while self.size < rows:
+            self.size *= 2
+        for name in ("names", *self.COLUMNS):
+            setattr(self, name, widened(getattr(self, name), self.size))
+        self.tags.grow(self.size)
+        fresh = np.arange(self.size - 1, old - 1, -1, dtype=np.int64)
+        unused = np.concatenate([fresh, self._unused[: self._unused_count]])
+        self._unused, self._unused_count = widened(unused, self.size), len(unused)
+
+    def restore(self, names: Sequence[str], retired: Sequence[str]) -> None:
+        """Derive everything else from the columns and the ids of the resident rows, in the order of the rows."""
+        rows = np.flatnonzero(self.resident)
+        self.names[rows] = names
+        self.ids = dict.fromkeys(retired, RETIRED)
+        self.ids.update(zip(names, rows.tolist(), strict=True))
+        self.retired = deque(retired)
+        unused = np.flatnonzero(~self.resident)[::-1]
+        self._unused[: len(unused)] = unused
+        self._unused_count = len(unused)
+
+
+def widened(array: np.ndarray, size: int) -> np.ndarray:
+    """The same columns with room for ``size`` rows."""
+    wide = np.zeros((*array.shape[:-1], size), dtype=array.dtype)
+    wide[..., : array.shape[-1]] = array
+    return wide
+
+
+def _runs(block: np.ndarray, place: np.ndarray, locations: dict[int, int]) -> list[list[Any]]:
+    """Samples as runs of one block each; ``locations`` numbers the blocks."""
+    edges = [0, *(np.flatnonzero(block[1:] != block[:-1]) + 1).tolist(), len(block)]
+    runs: list[list[Any]] = []
+    for start, end in pairwise(edges):
+        if end > start:
+            at = locations.setdefault(int(block[start]), len(locations))
+            some = place[start:end]
+            first = int(some[0])
+            in_order = bool((some == np.arange(first, first + len(some))).all())
+            runs.append([at, first, first + len(some)] if in_order else [at, some.tolist()])
+    return runs
+
+
+@dataclass(slots=True)
+class Block:
+    """The bytes of one put.
+
+    Attributes:
+        location: where they are; only the storage knows what that means.
+        live: the number of cells, a sample's field each, that are still wanted.
+    """
+
+    location: Mapping[str, Any]
+    nbytes: int
+    live: int
+
+
+class Blocks:
+    """The blocks of a partition, by number from 1 on.
+
+    Args:
+        freed: gets the locations of blocks that no sample needs any more.
+    """
+
+    def __init__(self, freed: list[Mapping[str, Any]]) -> None:
+        self.known: dict[int, Block] = {}
+        self.freed = freed
+        self.nbytes = 0
+        self.last = 0
+
+    def add(self, location: Mapping[str, Any], nbytes: int, cells: int) -> int:
+        """Record a put of so many cells and return its number. Without cells it is freed at once."""
+        if not cells:
+            self.freed.append(location)
+            return 0
+        self.last += 1
+        self.known[self.last] = Block(location, nbytes, cells)
+        self.nbytes += nbytes
+        return self.last
+
+    def release(self, numbers: np.ndarray) -> None:
+        """One cell less for each of these numbers; 0 is none."""
+        numbers = numbers[numbers != 0]
+        if not len(numbers):
+            return
+        found, counts = np.unique(numbers, return_counts=True)
+        for number, count in zip(found.tolist(), counts.tolist(), strict=True):
+            block = self.known[number]
+            block.live -= count
+            if not block.live:
+                del self.known[number]
+                self.nbytes -= block.nbytes
+                self.freed.append(block.location)
+
+    def release_all(self) -> None:
+        """Free every block."""
+        self.freed += [block.location for block in self.known.values()]
+        self.known.clear()
+
+
+TagBatch: TypeAlias = list[tuple[str, "list[int] | None", Any, Any]]
+"""By tag: its name, at which samples of the batch (None for all), its dtype, and the values, or one value for all."""
+
+
+class TagColumns:
+    """The tags of the samples: a typed column per tag, of objects for texts and mixed types."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.values: dict[str, np.ndarray] = {}
+        self.there: dict[str, np.ndarray] = {}
+
+    def grow(self, size: int) -> None:
+        """Make room for ``size`` rows."""
+        self._size = size
+        self._drop_empty()
+        for columns in (self.values, self.there):
+            columns.update({name: widened(column, size) for name, column in columns.items()})
+
+    def _drop_empty(self) -> None:
+        for name in [name for name, there in self.there.items() if not there.any()]:
+            del self.values[name], self.there[name]
+
+    def check(self, tags: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> TagBatch:
+        """The tags of a batch by column. Raises ``TagError``; nothing is changed."""
+        batch = _by_column(tags)
+        fresh = {name for name, *_ in batch} - self.values.keys()
+        if fresh and len(self.values) + len(fresh) > _MOST_TAGS:
+            self._drop_empty()
+            fresh = {name for name, *_ in batch} - self.values.keys()
+            if len(self.values) + len(fresh) > _MOST_TAGS:
+                raise TagError(
+                    f"with {min(fresh)!r} there would be {len(self.values) + len(fresh)} different tags, more than"
+                    f" {_MOST_TAGS}",
+                    hint="give a tag one name, and put what differs into its value",
+                )
+        return batch
+
+    def put(self, rows: np.ndarray, batch: TagBatch) -> None:
+        """Set tags of rows; their other tags stay."""
+        for name, having, kind, values in batch:
+            at = rows if having is None else rows[having]
+            column = self.values.get(name)
+            if column is None:
+                column = self.values[name] = np.zeros(self._size, dtype=kind)
+                self.there[name] = np.zeros(self._size, dtype=bool)
+            elif column.dtype != kind and column.dtype != object:
+                column = self.values[name] = _as_objects(column, self.there[name])
+            column[at] = objects(values.tolist()) if column.dtype == object and kind is not object else values
+            self.there[name][at] = True
+
+    def clear(self, rows: np.ndarray) -> None:
+        """Remove all tags of rows."""
+        for name, there in self.there.items():
+            there[rows] = False
+            if self.values[name].dtype == object:
+                self.values[name][rows] = None
+
+    def column(self, name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The values of a tag at rows, and whether each has it; None counts as not having it."""
+        values = self.values.get(name)
+        if values is None:
+            return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
+        found, there = values[rows], self.there[name][rows]
+        if found.dtype == object:
+            there = there & np.array([one is not None for one in found], dtype=bool)
+        return found, there
+
+    def of(self, rows: np.ndarray) -> list[dict[str, Any]] | dict[str, Any] | None:
+        """The tags of each row, or one dict if all are the same; None if there are none."""
+        found = [(name, there[rows], self.values[name][rows]) for name, there in self.there.items()]
+        found = [one for one in found if one[1].any()]
+        if not found:
+            return None
+        if all(here.all() and _all_same(values) for _, here, values in found):
+            return {name: values.item(0) for name, _, values in found}
+        tags: list[dict[str, Any]] = [{} for _ in rows]
+        for name, here, values in found:
+            for one, has, value in zip(tags, here.tolist(), values.tolist(), strict=True):
+                if has:
+                    one[name] = value
+        return tags
+
+
+def _by_column(tags: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> TagBatch:
+    each = [tags] if isinstance(tags, Mapping) else tags
+    batch: TagBatch = []
+    for name in dict.fromkeys(chain.from_iterable(each)):
+        having = [at for at, one in enumerate(each) if name in one]
+        values = [each[at][name] for at in having]
+        batch.append(_typed(name, None if len(having) == len(each) else having, values))
+    return batch
+
+
+def _typed(name: str, having: list[int] | None, values: list[Any]) -> tuple[str, list[int] | None, Any, Any]:
+    types = set(map(type, values))
+    if not types <= _ALLOWED or not isinstance(name, str):
+        wrong = next((kind.__name__ for kind in types - _ALLOWED), "not named by a string")
+        raise TagError(f"tag {name!r} is {wrong}", hint="tags are numbers, strings, True, False and None")
+    kind = _TAG_TYPES.get(next(iter(types)), object) if len(types) == 1 else object
+    if kind is object:
+        return name, having, object, objects(values)
+    try:
+        return name, having, kind, np.array(values, dtype=kind)
+    except OverflowError:
+        raise TagError(f"tag {name!r} is an integer beyond 64 bits") from None
+
+
+def objects(values: Sequence[Any]) -> np.ndarray:
+    """An array of Python values; equal strings share one object."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = [sys.intern(one) if type(one) is str else one for one in values]
+    return found
+
+
+def _as_objects(column: np.ndarray, there: np.ndarray) -> np.ndarray:
+    wide = np.zeros(len(column), dtype=object)
+    wide[there] = objects(column[there].tolist())
+    return wide
+
+
+def _all_same(values: np.ndarray) -> bool:
+    """Whether all are exactly equal: 1 is not True, and 0.0 is not -0.0."""
+    if values.dtype == object:
+        first = values[0]
+        return all(one is first for one in values.tolist())
+    if values.dtype == np.float64:
+        values = values.view(np.int64)
+    return bool((values == values[0]).all())
