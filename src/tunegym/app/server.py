@@ -15,7 +15,7 @@ from tunegym.config.load import read_file
 from tunegym.core.errors import ConfigError, Problem, TunegymError
 from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec, Scenario
 from tunegym.tuning.model.values import spelled
-from tunegym.tuning.workloads.gym_class import METHODS, argument_problems, described
+from tunegym.tuning.workloads.signature import METHODS, argument_problems, described
 
 _EXPECTED = "a GymServer, or a class or function that makes one"
 

@@ -18,7 +18,7 @@ from tunegym.core.stop import StopFlag
 from tunegym.core.wire import keep_alive
 from tunegym.tuning.servers.guest import Guest, Served
 from tunegym.tuning.servers.protocol import RefusedError
-from tunegym.tuning.workloads.gym_class import ClassError, GymClass, describe_class
+from tunegym.tuning.workloads.signature import ClassError, GymClass, describe_class
 
 STRANGERS = 32
 """How many may be about to say who they are at a time."""

@@ -117,8 +117,8 @@ def test_python_follows_imports_beside_the_scenario(tmp_path: Path) -> None:
         "pack/inner.py": "from . import beside\nfrom .deep.er import x",
         "pack/beside.py": "",
         "pack/deep/__init__.py": "",
-        "pack/deep/er.py": "from .. import upper",
-        "pack/upper.py": "broken(",
+        "pack/deep/er.py": "x = 1\nfrom .. import upper",
+        "pack/upper.py": "",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)

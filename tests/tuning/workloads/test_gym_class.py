@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.tuning.workloads import asking
-from tunegym.tuning.workloads.gym_class import ClassError, GymClass, argument_problems, describe_class
+from tunegym.tuning.workloads import signature
+from tunegym.tuning.workloads.signature import ClassError, GymClass, argument_problems, describe_class
 
 pytestmark = pytest.mark.slow  # classes are looked at in processes of their own
 
@@ -109,7 +109,7 @@ def test_what_a_class_takes(described: Callable[[str], GymClass], tmp_path: Path
         ("make", "live_module:make is no class: it is a function", "class"),
         ("VALUE", "live_module:VALUE is no class: it is a int", "class"),
         ("NoStep", r"NoStep has no step\(\)", "did you mean step -> stepp"),
-        ("Nothing", r"Nothing has no reset\(\), step\(\) and close\(\)", "a server has reset"),
+        ("Nothing", r"Nothing has no reset\(\), step\(\), close\(\)", "a server has reset"),
         ("Forgot", r"Forgot has no close\(\)", "a server has reset"),
         ("OddReset", r"OddReset.reset\(\) can't be called as tunegym does: .*seed", r"reset(seed, options)"),
         ("OddStep", r"OddStep.step\(\) can't be called as tunegym does: too many", r"step(action)"),
@@ -159,7 +159,7 @@ def test_modules_that_can_not_be_imported(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UnresolvedReferenceError, match=r"ended Python \(exit code 4\): bye"):
         describe_class("leaving_live:A", (str(tmp_path),))
     (tmp_path / "slow_live.py").write_text("import time\ntime.sleep(100)\n")
-    monkeypatch.setattr(asking, "IMPORT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(signature, "IMPORT_TIMEOUT_S", 0.5)
     with pytest.raises(UnresolvedReferenceError, match=r"importing slow_live took longer than 0\.5 s"):
         describe_class("slow_live:A", (str(tmp_path),))
 

@@ -13,7 +13,7 @@ from typing import Any
 from tunegym.core.wire import Decoder, WireError, encode
 from tunegym.tuning.servers.protocol import HELLO_LIMIT, RefusedError, greeting, new_nonce, read_hello
 from tunegym.tuning.servers.spawning import ServerProcess, Setup
-from tunegym.tuning.workloads.gym_class import GymClass
+from tunegym.tuning.workloads.signature import GymClass
 
 HELLO_S = 10.0
 """How long a stranger may take to say who it is."""

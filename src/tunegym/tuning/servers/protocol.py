@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from tunegym.tuning.workloads.gym_class import GymClass, argument_problems
+from tunegym.tuning.workloads.signature import GymClass, argument_problems
 
 PROTOCOL = "tunegym-server"
 VERSION = 1

@@ -14,10 +14,8 @@ from tunegym.tuning.model.job import CommandJob, Job, JobResult, Stream
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, MetricSpec
 from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
-from tunegym.tuning.workloads import addresses, fingerprint
-from tunegym.tuning.workloads.extract import STDOUT, extract, parse_json_path
-from tunegym.tuning.workloads.patterns import may_never_end
-from tunegym.tuning.workloads.patterns_main import compile_regex
+from tunegym.tuning.workloads import fingerprint, template
+from tunegym.tuning.workloads.extract import STDOUT, compile_regex, extract, may_never_end, parse_json_path
 from tunegym.tuning.workloads.template import Template, TemplateError, plain
 
 _COMMANDS = ("setup", "command", "teardown")
@@ -37,7 +35,7 @@ class CommandWorkload:
         """Everything that is wrong with an experiment; key paths are relative to it."""
         return [
             *_template_problems(experiment),
-            *addresses.problems(experiment),
+            *template.problems(experiment),
             *_metric_problems(experiment),
         ]
 
@@ -49,7 +47,7 @@ class CommandWorkload:
         self._command = Template.parse(texts["command"])
         self._setup = Template.parse(texts["setup"]) if texts.get("setup") else None
         self._teardown = Template.parse(texts["teardown"]) if texts.get("teardown") else None
-        self._variables = addresses.variables(experiment)
+        self._variables = template.variables(experiment)
         self._repeated = experiment.repeats > 1
         streamed = next((spec for spec in experiment.metrics if spec.stream), None)
         self._stream = Stream(streamed.expression, streamed.file or STDOUT) if streamed is not None else None
@@ -103,7 +101,7 @@ class CommandWorkload:
 def _template_problems(experiment: Experiment) -> list[Problem]:
     """Templates that can't be parsed, placeholders without a parameter, parameters without a placeholder."""
     problems: list[Problem] = []
-    allowed = [*experiment.parameter_names(), *addresses.GIVEN]
+    allowed = [*experiment.parameter_names(), *template.GIVEN]
     used: set[str] = set()
     for key in _COMMANDS:
         text = experiment.workload_args.get(key)
@@ -123,12 +121,12 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
         problems += [_unknown_placeholder(where, name, allowed) for name in names if name not in allowed]
     if problems and not used:
         return problems
-    problems += [_unused(address) for address in addresses.arguments(experiment) if address not in used]
+    problems += [_unused(address) for address in template.arguments(experiment) if address not in used]
     return problems
 
 
 def _unknown_placeholder(where: str, name: str, allowed: list[str]) -> Problem:
-    hint = addresses.did_you_mean(name, allowed, f"add {name} to cmd_args")
+    hint = template.did_you_mean(name, allowed, f"add {name} to cmd_args")
     return Problem(
         where,
         f"the placeholder {{{name}}} has no parameter",
@@ -141,7 +139,7 @@ def _unknown_placeholder(where: str, name: str, allowed: list[str]) -> Problem:
 
 def _unused(address: str) -> Problem:
     return Problem(
-        addresses.key_path(address),
+        template.key_path(address),
         f"no placeholder or environment variable uses the parameter {address!r}",
         hint=f"write {{{address}}} in the command, or remove the parameter",
     )
@@ -169,7 +167,7 @@ def _metric_problems(experiment: Experiment) -> list[Problem]:
                     f"nothing produces the metric {name!r}",
                     found=spelled(name),
                     allowed=", ".join(produced),
-                    hint=addresses.did_you_mean(name, produced, otherwise),
+                    hint=template.did_you_mean(name, produced, otherwise),
                 )
             )
     return problems

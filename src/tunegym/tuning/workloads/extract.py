@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import mmap
+import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -14,9 +16,12 @@ from typing import Any
 
 from tunegym.tuning.model.scenario import MetricSpec
 from tunegym.tuning.ports import MetricError
-from tunegym.tuning.workloads.patterns import find
 
 STDOUT = "stdout.txt"
+MATCH_S = 30.0
+"""How long a pattern that may never end may take."""
+
+_REPEATED_GROUP = re.compile(r"[+*|}][^()]*\)(?:[+*]|\{\d*,)")
 _STEP = re.compile(
     r"""\[\s*(?P<index>-?\d+)\s*\]             # [0]
     |\[\s*"(?P<double>(?:[^"\\]|\\.)*)"\s*\]   # ["x.y"]
@@ -81,6 +86,20 @@ def finite(value: Any) -> float:
 
 
 @lru_cache(maxsize=256)
+def compile_regex(pattern: str) -> re.Pattern[bytes]:
+    """A metric's pattern over bytes, ``^`` and ``$`` at every line; raises ``re.error``."""
+    return re.compile(pattern.encode(), re.MULTILINE)
+
+
+def may_never_end(pattern: str) -> bool:
+    """Whether a group that can match in several ways is itself repeated: matching may then take for ever.
+
+    A guess from the text, on the safe side: a pattern that is suspected in vain is only matched more slowly.
+    """
+    return _REPEATED_GROUP.search(pattern) is not None
+
+
+@lru_cache(maxsize=256)
 def parse_json_path(text: str) -> tuple[str | int, ...]:
     """The keys and indices of a path such as ``a.b[0]["x.y"]``; a leading ``$`` is the document itself.
 
@@ -126,7 +145,14 @@ def _content(file: Path, shown: str) -> bytes:
 
 def _match(spec: MetricSpec, file: Path, shown: str) -> bytes:
     _check_file(file, shown)
-    found = find(spec.expression, spec.match, file)
+    found = None
+    try:
+        for match in _matches(spec.expression, file):
+            found = match[0], match.groups()
+            if spec.match == "first":
+                break
+    except TimeoutError:
+        raise MetricError(f"'{spec.expression}' takes more than {MATCH_S:g} s to match in {shown}") from None
     if found is None:
         raise MetricError(f"no match for '{spec.expression}' in {shown}")
     whole, groups = found
@@ -136,6 +162,19 @@ def _match(spec: MetricSpec, file: Path, shown: str) -> bytes:
         if group is not None:
             return group
     raise MetricError(f"the group of '{spec.expression}' matched nothing in {shown}")
+
+
+def _matches(pattern: str, file: Path) -> Iterator[Any]:
+    """The matches in a file, which is mapped rather than read: a job may have printed gigabytes."""
+    with file.open("rb") as opened:
+        empty = os.fstat(opened.fileno()).st_size == 0
+        content = b"" if empty else mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        if not may_never_end(pattern):
+            yield from compile_regex(pattern).finditer(content)
+            return
+        import regex  # re can't be stopped
+
+        yield from regex.finditer(pattern.encode(), content, regex.MULTILINE, timeout=MATCH_S)
 
 
 def _read_json(spec: MetricSpec, file: Path, shown: str) -> Any:

@@ -20,7 +20,7 @@ import orjson
 
 from tunegym.core.modules import locate
 from tunegym.tuning.model.scenario import Experiment, MetricSpec
-from tunegym.tuning.workloads.addresses import ENV_PREFIX, candidates
+from tunegym.tuning.workloads.template import ENV_PREFIX, candidates
 
 FILE_PART = "file "
 """How the names of parts that are files begin."""

@@ -11,7 +11,7 @@ from tunegym.core.references import is_reference
 from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.workloads import fingerprint
-from tunegym.tuning.workloads.gym_class import GymClass, argument_problems, describe_class
+from tunegym.tuning.workloads.signature import GymClass, argument_problems, describe_class
 
 _ENV_CLASS = "cmd_args.env_class"
 _FORM = 'write "package.module:Class"; the module may lie beside the scenario'

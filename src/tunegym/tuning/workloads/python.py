@@ -13,7 +13,7 @@ from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
-from tunegym.tuning.workloads import addresses, fingerprint
+from tunegym.tuning.workloads import fingerprint, template
 from tunegym.tuning.workloads.extract import finite
 from tunegym.tuning.workloads.signature import Signature, describe
 from tunegym.tuning.workloads.template import plain
@@ -34,18 +34,19 @@ class PythonWorkload:
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
         """Everything that is wrong with an experiment; key paths are relative to it."""
-        problems = addresses.problems(experiment, (*addresses.GIVEN, addresses.REPORT))
+        problems = template.problems(experiment, (*template.GIVEN, template.REPORT))
         if experiment.metrics:
             what = "a python workload's metrics are what its callable returns"
             problems.append(Problem("metrics", what, hint="remove the metrics table"))
         if not experiment.isolate:
-            problems += [_shared_variable(address) for address in addresses.varying_variables(experiment)]
+            problems += [_shared_variable(address) for address in template.varying_variables(experiment)]
         target = experiment.workload_args.get("callable")
         if not isinstance(target, str):
             what, hint = "must name a function", 'write "module:function"'
             return [Problem("cmd_args.callable", what, found=spelled(target), hint=hint), *problems]
         try:
-            signature = describe(target, (os.path.abspath(scenario_dir),))  # noqa: PTH100
+            paths = (os.path.abspath(scenario_dir),)  # noqa: PTH100
+            signature = describe(target, paths, isolate=experiment.isolate)
         except UnresolvedReferenceError as error:
             unresolved = Problem("cmd_args.callable", error.message, found=spelled(target), hint=error.hint)
             return [unresolved, *problems]
@@ -56,15 +57,15 @@ class PythonWorkload:
         self._scenario_dir = Path(os.path.abspath(scenario_dir))  # noqa: PTH100 (links stay as they are)
         self._target = str(experiment.workload_args["callable"])
         self._paths = (str(self._scenario_dir),)
-        self._signature = describe(self._target, self._paths)
+        self._signature = describe(self._target, self._paths, isolate=experiment.isolate)
         takes = frozenset(self._signature.parameters)
-        self._given = tuple(name for name in addresses.GIVEN if name in takes)
+        self._given = tuple(name for name in template.GIVEN if name in takes)
         self._reports = _can_report(self._signature, experiment.pruner is not None)
-        self._variables = addresses.variables(experiment)
+        self._variables = template.variables(experiment)
         names = experiment.parameter_names()
         self._dropped = tuple(address for address, _ in self._variables)
-        if addresses.NUM_NODES in names and not (self._signature.takes_any or addresses.NUM_NODES in takes):
-            self._dropped += (addresses.NUM_NODES,)
+        if template.NUM_NODES in names and not (self._signature.takes_any or template.NUM_NODES in takes):
+            self._dropped += (template.NUM_NODES,)
         self._nested = any("." in name for name in names if name not in self._dropped)
         metrics = experiment.agent_metrics
         asked = [name for name in metrics if name not in BUILTIN_METRICS] or metrics
@@ -174,7 +175,7 @@ def _shared_variable(address: str) -> Problem:
 
 def _can_report(signature: Signature, asked: bool) -> bool:
     """Whether the callable is given ``report``; one that takes anything only if somebody wants to hear of it."""
-    return addresses.REPORT in signature.parameters or (asked and signature.takes_any)
+    return template.REPORT in signature.parameters or (asked and signature.takes_any)
 
 
 def _signature_problems(experiment: Experiment, target: str, signature: Signature) -> list[Problem]:
@@ -183,28 +184,28 @@ def _signature_problems(experiment: Experiment, target: str, signature: Signatur
         problems.append(
             Problem(
                 "pruner",
-                f"{target} has no argument {addresses.REPORT!r}, so a running trial can't be judged",
+                f"{target} has no argument {template.REPORT!r}, so a running trial can't be judged",
                 found=spelled(experiment.pruner.kind),
                 allowed="a callable that takes report, and calls it with a step and a value",
-                hint=f"add the argument {addresses.REPORT} to the function and call report(step, value) on its way",
+                hint=f"add the argument {template.REPORT} to the function and call report(step, value) on its way",
             )
         )
     takes = ", ".join(signature.parameters) or "nothing"
     otherwise = "add the argument, or remove the parameter"
-    wanted = list(dict.fromkeys(address.partition(".")[0] for address in addresses.arguments(experiment)))
+    wanted = list(dict.fromkeys(address.partition(".")[0] for address in template.arguments(experiment)))
     if not signature.takes_any:
         problems += [
             Problem(
-                addresses.key_path(name),
+                template.key_path(name),
                 f"{target} takes no argument {name!r}",
                 found=name,
                 allowed=takes,
-                hint=addresses.did_you_mean(name, signature.parameters, otherwise),
+                hint=template.did_you_mean(name, signature.parameters, otherwise),
             )
             for name in wanted
             if name not in signature.parameters
         ]
-    given = {*wanted, *addresses.GIVEN, addresses.REPORT, *(name for name in experiment.space.fixed if "." not in name)}
+    given = {*wanted, *template.GIVEN, template.REPORT, *(name for name in experiment.space.fixed if "." not in name)}
     missing = [name for name in signature.required if name not in given]
     problems += [
         Problem(

@@ -1,23 +1,40 @@
-"""What a user's callable takes, found out without running the user's code in the driver.
+"""What a user's callable or ``GymServer`` class takes by name.
 
-A plain ``def`` is read from its source. Anything else (decorated, imported, built) is imported in a process
-of its own, which has a minute.
+Only an import can tell, and it runs the user's code: so a process of its own imports the module and answers. It has a
+minute. Answers are remembered until the module's file changes.
 """
 
 from __future__ import annotations
 
-import ast
-import importlib.util
+import inspect
+import json
+import os
+import select
+import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tunegym.core.errors import UnresolvedReferenceError
+from tunegym.core.child import milliseconds, start_python
+from tunegym.core.errors import Problem, TunegymError, UnresolvedReferenceError
 from tunegym.core.modules import check_unconfused, locate
 from tunegym.core.references import is_reference, resolve
-from tunegym.tuning.workloads.asking import answer, asked, stamp
+from tunegym.core.spelling import closest
+
+IMPORT_TIMEOUT_S = 60.0
+
+METHODS = ("reset", "step", "close")
+"""What every ``GymServer`` class has; spaces may be made by the constructor, so that only an instance shows them."""
+
+_A_SERVER_HAS = "a server has reset(seed, options), step(action) and close()"
+
+
+class ClassError(TunegymError):
+    """A reference that names no ``GymServer`` class: no class at all, or one that lacks something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,126 +54,236 @@ class Signature:
     source_file: str | None = None
 
 
-def describe(target: str, paths: tuple[str, ...] = ()) -> Signature:
+@dataclass(frozen=True, slots=True)
+class GymClass:
+    """A class whose instances are ``GymServer``; its constructor takes what a ``Signature`` says.
+
+    Attributes:
+        reference: ``module:Class``.
+        applies_env_params: whether it has ``apply_env_params``.
+    """
+
+    reference: str
+    parameters: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    takes_any: bool = False
+    applies_env_params: bool = False
+    source_file: str | None = None
+
+
+def describe(target: str, paths: tuple[str, ...] = (), *, isolate: bool = True) -> Signature:
     """The signature of ``module:name``, with modules in ``paths`` before all others.
 
     Raises:
         UnresolvedReferenceError: there is no such callable, or it can't be called by name; says why.
     """
-    if not is_reference(target):
-        hint = 'write "module:function"; the module may lie beside the scenario'
-        raise UnresolvedReferenceError(f"{target!r} is not of the form module:function", hint=hint)
-    module, _, name = target.partition(":")
-    check_unconfused(module, paths)
-    file = source_file(module, paths)
-    found = _from_source(file, name) if file is not None else None
-    return found if found is not None else _by_import(target, paths, stamp(file))
+    _check_reference(target, paths, "function")
+    if not isolate:
+        return inspect_callable(target, paths)
+    found = _asked("callable", target, paths, _stamp(target, paths))
+    return Signature(tuple(found.pop("parameters")), tuple(found.pop("required")), **found)
 
 
-def source_file(module: str, paths: tuple[str, ...] = ()) -> str | None:
-    """The source of a module, without importing it or its packages; None if it has none or isn't there."""
-    file = locate(module, paths)
-    if file is not None:
-        return file
-    top, _, rest = module.partition(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return None
-    if spec is None:
-        return None
-    if rest:
-        return locate(rest, list(spec.submodule_search_locations or ()))
-    return spec.origin if spec.origin and spec.origin.endswith(".py") else None
+def describe_class(reference: str, paths: Iterable[str] = ()) -> GymClass:
+    """The class that ``module:Class`` names, with modules in ``paths`` before all others.
+
+    Raises:
+        UnresolvedReferenceError: the form is wrong, or there is no such module or name.
+        ClassError: what it names is no ``GymServer`` class.
+    """
+    folders = tuple(paths)
+    _check_reference(reference, folders, "Class")
+    found = _asked("class", reference, folders, _stamp(reference, folders))
+    return GymClass(parameters=tuple(found.pop("parameters")), required=tuple(found.pop("required")), **found)
 
 
-def _from_source(file: str, name: str) -> Signature | None:
-    """The signature of a plain undecorated function; None where only an import can tell."""
-    shown = Path(file).name
-    try:
-        tree = ast.parse(Path(file).read_bytes(), filename=file)
-    except SyntaxError as error:
-        what = f"{shown} has a syntax error: {error.msg} (line {error.lineno})"
-        raise UnresolvedReferenceError(what, hint=f"mend {shown}") from None
-    except (OSError, ValueError, RecursionError, MemoryError):
-        return None
-    bindings = [node for node in ast.walk(tree) if _binds(node, name)]
-    definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
-    if len(bindings) != 1 or len(definitions) != 1 or definitions[0].decorator_list:
-        return None
-    return _from_arguments(definitions[0], file)
+def argument_problems(gym_class: GymClass, arguments: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with the constructor's arguments; ``where`` is the argument's name alone."""
+    name = gym_class.reference.partition(":")[2]
+    takes = ", ".join(gym_class.parameters) or "nothing"
+    problems = []
+    for argument in arguments:
+        if argument not in gym_class.parameters and not gym_class.takes_any:
+            near = closest(argument, gym_class.parameters)
+            hint = f"did you mean {near!r}?" if near else "remove it"
+            problems.append(Problem(argument, f"{name}() doesn't take this argument", allowed=takes, hint=hint))
+    for argument in gym_class.required:
+        if argument not in arguments:
+            what = f"{name}() needs this argument, and it is missing"
+            problems.append(Problem(argument, what, allowed=takes, hint=f"add {argument} = ..."))
+    return problems
 
 
-def _binds(node: ast.AST, name: str) -> bool:
-    """Whether a statement may give ``name`` a meaning, at whatever depth (one too many does no harm)."""
-    match node:
-        case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) | ast.ClassDef(name=bound):
-            return bound == name
-        case ast.Name(id=bound, ctx=ast.Store() | ast.Del()):
-            return bound == name
-        case ast.alias(name=bound, asname=alias):
-            return (alias or bound) in (name, "*")
-        case ast.Global(names=bounds):
-            return name in bounds
-    return False
-
-
-def _from_arguments(function: ast.FunctionDef, file: str) -> Signature:
-    arguments = function.args
-    _refuse_positional(function.name, [argument.arg for argument in arguments.posonlyargs])
-    plain = [argument.arg for argument in arguments.args]
-    keyword = [argument.arg for argument in arguments.kwonlyargs]
-    required = plain[: len(plain) - len(arguments.defaults)]
-    required += [name for name, default in zip(keyword, arguments.kw_defaults, strict=True) if default is None]
-    return Signature((*plain, *keyword), tuple(required), arguments.kwarg is not None, file)
-
-
-def _refuse_positional(function: str, names: list[str]) -> None:
-    if names:
-        raise UnresolvedReferenceError(
-            f"{function}() takes {', '.join(names)} by position only, and parameters are given by name",
-            hint="remove the / from its signature",
+def _check_reference(text: str, paths: tuple[str, ...], what: str) -> None:
+    if not is_reference(text):
+        hint = f'write "package.module:{what}"; the module may lie beside the scenario'
+        problem = (
+            "is a bare name: the module is missing" if text.isidentifier() else f"is not of the form module:{what}"
         )
+        raise UnresolvedReferenceError(f"{text!r} {problem}", hint=hint)
+    check_unconfused(text.partition(":")[0], paths)
 
 
-@lru_cache(maxsize=64)
-def _by_import(target: str, paths: tuple[str, ...], _: tuple[int, int] | None) -> Signature:
-    """The signature as a fresh process sees it; remembered until the module's source changes."""
-    found = asked(__name__, target, paths, slow_hint="move slow work from the module's top into functions")
-    if "error" in found:
-        raise UnresolvedReferenceError(found["error"], hint=found["hint"])
-    return Signature(tuple(found["parameters"]), tuple(found["required"]), found["takes_any"], found["source_file"])
+# here -------------------------------------------------------------------------------------------------
 
 
-def report(target: str, *paths: str) -> None:
-    """In the child: say what the signature is, or why there is none."""
-
-    def find() -> dict[str, Any]:
-        try:
-            return asdict(_inspected(target, paths))
-        except UnresolvedReferenceError as error:
-            return {"error": error.message, "hint": error.hint}
-
-    answer(find)
-
-
-def _inspected(target: str, paths: tuple[str, ...]) -> Signature:
-    import inspect
-
+def inspect_callable(target: str, paths: tuple[str, ...] = ()) -> Signature:
+    """As ``describe``, by importing the module into this very process."""
     function = resolve(target, paths)
     if not callable(function):
         raise UnresolvedReferenceError(f"{target} is not callable: it is {function!r:.60}", hint="name a function")
-    module = sys.modules.get(target.partition(":")[0])
-    file = getattr(module, "__file__", None)
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return Signature((), (), True, file)  # it doesn't say what it takes, so it is trusted to take it all
-    _refuse_positional(target, [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY])
+        return Signature((), (), True, _file(target))  # it doesn't say what it takes, so it is trusted to take it all
+    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+    if positional:
+        what = f"{target}() takes {', '.join(positional)} by position only, and parameters are given by name"
+        raise UnresolvedReferenceError(what, hint="remove the / from its signature")
+    return Signature(*_named(parameters), _file(target))
+
+
+def inspect_class(reference: str, paths: tuple[str, ...] = ()) -> GymClass:
+    """As ``describe_class``, by importing the class into this very process."""
+    found = resolve(reference, paths, inspect.isclass)
+    if not inspect.isclass(found):
+        kind = f"a {type(found).__name__}"
+        raise ClassError(f"{reference} is no class: it is {kind}", hint="name a class; its instances are the servers")
+    return described(reference, found)
+
+
+def described(reference: str, found: type) -> GymClass:
+    """What ``found``, whose reference this is, takes. Raises ``ClassError`` if its instances can't be servers."""
+    _check_methods(reference.partition(":")[2], found)
+    names, required, takes_any = _constructor(reference, found)
+    return GymClass(reference, names, required, takes_any, _has(found, "apply_env_params"), _file(reference))
+
+
+def _file(reference: str) -> str | None:
+    return getattr(sys.modules.get(reference.partition(":")[0]), "__file__", None)
+
+
+def _named(parameters: list[inspect.Parameter]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    return Signature(
-        tuple(p.name for p in named),
-        tuple(p.name for p in named if p.default is p.empty),
-        any(p.kind is p.VAR_KEYWORD for p in parameters),
-        file,
-    )
+    required = tuple(p.name for p in named if p.default is p.empty)
+    return tuple(p.name for p in named), required, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _check_methods(name: str, found: type) -> None:
+    missing = [method for method in METHODS if not _has(found, method)]
+    if missing:
+        names = [one for one in dir(found) if not one.startswith("_")]
+        nears = [f"{method} -> {near}" for method in missing if (near := closest(method, names)) and near != method]
+        hint = f"did you mean {', '.join(nears)}?" if nears else _A_SERVER_HAS
+        raise ClassError(f"{name} has no {', '.join(f'{method}()' for method in missing)}", hint=hint)
+    if inspect.isabstract(found):
+        lacking = sorted(found.__abstractmethods__)
+        raise ClassError(f"{name} is abstract: {', '.join(lacking)}", hint="define what is abstract in it")
+    for method, names, given in (("reset", ("seed", "options"), ()), ("step", (), (None,))):
+        _check_takes(name, found, method, given, dict.fromkeys(names))
+
+
+def _check_takes(name: str, found: type, method: str, given: tuple[None, ...], named: dict[str, None]) -> None:
+    """Refuse a method that can't be called as ``reset(seed=, options=)`` or ``step(action)``."""
+    try:
+        signature = inspect.signature(getattr(found, method))
+    except (TypeError, ValueError):
+        return  # it doesn't say what it takes, so it is trusted to take it
+    bound = inspect.getattr_static(found, method)
+    itself = () if isinstance(bound, staticmethod | classmethod) else (None,)
+    try:
+        signature.bind(*itself, *given, **named)
+    except TypeError as error:
+        raise ClassError(f"{name}.{method}() can't be called as tunegym does: {error}", hint=_A_SERVER_HAS) from None
+
+
+def _has(found: type, method: str) -> bool:
+    """Whether it is there and more than the declaration of a protocol that it is derived from."""
+    for base in found.__mro__:
+        if method in vars(base):
+            return callable(getattr(found, method, None)) and not vars(base).get("_is_protocol", False)
+    return callable(getattr(found, method, None))
+
+
+def _constructor(reference: str, found: type) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    if getattr(found.__init__, "__name__", "") == "_no_init_or_replace_init":  # of typing.Protocol: takes nothing
+        return (), (), False
+    try:
+        parameters = list(inspect.signature(found).parameters.values())
+    except (TypeError, ValueError):
+        return (), (), True  # it doesn't say what it takes, so it is trusted to take it all
+    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
+    if positional:
+        what = f"{reference} takes {', '.join(positional)} by position only, and arguments are given by name"
+        raise ClassError(what, hint="remove the / from its __init__")
+    return _named(parameters)
+
+
+# in a process of its own ------------------------------------------------------------------------------
+
+
+def _stamp(reference: str, paths: tuple[str, ...]) -> tuple[int, int] | None:
+    """Changes when the module's file does; None for an installed module."""
+    file = locate(reference.partition(":")[0], paths)
+    if file is None:
+        return None
+    stat = Path(file).stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
+def _asked(kind: str, reference: str, paths: tuple[str, ...], stamp: tuple[int, int] | None) -> dict[str, Any]:
+    found = json.loads(_answer_of_child(kind, reference, paths, stamp))
+    if "error" in found:
+        error = ClassError if found["is_class_error"] else UnresolvedReferenceError
+        raise error(found["error"], hint=found["hint"])
+    return found
+
+
+@lru_cache(maxsize=64)
+def _answer_of_child(kind: str, reference: str, paths: tuple[str, ...], _: tuple[int, int] | None) -> bytes:
+    """What a fresh process answers, as JSON.
+
+    Raises:
+        UnresolvedReferenceError: it doesn't answer: importing takes too long, or ends Python.
+    """
+    module = reference.partition(":")[0]
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as answer, tempfile.TemporaryFile() as output:
+        try:
+            child = start_python(
+                f"{__name__}:answer",
+                *(str(writing), kind, reference, *paths),
+                marker=f"inspect-{os.getpid()}-{writing}",
+                fds=[writing],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        finally:
+            os.close(writing)
+        try:
+            poll = select.poll()
+            poll.register(reading, select.POLLIN)
+            if not poll.poll(milliseconds(IMPORT_TIMEOUT_S)):
+                what = f"importing {module} took longer than {IMPORT_TIMEOUT_S:g} s"
+                raise UnresolvedReferenceError(what, hint="move slow work from the module's top into functions")
+            text = answer.readline()  # what it started may hold the pipe open: no reading to the end
+        finally:
+            child.wait(1.0)
+            ended = child.end(grace_s=0.0)
+        if text:
+            return text
+        output.seek(0)
+        last = output.read().decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
+    what = f"importing {module} ended Python (exit code {ended.code}): {last[0]}"
+    raise UnresolvedReferenceError(what, hint=f"python -c 'import {module}' in its folder shows it")
+
+
+def answer(control: str, kind: str, reference: str, *paths: str) -> None:
+    """In the child: write what was found, or why nothing was, as a line of JSON, and end."""
+    find: Callable[..., Signature | GymClass] = inspect_class if kind == "class" else inspect_callable
+    try:
+        found: dict[str, Any] = asdict(find(reference, paths))
+    except (ClassError, UnresolvedReferenceError) as error:
+        found = {"error": error.message, "hint": error.hint, "is_class_error": isinstance(error, ClassError)}
+    os.write(int(control), json.dumps(found).encode() + b"\n")
+    os._exit(0)  # a user's threads and exit handlers have nothing to say
