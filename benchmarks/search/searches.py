@@ -15,7 +15,7 @@ from benchmarks.search.problems import Action, Knobs, Problem
 from benchmarks.trial_overhead.scenarios import folder
 from tunegym.app import run as app_run
 from tunegym.app.run import Silent
-from tunegym.tuning.agents.proposing import ByNumber, ByStudy
+from tunegym.tuning.agents.optuna import NumberedDraws, StudyProposer
 from tunegym.tuning.model.trial import Trial
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def ours(problem: Problem, sampler: str, seed: int, trials: int, cached: bool = 
     output = folder()
     proposing, loop, reports = Sum(), Sum(), Sum()
     with (
-        timed(proposing, (ByStudy, "propose"), (ByStudy, "tell"), (ByNumber, "propose")),
+        timed(proposing, (StudyProposer, "propose"), (StudyProposer, "tell"), (NumberedDraws, "propose")),
         timed(loop, (app_run, "_run_agent")),
         timed(reports, (app_run, "write_answer"), (app_run, "report_run")),
     ):

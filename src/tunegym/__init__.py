@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from tunegym.app.resume import resume
     from tunegym.app.run import as_scenario as scenario
     from tunegym.app.run import run
-    from tunegym.tuning.agents.base import BaseAgent
-    from tunegym.tuning.agents.config import AgentConfig
+    from tunegym.tuning.agents.base import AgentConfig, BaseAgent
     from tunegym.tuning.reports.recommend import recommend
     from tunegym.tuning.reports.results import load
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "AgentConfig": "tunegym.tuning.agents.config",
+    "AgentConfig": "tunegym.tuning.agents.base",
     "BaseAgent": "tunegym.tuning.agents.base",
     "load": "tunegym.tuning.reports.results",
     "make": "tunegym.app.make",

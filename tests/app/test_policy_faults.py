@@ -167,10 +167,10 @@ class Killed:
         if checkpoint is None:
             saved = None
             assert resumed.choices == ()
-            expected = f"{self.agent} goes on without a checkpoint"
+            expected = f"{self.agent} continues without a checkpoint"
         else:
             assert resumed.trials == checkpoint.closed
-            expected = f"{self.agent} goes on from its checkpoint after {checkpoint.closed} trials"
+            expected = f"{self.agent} continues from its checkpoint after {checkpoint.closed} trials"
             if saved is not None and saved.trials != checkpoint.closed:
                 saved = None  # it was killed in between
             if saved is not None:
@@ -276,7 +276,7 @@ def test_resuming_a_finished_run_changes_nothing_and_extending_it_goes_on(
     before = {name: (folder / name).read_bytes() for name in names - {"model.zip"}}
     assert library.resume("run") == 0
     assert {name: (folder / name).read_bytes() for name in before} == before
-    assert f"{agent} goes on from its checkpoint after 50 trials" in caplog.text
+    assert f"{agent} continues from its checkpoint after 50 trials" in caplog.text
     assert "on record can't teach it anything" not in caplog.text
     assert library.resume("run", agent_steps=80, slots=2) == 0
     assert len(results_of("run").trials) == 80
@@ -351,7 +351,7 @@ def test_with_a_damaged_checkpoint_it_starts_anew(
         place.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
     place.with_name("checkpoint.pt.new").write_bytes(b"left by a kill")
     assert library.resume("run", agent_steps=80) == 0
-    assert "the policy starts anew: " in caplog.text
+    assert "the policy starts from scratch: " in caplog.text
     said = {"another network": "size mismatch for ", "no numbers": "its network is not of finite numbers"}
     assert said.get(damage, "") in caplog.text
     assert len(results_of("run").trials) == 80
@@ -393,7 +393,7 @@ def test_a_training_error_loses_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Rewards that become NaN from the 45th trial on are as good as any other reason."""
-    from tunegym.tuning.agents.scaling import RewardScale
+    from tunegym.tuning.agents.reward_scale import RewardScale
 
     scaled = RewardScale.scaled
     document = scenario(agent, 100, slots=slots, pause=0.002)

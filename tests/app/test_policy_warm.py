@@ -108,7 +108,7 @@ def test_a_resumed_run_starts_from_the_same_trials(
     caplog.clear()
     assert library.resume("new", agent_steps=30) == 0
     assert "warm start: 60 trials taken" in caplog.text
-    assert f"{agent} goes on from its checkpoint after 10 trials" in caplog.text
+    assert f"{agent} continues from its checkpoint after 10 trials" in caplog.text
     assert len(assert_sound("new")["e"].trials) == 30
 
 

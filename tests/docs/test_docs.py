@@ -37,8 +37,7 @@ from tunegym.cli.main import app
 from tunegym.config import schema
 from tunegym.core import errors
 from tunegym.core.errors import ConfigError
-from tunegym.tuning.agents.base import driver, drives
-from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.agents.base import AgentConfig, driver, drives
 from tunegym.tuning.model.outcome import STATUSES
 from tunegym.tuning.model.scenario import Penalties
 from tunegym.tuning.reports.results import RunResults, TrialResults

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tunegym.testing.live_agents import LiveAgentSuite
-from tunegym.tuning.agents.live.random import LiveRandom
+from tunegym.tuning.agents.random import LiveRandom
 
 
 def suite(meddle: Callable[[], Any]) -> LiveAgentSuite:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.core.references import callable_by_name, is_reference, resolve
-from tunegym.tuning.agents.base import driver
-from tunegym.tuning.agents.once import RunOnce
+from tunegym.tuning.agents.base import RunOnce, driver
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
 from tunegym.tuning.ports import Agent, Pruner, Reward, Workload
 from tunegym.tuning.rewards import ByName, FromObjectives

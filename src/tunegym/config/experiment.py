@@ -22,7 +22,7 @@ from tunegym.config.reading import Reading, Surroundings
 from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable
 from tunegym.config.spelling import listed
 from tunegym.config.tables import checked
-from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.agents.base import AgentConfig
 from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.scenario import Budget, Experiment, Keep, MetricSpec, Penalties

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.agents.base import BaseAgent
-from tunegym.tuning.agents.once import RunOnce
+from tunegym.tuning.agents.base import BaseAgent, RunOnce
 from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Choice

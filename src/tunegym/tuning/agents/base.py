@@ -1,38 +1,81 @@
-"""The base of all agents: how one drives an experiment."""
+"""Agents: how one drives an experiment.
+
+``BaseAgent`` drives trials through an ``Env``: it chooses an action per trial and learns from closed trials.
+``LiveAgent`` drives a live system through a ``LiveEnv``, step by step. A registered class names the kinds of experiment
+it drives in ``kinds``; ``driver`` finds the class for a kind.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from tunegym.core.errors import BudgetError, Problem
+from tunegym.core.errors import BudgetError, Problem, ServerLostError
 from tunegym.core.references import resolve
-from tunegym.tuning.agents.config import AgentConfig
 from tunegym.tuning.agents.policies import Choice
-from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.scenario import Experiment, Penalties
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
 from tunegym.tuning.model.values import Action, Context
-from tunegym.tuning.ports import Env
+from tunegym.tuning.ports import Env, LiveEnv
+
+WARM_START = "agent_config.warm_start"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """Settings common to all agents that drive trials; an agent with more settings derives from it.
+
+    Attributes:
+        random_seed: seed of the agent's draws; the scenario's seed if unset.
+        start_action: ``first`` starts with every knob's first value, ``random`` with a drawn one.
+        rewards: rewards of trials without a measurement.
+    """
+
+    random_seed: int | None = None
+    start_action: Literal["random", "first"] = "random"
+    rewards: Penalties = field(default_factory=Penalties)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveConfig:
+    """Settings common to all agents that drive live experiments.
+
+    Attributes:
+        random_seed: seed of the agent's draws; the scenario's seed if unset.
+        rewards: rewards of steps without a measurement.
+    """
+
+    random_seed: int | None = None
+    rewards: Penalties = field(default_factory=Penalties)
+
+
+class UnfitError(Exception):
+    """The agent can't take the server's spaces, which are known only once it has answered."""
+
+
+class TrainingError(Exception):
+    """The algorithm failed. Everything measured is safe."""
 
 
 class BaseAgent:
     """An agent with a default loop over ``select_action`` and ``update_policy``.
 
-    ``run`` is the only way an agent is driven; one that owns its loop overrides it. On a resumed experiment
-    the loop first tells the agent every recorded trial, so what it learned is there again. Randomness belongs
-    to a trial, not to a moment: draw from ``(self.seed, name, observation.number)``, and the same trial gets
-    the same draw after a crash and at any width.
+    The app only calls ``run``; override it to own the loop. On a resumed experiment the default loop first tells the
+    agent every recorded trial, so that it learns them again. Draw random numbers from
+    ``(self.seed, name, observation.number)``: the same trial then gets the same draw after a crash and at any width.
 
     Attributes:
         Config: the frozen dataclass that ``agent_config`` is checked against.
-        supports_variable_environment: whether the agent copes with env_params.
-        finite: whether it ends by itself, so that it needs no budget.
+        supports_variable_environment: whether the agent handles env_params.
+        finite: whether it ends by itself and needs no budget.
         kinds: the kinds of experiment (``trials``, ``live``) that run under this agent's name, each with the reference
             of the class that drives it; None for this class itself. See ``driver``.
-        failure: why ``run`` returned non-zero, in a sentence; None if it has nothing to say.
+        failure: why ``run`` returned non-zero, in a sentence; if it knows.
     """
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
@@ -55,31 +98,30 @@ class BaseAgent:
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """What else is wrong with a checked experiment for this agent, its own settings included.
+        """Problems of an otherwise valid experiment with this agent, its settings included.
 
-        ``where`` is relative to the experiment; relative paths in settings are meant from ``scenario_dir``.
+        ``where`` is relative to the experiment; relative paths in settings start at ``scenario_dir``.
         """
         del experiment, scenario_dir
         return []
 
     @classmethod
     def ends_after(cls, space: Space) -> int | None:
-        """How many trials the agent makes at most by itself; None if it would never end."""
+        """The number of trials after which the agent ends by itself; None if it never does."""
         del space
         return None
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
-        """Learn from trials of another run, before ``run``: they fit this space and are scored as if made here.
+        """Learn from another run's trials before ``run``; they fit this space and are scored as if made here.
 
-        Called for agents whose ``Config`` has a ``warm_start`` that is set.
+        Called if the agent's ``Config`` has a ``warm_start`` and it is set.
         """
-        raise NotImplementedError(f"{type(self).__name__} has a warm_start, and no warm_up()")
+        raise NotImplementedError(f"{type(self).__name__} has a warm_start but no warm_up()")
 
     def choose(self, context: Context) -> Choice | None:
-        """What the agent would choose under ``context`` by all that it has learned, without exploring.
+        """The agent's best action under ``context``, without exploration; None if it has no policy.
 
-        None if it has no policy. Where it has, `policy/policy.json` is written from it, and `tunegym recommend`
-        answers from there.
+        ``policy/policy.json`` is written from it, and ``tunegym recommend`` reads that file.
         """
         del context
         return None
@@ -98,7 +140,7 @@ class BaseAgent:
         learns = type(self).update_policy is not BaseAgent.update_policy
         if learns:
             for trial in env.history():
-                if trial.action or not env.space.knobs:  # a number that nobody used has nothing to learn from
+                if trial.action or not env.space.knobs:  # an unused number teaches nothing
                     self.update_policy(self._recalled(trial))
         free = deque(range(env.slots))
         seen: dict[int, Observation] = {}
@@ -113,7 +155,7 @@ class BaseAgent:
                     break
                 try:
                     env.begin(action, lane)
-                except BudgetError:  # it ran out, or the run was stopped, while the agent was thinking
+                except BudgetError:  # used up, or the run was stopped, since the last look
                     break
                 free.popleft()
             finished = env.next_finished()
@@ -125,17 +167,107 @@ class BaseAgent:
             free.append(lane)
 
     def close(self) -> None:
-        """Let go of what the agent holds. By default there is nothing."""
+        """Release resources. By default there are none."""
 
     def _feedback(self, trial: Trial, acted_on: Observation, lane: int, ended: bool) -> Feedback:
         done = ended or self.env.exhausted(lane) is not None
         return _feedback(trial, acted_on, self.env.observe(lane), done)
 
     def _recalled(self, trial: Trial) -> Feedback:
-        """Feedback on a trial of an earlier session. What its lane saw before and after is not recorded."""
+        """Feedback on a trial of an earlier session; what its lane saw before and after is not recorded."""
         after = trial.number + 1
         shown = Observation(after, self.env.context(after), trial.metrics, trial.measured)
         return _feedback(trial, Observation(trial.number, trial.context), shown, done=False)
+
+
+class RunOnce(BaseAgent):
+    """Drives an experiment without knobs: one trial with the empty action."""
+
+    finite: ClassVar[bool] = True
+
+    def select_action(self, observation: Observation) -> Action | None:
+        """The empty action for the first trial, then the end."""
+        return {} if observation.number == 1 else None
+
+
+class LiveAgent(ABC):
+    """Takes steps in all lanes until the budget ends, and resets a lane when its episode ends.
+
+    The app only calls ``run``. A used-up budget and a stopped run are ordinary ends. A lost server, spaces that don't
+    fit and a failing algorithm end it with code 1 and the reason in ``failure``: recorded steps are safe, and later
+    experiments run. Any other exception is a bug or broken infrastructure.
+
+    Attributes:
+        Config: the frozen dataclass that ``agent_config`` is checked against.
+        kinds: see ``BaseAgent``.
+        name: the agent's name; its draws depend on it.
+        failure: why ``run`` returned non-zero, in a sentence.
+        failure_hint: what to do about it, if known.
+    """
+
+    Config: ClassVar[type[LiveConfig]] = LiveConfig
+    kinds: ClassVar[Mapping[str, str | None]] = {"live": None}
+    name: ClassVar[str]
+    failure: str | None = None
+    failure_hint: str | None = None
+
+    def __init__(self, env: LiveEnv, config: Any = None, seed: int = 0) -> None:
+        self.env = env
+        self.config: Any = config if config is not None else self.Config()
+        own = self.config.random_seed
+        self.seed: int = seed if own is None else own
+
+    @classmethod
+    def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
+        """Problems of an otherwise valid experiment with this agent; ``where`` is relative to the experiment."""
+        del experiment, scenario_dir
+        return []
+
+    def run(self) -> int:
+        """Drive the experiment to its end; 1 if it ends early."""
+        if self.env.exhausted() is not None:
+            return 0
+        try:
+            self._drive()
+        except BudgetError:  # used up, or stopped, since the last look
+            return 0
+        except ServerLostError as error:
+            self.failure, self.failure_hint = error.message, error.hint
+            return 1
+        except UnfitError as error:
+            self.failure = str(error)
+            return 1
+        except TrainingError as error:
+            self.failure = f"training failed after {self.env.taken} steps: {error}"
+            return 1
+        return 0
+
+    @abstractmethod
+    def _drive(self) -> None:
+        """Take steps until ``exhausted`` gives a reason, or until ``BudgetError``."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
+        """Release resources. By default there are none."""
+
+    def left(self) -> int | None:
+        """Steps left in the budget; None if it doesn't count steps."""
+        most = self.env.experiment.most_trials
+        return None if most is None else max(0, most - self.env.taken)
+
+
+def warm_start_problems(folder: str | None, scenario_dir: Path) -> list[Problem]:
+    """Why there can be no warm start from ``folder``; nothing if none is configured."""
+    if folder is None:
+        return []
+    place = scenario_dir / folder
+    what = None
+    if not place.is_dir():
+        what = f"{place} is not a folder"
+    elif not any(next(place.glob(f"{depth}scenario.toml"), None) for depth in ("", "*/", "*/*/")):
+        what = f"{place} holds no results"
+    allowed = "the results folder of another run, relative to the scenario's folder"
+    hint = "give the results folder that the run printed"
+    return [Problem(WARM_START, what, f'"{folder}"', allowed, hint)] if what else []
 
 
 def drives(agent: Any, kind: str) -> bool:

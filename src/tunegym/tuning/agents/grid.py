@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer
-from tunegym.tuning.agents.base import BaseAgent
-from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.agents.base import AgentConfig, BaseAgent
 from tunegym.tuning.model.space import Range, Space
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.model.values import Scalar
@@ -17,13 +16,13 @@ from tunegym.tuning.ports import Env
 
 @dataclass(frozen=True, kw_only=True)
 class GridConfig(AgentConfig):
-    """A grid starts at its first point, or with ``random`` at a drawn one, and goes round from there."""
+    """Settings of ``grid_search``: it starts at the first point, or with ``random`` at a drawn one."""
 
     start_action: Literal["random", "first"] = "first"
 
 
 class GridSearch(BaseAgent):
-    """Trial n is the grid's n-th point; the last knob turns fastest. 10**9 points cost no memory."""
+    """Trial n is the n-th point of the grid; the last knob varies fastest. The grid is never held in memory."""
 
     Config: ClassVar[type[AgentConfig]] = GridConfig
     finite: ClassVar[bool] = True

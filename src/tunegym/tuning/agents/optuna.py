@@ -1,46 +1,104 @@
-"""Optuna's samplers as an agent. The journal is the truth: the study in memory is built from it."""
+"""Optuna's samplers as an agent: ask the study for a trial, run it, tell how it ended.
+
+The study lives in memory. The journal is the truth: a resumed run builds the study from the recorded trials. A sampler
+is reseeded for every trial from the trial's number, so that at one slot a resumed run proposes what the uninterrupted
+one would have (except ``gp``, whose fits start where the last one ended). Samplers whose state is not in the trials
+(``cmaes``, ``nsgaii``) are asked again for every recorded trial.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import logging
+import math
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
 
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer, unit
-from tunegym.tuning.agents import warm
-from tunegym.tuning.agents.base import BaseAgent
-from tunegym.tuning.agents.config import AgentConfig
-from tunegym.tuning.agents.proposing import ByNumber, ByStudy, Proposer
-from tunegym.tuning.agents.samplers import TRAITS, SamplerName
+from tunegym.tuning.agents.base import WARM_START, AgentConfig, BaseAgent, warm_start_problems
+from tunegym.tuning.model.objective import Objective, aims
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.space import Choice, Space
+from tunegym.tuning.model.space import Choice, Knob, Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
-from tunegym.tuning.model.values import Scalar, exact_key
+from tunegym.tuning.model.values import Action, Scalar, exact_key
 from tunegym.tuning.ports import Env
 
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import Trial as StudyTrial
+
+logger = logging.getLogger(__name__)
+
 PATIENCE = 3
-"""So many trials of a run may be spent on what was measured, or failed, before; then only new settings are tried."""
+"""This many trials of a run may repeat a measured or failed setting; after that only new settings are tried."""
 AGAIN = 8
-"""So many times the sampler may say something else before the agent looks elsewhere by itself."""
+"""The sampler may propose this often for one trial before the agent looks for a new setting itself."""
 ATTEMPTS = 100
-"""So many draws it takes to find something new; then the grid is gone through."""
-MOST_LOOKED_AT = 100_000
-"""Unless the grid is larger than this."""
+"""Draws to find a new setting; after that the grid is searched, unless it is larger than ``LARGEST_GRID``."""
+LARGEST_GRID = 100_000
+MOST_LISTED = 10_000
+"""A sampler that lists the values of a stepped range gets a continuous range if there are more values."""
+FEWEST_SOURCES = 10
+SEEDS = 2**32
+REFUSED = "constraints"
+"""The constraint that an infeasible trial violates."""
+
+SamplerName: TypeAlias = Literal["tpe", "gp", "cmaes", "nsgaii", "qmc", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Properties of a sampler.
+
+    Attributes:
+        packages: packages it needs besides Optuna.
+        several: it searches the Pareto set of several objectives; otherwise it gets the reward.
+        limited: it can be told of constraints.
+        stateful: it keeps state that is not in the trials; a resume asks it again for every recorded trial.
+        expensive: a proposal costs too much to be thrown away.
+        lists: it lists the values of ranges with steps.
+        options: the agent's settings that it takes, with Optuna's names.
+    """
+
+    packages: tuple[str, ...] = ()
+    several: bool = False
+    limited: bool = False
+    stateful: bool = False
+    expensive: bool = False
+    lists: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+
+
+_STARTUP = ("startup_trials", "n_startup_trials")
+TRAITS: dict[SamplerName, Traits] = {
+    "tpe": Traits(several=True, limited=True, options=(_STARTUP,)),
+    "gp": Traits(("torch", "scipy"), limited=True, expensive=True, lists=True, options=(_STARTUP,)),
+    "cmaes": Traits(("cmaes",), stateful=True, options=(_STARTUP, ("population", "popsize"))),
+    "nsgaii": Traits(several=True, limited=True, stateful=True, options=(("population", "population_size"),)),
+    "qmc": Traits(("scipy",)),
+    "random": Traits(),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptunaConfig(AgentConfig):
-    """What the ``optuna`` agent takes.
+    """Settings of ``optuna``.
 
     Attributes:
-        sampler: which of Optuna's samplers proposes.
-        startup_trials: how many are drawn at random before it learns; by default Optuna's own number.
-        population: the size of a generation (``nsgaii``, ``cmaes``); by default Optuna's own.
-        warm_start: the results folder of another run, whose trials are told first.
+        sampler: the sampler that proposes.
+        startup_trials: random trials before it learns; Optuna's default if unset.
+        population: size of a generation (``nsgaii``, ``cmaes``); Optuna's default if unset.
+        warm_start: results folder of another run, whose trials are told first.
     """
 
     sampler: SamplerName = "tpe"
@@ -50,26 +108,21 @@ class OptunaConfig(AgentConfig):
 
 
 class OptunaAgent(BaseAgent):
-    """Proposes with one of Optuna's samplers.
-
-    The study lives in memory and is built anew from the recorded trials on a resume. Every trial has a seed of its
-    own, so at one slot a resumed run proposes what the uninterrupted one would have (but for ``gp``, whose fits
-    start where the last one ended).
-    """
+    """Proposes with one of Optuna's samplers."""
 
     Config: ClassVar[type[AgentConfig]] = OptunaConfig
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         name: SamplerName = self.config.sampler
-        self._rehearses = TRAITS[name].rehearses
-        self._proposer: Proposer
+        self._stateful = TRAITS[name].stateful
+        self._proposer: NumberedDraws | StudyProposer
         if name in ("random", "qmc"):
-            self._proposer = ByNumber(name, env.space, self.seed)
+            self._proposer = NumberedDraws(name, env.space, self.seed)
         else:
             options = {theirs: getattr(self.config, ours) for ours, theirs in TRAITS[name].options}
             given = {theirs: value for theirs, value in options.items() if value is not None}
-            self._proposer = ByStudy(name, given, env.space, env.objectives, self.seed)
+            self._proposer = StudyProposer(name, given, env.space, env.objectives, self.seed)
         self._chosen: set[int] = set()
         self._tried: Counter[bytes] = Counter()
         self._wasted = 0
@@ -77,7 +130,7 @@ class OptunaAgent(BaseAgent):
 
     @classmethod
     def refuse(cls, space: Space) -> Problem | None:
-        """Optuna itself must be there."""
+        """Optuna must be installed."""
         del space
         if importlib.util.find_spec("optuna") is None:
             what = "the agent optuna needs the package optuna"
@@ -86,53 +139,50 @@ class OptunaAgent(BaseAgent):
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Refuse a sampler that can't work here, settings that it doesn't take, and a warm start from nowhere."""
+        """Refuse a sampler that can't work here, settings that it doesn't take, and a bad warm start."""
         config: OptunaConfig = experiment.agent_config
         return [
-            *_missing_packages(config.sampler),
-            *_unused_settings(config),
-            *_too_small(config),
-            *_unsuitable(config.sampler, experiment),
-            *_cold(config, scenario_dir),
+            *_sampler_problems(config, experiment),
+            *_setting_problems(config),
+            *_warm_problems(config, scenario_dir),
         ]
 
-    # proposing ----------------------------------------------------------------------------------------
+    # proposals ----------------------------------------------------------------------------------------
 
     def select_action(self, observation: Observation) -> dict[str, Scalar] | None:
-        """What the sampler proposes; something else if it repeats itself; None when everything was tried."""
+        """The sampler's proposal, or a new setting if it repeats itself; None when everything was tried."""
         size = self.env.space.size
         if self._served and size is not None and len(self._tried) >= size:
-            return None  # the cache would answer for ever
-        action = self._proposed(observation.number)
+            return None  # the cache would answer every further trial
+        action = self._propose(observation.number)
         self._chosen.add(observation.number)
         self._tried[exact_key(action)] += 1
         return action
 
-    def _proposed(self, number: int) -> dict[str, Scalar]:
+    def _propose(self, number: int) -> dict[str, Scalar]:
         if number == 1 and self.config.start_action == "first":
-            return self._replaced(number, {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()})
+            return self._replace(number, {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()})
         action = self._proposer.propose(number)
         if self._wasted < PATIENCE or exact_key(action) not in self._tried:
             return action
-        return self._new(number) or self._replaced(number, action)
+        return self._new(number) or self._replace(number, action)
 
-    def _replaced(self, number: int, action: dict[str, Scalar]) -> dict[str, Scalar]:
+    def _replace(self, number: int, action: dict[str, Scalar]) -> dict[str, Scalar]:
         self._proposer.replace(number, action)
         return action
 
     def _new(self, number: int) -> dict[str, Scalar] | None:
-        """Something that was not tried: of the sampler, else from anywhere; None if there is nothing."""
+        """An untried setting: from the sampler if it has one, otherwise from the whole space; None if there is none."""
         for attempt in range(1, AGAIN):
             another = self._proposer.again(number, attempt)
             if another is None:
                 break
             if exact_key(another) not in self._tried:
                 return another
-        elsewhere = self._elsewhere(number)
-        return self._replaced(number, elsewhere) if elsewhere is not None else None
+        elsewhere = self._untried(number)
+        return self._replace(number, elsewhere) if elsewhere is not None else None
 
-    def _elsewhere(self, number: int) -> dict[str, Scalar] | None:
-        """An action that was not tried; None if there is none, or none can be found."""
+    def _untried(self, number: int) -> dict[str, Scalar] | None:
         space = self.env.space
         size = space.size
         if size is not None and len(self._tried) >= size:
@@ -144,110 +194,344 @@ class OptunaAgent(BaseAgent):
             }
             if exact_key(drawn) not in self._tried:
                 return drawn
-        if size is None or size > MOST_LOOKED_AT:
+        if size is None or size > LARGEST_GRID:
             return None
         start = integer(self.seed, size, "optuna", "elsewhere", number)
         points = (space.point((start + index) % size) for index in range(size))
         return next((point for point in points if exact_key(point) not in self._tried), None)
 
-    # learning -----------------------------------------------------------------------------------------
+    # feedback -----------------------------------------------------------------------------------------
 
     def update_policy(self, feedback: Feedback) -> None:
-        """Tell how a trial ended; one of an earlier session is made up for first."""
-        if feedback.trial_index in self._chosen:
-            self._chosen.remove(feedback.trial_index)
+        """Tell the sampler how a trial ended, be it of this session or an earlier one."""
+        number, key = feedback.trial_index, exact_key(feedback.action)
+        if number in self._chosen:
+            self._chosen.remove(number)
             self._proposer.tell(feedback)
         else:
-            if self._rehearses:
-                self._rehearse(feedback)
+            if self._stateful:  # ask as the earlier session did; the action that ran is the one that counts
+                if exact_key(self._propose(number)) != key:
+                    self._proposer.replace(number, feedback.action)
+                self._proposer.tell(feedback)
             else:
                 self._proposer.add(feedback)
-            self._tried[exact_key(feedback.action)] += 1
+            self._tried[key] += 1
         self._served = feedback.cached
-        # Without a cache a setting may well be measured again; what failed before is still not worth another try.
-        failed_again = feedback.status != "measured" and self._tried[exact_key(feedback.action)] > 1
+        # Without a cache a setting may well be measured again; one that failed before is not worth another trial.
+        failed_again = feedback.status != "measured" and self._tried[key] > 1
         self._wasted += feedback.cached or failed_again
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
-        """Tell of another run's trials. They were not tried here: their settings may come up again."""
+        """Tell another run's trials. They were not tried here: their settings may come up again."""
         feedbacks = []
         for trial in trials:
             shown = Observation(trial.number, trial.context, trial.metrics, trial.measured)
             told = Feedback(trial.number, trial.reward, shown, shown, trial.action, done=False, status=trial.status)
             feedbacks.append(told)
-        self._proposer.warm(feedbacks)
-
-    def _rehearse(self, feedback: Feedback) -> None:
-        """Ask as the earlier session did, so that the sampler is where it was; what was really run is what counts."""
-        action = self._proposed(feedback.trial_index)
-        if exact_key(action) != exact_key(feedback.action):
-            self._proposer.replace(feedback.trial_index, feedback.action)
-        self._proposer.tell(feedback)
+        self._proposer.warm_up(feedbacks)
 
 
-def _missing_packages(name: SamplerName) -> list[Problem]:
-    extra = "gp" if name == "gp" else "optuna"
-    return [
-        Problem(
-            "agent_config.sampler",
-            f"the sampler {name} needs the package {package}",
-            found=f'"{name}"',
-            hint=f"pip install 'tunegym[{extra}]'",
-        )
-        for package in TRAITS[name].packages
-        if importlib.util.find_spec(package) is None
-    ]
+# proposers --------------------------------------------------------------------------------------------
 
 
-def _unused_settings(config: OptunaConfig) -> list[Problem]:
+class NumberedDraws:
+    """Draws by the trial's number alone, at random or from a Sobol sequence; learns nothing and needs no study.
+
+    The draw of a trial is the same at any width and after any crash.
+    """
+
+    def __init__(self, name: SamplerName, space: Space, seed: int) -> None:
+        self._name = name
+        self._space = space
+        self._seed = seed
+        self._next = 1
+        self._sequence: Any = None
+
+    def propose(self, number: int) -> dict[str, Scalar]:
+        """The draw that belongs to the number."""
+        knobs = self._space.knobs
+        if self._name == "random":
+            units = [unit(self._seed, "optuna", "random", name, number) for name in knobs]
+        else:
+            units = self._sobol(number)
+        return {name: knob.from_unit(one) for (name, knob), one in zip(knobs.items(), units, strict=True)}
+
+    def _sobol(self, number: int) -> list[float]:
+        """Point ``number`` of a scrambled Sobol sequence, from 1."""
+        if self._sequence is None or number < self._next:
+            from scipy.stats import qmc
+
+            generator = np.random.default_rng(integer(self._seed, SEEDS, "optuna", "qmc"))
+            self._sequence = qmc.Sobol(len(self._space.knobs), scramble=True, rng=generator)
+            self._next = 1
+        if number > self._next:
+            self._sequence.fast_forward(number - self._next)
+        self._next = number + 1
+        return [min(float(one), 1.0 - 2.0**-53) for one in self._sequence.random(1)[0]]
+
+    def again(self, number: int, attempt: int) -> dict[str, Scalar] | None:
+        """A number has only one draw."""
+
+    def replace(self, number: int, action: Action) -> None:
+        """Nothing to record."""
+
+    def tell(self, feedback: Feedback) -> None:
+        """Nothing to learn."""
+
+    def add(self, feedback: Feedback) -> None:
+        """Nothing to learn."""
+
+    def warm_up(self, feedbacks: Sequence[Feedback]) -> None:
+        """Nothing to learn; configuration refuses a warm start."""
+
+
+class StudyProposer:
+    """Proposes with a sampler over a study in memory.
+
+    For every trial call ``propose``, perhaps ``again`` or ``replace``, then ``tell``; ``add`` a trial that was not
+    proposed here.
+
+    A surrogate is told of a failure, not of a value: failed, timed-out and cancelled trials are ``FAIL``. An infeasible
+    trial violates a constraint, and a pruned one is ``PRUNED``, which ranks behind all measured ones. Larger is better
+    in every value.
+    """
+
+    def __init__(
+        self, name: SamplerName, options: dict[str, Any], space: Space, objectives: Sequence[Objective], seed: int
+    ) -> None:
+        import optuna
+
+        self._name: SamplerName = name
+        self._traits = TRAITS[name]
+        self._options = options
+        self._space = space
+        self._seed = seed
+        self._distributions = {key: _distribution(knob, self._traits.lists) for key, knob in space.knobs.items()}
+        goals = aims(objectives)
+        # A sampler that takes no limits, or not this many objectives, gets the reward, in which all of them count.
+        able = self._traits.limited and (self._traits.several or len(goals) == 1)
+        self._aims = goals if able else ()
+        self._limits = [one for one in objectives if one.limit is not None] if able else []
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # only while it would announce its new study
+        try:
+            self._study = optuna.create_study(directions=["maximize"] * max(1, len(self._aims)))
+        finally:
+            optuna.logging.set_verbosity(verbosity)
+        self._set_sampler()
+        self._asked: dict[int, StudyTrial] = {}
+        self._warned: set[type[Exception]] = set()
+
+    def _set_sampler(self, **more: Any) -> None:
+        from optuna import samplers
+
+        kinds: dict[SamplerName, Any] = {
+            "tpe": samplers.TPESampler,
+            "gp": samplers.GPSampler,
+            "cmaes": samplers.CmaEsSampler,
+            "nsgaii": samplers.NSGAIISampler,
+        }
+        quiet = {"warn_independent_sampling": False} if self._name in ("gp", "cmaes") else {}
+        seed = integer(self._seed, SEEDS, "optuna", self._name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "experimental": our choice, not the user's
+            self._study.sampler = kinds[self._name](seed=seed, **quiet, **self._options, **more)
+
+    def propose(self, number: int) -> dict[str, Scalar]:
+        """The sampler's proposal with the seed that belongs to the number; a random draw if the sampler fails."""
+        return self._ask(number, integer(self._seed, SEEDS, "optuna", self._name, number))
+
+    def again(self, number: int, attempt: int) -> dict[str, Scalar] | None:
+        """Another proposal for the same trial, from attempt 1 on; None if the sampler is too expensive."""
+        if self._traits.expensive:
+            return None
+        self._drop(number)
+        return self._ask(number, integer(self._seed, SEEDS, "optuna", self._name, f"again {attempt}", number))
+
+    def _ask(self, number: int, seed: int) -> dict[str, Scalar]:
+        for index, generator in enumerate(_generators(self._study.sampler)):
+            generator.seed((seed + index) % SEEDS)
+        known = len(self._study.get_trials(deepcopy=False))
+        try:
+            with _one_thread(self._name), np.errstate(all="ignore"):
+                trial = self._study.ask(self._distributions)
+        except Exception as error:  # numerics of the sampler, for which some ranges are too large: no reason to stop
+            self._study.tell(known, state=_states().FAIL)
+            return self._random(number, error)
+        self._asked[number] = trial
+        params = trial.params
+        action = {
+            name: knob.at(params[name]) if isinstance(knob, Choice) else knob.snap(params[name])
+            for name, knob in self._space.knobs.items()
+        }
+        # What runs, and what a resume tells, is snapped to the step: 0.3, not 0.30000000000000004.
+        for name, value in self._params(action).items():
+            if value != params[name]:
+                distribution = self._distributions[name]
+                internal = distribution.to_internal_repr(value)
+                trial.storage.set_trial_param(trial._trial_id, name, internal, distribution)
+        return action
+
+    def _random(self, number: int, error: Exception) -> dict[str, Scalar]:
+        if type(error) not in self._warned:
+            self._warned.add(type(error))
+            what = f"the sampler {self._name} failed at trial {number}: {type(error).__name__}: {error}"
+            logger.warning("%s; it gets a random setting instead, and so does every trial where it fails", what)
+        action = NumberedDraws("random", self._space, self._seed).propose(number)
+        self.replace(number, action)
+        return action
+
+    def replace(self, number: int, action: Action) -> None:
+        """The trial runs with another action than the proposed one, or without a proposal."""
+        if number in self._asked:
+            self._drop(number)
+        self._study.enqueue_trial(self._params(action))
+        self._asked[number] = self._study.ask(self._distributions)
+
+    def _drop(self, number: int) -> None:
+        self._study.tell(self._asked.pop(number), state=_states().FAIL)
+
+    def tell(self, feedback: Feedback) -> None:
+        """How a proposed trial ended."""
+        trial = self._asked.pop(feedback.trial_index)
+        state, values, constraints = self._result(feedback)
+        for key, value in constraints.items():
+            trial.set_constraint(key, value)
+        self._study.tell(trial, values, state=state)
+
+    def add(self, feedback: Feedback) -> None:
+        """A trial of this run's past."""
+        self._study.add_trial(self._frozen(feedback))
+
+    def warm_up(self, feedbacks: Sequence[Feedback]) -> None:
+        """All trials of another run: ``cmaes`` starts around the best, ``nsgaii`` with them as its first generation."""
+        trials = [self._frozen(feedback) for feedback in feedbacks]
+        best = sorted(zip(feedbacks, trials, strict=True), key=lambda pair: pair[0].value, reverse=True)
+        measured = [trial for feedback, trial in best if feedback.status == "measured"]
+        if self._name == "cmaes" and measured:
+            # It starts around the best tenth, so there must be ten.
+            self._set_sampler(source_trials=measured * math.ceil(FEWEST_SOURCES / len(measured)))
+        elif self._name == "nsgaii":
+            sampler: Any = self._study.sampler
+            for trial in measured[: sampler.population_size]:
+                trial.system_attrs[sampler._get_generation_key()] = 0
+        self._study.add_trials(trials)
+
+    def _frozen(self, feedback: Feedback) -> FrozenTrial:
+        from optuna.trial import create_trial
+
+        state, values, constraints = self._result(feedback)
+        params = self._params(feedback.action)
+        trial = create_trial(state=state, values=values, params=params, distributions=self._distributions)
+        for key, value in constraints.items():
+            trial.set_constraint(key, value)
+        return trial
+
+    def _params(self, action: Action) -> dict[str, Any]:
+        """An action in Optuna's values."""
+        return {
+            name: knob.index(action[name]) if isinstance(knob, Choice) else action[name]
+            for name, knob in self._space.knobs.items()
+        }
+
+    def _result(self, feedback: Feedback) -> tuple[TrialState, list[float] | None, dict[str, float]]:
+        """State, values and constraints of a closed trial."""
+        states = _states()
+        if feedback.status == "measured":
+            metrics = feedback.observation.metrics
+            values = [one.value(metrics) for one in self._aims] or [feedback.value]
+            exceeded = {
+                one.metric: one.sign * (one.limit - metrics[one.metric])
+                for one in self._limits
+                if one.limit is not None
+            }
+            return states.COMPLETE, values, exceeded
+        if feedback.status == "infeasible" and self._traits.limited:
+            return states.PRUNED, None, {REFUSED: 1.0}
+        return (states.PRUNED if feedback.status == "pruned" else states.FAIL), None, {}
+
+
+def _states() -> type[TrialState]:
+    from optuna.trial import TrialState
+
+    return TrialState
+
+
+def _distribution(knob: Knob, lists: bool) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(knob, Choice):
+        # By position: Optuna compares choices with ==, for which 1, 1.0 and true are the same.
+        return CategoricalDistribution(range(knob.size))
+    step = knob.step or (1 if knob.dtype == "int" else None)
+    if lists and step is not None and (knob.high - knob.low) / step > MOST_LISTED:
+        return FloatDistribution(float(knob.low), float(knob.high), log=knob.log)
+    if knob.dtype == "int":
+        return IntDistribution(int(knob.low), int(knob.high), log=knob.log, step=int(knob.step or 1))
+    return FloatDistribution(float(knob.low), float(knob.high), log=knob.log, step=knob.step)
+
+
+def _generators(sampler: BaseSampler) -> Iterator[np.random.RandomState]:
+    """The generators of a sampler and of those inside it. A new sampler would have to read all trials again."""
+    from optuna.samplers import BaseSampler
+
+    for value in vars(sampler).values():
+        if isinstance(value, BaseSampler):
+            yield from _generators(value)
+        elif isinstance(rng := getattr(value, "rng", None), np.random.RandomState):
+            yield rng
+
+
+@contextlib.contextmanager
+def _one_thread(name: SamplerName) -> Iterator[None]:
+    """Small matrices are many times slower on several threads of a busy machine."""
+    if name != "gp":
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# configuration ----------------------------------------------------------------------------------------
+
+
+def _sampler_problems(config: OptunaConfig, experiment: Experiment) -> Iterator[Problem]:
+    where, name = "agent_config.sampler", config.sampler
+    for package in TRAITS[name].packages:
+        if importlib.util.find_spec(package) is None:
+            hint = f"pip install 'tunegym[{'gp' if name == 'gp' else 'optuna'}]'"
+            yield Problem(where, f"the sampler {name} needs the package {package}", found=f'"{name}"', hint=hint)
+    if name == "cmaes" and all(isinstance(knob, Choice) for knob in experiment.space.knobs.values()):
+        what, allowed = "cmaes moves through ranges, and every knob here is a list", '"cmaes" with at least one range'
+        yield Problem(where, what, found='"cmaes"', allowed=allowed, hint='write sampler = "tpe"')
+
+
+def _setting_problems(config: OptunaConfig) -> Iterator[Problem]:
     takes = [ours for ours, _ in TRAITS[config.sampler].options]
-    return [
-        Problem(
-            f"agent_config.{setting}",
-            f"the sampler {config.sampler} has no {setting}",
-            found=str(value),
-            allowed=", ".join(takes) or "none of these settings",
-            hint=f"remove {setting}, or choose another sampler",
-        )
-        for setting in ("startup_trials", "population")
-        if (value := getattr(config, setting)) is not None and setting not in takes
-    ]
-
-
-def _too_small(config: OptunaConfig) -> list[Problem]:
-    least = {"startup_trials": 1, "population": 2}
-    return [
-        Problem(
-            f"agent_config.{setting}",
-            "the value is out of bounds",
-            found=str(value),
-            allowed=f"an integer of at least {bound}",
-            hint=f"write {setting} = {bound} or more",
-        )
-        for setting, bound in least.items()
-        if (value := getattr(config, setting)) is not None and value < bound
-    ]
-
-
-def _unsuitable(name: SamplerName, experiment: Experiment) -> list[Problem]:
-    knobs = experiment.space.knobs.values()
-    if name == "cmaes" and all(isinstance(knob, Choice) for knob in knobs):
-        return [
-            Problem(
-                "agent_config.sampler",
-                "cmaes moves through ranges, and every knob here is a list",
-                found='"cmaes"',
-                allowed='"cmaes" with at least one range',
-                hint='write sampler = "tpe"',
+    for setting, least in {"startup_trials": 1, "population": 2}.items():
+        where, value = f"agent_config.{setting}", getattr(config, setting)
+        if value is None:
+            continue
+        if setting not in takes:
+            allowed = ", ".join(takes) or "none of these settings"
+            what, hint = (
+                f"the sampler {config.sampler} has no {setting}",
+                f"remove {setting}, or choose another sampler",
             )
-        ]
-    return []
+            yield Problem(where, what, found=str(value), allowed=allowed, hint=hint)
+        if value < least:
+            allowed, hint = f"an integer of at least {least}", f"write {setting} = {least} or more"
+            yield Problem(where, "the value is out of bounds", found=str(value), allowed=allowed, hint=hint)
 
 
-def _cold(config: OptunaConfig, scenario_dir: Path) -> list[Problem]:
-    """Why there can be no warm start, if one is asked for."""
-    folder = config.warm_start
-    if folder is not None and config.sampler in ("random", "qmc"):
+def _warm_problems(config: OptunaConfig, scenario_dir: Path) -> list[Problem]:
+    if config.warm_start is not None and config.sampler in ("random", "qmc"):
         what, hint = f"the sampler {config.sampler} learns nothing", "remove warm_start, or choose another sampler"
-        return [Problem(warm.WHERE, what, f'"{folder}"', warm.ALLOWED, hint)]
-    return warm.cold(folder, scenario_dir)
+        return [Problem(WARM_START, what, f'"{config.warm_start}"', hint=hint)]
+    return warm_start_problems(config.warm_start, scenario_dir)

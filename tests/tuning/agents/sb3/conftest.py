@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tunegym.tuning.agents.reward_scale import RewardScale
 from tunegym.tuning.agents.sb3.config import A2cConfig, DqnConfig, PpoConfig, SacConfig
-from tunegym.tuning.agents.scaling import RewardScale
 
 pytest.importorskip("stable_baselines3")
 
@@ -28,7 +28,7 @@ def learner() -> Callable[..., Any]:
     """Build an agent's algorithm over three observed numbers; settings as in ``agent_config``."""
 
     def build(agent: str, *, seed: int = 0, trials: int | None = 100, **settings: Any) -> Any:
-        from tunegym.tuning.agents.sb3.building import build_learner
+        from tunegym.tuning.agents.sb3.learners import build_learner
 
         seen = spaces.Box(-10.0, 10.0, shape=(3,), dtype=np.float32)
         return build_learner(CONFIGS[agent](**settings), seen, ACTIONS[agent], RewardScale(), seed, trials)
@@ -41,7 +41,7 @@ def step() -> Callable[..., Any]:
     """A closed trial of a learner's own choice; its reward goes to the learner's scale."""
 
     def make(learner: Any, number: int, reward: float | None, **more: Any) -> Any:
-        from tunegym.tuning.agents.sb3.learner import Step
+        from tunegym.tuning.agents.sb3.learners import Step
 
         rng = np.random.default_rng(number)
         seen, after = rng.normal(size=(2, 3)).astype(np.float32)

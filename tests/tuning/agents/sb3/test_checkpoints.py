@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunegym.tuning.agents.sb3.keeping import PolicyFiles, restore
+from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
 
 pytest.importorskip("stable_baselines3")
 pytestmark = pytest.mark.slow  # torch takes seconds to import
@@ -22,9 +22,10 @@ SEEN = np.ones(3, dtype=np.float32)
 
 
 def checkpoint_of(learner: Any, agent: str = "ppo", closed: int = 7) -> Any:
+    from tunegym.tuning.agents.sb3.algorithms import state_of
     from tunegym.tuning.agents.sb3.checkpoints import Checkpoint
 
-    return Checkpoint(agent, closed, "MultiDiscrete", learner.parameters())
+    return Checkpoint(agent, closed, "MultiDiscrete", state_of(learner.model))
 
 
 @pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
@@ -39,7 +40,7 @@ def test_what_is_loaded_is_what_was_saved(agent: str, learner: Make, step: Make,
     assert loaded is not None
     assert (loaded.closed, loaded.actions) == (7, "MultiDiscrete")
     assert not other.trained
-    assert restore(other, loaded)
+    assert files.restore(other, loaded)
     assert other.trained
     for number in range(200, 210):
         assert ours.act(SEEN, 1).value == other.act(SEEN, 1).value
@@ -86,8 +87,8 @@ def test_a_damaged_one_is_warned_of(
     place = tmp_path / "policy" / "checkpoint.pt"
     place.write_bytes(damage(place.read_bytes()))
     loaded = files.last()
-    assert loaded is None or not restore(learner("ppo"), loaded)
-    assert "the policy starts anew: " in caplog.text
+    assert loaded is None or not files.restore(learner("ppo"), loaded)
+    assert "the policy starts from scratch: " in caplog.text
 
 
 def test_nothing_in_it_is_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -98,7 +99,7 @@ def test_nothing_in_it_is_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     place.parent.mkdir()
     torch.save({"format": 1, "agent": "ppo", "closed": 1, "actions": "", "state": Trap()}, place)
     assert PolicyFiles(tmp_path, "ppo").last() is None
-    assert "the policy starts anew" in caplog.text
+    assert "the policy starts from scratch" in caplog.text
     assert not (tmp_path / "run").exists()
 
 
@@ -117,9 +118,9 @@ def test_a_newer_format_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert "format 2, and only 1 is known here" in caplog.text
 
 
-def test_one_of_another_network_does_not_fit(learner: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_of_another_network_does_not_fit(learner: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     other = checkpoint_of(learner("ppo", net_arch=(8,)))
-    assert not restore(learner("ppo"), other)
+    assert not PolicyFiles(tmp_path, "ppo").restore(learner("ppo"), other)
     assert "its checkpoint doesn't fit: " in caplog.text
 
 

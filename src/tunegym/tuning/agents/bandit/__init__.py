@@ -1,1 +1,1 @@
-"""A contextual bandit: Thompson sampling over contexts and settings."""
+"""The contextual bandit."""

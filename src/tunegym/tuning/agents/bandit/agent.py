@@ -3,56 +3,65 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer, unit
-from tunegym.tuning.agents import policies, warm
-from tunegym.tuning.agents.bandit.axes import Axis
-from tunegym.tuning.agents.bandit.belief import Belief
-from tunegym.tuning.agents.bandit.candidates import Candidates, CandidateSource
-from tunegym.tuning.agents.bandit.evidence import Evidence
-from tunegym.tuning.agents.bandit.threads import one_thread
-from tunegym.tuning.agents.base import BaseAgent
-from tunegym.tuning.agents.config import AgentConfig
-from tunegym.tuning.envs.actions import BINS
+from tunegym.tuning.agents import policies
+from tunegym.tuning.agents.bandit.belief import Axis, Belief, Told
+from tunegym.tuning.agents.base import AgentConfig, BaseAgent, warm_start_problems
+from tunegym.tuning.agents.reward_scale import RewardScale
+from tunegym.tuning.envs.actions import BINS, binned
 from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.space import Choice
+from tunegym.tuning.model.space import Choice, Knob, Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
 from tunegym.tuning.model.values import Action, Context, Scalar, exact_key
 from tunegym.tuning.ports import Env
 
 NAME = "contextual_bandit"
 DRAWS = 32
-"""So often the rewards of all candidates are drawn for one trial."""
+"""Joint draws of all candidates' rewards per trial."""
 SECOND = 0.5
-"""The share of trials that go to the runner-up."""
+"""Share of trials that go to the runner-up."""
 PATIENCE = 20
-"""So many trials in a row may be answered by the cache before something new is tried, however poor it looks."""
+"""After this many cache hits in a row a new setting is tried, however poor it looks."""
 GOOD = 3
-"""Around so many settings there is a closer look."""
+"""Number of good settings whose neighbours are candidates too."""
 FIRST_FIT = 6
 FIT_GROWTH = 1.25
-"""The shapes are fitted after so many trials, and whenever there are so many times more."""
+"""The belief is fitted first after this many trials, then whenever their number has grown by this factor."""
 MOST_BINS = 1000
 MOST_CELLS = 500
 KEPT_CELLS = 400
-"""So many cells the belief may hold; then it is cut down to as many, half of them the best ones."""
+"""At ``MOST_CELLS`` the belief is cut down to ``KEPT_CELLS``, half of them the best ones."""
+MOST_ENUMERATED = 512
+"""Up to this many combinations all are candidates; of more, ``DRAWN`` are drawn."""
+DRAWN = 192
+STRIDES = (0.02, 0.1)
+"""Standard deviations of neighbours in a range, as a share of it."""
+NEIGHBOURS = 6
+"""Most neighbours along each knob."""
+MOST_NEAR = 512
+"""Most neighbours in all; with many knobs, some knobs are drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BanditConfig(AgentConfig):
-    """What the ``contextual_bandit`` takes.
+    """Settings of ``contextual_bandit``.
 
     Attributes:
-        bins: how many values of a range are looked at everywhere; around good settings it looks in between.
-        warm_start: the results folder of another run, whose trials are told first.
+        bins: candidate values of a range; near good settings there are others in between.
+        warm_start: results folder of another run, whose trials are told first.
     """
 
     bins: int = BINS
@@ -60,19 +69,18 @@ class BanditConfig(AgentConfig):
 
 
 class ContextualBandit(BaseAgent):
-    """Believes something of every setting under every context, and tries what may well be the best.
+    """Thompson sampling: learns which settings win in which context.
 
-    For each trial, the rewards of all candidates are drawn together from what is believed; the setting that wins is
-    tried (Thompson sampling). In half of the trials it is the first other one to win when more is drawn (top-two
-    sampling): what counts is what is known in the end, and repeating the leader alone teaches little.
+    For each trial the rewards of all candidates are drawn jointly from the belief, and the winner is tried. In half of
+    the trials it is the runner-up (top-two sampling): only the final knowledge counts, and repeating the leader teaches
+    little.
 
-    What was measured already is not tried again where the cache would answer: the next winner is, if any of the draws
-    has one that is new. When none has, the matter is settled as far as the belief goes, and the winner is repeated,
-    which costs nothing; only after ``PATIENCE`` such trials in a row something new is tried nevertheless. An answer of
-    the cache is no evidence. When every setting was measured in every context, the run ends.
+    A setting that the cache would answer is not tried again if another draw has a new winner. If none has, the belief
+    is settled, and the winner is repeated at no cost; after ``PATIENCE`` such trials in a row a new setting is tried
+    anyway. A cache hit is no evidence. When every setting was measured in every context, the run ends.
 
-    All follows from what was told, in the order in which it was told, and from the trial's number: at one slot a
-    resumed run chooses as the uninterrupted one would have.
+    Choices depend only on the trials told, their order and the trial's number: at one slot a resumed run chooses as the
+    uninterrupted one would have.
     """
 
     Config: ClassVar[type[AgentConfig]] = BanditConfig
@@ -84,8 +92,8 @@ class ContextualBandit(BaseAgent):
         self._source = CandidateSource(env.space, self.config.bins)
         self._conditions = {name: Axis(param.domain) for name, param in params.items()}
         self._belief = Belief(list(self._conditions.values()), list(self._source.axes.values()))
-        self._evidence = Evidence()
-        self._cells: dict[int, None] = {}  # those that the belief holds, in its order
+        self._stats = CellStats()
+        self._cells: dict[int, None] = {}  # cells of the belief, in its order
         self._weights: np.ndarray | None = None
         self._next_fit = FIRST_FIT
         self._serves = env.experiment.cache
@@ -96,19 +104,19 @@ class ContextualBandit(BaseAgent):
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Refuse fewer than two bins or more than a thousand, and a warm start from nowhere."""
+        """Refuse a number of bins out of bounds, and a bad warm start."""
         config: BanditConfig = experiment.agent_config
-        problems = warm.cold(config.warm_start, scenario_dir)
+        problems = warm_start_problems(config.warm_start, scenario_dir)
         if not 2 <= config.bins <= MOST_BINS:
             what, allowed = "the value is out of bounds", f"at least 2 and at most {MOST_BINS}"
             hint = f"leave bins out, or write a number that is {allowed}"
             problems.append(Problem("agent_config.bins", what, str(config.bins), allowed, hint))
         return problems
 
-    # choosing -----------------------------------------------------------------------------------------
+    # choices -----------------------------------------------------------------------------------------
 
     def select_action(self, observation: Observation) -> dict[str, Scalar] | None:
-        """What may well be the best under the trial's context; None when there is nothing left to learn."""
+        """A draw from the belief about the best setting; None when there is nothing left to learn."""
         number, context = observation.number, observation.context
         if self._idle >= PATIENCE and len(self._answered) == self._everything:
             return None
@@ -122,9 +130,9 @@ class ContextualBandit(BaseAgent):
         return action
 
     def choose(self, context: Context) -> policies.Choice | None:
-        """The setting with the highest mean reward to expect, of those that worked; None if there is none.
+        """The working setting with the highest expected reward; None if there is none.
 
-        None that failed in this context more often than not, unless all that ever worked elsewhere did.
+        A setting that failed in this context more often than not comes only after all others.
         """
         with one_thread():
             best = next(self._best(context), None)
@@ -138,7 +146,7 @@ class ContextualBandit(BaseAgent):
             good = [action for action, _ in zip(self._best(context), range(GOOD), strict=False)]
         candidates = self._source.make(generator, good)
         normal = generator.standard_normal((len(candidates), DRAWS))
-        drawn = self._belief.drawn(there, candidates.places, self._evidence.of(self._cells), normal)
+        drawn = self._belief.drawn(there, candidates.places, self._stats.of(self._cells), normal)
         winner, *others = dict.fromkeys(drawn.argmax(axis=0).tolist())
         second = others and unit(self.seed, NAME, "second", number) < SECOND
         rows = [*others, winner] if second else [winner, *others]
@@ -149,7 +157,7 @@ class ContextualBandit(BaseAgent):
         return self._new(context, candidates, rows) or candidates.action(winner)
 
     def _new(self, context: Context, candidates: Candidates, rows: Sequence[int]) -> dict[str, Scalar] | None:
-        """The first of these that the cache can't answer and nobody is measuring; None if there is none."""
+        """The first of these that is neither in the cache nor being measured; None if there is none."""
         busy = set(self._pending.values())
         for row in rows:
             action = candidates.action(row)
@@ -159,39 +167,39 @@ class ContextualBandit(BaseAgent):
         return None
 
     def _best(self, context: Context) -> Iterator[Action]:
-        """Different settings that worked, in this context or another, the one to expect most of first.
+        """Distinct settings that worked in any context, by expected reward in this one.
 
-        Those that failed here more often than not come last, the one with the fewest failures first.
+        Settings that failed here more often than not come last, ordered by failures.
         """
         if not self._cells:
             return
         cells = [*self._cells]
-        told = self._evidence.of(cells)
+        told = self._stats.of(cells)
         if self._weights is None:
             self._weights = self._belief.weights(told)
         expected = self._belief.expected(self._place(context), told, self._weights)
-        given: set[bytes] = set()
+        seen: set[bytes] = set()
         doubtful: list[tuple[int, Action]] = []
         for row in np.argsort(-expected, kind="stable").tolist():
-            action = self._evidence.actions[cells[row]]
+            action = self._stats.actions[cells[row]]
             key = exact_key(action)
-            if key in given:
+            if key in seen:
                 continue
-            given.add(key)
-            standing = self._evidence.standing(context, action)
-            if standing is not None and standing >= 0:
+            seen.add(key)
+            balance = self._stats.balance(context, action)
+            if balance is not None and balance >= 0:
                 yield action
-            elif standing is not None:
-                doubtful.append((standing, action))
+            elif balance is not None:
+                doubtful.append((balance, action))
         yield from (action for _, action in sorted(doubtful, key=lambda one: -one[0]))
 
     def _place(self, context: Context) -> np.ndarray:
         return np.array([axis.place(context.get(name)) for name, axis in self._conditions.items()], dtype=np.float64)
 
-    # learning -----------------------------------------------------------------------------------------
+    # feedback -----------------------------------------------------------------------------------------
 
     def update_policy(self, feedback: Feedback) -> None:
-        """Take in a closed trial. One that was cancelled, or answered by the cache, says nothing."""
+        """Learn from a closed trial; cancelled and cached ones teach nothing."""
         self._pending.pop(feedback.trial_index, None)
         self._idle = self._idle + 1 if feedback.cached else 0
         if feedback.cached or feedback.status == "cancelled":
@@ -202,27 +210,27 @@ class ContextualBandit(BaseAgent):
         self._learn(context, feedback.action, feedback.value, feedback.status)
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
-        """Take in another run's trials. The cache here doesn't know them: their settings may come up again."""
+        """Learn from another run's trials. The cache doesn't have them: their settings may come up again."""
         for trial in trials:
             if trial.cached_from is None and trial.status != "cancelled":
                 self._learn(trial.context, trial.action, trial.reward, trial.status)
 
     def _learn(self, context: Context, action: Action, reward: float, status: str) -> None:
-        cell = self._evidence.add(context, action, reward, status)
+        cell = self._stats.add(context, action, reward, status)
         self._weights = None
         if cell not in self._cells:
             if len(self._cells) >= MOST_CELLS:
                 self._forget()
             self._cells[cell] = None
             self._belief.add(np.concatenate([self._place(context), self._source.place(action)]))
-        if len(self._evidence) >= self._next_fit:
-            self._next_fit = math.ceil(len(self._evidence) * FIT_GROWTH)
+        if len(self._stats) >= self._next_fit:
+            self._next_fit = math.ceil(len(self._stats) * FIT_GROWTH)
             with one_thread():
-                self._belief.fit(self._evidence.of(self._cells))
+                self._belief.fit(self._stats.of(self._cells))
 
     def _forget(self) -> None:
-        """Keep the best cells, and of the others an even share, old and new: what is bad there should stay known."""
-        order = np.argsort(-self._evidence.of(self._cells).means, kind="stable")
+        """Keep the best cells and an even share of the others, so that bad regions stay known."""
+        order = np.argsort(-self._stats.of(self._cells).means, kind="stable")
         best, others = np.split(order, [KEPT_CELLS // 2])
         some = np.linspace(0, len(others) - 1, KEPT_CELLS - len(best)).astype(int)
         kept = np.sort(np.concatenate([best, np.sort(others)[some]]))
@@ -232,9 +240,188 @@ class ContextualBandit(BaseAgent):
 
 
 def _count(settings: int | None, params: Iterable[EnvParam]) -> int | None:
-    """How many cells there are; None if nobody can count them."""
+    """The number of cells; None if it isn't finite."""
     for param in params:
         if settings is None or not isinstance(param.domain, Choice):
             return None
         settings *= sum(weight > 0 for weight in param.weights) if param.weights else param.domain.size
     return settings
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Keep numpy's linear algebra to one thread: two threads on busy cores take fifty times longer for 200 rows.
+
+    The limit holds for the whole process: a workload in this process has one thread as well meanwhile.
+    """
+    return _blas().limit(limits=1)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+# candidates -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Candidate settings of one trial, a row of places each: first some of the grid, then those near good ones."""
+
+    places: np.ndarray
+    grid: dict[str, tuple[Scalar, ...]]
+    indices: np.ndarray
+    near: Sequence[dict[str, Scalar]]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def action(self, row: int) -> dict[str, Scalar]:
+        """The setting of a row."""
+        if row >= len(self.indices):
+            return self.near[row - len(self.indices)]
+        return {name: values[at] for (name, values), at in zip(self.grid.items(), self.indices[row], strict=True)}
+
+
+class CandidateSource:
+    """Makes candidates: all combinations if there are few, otherwise a drawn part of them.
+
+    Neighbours of good settings, which differ in one knob, are added; in a range also values between the bins.
+    """
+
+    def __init__(self, space: Space, bins: int) -> None:
+        self._knobs = space.knobs
+        self._grid = {name: binned(knob, bins) for name, knob in space.knobs.items()}
+        self.axes = {name: Axis(knob) for name, knob in space.knobs.items()}
+        self._places = [
+            np.array([self.axes[name].place(value) for value in values]) for name, values in self._grid.items()
+        ]
+        self._sizes = [len(values) for values in self._grid.values()]
+        self._neighbours = {
+            name: min(NEIGHBOURS, knob.size - 1) if isinstance(knob, Choice) else NEIGHBOURS
+            for name, knob in space.knobs.items()
+        }
+        self._all: np.ndarray | None = None
+        if math.prod(self._sizes) <= MOST_ENUMERATED:
+            self._all = np.indices(self._sizes).reshape(len(self._sizes), -1).T
+        self.complete = self._all is not None and all(
+            isinstance(knob, Choice) or knob.size == len(self._grid[name]) for name, knob in space.knobs.items()
+        )
+        """Whether the candidates are always all settings there are."""
+
+    def make(self, generator: np.random.Generator, good: Sequence[Action]) -> Candidates:
+        """The candidates of one trial, with neighbours of the ``good`` settings."""
+        indices = self._all
+        if indices is None:
+            indices = generator.integers(self._sizes, size=(DRAWN, len(self._sizes)))
+        near: list[dict[str, Scalar]] = []
+        if not self.complete:
+            most = MOST_NEAR // max(len(good), 1)
+            near = [one for action in good for one in self._around(action, most, generator)]
+        places = np.empty((len(indices) + len(near), len(self._sizes)))
+        for knob, (column, table) in enumerate(zip(indices.T, self._places, strict=True)):
+            places[: len(indices), knob] = table[column]
+        for row, action in enumerate(near, start=len(indices)):
+            places[row] = self.place(action)
+        return Candidates(places, self._grid, indices, near)
+
+    def place(self, action: Action) -> list[float]:
+        """The places of a setting."""
+        return [axis.place(action[name]) for name, axis in self.axes.items()]
+
+    def _around(self, action: Action, most: int, generator: np.random.Generator) -> Iterator[dict[str, Scalar]]:
+        """The setting and at most ``most`` neighbours."""
+        yield dict(action)
+        names = list(self._knobs)
+        if sum(self._neighbours.values()) > most:
+            names = [names[at] for at in generator.permutation(len(names)).tolist()]
+        for name in names:
+            most -= self._neighbours[name]
+            if most < 0:
+                return
+            for value in _neighbours(self._knobs[name], action[name], generator):
+                yield {**action, name: value}
+
+
+def _neighbours(knob: Knob, value: Any, generator: np.random.Generator) -> list[Scalar]:
+    if isinstance(knob, Choice):
+        others = [other for index, other in enumerate(knob.values) if index != knob.index(value)]
+        if len(others) <= NEIGHBOURS:
+            return others
+        return [others[index] for index in generator.choice(len(others), NEIGHBOURS, replace=False).tolist()]
+    away = generator.standard_normal((NEIGHBOURS // len(STRIDES), len(STRIDES))) * STRIDES
+    here = knob.position(float(value))
+    return [knob.at_position(here + step) for step in away.ravel().tolist()]
+
+
+# closed trials --------------------------------------------------------------------------------------
+
+
+class CellStats:
+    """Rewards of closed trials by cell. Cells are numbered in the order in which they came up."""
+
+    def __init__(self) -> None:
+        self.actions: list[Action] = []
+        self.worked: list[bool] = []
+        self._balance: list[int] = []  # measurements minus failures
+        self._working: set[bytes] = set()
+        self._cells: dict[bytes, int] = {}
+        self._owners = array("q")
+        self._scale = RewardScale()
+        self._summed, self._version = 0, 0
+        self._sums = np.zeros((3, 64))
+
+    def __len__(self) -> int:
+        """The number of trials."""
+        return len(self._owners)
+
+    def add(self, context: Context, action: Action, reward: float, status: str) -> int:
+        """Record a trial; returns its cell."""
+        cell = self._cells.setdefault(exact_key(context, action), len(self.actions))
+        if cell == len(self.actions):
+            self.actions.append(action)
+            self.worked.append(False)
+            self._balance.append(0)
+        measured, pruned = status == "measured", status == "pruned"
+        # A cell weighs once: repeating the best one must not shrink the differences between the others.
+        self._scale.add(context, reward, measured=measured, pruned=pruned, weighs=not self.worked[cell])
+        if measured:
+            self.worked[cell] = True
+            self._working.add(exact_key(action))
+        self._balance[cell] += 0 if pruned else 1 if measured else -1
+        self._owners.append(cell)
+        return cell
+
+    def balance(self, context: Context, action: Action) -> int | None:
+        """Measurements minus failures of a setting in a context; None if it never worked anywhere."""
+        if exact_key(action) not in self._working:
+            return None
+        cell = self._cells.get(exact_key(context, action))
+        return 0 if cell is None else self._balance[cell]
+
+    def of(self, cells: Iterable[int]) -> Told:
+        """Means and counts of these cells, on the scale of all trials."""
+        self._sum_up()
+        counts, sums, squares = self._sums[:, np.fromiter(cells, np.int64)]
+        means = sums / counts
+        return Told(means, counts, float(np.maximum(squares - sums * means, 0.0).sum()))
+
+    def _sum_up(self) -> None:
+        """By cell: the number of trials, the sum of their rewards and of the squares.
+
+        Incremental unless the scale has moved; in the order of trials, so that the sums don't depend on when this ran.
+        """
+        if self._version != self._scale.version:
+            self._summed, self._version = 0, self._scale.version
+            self._sums = np.zeros_like(self._sums)
+        if self._summed == len(self):
+            return
+        if len(self.actions) > self._sums.shape[1]:
+            more = np.zeros((3, 2 * len(self.actions)))
+            more[:, : self._sums.shape[1]] = self._sums
+            self._sums = more
+        owners = np.array(self._owners[self._summed :])
+        rewards = self._scale.scaled(last=len(owners))
+        for column, values in zip(self._sums, (np.ones(len(owners)), rewards, rewards * rewards), strict=True):
+            np.add.at(column, owners, values)
+        self._summed = len(self)

@@ -1,35 +1,111 @@
-"""What the bandit believes of rewards: a Gaussian process over contexts and settings."""
+"""The bandit's belief about rewards: a Gaussian process over contexts and settings.
+
+A cell is a context and a setting. Knobs and env_params are axes; the covariance of two cells is a product over all axes
+of how similar their places are. Nothing here is random: the caller brings the normal numbers of a draw.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from tunegym.tuning.agents.bandit.axes import Axis, Shape
+from tunegym.tuning.model.space import Choice, Knob
+
+FLOORS = (0.02, 0.25, 0.5, 0.75, 0.9, 0.98)
+REACHES = (0.08, 0.2, 0.5, 1.2)
+"""Candidate values of a fit."""
+
+
+class Shape(NamedTuple):
+    """Covariance of rewards along one axis.
+
+    Attributes:
+        floor: covariance of values far apart; at 1 the axis would not matter.
+        reach: length scale, as a share of the axis; None if every two values are equally far apart.
+    """
+
+    floor: float
+    reach: float | None
+
+    def likeness(self, ones: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Covariances from ``floor`` to 1, a row for each of ``ones``. A NaN is far from everything."""
+        if self.reach is None:
+            return np.where(ones[:, None] == others, 1.0, self.floor)
+        # Many candidates share few places, and the exponential is the expensive part.
+        one_places, one_of = np.unique(ones, return_inverse=True)
+        other_places, other_of = np.unique(others, return_inverse=True)
+        apart = (one_places[:, None] - other_places) / self.reach
+        near = self.floor + (1.0 - self.floor) * np.exp(-0.5 * apart * apart)
+        near[np.isnan(near)] = self.floor
+        return near[one_of].take(other_of, axis=1)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A knob or env_param as numbers from 0 to 1: the position in its list or range."""
+
+    domain: Knob
+
+    @cached_property
+    def reaches(self) -> tuple[float | None, ...]:
+        """Candidate reaches: a range has neighbours, and so has a monotonic list of at least three numbers."""
+        if not isinstance(self.domain, Choice):
+            return REACHES
+        values = self.domain.values
+        numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        rising = sorted(set(numbers))
+        ordered = len(values) >= 3 and list(values) in (rising, rising[::-1])
+        return (None, *REACHES) if ordered else (None,)
+
+    @property
+    def prior(self) -> Shape:
+        """The shape before any fit."""
+        return Shape(0.5, None) if isinstance(self.domain, Choice) else Shape(0.25, 0.2)
+
+    def moves(self, shape: Shape) -> tuple[Shape, ...]:
+        """``shape`` and those that differ from it in one attribute."""
+        floors = (Shape(floor, shape.reach) for floor in FLOORS)
+        reaches = (Shape(shape.floor, reach) for reach in self.reaches)
+        return tuple(dict.fromkeys((shape, *floors, *reaches)))
+
+    def place(self, value: object) -> float:
+        """The place of ``value``; NaN if it isn't on this axis."""
+        if isinstance(self.domain, Choice):
+            index = self.domain.index(value)
+            return math.nan if index is None else index / max(self.domain.size - 1, 1)
+        try:
+            return self.domain.position(float(self.domain.accept(value)))
+        except ValueError:
+            return math.nan
+
+
+# the process --------------------------------------------------------------------------------------
 
 NOISES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""What a fit chooses the noise from: the variance of one measurement, as a share of that of all rewards."""
+"""Candidate noises of a fit: variance of one measurement as a share of the variance of all rewards."""
 MOST_FITTED = 256
-"""So many cells say what the shapes are."""
+"""A fit uses at most this many cells."""
 BELIEVED = 4.0
-"""As so many trials counts the belief, before any, that the variance of the rewards is 1 on their scale."""
+"""Weight, in trials, of the prior that the scaled rewards have variance 1."""
 QUIET = 0.01
-"""Up to here noise is nothing unusual; ten times as much must make what was seen so much more likely (as a logarithm)
-as ``LOUD`` says. Where no cell was measured twice, noise and a landscape without a pattern look the same."""
+"""Noise up to ``QUIET`` has no penalty; ten times as much costs ``LOUD`` of log-likelihood. Where no cell was measured
+twice, noise and a landscape without a pattern look the same."""
 LOUD = 4.0
 JITTER = 1e-6
 
 
 class Told(NamedTuple):
-    """What is known of each cell.
+    """Statistics of cells.
 
     Attributes:
-        means: its mean reward.
-        counts: how many rewards there were.
-        within: the squared distances of all rewards from their cells' means, summed up.
+        means: mean reward of each cell.
+        counts: number of rewards of each cell.
+        within: sum over all rewards of the squared distance from their cell's mean.
     """
 
     means: np.ndarray
@@ -38,21 +114,20 @@ class Told(NamedTuple):
 
 
 class Belief:
-    """A Gaussian process over cells (a context and a setting) whose likeness is a product over all axes.
+    """A Gaussian process over cells whose covariance is a product over all axes.
 
-    The product holds every interaction of knobs and env_params, and a high floor along an axis lets what was seen at
-    one value count for the others: how much is chosen by ``fit``, from what was told alone. Nothing here is random;
-    the caller brings the normal numbers of a draw.
+    The product covers every interaction of knobs and env_params. A high floor along an axis lets a reward at one value
+    count for the others; ``fit`` chooses it from the rewards.
     """
 
     def __init__(self, conditions: Sequence[Axis], knobs: Sequence[Axis]) -> None:
         self._axes = (*conditions, *knobs)
         self._conditions = range(len(conditions))
         self._knobs = range(len(conditions), len(self._axes))
-        self.shapes: list[Shape] = [axis.usual for axis in self._axes]
+        self.shapes: list[Shape] = [axis.prior for axis in self._axes]
         self.noise = 0.1
         self.places = np.empty((0, len(self._axes)))
-        # Of every two cells; the likeness of the cells is the product of the two.
+        # Covariances of contexts and of settings; the covariance of two cells is the product.
         self._contexts_alike = np.empty((0, 0))
         self._settings_alike = np.empty((0, 0))
 
@@ -62,7 +137,7 @@ class Belief:
     # cells --------------------------------------------------------------------------------------------
 
     def add(self, places: np.ndarray) -> None:
-        """Take in a cell: the places of its context, then those of its setting."""
+        """Add a cell: the places of its context, then those of its setting."""
         row = places[None, :]
         self._contexts_alike = _grown(self._contexts_alike, self._likeness(self._conditions, row, self.places)[0])
         self._settings_alike = _grown(self._settings_alike, self._likeness(self._knobs, row, self.places)[0])
@@ -81,26 +156,26 @@ class Belief:
         return product
 
     def _like(self, context: np.ndarray) -> np.ndarray:
-        """How alike every cell's context and ``context`` are."""
+        """Covariance of every cell's context with ``context``."""
         alike = np.ones(len(self))
         for axis in self._conditions:
             alike *= self.shapes[axis].likeness(context[axis : axis + 1], self.places[:, axis])[0]
         return alike
 
-    # asking -------------------------------------------------------------------------------------------
+    # predictions -------------------------------------------------------------------------------------------
 
     def weights(self, told: Told) -> np.ndarray:
-        """What ``expected`` takes, for any number of contexts."""
+        """The weights that ``expected`` takes, the same for all contexts."""
         alike = self._contexts_alike * self._settings_alike
         np.einsum("ii->i", alike)[:] += self.noise / told.counts + JITTER
         return np.linalg.solve(alike, told.means - _centre(told))
 
     def expected(self, context: np.ndarray, told: Told, weights: np.ndarray) -> np.ndarray:
-        """The mean reward of every cell's setting under the context with these places."""
+        """Expected reward of every cell's setting under a context."""
         return _centre(told) + self._settings_alike @ (self._like(context) * weights)
 
     def drawn(self, context: np.ndarray, settings: np.ndarray, told: Told, normal: np.ndarray) -> np.ndarray:
-        """Possible rewards of ``settings`` under a context: a row for each, a joint draw per column of ``normal``."""
+        """Draws of the rewards of ``settings`` under a context: a row each, a joint draw per column of ``normal``."""
         count, asked = len(self), len(settings)
         rows = np.hstack([np.broadcast_to(context, (asked, len(context))), settings])
         joint = np.zeros((count + asked + 1, count + asked + 1))
@@ -110,8 +185,8 @@ class Belief:
         diagonal = np.einsum("ii->i", joint)
         diagonal[:count] += self.noise / told.counts
         diagonal[:-1] += JITTER
-        # One decomposition gives it all: the last row is what was seen, below the cells stands what follows from it,
-        # and the block beside that is the root of what remains unknown.
+        # One decomposition gives it all: the last row holds the whitened rewards, the block below the cells gives the
+        # expectation, and the block beside that is the root of the posterior covariance.
         centre = _centre(told)
         root = _bordered(joint, told.means - centre)
         seen = root[-1, :count]
@@ -119,10 +194,10 @@ class Belief:
         spread = math.sqrt(_believed_variance(seen))
         return expected[:, None] + spread * (root[count:-1, count:-1] @ normal)
 
-    # fitting ------------------------------------------------------------------------------------------
+    # fit ------------------------------------------------------------------------------------------
 
     def fit(self, told: Told) -> None:
-        """Move the noise and each axis' shape, one after the other, to where ``told`` is the most likely."""
+        """Coordinate ascent of the likelihood of ``told`` over each axis' shape and the noise."""
         places = self.places
         if len(places) > MOST_FITTED:
             some = np.linspace(0, len(places) - 1, MOST_FITTED).astype(int)
@@ -133,7 +208,7 @@ class Belief:
         alike = [shape.likeness(column, column) for shape, column in zip(self.shapes, columns, strict=True)]
         whole = math.prod(alike[1:], start=alike[0]) if alike else np.ones((len(places), len(places)))
         for axis, column in enumerate(columns):
-            rest = whole / alike[axis]  # no likeness is below its floor
+            rest = whole / alike[axis]  # no covariance is below its floor
             moves = self._axes[axis].moves(self.shapes[axis])
             factors = [shape.likeness(column, column) for shape in moves]
             likely = [_likelihood(rest * factor, self.noise, told) for factor in factors]
@@ -154,39 +229,36 @@ def _grown(square: np.ndarray, row: np.ndarray) -> np.ndarray:
 
 
 def _on_itself(alike: np.ndarray) -> np.ndarray:
-    """A cell is like itself even where its place is NaN."""
+    """Set the diagonal to 1, also where a place is NaN."""
     np.einsum("ii->i", alike)[:] = 1.0
     return alike
 
 
 def _centre(told: Told) -> float:
-    """What is expected where nothing was seen: what a cell gives on average, however often it was tried."""
+    """The prior mean: the mean over cells, however often each was tried."""
     return float(told.means.mean()) if len(told.means) else 0.0
 
 
 def _bordered(square: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The Cholesky root of ``square`` with ``values`` in its last row: there it holds the root's inverse times them."""
+    """The Cholesky root of ``square`` with ``values`` in its last row, which becomes the root's inverse times them."""
     square[-1, : len(values)] = values
-    square[-1, -1] = 1e12 * (1.0 + float(values @ values))  # so large that it stays positive; nothing depends on it
+    square[-1, -1] = 1e12 * (1.0 + float(values @ values))  # large enough to stay positive; unused
     return np.linalg.cholesky(square)
 
 
 def _believed_variance(seen: np.ndarray) -> float:
-    """The variance of what cells give, by what was seen of each and what was believed before.
-
-    However often a cell gave the same, that says nothing of those that were never tried.
-    """
+    """Posterior variance of the cells' rewards. Repeats of a cell don't count: they say nothing about others."""
     return (BELIEVED + float(seen @ seen)) / (BELIEVED + len(seen))
 
 
 def _variance(seen: np.ndarray, told: Told, noise: float) -> float:
-    """The variance of all rewards, by what was seen and what was believed before."""
+    """Posterior variance of all rewards."""
     total = float(told.counts.sum())
     return (BELIEVED + float(seen @ seen) + told.within / noise) / (BELIEVED + total)
 
 
 def _likelihood(alike: np.ndarray, noise: float, told: Told) -> float:
-    """The logarithm of how likely ``told`` is, up to a constant."""
+    """Log-likelihood of ``told``, up to a constant."""
     count = len(alike)
     square = np.zeros((count + 1, count + 1))
     square[:count, :count] = alike

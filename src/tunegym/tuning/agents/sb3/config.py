@@ -1,27 +1,74 @@
-"""What the policy agents take in ``agent_config``. Defaults learn within 100 to 2,000 trials."""
+"""Settings of the policy agents in ``agent_config``, for trials and for live experiments.
+
+Defaults for trials learn within 100 to 2,000 trials. Names and defaults for live experiments are those of
+Stable-Baselines3. Settings that both have are declared once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from tunegym.core.errors import Problem
-from tunegym.tuning.agents.config import AgentConfig
+from tunegym.tuning.agents.base import AgentConfig, LiveConfig
 from tunegym.tuning.envs.actions import BINS, LIMIT
 from tunegym.tuning.model.values import spelled
+
+Schedule: TypeAlias = Literal["constant", "linear"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicySettings:
+    """Settings of ``ppo`` and ``a2c`` for both kinds of experiment.
+
+    Attributes:
+        n_steps: trials between two updates, by default derived from the budget; live: steps of each lane.
+        gae_lambda: decay of the generalised advantage estimate.
+        ent_coef: entropy bonus.
+        vf_coef: weight of the value loss.
+        max_grad_norm: gradient clipping.
+    """
+
+    n_steps: int | None = None
+    gae_lambda: float = 1.0
+    ent_coef: float = 0.01
+    vf_coef: float = 0.5
+    max_grad_norm: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicySettings:
+    """Settings of ``dqn`` and ``sac`` for both kinds of experiment.
+
+    Attributes:
+        buffer_size: size of the replay buffer.
+        learning_starts: random trials or steps before it learns; by default derived from the budget.
+        batch_size: size of a gradient step.
+        train_freq: trials between two updates; live: steps of each lane.
+        gradient_steps: gradient steps of an update; live: -1 for as many as there were steps.
+    """
+
+    buffer_size: int = 10_000
+    learning_starts: int | None = None
+    batch_size: int = 64
+    train_freq: int = 4
+    gradient_steps: int = 4
+
+
+# trials -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyConfig(AgentConfig):
-    """Common to all policy agents.
+    """Settings of all policy agents.
 
     Attributes:
-        learning_rate: how far one update moves the network.
-        gamma: how much the rewards of later trials of an episode count. 0, because a trial doesn't change the next.
-        net_arch: the hidden layers of the network.
-        checkpoint_every: after so many trials, at the next update, the policy is saved.
-        warm_start: the results folder of another run, whose trials the policy is pre-trained on.
+        learning_rate: step size of the optimiser.
+        gamma: discount of later trials of an episode; 0, because a trial doesn't change the next.
+        net_arch: hidden layers of the network.
+        checkpoint_every: trials after which the next update saves the policy.
+        warm_start: results folder of another run, on whose trials the policy is pre-trained.
     """
 
     learning_rate: float = 3e-3
@@ -32,37 +79,27 @@ class PolicyConfig(AgentConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig(PolicyConfig):
-    """Common to ``ppo`` and ``a2c``.
+class OnPolicyConfig(OnPolicySettings, PolicyConfig):
+    """Settings of ``ppo`` and ``a2c``.
 
     Attributes:
-        n_steps: the trials between two updates; by default it follows from the budget.
-        gae_lambda: how far the advantage looks ahead within an episode.
-        ent_coef: what it is worth to stay undecided.
-        vf_coef: how much the value's error counts beside the policy's.
-        max_grad_norm: the longest step of an update.
-        bins: how many values of a range there are to choose from.
-        joint: whether all knobs are one choice among their combinations, which is the way where they interact, rather
-            than a choice each; by default where the budget is at least twenty times the number of combinations.
+        bins: number of values of a range to choose from.
+        joint: choose among combinations of all knobs, which suits knobs that interact, instead of every knob by itself;
+            by default if the budget is at least twenty times the number of combinations.
     """
 
-    n_steps: int | None = None
-    gae_lambda: float = 1.0
-    ent_coef: float = 0.01
-    vf_coef: float = 0.5
-    max_grad_norm: float = 0.5
     bins: int = BINS
     joint: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PpoConfig(OnPolicyConfig):
-    """What ``ppo`` takes.
+    """Settings of ``ppo``.
 
     Attributes:
-        batch_size: the trials of one gradient step; by default all of an update.
-        n_epochs: how often an update goes through its trials.
-        clip_range: how far an update may move the policy.
+        batch_size: trials of a gradient step; by default all of an update.
+        n_epochs: passes over the trials of an update.
+        clip_range: clipping of the policy's change in an update.
     """
 
     batch_size: int | None = None
@@ -72,7 +109,7 @@ class PpoConfig(OnPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class A2cConfig(OnPolicyConfig):
-    """What ``a2c`` takes."""
+    """Settings of ``a2c``."""
 
     learning_rate: float = 1e-2
     ent_coef: float = 0.02
@@ -80,35 +117,15 @@ class A2cConfig(OnPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig(PolicyConfig):
-    """Common to ``dqn`` and ``sac``.
+class DqnConfig(OffPolicySettings, PolicyConfig):
+    """Settings of ``dqn``.
 
     Attributes:
-        buffer_size: how many trials are remembered, the newest.
-        learning_starts: the trials that are drawn at random before it learns; by default it follows from the budget.
-        batch_size: the trials of one gradient step.
-        train_freq: the trials between two updates.
-        gradient_steps: the gradient steps of an update.
-    """
-
-    buffer_size: int = 10_000
-    learning_starts: int | None = None
-    batch_size: int = 64
-    train_freq: int = 4
-    gradient_steps: int = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class DqnConfig(OffPolicyConfig):
-    """What ``dqn`` takes.
-
-    Attributes:
-        exploration_fraction: over this share of the budget, drawing at random fades out. Where only time bounds it,
-            the budget is taken for 1,000 trials.
-        exploration_final: the share of trials that are drawn at random after that.
-        target_update: the trials between two copies of the network into the one that targets come from.
-        bins: how many values of a range there are to choose from.
-        max_actions: how many combinations of values there may be.
+        exploration_fraction: share of the budget (1,000 trials if only time bounds it) over which random choices fade.
+        exploration_final: share of random choices after that.
+        target_update: trials between two updates of the target network.
+        bins: number of values of a range to choose from.
+        max_actions: largest number of combinations.
     """
 
     exploration_fraction: float = 0.8
@@ -119,20 +136,138 @@ class DqnConfig(OffPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SacConfig(OffPolicyConfig):
-    """What ``sac`` takes.
+class SacConfig(OffPolicySettings, PolicyConfig):
+    """Settings of ``sac``.
 
     Attributes:
-        ent_coef: what it is worth to stay undecided; "auto" learns it.
-        tau: the share by which the target network follows at each update.
+        ent_coef: entropy bonus; "auto" learns it.
+        tau: soft update of the target network.
     """
 
     ent_coef: float | Literal["auto"] = "auto"
     tau: float = 0.02
 
 
+# live -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class LivePolicyConfig(LiveConfig):
+    """Settings of all agents that learn from a live system.
+
+    Attributes:
+        learning_rate: step size of the optimiser.
+        learning_rate_schedule: ``linear`` falls to 0 at the end of the budget.
+        gamma: discount of later steps of an episode.
+        net_arch: hidden layers of the network; the library's default for the algorithm if unset.
+        checkpoint_every: steps after which the next update saves the policy.
+    """
+
+    learning_rate: float = 3e-4
+    learning_rate_schedule: Schedule = "constant"
+    gamma: float = 0.99
+    net_arch: tuple[int, ...] | None = None
+    checkpoint_every: int = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveOnPolicyConfig(OnPolicySettings, LivePolicyConfig):
+    """Settings of ``ppo`` and ``a2c``.
+
+    Attributes:
+        normalize_advantage: normalise advantages within a batch.
+    """
+
+    n_steps: int = 2048
+    gae_lambda: float = 0.95
+    ent_coef: float = 0.0
+    normalize_advantage: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LivePpoConfig(LiveOnPolicyConfig):
+    """Settings of ``ppo``.
+
+    Attributes:
+        batch_size: steps of a gradient step.
+        n_epochs: passes over the steps of an update.
+        clip_range: clipping of the policy's change in an update.
+        clip_range_schedule: ``linear`` falls to 0 at the end of the budget.
+    """
+
+    batch_size: int = 64
+    n_epochs: int = 10
+    clip_range: float = 0.2
+    clip_range_schedule: Schedule = "constant"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveA2cConfig(LiveOnPolicyConfig):
+    """Settings of ``a2c``."""
+
+    learning_rate: float = 7e-4
+    n_steps: int = 5
+    gae_lambda: float = 1.0
+    normalize_advantage: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveOffPolicyConfig(OffPolicySettings, LivePolicyConfig):
+    """Settings of ``dqn`` and ``sac``.
+
+    Attributes:
+        tau: soft update of the target network.
+        target_update_interval: interval of its updates: steps (``dqn``) or gradient steps (``sac``).
+    """
+
+    buffer_size: int = 1_000_000
+    batch_size: int = 256
+    train_freq: int = 1
+    gradient_steps: int = 1
+    tau: float = 0.005
+    target_update_interval: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveDqnConfig(LiveOffPolicyConfig):
+    """Settings of ``dqn``.
+
+    Attributes:
+        exploration_fraction: share of the budget over which random choices fade out; 100,000 steps if only time bounds
+            it.
+        exploration_initial_eps: share of random choices at first.
+        exploration_final_eps: share of random choices in the end.
+        max_grad_norm: gradient clipping.
+    """
+
+    learning_rate: float = 1e-4
+    batch_size: int = 32
+    tau: float = 1.0
+    train_freq: int = 4
+    target_update_interval: int = 10_000
+    exploration_fraction: float = 0.1
+    exploration_initial_eps: float = 1.0
+    exploration_final_eps: float = 0.05
+    max_grad_norm: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSacConfig(LiveOffPolicyConfig):
+    """Settings of ``sac``.
+
+    Attributes:
+        ent_coef: entropy bonus; "auto" learns it.
+    """
+
+    ent_coef: float | Literal["auto"] = "auto"
+
+
+# checks -----------------------------------------------------------------------------------------------
+
 FEWEST = 4
 """An update on fewer trials would only be noise."""
+AS_MANY = -1
+"""``gradient_steps`` of a live experiment: as many as there were steps."""
 
 BOUNDS: Mapping[str, tuple[float, float, bool]] = {
     "learning_rate": (0.0, 1.0, True),
@@ -153,39 +288,59 @@ BOUNDS: Mapping[str, tuple[float, float, bool]] = {
     "gradient_steps": (1, 1000, False),
     "exploration_fraction": (0.0, 1.0, True),
     "exploration_final": (0.0, 1.0, False),
+    "exploration_initial_eps": (0.0, 1.0, False),
+    "exploration_final_eps": (0.0, 1.0, False),
     "target_update": (1, 1_000_000, False),
+    "target_update_interval": (1, 1_000_000, False),
     "max_actions": (1, 1_000_000, False),
     "tau": (0.0, 1.0, True),
 }
-"""The least and the largest value of a setting, and whether the least one itself is out."""
+"""Lower and upper bound of a setting, and whether the lower bound is excluded."""
 
 
-def out_of_bounds(config: Any, bounds: Mapping[str, tuple[float, float, bool]] = BOUNDS) -> list[Problem]:
-    """What no algorithm could work with; settings without bounds, and those that it doesn't have, are left out."""
-    problems = []
-    for setting, (least, most, beyond) in bounds.items():
+def problems(config: PolicyConfig | LivePolicyConfig, most_trials: int | None) -> list[Problem]:
+    """Settings that no algorithm can work with in a budget of ``most_trials``, if it counts them."""
+    return [*_out_of_bounds(config), *_layers(config), *_budget(config, most_trials)]
+
+
+def _out_of_bounds(config: Any) -> Iterator[Problem]:
+    live = isinstance(config, LivePolicyConfig)
+    for setting, (least, most, excluded) in BOUNDS.items():
         value: Any = getattr(config, setting, None)
-        if isinstance(value, int | float) and not (least <= value <= most and not (beyond and value == least)):
-            allowed = f"above {least:.15g}" if beyond else f"at least {least:.15g}"
-            allowed += f" and at most {most:.15g}" if most != float("inf") else ""
-            hint = f"leave {setting} out, or write a number that is {allowed}"
-            where = f"agent_config.{setting}"
-            problems.append(Problem(where, "the value is out of bounds", spelled(value), allowed, hint))
+        if not isinstance(value, int | float) or (least <= value <= most and not (excluded and value == least)):
+            continue
+        allowed = f"above {least:.15g}" if excluded else f"at least {least:.15g}"
+        allowed += f" and at most {most:.15g}" if most != float("inf") else ""
+        hint = f"leave {setting} out, or write a number that is {allowed}"
+        if setting == "gradient_steps" and live:
+            if value == AS_MANY:
+                continue
+            allowed = f"from {least} to {most}, or {AS_MANY} for as many as there were steps"
+            hint = "leave gradient_steps out: it is 1 then"
+        yield Problem(f"agent_config.{setting}", "the value is out of bounds", spelled(value), allowed, hint)
+
+
+def _layers(config: Any) -> Iterator[Problem]:
     layers = config.net_arch
-    if layers is None:  # the library's own
-        return problems
-    if not layers or any(not 1 <= width <= 4096 for width in layers) or len(layers) > 8:
-        allowed = "one to eight integers from 1 to 4096"
-        where, hint = "agent_config.net_arch", "write for example net_arch = [64, 64]"
-        problems.append(Problem(where, "no network has such layers", spelled(list(layers)), allowed, hint))
-    return problems
+    if layers is not None and (not 1 <= len(layers) <= 8 or any(not 1 <= width <= 4096 for width in layers)):
+        allowed, hint = "one to eight integers from 1 to 4096", "write for example net_arch = [64, 64]"
+        yield Problem("agent_config.net_arch", "no network has such layers", spelled(list(layers)), allowed, hint)
 
 
-def starts_too_late(config: Any, most_trials: int | None, unit: str = "trials") -> list[Problem]:
-    """Refuse a start of learning that the budget, so many of ``unit``, never reaches."""
+def _budget(config: Any, most_trials: int | None) -> Iterator[Problem]:
+    """Refuse a start of learning after the end of the budget, and schedules to the end of a budget without one."""
     starts = getattr(config, "learning_starts", None)
-    if starts is None or most_trials is None or starts < most_trials:
-        return []
-    what = f"it would never learn: the budget is {most_trials} {unit}"
-    hint = "leave learning_starts out: it then follows from the budget"
-    return [Problem("agent_config.learning_starts", what, spelled(starts), f"less than {most_trials}", hint)]
+    unit = "steps" if isinstance(config, LivePolicyConfig) else "trials"
+    if starts is not None and most_trials is not None and starts >= most_trials:
+        what = f"it would never learn: the budget is {most_trials} {unit}"
+        hint = "leave learning_starts out: it then follows from the budget"
+        yield Problem("agent_config.learning_starts", what, spelled(starts), f"less than {most_trials}", hint)
+    for setting in ("learning_rate_schedule", "clip_range_schedule"):
+        if most_trials is None and getattr(config, setting, None) == "linear":
+            yield Problem(
+                f"agent_config.{setting}",
+                "it falls to 0 at the end of a budget in steps, and there is none",
+                '"linear"',
+                '"constant", or "linear" beside agent_steps',
+                "give agent_steps too: whichever bound comes first ends the run",
+            )

@@ -12,12 +12,12 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
 from tunegym.app.catalog import Catalog
 from tunegym.core.randomness import unit
 from tunegym.tuning.agents.bandit import agent as bandit
-from tunegym.tuning.agents.bandit.agent import PATIENCE, BanditConfig, ContextualBandit
-from tunegym.tuning.agents.bandit.threads import _openblas, one_thread
+from tunegym.tuning.agents.bandit.agent import PATIENCE, BanditConfig, ContextualBandit, one_thread
 from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.outcome import Cancelled, Failed, Measured
 from tunegym.tuning.model.scenario import Budget, Experiment
@@ -169,9 +169,9 @@ def test_what_failed_in_this_context_is_not_chosen_there(experienced: Any) -> No
 def test_a_pruned_trial_is_no_failure(experienced: Any) -> None:
     agent, tell = experienced
     tell("low", 9, "pruned")
-    assert agent._evidence.standing({"load": "low"}, {"x": 9}) == 0
+    assert agent._stats.balance({"load": "low"}, {"x": 9}) == 0
     tell("low", 9, "timed_out")
-    assert agent._evidence.standing({"load": "low"}, {"x": 9}) == -1
+    assert agent._stats.balance({"load": "low"}, {"x": 9}) == -1
 
 
 def test_when_all_failed_in_this_context_the_least_bad_is_chosen(experienced: Any) -> None:
@@ -318,7 +318,7 @@ def test_a_cancelled_trial_says_nothing(bench: Benches) -> None:
     agent = ContextualBandit(bench(measure_x).engine)
     agent.update_policy(told(1, {"x": 1}, 5.0))
     agent.update_policy(told(2, {"x": 2}, -1e15, "cancelled"))
-    assert len(agent._evidence) == 1
+    assert len(agent._stats) == 1
 
 
 # the cache --------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_an_answer_of_the_cache_is_no_evidence(bench: Benches) -> None:
     agent = ContextualBandit(bench(measure_x).engine)
     for number in range(1, 9):
         agent.update_policy(told(number, {"x": number % 2}, float(number % 2), cached=number > 2))
-    assert agent._evidence.of([0, 1]).counts.tolist() == [1, 1]
+    assert agent._stats.of([0, 1]).counts.tolist() == [1, 1]
 
 
 def test_does_not_repeat_what_the_cache_knows_while_it_has_doubts(bench: Benches) -> None:
@@ -381,23 +381,16 @@ def test_the_belief_stays_small_and_keeps_the_best(bench: Benches, monkeypatch: 
         x = unit(3, number)
         agent.update_policy(told(number, {"x": x}, -abs(x - 0.4)))
         assert len(agent._belief) == len(agent._cells) <= 40
-    assert len(agent._evidence) == 300
+    assert len(agent._stats) == 300
     assert abs(float(chosen(agent, {})["x"]) - 0.4) < 0.02
 
 
 def test_thinks_with_one_thread_and_leaves_the_others_alone() -> None:
-    found = _openblas()
-    if found is None:
-        pytest.skip("numpy has another library here")
-    threads, set_threads = found
-    before = threads()
-    set_threads(2)
-    try:
+    blas = ThreadpoolController().select(user_api="blas")
+    with blas.limit(limits=2):
         with one_thread():
-            assert threads() == 1
-        assert threads() == 2
-    finally:
-        set_threads(before)
+            assert {one["num_threads"] for one in blas.info()} == {1}
+        assert {one["num_threads"] for one in blas.info()} == {2}
 
 
 def test_no_heavy_packages() -> None:

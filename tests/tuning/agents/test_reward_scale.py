@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tunegym.tuning.agents import scaling
-from tunegym.tuning.agents.scaling import LOWEST, RewardScale
+from tunegym.tuning.agents import reward_scale
+from tunegym.tuning.agents.reward_scale import LOWEST, RewardScale
 
 
 def scaled(rewards: list[float | None], contexts: list[int] | None = None) -> np.ndarray:
@@ -189,7 +189,9 @@ def test_many_trials_are_cheap(monkeypatch: pytest.MonkeyPatch, contexts: int) -
     """Quantiles are computed when there is a fiftieth more to them, and not for a context that never comes again."""
     calls: list[int] = []
     quantile = np.quantile
-    monkeypatch.setattr(scaling.np, "quantile", lambda rewards, at: calls.append(len(rewards)) or quantile(rewards, at))
+    monkeypatch.setattr(
+        reward_scale.np, "quantile", lambda rewards, at: calls.append(len(rewards)) or quantile(rewards, at)
+    )
     scale = RewardScale()
     for number in range(4000):
         if number == 3000:

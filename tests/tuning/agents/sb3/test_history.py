@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from tunegym.tuning.agents.sb3.tried import Tried
+from tunegym.tuning.agents.sb3.agents import SettingHistory
 from tunegym.tuning.model.outcome import Failed, Measured, Pruned
 from tunegym.tuning.model.trial import Trial
 
 HERE, THERE = {"load": 1}, {"load": 2}
 
 
-def tried(*trials: tuple[dict[str, Any], Any, bool], between: bool = False) -> Tried:
+def tried(*trials: tuple[dict[str, Any], Any, bool], between: bool = False) -> SettingHistory:
     """Of (context, value of x, whether it worked)."""
-    known = Tried(between=between)
+    known = SettingHistory(continuous=between)
     for number, (context, x, worked) in enumerate(trials, 1):
         outcome = Measured(({"v": 1.0},)) if worked else Failed("it crashed")
         known.add(Trial(number, context, {"x": x}, outcome, 0.0, 0.0), np.array([x], dtype=np.float64))
     return known
 
 
-def works(known: Tried, context: dict[str, Any], x: Any) -> bool:
+def works(known: SettingHistory, context: dict[str, Any], x: Any) -> bool:
     return known.works(context, {"x": x}, np.array([x], dtype=np.float64))
 
 

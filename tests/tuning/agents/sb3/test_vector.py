@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from tunegym.testing.sample_servers import SPACES
-from tunegym.tuning.agents.live.fitting import Actions, Observations, unfit
+from tunegym.tuning.agents.sb3.vector import Actions, LiveVector, Observations, unfit
 from tunegym.tuning.spaces import element_of
 
 SEEN = spaces.Box(-1.0, 1.0, (2,))
@@ -95,7 +96,6 @@ def test_the_servers_own_generator_is_not_seeded() -> None:
     assert theirs.sample() == spaces.Discrete(1000, seed=5).sample()
 
 
-@pytest.mark.slow  # torch takes seconds to import
 @pytest.mark.parametrize("theirs", [*SPACES.values(), SEEN], ids=[*SPACES, "plain"])
 def test_every_observation_is_one_of_the_policys(theirs: spaces.Space[Any]) -> None:
     theirs.seed(3)
@@ -109,7 +109,6 @@ def test_every_observation_is_one_of_the_policys(theirs: spaces.Space[Any]) -> N
         assert repr(alone) == repr(row)
 
 
-@pytest.mark.slow
 def test_a_nested_observation_becomes_one_level() -> None:
     nested = spaces.Dict(
         {"observation": spaces.Dict({"x": SEEN, "kind": spaces.Discrete(3, start=-1)}), "context": SEEN}
@@ -121,7 +120,6 @@ def test_a_nested_observation_becomes_one_level() -> None:
     assert (one["observation/kind"], one["observation/x"].tolist()) == (0, [0.5, 1.0])
 
 
-@pytest.mark.slow
 def test_keys_are_such_that_a_network_can_have_them() -> None:
     odd = spaces.Dict(
         {"a": spaces.Dict({"b": SEEN}), "a.b": SEEN, "a/b": SEEN, "keys": SEEN, "training": SEEN, "": SEEN}
@@ -132,10 +130,58 @@ def test_keys_are_such_that_a_network_can_have_them() -> None:
     assert observations.space.contains(observations.one(odd.sample()))
 
 
-@pytest.mark.slow
 def test_rows_are_nobody_elses_memory() -> None:
     seen = np.zeros(2, dtype=np.float32)
     batch = Observations(SEEN).ours([seen])
     seen[0] = 1.0
     assert isinstance(batch, np.ndarray)
     assert batch[0, 0] == 0.0
+
+
+# the vector ---
+
+SPACE = spaces.Dict({"observation": spaces.Box(0, 9, (1,), np.float32), "context": spaces.Box(0, 9, (1,), np.float32)})
+
+
+def seen(observation: float, context: float) -> dict[str, np.ndarray]:
+    return {"observation": np.array([observation], np.float32), "context": np.array([context], np.float32)}
+
+
+class Env:
+    """One lane; every step ends an episode, and is returned under the next one's context."""
+
+    slots = 1
+    folder = None
+    action_space = spaces.Discrete(2)
+    observation_space = SPACE
+
+    def __init__(self, encoding: str | None, final: Any) -> None:
+        params = {"load": SimpleNamespace(encoding=encoding)}
+        self.experiment = SimpleNamespace(env_params=SimpleNamespace(params=params))
+        self._final = final
+
+    def exhausted(self) -> None:
+        return None
+
+    def reset(self, lane: int = 0) -> tuple[Any, dict[str, Any]]:
+        return seen(0, 2), {}
+
+    def step_all(self, actions: Any) -> list[Any]:
+        return [(seen(5, 2), 1.0, True, False, {"final_observation": self._final})]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "final", "context"),
+    [("one_hot", seen(5, 1), 1), (None, "the server's own", 2)],
+    ids=["shown", "hidden"],
+)
+def test_an_episode_ends_under_its_own_context(encoding: str | None, final: Any, context: int) -> None:
+    env: Any = Env(encoding, final)
+    vector = LiveVector(env, Actions(env.action_space, 0), Observations(SPACE), None)
+    vector.reset()
+    after, _, dones, infos = vector.step(np.array([0]))
+    assert dones.tolist() == [True]
+    assert isinstance(after, dict)
+    assert (after["observation"].tolist(), after["context"].tolist()) == ([[0]], [[2]])
+    last = infos[0]["terminal_observation"]
+    assert (last["observation"].tolist(), last["context"].tolist()) == ([5], [context])

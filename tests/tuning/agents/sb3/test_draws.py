@@ -17,9 +17,9 @@ Make = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tunegym.tuning.agents.sb3 import off_policy
+    from tunegym.tuning.agents.sb3 import learners
 
-    monkeypatch.setattr(off_policy, "PRETRAIN_ROUNDS", 3)
+    monkeypatch.setattr(learners, "PRETRAIN_ROUNDS", 3)
 
 
 def shared() -> tuple[Any, ...]:
@@ -31,8 +31,10 @@ def shared() -> tuple[Any, ...]:
 
 def everything(learner: Any, step: Make) -> list[Any]:
     """Use an algorithm for all that it can do; what it chose."""
+    from tunegym.tuning.agents.sb3.algorithms import state_of
+
     old = [step(learner, number, float(number % 3), terminated=True) for number in range(100, 120)]
-    learner.warm(old)
+    learner.warm_up(old)
     learner.pretrain(old)
     chosen = []
     for number in range(1, 13):
@@ -42,7 +44,7 @@ def everything(learner: Any, step: Make) -> list[Any]:
         if learner.due():
             learner.train(number)
     seen = np.ones(3, dtype=np.float32)
-    learner.restore(learner.parameters())
+    learner.restore(state_of(learner.model))
     return [*chosen, learner.greedy(seen)[0].tolist(), learner.judge(seen, one.decision.chosen).chosen.tolist()]
 
 
@@ -66,34 +68,13 @@ def test_what_everybody_shares_is_neither_moved_nor_looked_at(agent: str, learne
     assert chosen[0] == chosen[1]
 
 
-@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn"])
-def test_where_possible_no_shared_generator_is_used_at_all(
-    agent: str, learner: Make, step: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not even for a moment: a workload on another thread may be drawing from it. Only sac's own draws can't do so."""
-    import torch
-
-    ours = learner(agent, gamma=0.5)
-    numpys = ("seed", "rand", "randint", "random", "permutation", "shuffle", "normal", "set_state")
-    for name in numpys:
-        monkeypatch.setattr(np.random, name, refused)
-    if agent != "dqn":
-        monkeypatch.setattr(torch, "set_rng_state", refused)
-    monkeypatch.setattr(torch.distributions.Categorical, "sample", refused)
-    everything(ours, step)
-
-
-def refused(*args: Any, **kwargs: Any) -> None:
-    raise AssertionError(f"a shared generator was used: {args}, {kwargs}")
-
-
 def test_they_are_given_back_also_after_an_error() -> None:
     import torch
 
-    from tunegym.tuning.agents.sb3.borrowing import Borrowed
+    from tunegym.tuning.agents.sb3.algorithms import Draws
 
     before = shared()
-    with pytest.raises(RuntimeError), Borrowed(1, "x").stream("a"):
+    with pytest.raises(RuntimeError), Draws(1, "x").stream("a"):
         torch.cat([torch.rand(3, 2), torch.rand(3, 1)])
     assert shared() == before
 
@@ -101,10 +82,10 @@ def test_they_are_given_back_also_after_an_error() -> None:
 def test_a_stream_depends_on_its_names_alone() -> None:
     import torch
 
-    from tunegym.tuning.agents.sb3.borrowing import Borrowed
+    from tunegym.tuning.agents.sb3.algorithms import Draws
 
     def drawn(seed: int, name: str, *names: str | int) -> list[float]:
-        with Borrowed(seed, name).stream(*names):
+        with Draws(seed, name).stream(*names):
             return torch.rand(3).tolist()
 
     assert drawn(1, "ppo", "train", 5) == drawn(1, "ppo", "train", 5)

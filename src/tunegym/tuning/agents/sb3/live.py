@@ -1,0 +1,351 @@
+"""Training on a live system, in the library's own loop (ADR 22), from the last checkpoint to the end of the budget.
+
+The algorithms are the library's with seeded draws, schedules over our budget and a callback after each update. None of
+this is saved, so that the library's ``load`` reads a saved model as its own class.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import A2C, DQN, PPO, SAC
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.utils import LinearSchedule, obs_as_tensor
+from stable_baselines3.common.vec_env import VecTransposeImage
+
+from tunegym.core.errors import ActionError, BudgetError, ServerLostError
+from tunegym.tuning.agents.base import TrainingError
+from tunegym.tuning.agents.sb3 import algorithms
+from tunegym.tuning.agents.sb3.algorithms import DIVERGED, Draws, training
+from tunegym.tuning.agents.sb3.checkpoints import Checkpoint, PolicyFiles
+from tunegym.tuning.agents.sb3.config import FEWEST, LiveOffPolicyConfig, LiveOnPolicyConfig, LivePolicyConfig
+from tunegym.tuning.agents.sb3.vector import Actions, LeftError, LiveVector, Observations
+from tunegym.tuning.ports import LiveEnv, Transition
+
+logger = logging.getLogger(__name__)
+
+HORIZON = 100_000
+"""Assumed budget where only time bounds it."""
+LINES = 1000
+"""Approximate number of points in the training curves of a budget."""
+ENDLESS = 2**62
+STARTS = 100
+"""Random steps of DQN and SAC before they learn, at most a tenth of the budget."""
+SMALLEST_IMAGE = 36
+"""In each direction, for the library's network for images."""
+
+
+@dataclass
+class Hooks:
+    """What an algorithm is given besides its settings.
+
+    Attributes:
+        draws: its randomness.
+        horizon: the whole budget in steps, for schedules.
+        updated: called after each update.
+    """
+
+    draws: Draws
+    horizon: int
+    updated: Callable[[], None]
+
+
+class _Hooked:
+    """The library's algorithm with our hooks."""
+
+    hooks: Hooks
+    num_timesteps: int
+
+    def train(self, *args: Any, **kwargs: Any) -> None:
+        """One update."""
+        base: Any = super()
+        with self.hooks.draws.stream("train", self.num_timesteps):
+            base.train(*args, **kwargs)
+        self.hooks.updated()
+
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
+        del total_timesteps
+        self._current_progress_remaining = max(0.0, 1.0 - num_timesteps / self.hooks.horizon)
+
+    def _excluded_save_params(self) -> list[str]:
+        base: Any = super()
+        return [*base._excluded_save_params(), "hooks"]
+
+
+class _OnPolicy(_Hooked):
+    policy: Any
+
+    def seed_choices(self) -> None:
+        """Draw the actions of a step by its number."""
+        forward = self.policy.forward
+
+        def seeded(*args: Any, **kwargs: Any) -> Any:
+            with self.hooks.draws.torch_stream("act", self.num_timesteps):
+                return forward(*args, **kwargs)
+
+        self.policy.forward = seeded
+
+
+class _OffPolicy(_Hooked):
+    """Trains only once its buffer holds enough, which may not be so after a resume."""
+
+    replay_buffer: Any
+    learning_starts: int
+    n_envs: int
+
+    def train(self, *args: Any, **kwargs: Any) -> None:
+        """One update."""
+        remembered = self.replay_buffer.size() * self.n_envs
+        if self.replay_buffer.full or remembered >= self.learning_starts:
+            super().train(*args, **kwargs)
+
+    def _sample_action(self, *args: Any, **kwargs: Any) -> Any:
+        base: Any = super()
+        with self.hooks.draws.torch_stream("act", self.num_timesteps):
+            return base._sample_action(*args, **kwargs)
+
+
+class _Ppo(_OnPolicy, PPO):
+    pass
+
+
+class _A2c(_OnPolicy, A2C):
+    pass
+
+
+class _Dqn(_OffPolicy, DQN):
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        """Epsilon-greedy, without numpy's shared generator."""
+        explores = self.hooks.draws.unit("explore", self.num_timesteps) < self.exploration_rate
+        if deterministic or not explores:
+            return self.policy.predict(observation, state, episode_start, deterministic)
+        return np.array([self.action_space.sample() for _ in range(self.n_envs)]), state
+
+
+class _Sac(_OffPolicy, SAC):
+    pass
+
+
+_KINDS: dict[str, Any] = {"ppo": _Ppo, "a2c": _A2c, "dqn": _Dqn, "sac": _Sac}
+
+
+def build_model(name: str, config: LivePolicyConfig, vector: LiveVector, hooks: Hooks) -> Any:
+    """The algorithm of an agent. Raises ``TrainingError`` if its replay buffer doesn't fit into memory."""
+    settings: dict[str, Any] = {}
+    for setting in ("learning_rate", "clip_range"):
+        if getattr(config, f"{setting}_schedule", "constant") == "linear":
+            settings[setting] = LinearSchedule(getattr(config, setting), 0.0, 1.0)
+    if isinstance(config, LiveOffPolicyConfig):
+        lanes = vector.num_envs
+        settings["buffer_size"] = min(config.buffer_size, -(-hooks.horizon // lanes) * lanes)
+        _check_memory(vector.observation_space, settings["buffer_size"])
+        if config.learning_starts is None:
+            settings["learning_starts"] = min(STARTS, hooks.horizon // 10)
+    model = algorithms.build(_KINDS[name], _policy(vector.observation_space), vector, config, hooks.draws, **settings)
+    model.hooks = hooks
+    if isinstance(model, _OnPolicy):
+        model.seed_choices()
+    return model
+
+
+def _policy(space: spaces.Space[Any]) -> str:
+    if isinstance(space, spaces.Dict):
+        return "MultiInputPolicy"
+    if is_image_space(space) and sorted(space.shape or ())[1] >= SMALLEST_IMAGE:
+        return "CnnPolicy"
+    return "MlpPolicy"
+
+
+def _check_memory(space: spaces.Space[Any], size: int) -> None:
+    """Refuse a replay buffer that could fill the memory hours later."""
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    each = 2 * sum(int(np.prod(one.shape or ())) * np.dtype(one.dtype).itemsize for one in parts)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if each * size > there:
+        raise TrainingError(
+            f"a replay buffer of {size} steps takes {each * size / 1e9:.1f} GB, and this machine has "
+            f"{there / 1e9:.1f} GB of memory; a buffer_size of up to {there // (2 * each)} would be fine"
+        )
+
+
+class LiveTraining:
+    """Learns until the budget ends, and keeps the policy on disk. ``run`` raises what ``LiveAgent.run`` expects."""
+
+    def __init__(self, env: LiveEnv, name: str, config: LivePolicyConfig, seed: int) -> None:
+        self._env = env
+        self._name = name
+        self._config = config
+        self._files = PolicyFiles(env.folder, name, unit="step")
+        self._draws = Draws(seed, name)
+        self._most = env.experiment.most_trials
+        self._horizon = self._most or HORIZON
+        first = env.taken
+        self._actions = Actions(env.action_space, self._draws.integer(2**31, "random", first))
+        self._observations = Observations(env.observation_space)
+        self._model: Any = None
+        self._trained = False
+        self._first = self._saved = self._logged = self._updated_at = first
+
+    def run(self) -> None:
+        """Learn to the end; the steps collected by then are learned from, whatever the end."""
+        with self._draws.one_thread():
+            with training():
+                self._prepare()
+            self._warn_of_few_updates()
+            cause = self._learn()
+            if isinstance(cause, ActionError):  # only a diverged policy chooses such
+                raise TrainingError(f"{DIVERGED} ({cause.message})") from cause
+            if cause is not None and not isinstance(cause, BudgetError | ServerLostError):
+                raise cause
+            with training():
+                self._finish()
+        if isinstance(cause, ServerLostError):
+            raise cause
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Set the parameters to those of a checkpoint."""
+        algorithms.restore(self._model, state)
+
+    # before the first step ----------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Build the algorithm, and bring it to where it was."""
+        self._model = self._build()
+        checkpoint = self._files.last()
+        if checkpoint is not None:
+            self._trained = self._files.restore(self, checkpoint)
+            if not self._trained:  # it may be restored in part
+                self._model = self._build()
+        self._model.num_timesteps = self._first
+        self._model._update_current_progress_remaining(self._first, self._horizon)
+        if self._first:
+            remembered = self._remember() if isinstance(self._config, LiveOffPolicyConfig) else None
+            saved = min(checkpoint.closed, self._first) if checkpoint is not None and self._trained else 0
+            self._files.report_resume(self._first, saved, remembered)
+
+    def _build(self) -> Any:
+        left = None if self._most is None else max(0, self._most - self._first)
+        vector = LiveVector(self._env, self._actions, self._observations, left)
+        return build_model(self._name, self._config, vector, Hooks(self._draws, self._horizon, self._updated))
+
+    def _remember(self) -> int:
+        """Fill the replay buffer from the record; returns the number of steps."""
+        buffer = self._model.replay_buffer
+        lanes = self._model.n_envs
+        steps = iter(self._env.transitions(buffer.buffer_size * lanes))
+        count = 0
+        while len(row := list(islice(steps, lanes))) == lanes:
+            self._add(row)
+            count += lanes
+        return count
+
+    def _add(self, row: list[Transition]) -> None:
+        model = self._model
+        seen, after = ([getattr(step, name) for step in row] for name in ("observation", "after"))
+        batches = [self._observations.ours(one) for one in (seen, after)]
+        if isinstance(model.env, VecTransposeImage):
+            batches = [model.env.transpose_observations(one) for one in batches]
+        chosen = self._actions.ours([step.action for step in row])
+        if self._name == "sac":
+            chosen = model.policy.scale_action(chosen)
+        ended = np.array([step.terminated or step.truncated for step in row])
+        infos = [{"TimeLimit.truncated": step.truncated and not step.terminated} for step in row]
+        model.replay_buffer.add(*batches, chosen, np.array([step.reward for step in row]), ended, infos)
+
+    def _warn_of_few_updates(self) -> None:
+        config = self._config
+        if isinstance(config, LiveOnPolicyConfig) and self._most is not None:
+            each = config.n_steps * self._env.slots
+            if each > self._most:
+                text = "%s updates its policy every %d steps, and the budget is %d: a smaller n_steps learns more often"
+                logger.warning(text, self._name, each, self._most)
+
+    # the loop -----------------------------------------------------------------------------------------
+
+    def _learn(self) -> Exception | None:
+        """The library's loop; returns the live system's exception that ended it, if any."""
+        steps = ENDLESS if self._most is None else self._most - self._first
+        with training():
+            try:
+                self._model.learn(steps, log_interval=None, reset_num_timesteps=False)
+            except LeftError as left:
+                return left.cause
+        return None
+
+    def _updated(self) -> None:
+        """Log and save after an update."""
+        model = self._model
+        self._trained = True
+        self._updated_at = model.num_timesteps
+        values: dict[str, Any] = model.logger.name_to_value
+        if not all(math.isfinite(value) for name, value in values.items() if name.endswith("loss")):
+            raise TrainingError(DIVERGED)
+        taken = self._env.taken
+        if taken - self._logged >= max(self._horizon, taken) // LINES:
+            self._logged = taken
+            self._files.log(taken, {**_episodes(model.ep_info_buffer), **values})
+        if taken - self._saved >= self._config.checkpoint_every:
+            self._save()
+
+    def _save(self) -> None:
+        if not algorithms.is_finite(self._model):
+            raise TrainingError(DIVERGED)
+        self._saved = self._env.taken
+        kind = type(self._env.action_space).__name__
+        self._files.save(Checkpoint(self._name, self._saved, kind, algorithms.state_of(self._model)))
+        self._files.save_model(self._model)
+
+    def _finish(self) -> None:
+        """Learn from the rest, also of a stopped run: an on-policy agent couldn't do so later."""
+        model = self._model
+        model._update_current_progress_remaining(model.num_timesteps, self._horizon)
+        if isinstance(self._config, LiveOnPolicyConfig):
+            self._train_on_part()
+        elif model.num_timesteps > max(self._updated_at, model.learning_starts):
+            each = model.train_freq.frequency * model.n_envs
+            collected = (model.num_timesteps - self._first) % each  # since the last update of the library's loop
+            steps = model.gradient_steps if model.gradient_steps > 0 else collected
+            if steps:
+                model.train(gradient_steps=steps, batch_size=model.batch_size)
+        if not self._trained:
+            logger.warning("%s has learned nothing: %d steps are too few for an update", self._name, self._env.taken)
+        elif self._env.taken > self._saved:
+            self._save()
+
+    def _train_on_part(self) -> None:
+        """An update on an incomplete rollout."""
+        model, buffer = self._model, self._model.rollout_buffer
+        if buffer.full or buffer.pos * buffer.n_envs < FEWEST:
+            return
+        for name in ("actions", "values", "log_probs", "advantages", "returns", "rewards", "episode_starts"):
+            setattr(buffer, name, getattr(buffer, name)[: buffer.pos])
+        seen = buffer.observations
+        whole = isinstance(seen, dict)
+        buffer.observations = {key: rows[: buffer.pos] for key, rows in seen.items()} if whole else seen[: buffer.pos]
+        buffer.buffer_size, buffer.full = buffer.pos, True
+        with torch.no_grad():
+            values = model.policy.predict_values(obs_as_tensor(model._last_obs, model.device))
+        buffer.compute_returns_and_advantage(last_values=values, dones=model._last_episode_starts)
+        model.train()
+
+
+def _episodes(ended: Any) -> dict[str, float]:
+    """Mean return and length of the last episodes."""
+    if not ended:
+        return {}
+    count = len(ended)
+    return {
+        "rollout/ep_rew_mean": sum(one["r"] for one in ended) / count,
+        "rollout/ep_len_mean": sum(one["l"] for one in ended) / count,
+    }
