@@ -256,25 +256,6 @@ def test_sums_follow_the_scale_whenever_they_are_asked_for() -> None:
     assert one.counts.sum() == 400
 
 
-def test_all_is_rescaled_only_when_a_scale_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    evidence = CellStats()
-    for number in range(1000):
-        evidence.add({"load": number % 3}, {"x": number % 60}, float(number % 7), "measured")
-    evidence.of([0])
-    asked: list[int | None] = []
-    scaled = RewardScale.scaled
-
-    def spied(scale: RewardScale, last: int | None = None) -> np.ndarray:
-        asked.append(last)
-        return scaled(scale, last)
-
-    monkeypatch.setattr(RewardScale, "scaled", spied)
-    for number in range(20):
-        evidence.add({"load": number % 3}, {"x": number % 60}, 3.0, "measured")
-        evidence.of([0])
-    assert asked == [1] * 20
-
-
 def test_what_does_not_weigh_moves_no_scale() -> None:
     one, other = RewardScale(), RewardScale()
     for reward in (1.0, 2.0, 3.0):

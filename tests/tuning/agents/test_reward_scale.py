@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tunegym.tuning.agents import reward_scale
 from tunegym.tuning.agents.reward_scale import LOWEST, RewardScale
 
 
@@ -184,24 +183,6 @@ def test_before_anything_was_measured_pruned_is_better_than_failed() -> None:
     assert scale.scaled().tolist() == [0.0, -1.0]
 
 
-@pytest.mark.parametrize("contexts", [1, 10, 100_000])
-def test_many_trials_are_cheap(monkeypatch: pytest.MonkeyPatch, contexts: int) -> None:
-    """Quantiles are computed when there is a fiftieth more to them, and not for a context that never comes again."""
-    calls: list[int] = []
-    quantile = np.quantile
-    monkeypatch.setattr(
-        reward_scale.np, "quantile", lambda rewards, at: calls.append(len(rewards)) or quantile(rewards, at)
-    )
-    scale = RewardScale()
-    for number in range(4000):
-        if number == 3000:
-            calls.clear()
-        scale.add({"load": number % contexts}, float(number % 7), measured=True)
-        scale.scaled(last=10)
-    assert len(calls) <= 200, "not 2,000"
-    assert len(scale._scales._centres) == (1 + contexts if contexts <= 10 else 1)
-
-
 def test_it_does_not_matter_when_somebody_asks() -> None:
     asked, alone = RewardScale(), RewardScale()
     draw = np.random.default_rng(4)
@@ -210,16 +191,3 @@ def test_it_does_not_matter_when_somebody_asks() -> None:
             scale.add({"load": number % 4}, reward, measured=number % 9 != 0, weighs=number % 3 != 0)
         asked.scaled()
     np.testing.assert_array_equal(asked.scaled(), alone.scaled())
-
-
-def test_the_version_tells_when_earlier_trials_are_seen_otherwise() -> None:
-    scale = RewardScale()
-    draw = np.random.default_rng(5)
-    same = 0
-    for number in range(600):
-        version, before = scale.version, scale.scaled()
-        scale.add({"load": int(draw.integers(3))}, float(draw.normal()), measured=number % 10 != 0)
-        if scale.version == version:
-            same += 1
-            np.testing.assert_array_equal(scale.scaled()[:-1], before)
-    assert same > 100

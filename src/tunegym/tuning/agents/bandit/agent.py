@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -366,10 +365,8 @@ class CellStats:
         self._balance: list[int] = []  # measurements minus failures
         self._working: set[bytes] = set()
         self._cells: dict[bytes, int] = {}
-        self._owners = array("q")
+        self._owners: list[int] = []
         self._scale = RewardScale()
-        self._summed, self._version = 0, 0
-        self._sums = np.zeros((3, 64))
 
     def __len__(self) -> int:
         """The number of trials."""
@@ -401,27 +398,10 @@ class CellStats:
 
     def of(self, cells: Iterable[int]) -> Told:
         """Means and counts of these cells, on the scale of all trials."""
-        self._sum_up()
-        counts, sums, squares = self._sums[:, np.fromiter(cells, np.int64)]
+        owners, rewards = np.array(self._owners, np.int64), self._scale.scaled()
+        totals = np.zeros((3, len(self.actions)))
+        for column, values in zip(totals, (np.ones(len(owners)), rewards, rewards * rewards), strict=True):
+            np.add.at(column, owners, values)
+        counts, sums, squares = totals[:, np.fromiter(cells, np.int64)]
         means = sums / counts
         return Told(means, counts, float(np.maximum(squares - sums * means, 0.0).sum()))
-
-    def _sum_up(self) -> None:
-        """By cell: the number of trials, the sum of their rewards and of the squares.
-
-        Incremental unless the scale has moved; in the order of trials, so that the sums don't depend on when this ran.
-        """
-        if self._version != self._scale.version:
-            self._summed, self._version = 0, self._scale.version
-            self._sums = np.zeros_like(self._sums)
-        if self._summed == len(self):
-            return
-        if len(self.actions) > self._sums.shape[1]:
-            more = np.zeros((3, 2 * len(self.actions)))
-            more[:, : self._sums.shape[1]] = self._sums
-            self._sums = more
-        owners = np.array(self._owners[self._summed :])
-        rewards = self._scale.scaled(last=len(owners))
-        for column, values in zip(self._sums, (np.ones(len(owners)), rewards, rewards * rewards), strict=True):
-            np.add.at(column, owners, values)
-        self._summed = len(self)
