@@ -15,15 +15,14 @@ import pytest
 from gymnasium import spaces
 
 import tunegym
-from tunegym.core.errors import StoreError, TunegymError
+from tunegym.core.errors import TunegymError
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
-from tunegym.tuning.stores import live
 from tunegym.tuning.stores.reader import Steps, steps
 
 pytestmark = pytest.mark.slow  # some hundred experiments
 
-_WATCHED = ("tunegym/tuning/envs/live/", "tunegym/tuning/stores/live", "tunegym/tuning/stores/appending")
+_WATCHED = ("tunegym/tuning/envs/live/", "tunegym/tuning/stores/steps", "tunegym/tuning/stores/journal")
 _FEWEST = 150
 """At so many places at least a program may be interrupted; else the watch looks at other files than it should."""
 
@@ -117,47 +116,6 @@ def test_an_interrupt_anywhere_leaves_what_was_told(lanes: int, record: str, dra
         differ = {number: pair for number, pair in differ.items() if pair[0] != pair[1]}
         assert not differ, f"interrupted at {interrupt.where}: told and recorded: {differ}"
     assert place > _FEWEST
-
-
-@pytest.mark.parametrize("record", ["all", "every:2"])
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_a_disk_that_is_full_for_a_while_costs_no_number(
-    lanes: int, record: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever frees some space and goes on has every number once, and whole episodes."""
-    monkeypatch.setattr(live, "FLUSH_S", 1000.0)  # what the journal's own thread can't write ends the run
-    for place in range(1, 12):
-        output = f"at-{place}"
-        envs: Any = tunegym.make_vec(scenario(200 * lanes, record, "step"), lanes, output=output, server=Counts)
-        journal = envs._engine._store._journal
-        append, calls = journal.append_once, 0
-
-        def full_for_a_while(*given: Any, append: Any = append, place: int = place) -> None:
-            nonlocal calls
-            calls += 1
-            if place <= calls < place + 3:
-                raise StoreError("the disk is full")
-            append(*given)
-
-        journal.append_once = full_for_a_while
-        errors, resets, step = 0, True, 0
-        while calls < place + 5:
-            step += 1
-            try:
-                if resets:
-                    envs.reset()
-                    resets = False
-                envs.step([int(step % 7 == 4 and lane == lanes - 1) for lane in range(lanes)])
-            except StoreError:
-                errors += 1
-            except TunegymError:
-                resets = True
-        envs.close()
-        assert 0 < errors <= 3
-        try:
-            assert_sound(find_run(Path(output)))
-        except AssertionError as error:
-            raise AssertionError(f"full at the writing number {place}: {error}") from error
 
 
 def scenario(steps: int, record: str, draw: str) -> dict[str, Any]:

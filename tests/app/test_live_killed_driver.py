@@ -22,8 +22,8 @@ import tunegym as package
 from tunegym.core.errors import StoreLockedError
 from tunegym.testing.results import assert_sound
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.live import FLUSH_S
-from tunegym.tuning.stores.live_group import MOST_ROWS
+from tunegym.tuning.stores.columns import MOST_ROWS
+from tunegym.tuning.stores.steps import FLUSH_S
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]

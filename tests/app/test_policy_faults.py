@@ -426,7 +426,7 @@ def test_what_the_store_raises_is_no_training_error(
 ) -> None:
     """Broken infrastructure ends the run, and no later experiment is started."""
     from tunegym.core.errors import StoreError
-    from tunegym.tuning.envs.engine import TrialEngine
+    from tunegym.tuning.envs.trials.engine import TrialEngine
 
     def broken(self: TrialEngine) -> Iterator[Trial]:
         raise StoreError("the disk is gone", hint="bring it back")

@@ -14,7 +14,7 @@ import pytest
 
 from tunegym.core.clock import SystemClock
 from tunegym.core.errors import StoreError
-from tunegym.tuning.envs.engine import Parts, TrialEngine
+from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.expression import FunctionConstraint
 from tunegym.tuning.model.job import CallJob, Job, JobHandle, JobResult, Watch
@@ -25,9 +25,8 @@ from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import MetricError, TrialStore
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.report import Report, TrialPruned
-from tunegym.tuning.stores.journal import JournalStore
-from tunegym.tuning.stores.memory import MemoryStore
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.trials import JournalStore, MemoryStore
 
 
 class Lab:

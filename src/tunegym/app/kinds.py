@@ -24,9 +24,8 @@ from tunegym.app.plan import command_of, plan_live, plan_trials
 from tunegym.app.server import check_injected, maker_of
 from tunegym.core.processes import Tree, end_tree, living_processes
 from tunegym.core.stop import Stop
-from tunegym.tuning.envs.engine import Parts, TrialEngine
-from tunegym.tuning.envs.live.engine import LiveEngine
-from tunegym.tuning.envs.live.parts import LiveParts
+from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
+from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.progress import Plan, Progress
 from tunegym.tuning.model.scenario import Experiment, Scenario
@@ -37,8 +36,8 @@ from tunegym.tuning.reports.summary import reached
 from tunegym.tuning.servers.hosting import Host
 from tunegym.tuning.servers.hosts import build_host, known_token
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.journal import JournalStore
-from tunegym.tuning.stores.live import LiveStore
+from tunegym.tuning.stores.steps import StepStore
+from tunegym.tuning.stores.trials import JournalStore
 
 if TYPE_CHECKING:
     from tunegym.tuning.envs.live.face import LiveTuneEnv
@@ -66,7 +65,7 @@ class OpenSession:
     def __init__(
         self,
         env: Any,
-        store: JournalStore | LiveStore,
+        store: JournalStore | StepStore,
         progress: Callable[[], Progress],
         stopping: str,
         resources: contextlib.ExitStack,
@@ -220,7 +219,7 @@ class LiveKind:
         reward = build_reward(scenario, experiment) if experiment.reward is not None else None
         with contextlib.ExitStack() as resources:
             session = build_session(scenario, experiment, workload)
-            store = LiveStore(folder, build_head(scenario, experiment), session, spec.recording)
+            store = StepStore(folder, build_head(scenario, experiment), session, spec.recording)
             resources.callback(store.close)
             build = partial(
                 build_host, spec, scenario.scenario_dir, folder, token=store.head.run, started=store.job_started

@@ -25,7 +25,7 @@ from tunegym.config.agents import agent_config
 from tunegym.config.findings import Findings
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import BaseAgent
-from tunegym.tuning.envs.engine import Parts, TrialEngine
+from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.expression import FunctionConstraint
 from tunegym.tuning.model.scenario import Budget, Experiment
@@ -34,8 +34,8 @@ from tunegym.tuning.model.trial import Feedback, OpenTrial, Trial
 from tunegym.tuning.ports import Agent, Env
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.workloads.python import PythonWorkload
 
 

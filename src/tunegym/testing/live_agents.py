@@ -26,15 +26,14 @@ from tunegym.config.agents import agent_config
 from tunegym.config.findings import Findings
 from tunegym.core.errors import ConfigError
 from tunegym.testing.trails import Log, Trail, flat
-from tunegym.tuning.envs.live.engine import LiveEngine
-from tunegym.tuning.envs.live.parts import LiveParts
+from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.ports import Agent, LiveEnv
 from tunegym.tuning.servers.hosting import InProcess
-from tunegym.tuning.stores.live import LiveStore
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.steps import StepStore
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class LiveAgentSuite:
         )
         log = Log()
         head = Head("suite", "suite", seed, "suite", {}, {}, [], live={"record": "all"})
-        store = LiveStore(folder, head, Session("suite"), Recording())
+        store = StepStore(folder, head, Session("suite"), Recording())
         hosts = [InProcess(lambda: Trail(self.actions, log, dies_at, fails_at)) for _ in range(slots)]
         engine = LiveEngine(
             LiveParts(experiment, hosts, store, folder, seed),
@@ -222,7 +221,7 @@ class LiveAgentSuite:
 
     def test_close_twice_is_fine(self, tmp_path: Path) -> None:
         """Also without a run."""
-        store = LiveStore(tmp_path, Head("suite", "suite", 0, "suite", {}, {}, []), Session("suite"), Recording())
+        store = StepStore(tmp_path, Head("suite", "suite", 0, "suite", {}, {}, []), Session("suite"), Recording())
         try:
             experiment = Experiment("suite", "live", {}, Space({}), EnvParams({}, 0), "suite", None, ())
             engine: Any = LiveEngine(LiveParts(experiment, [], store, tmp_path, 0))

@@ -12,9 +12,8 @@ from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Experiment, Recording
 from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.live_views import EPISODES
 from tunegym.tuning.stores.reader import Lost, Steps
-from tunegym.tuning.stores.views import ENV, TRAJECTORY
+from tunegym.tuning.stores.views import ENV, EPISODES, TRAJECTORY
 
 _Row = tuple[int, str, Mapping[str, Any], int | None]
 """Number, status, context and episode of a step; a lost one has no episode."""

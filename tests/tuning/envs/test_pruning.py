@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.envs import pruning
-from tunegym.tuning.envs.pruning import Recording
+from tunegym.tuning.envs.trials import prune
 from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.outcome import Measured, Pruned
 from tunegym.tuning.model.scenario import Keep, Penalties
@@ -53,7 +52,7 @@ def test_pruned_trial(bench: Benches) -> None:
     trial = one.step(x=1)
     assert trial.outcome == Pruned("pruned at step 3: below 0")
     assert trial.reports == ((1, 1.0), (2, 0.0), (3, -1.0))
-    assert trial.reward == 5.0 - 1000 * 5.0
+    assert trial.reward == 0.0
     assert (trial.measured, trial.metrics) == (False, {})
     observed = one.engine.observe()
     assert (observed.number, observed.metrics, observed.measured) == (3, {}, False)
@@ -238,11 +237,11 @@ def test_a_thread_that_goes_on_reporting(bench: Benches) -> None:
 
 def test_many_values_are_thinned() -> None:
     """Evenly, and the newest is always the last."""
-    recording = Recording()
+    recording = prune.Curve()
     for step in range(100_000):
         recording.add(step, float(step))
         assert recording.points[-1] == (step, float(step))
-        assert len(recording.points) <= pruning.MOST_VALUES + 1
+        assert len(recording.points) <= prune.MOST_VALUES + 1
     steps = [step for step, _ in recording.points]
     gaps = {after - before for before, after in itertools.pairwise(steps[:-1])}
     assert gaps == {128}
@@ -250,10 +249,10 @@ def test_many_values_are_thinned() -> None:
 
 
 def test_few_values_are_all_there() -> None:
-    recording = Recording()
-    for step in range(pruning.MOST_VALUES):
+    recording = prune.Curve()
+    for step in range(prune.MOST_VALUES):
         recording.add(step, 0.0)
-    assert [step for step, _ in recording.points] == list(range(pruning.MOST_VALUES))
+    assert [step for step, _ in recording.points] == list(range(prune.MOST_VALUES))
 
 
 def test_thinned_values_end_with_the_one_that_was_hopeless(bench: Benches) -> None:
@@ -264,7 +263,7 @@ def test_thinned_values_end_with_the_one_that_was_hopeless(bench: Benches) -> No
 
     trial = bench(function, pruner=Floor).step(x=1)
     assert trial.reports[-1] == (5001, -1.0)
-    assert 500 < len(trial.reports) <= pruning.MOST_VALUES + 1
+    assert 500 < len(trial.reports) <= prune.MOST_VALUES + 1
 
 
 # the past -------------------------------------------------------------------------------------------------------

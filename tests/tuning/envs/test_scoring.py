@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.envs.scoring import Scoring
+from tunegym.tuning.envs.score import TrialScore
 from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, TimedOut
 from tunegym.tuning.model.scenario import Penalties
 from tunegym.tuning.model.space import Range
@@ -61,14 +61,14 @@ def test_penalty_is_not_put_through_the_reward_function(bench: Benches) -> None:
 
 @pytest.mark.parametrize("outcome", [Failed("f"), TimedOut(), Cancelled()])
 def test_which_penalty(outcome: Any) -> None:
-    scoring = Scoring(identity(["m"]), Penalties(constraint_failure=-1.0, metric_failure=-2.0))
+    scoring = TrialScore(identity(["m"]), Penalties(constraint_failure=-1.0, metric_failure=-2.0))
     assert scoring.score(outcome) == (outcome, -2.0)
     assert scoring.score(Infeasible("i")) == (Infeasible("i"), -1.0)
 
 
 @pytest.mark.parametrize("worst", [-1e-9, 0.0, 5.0, -3.0, 1e12, -1e300, -1e308, 1e308])
 def test_auto_is_below_the_worst_so_far(worst: float) -> None:
-    scoring = Scoring(identity(["m"]), Penalties())
+    scoring = TrialScore(identity(["m"]), Penalties())
     before = scoring.penalty(Failed("f"))
     assert math.isfinite(before)
     scoring.score(Measured(({"m": worst},)))
@@ -102,7 +102,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_attractive_penalty_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     """As soon as a measured reward is below it, whichever came first."""
-    scoring = Scoring(identity(["m"]), Penalties(constraint_failure=-1.0, metric_failure=-100.0))
+    scoring = TrialScore(identity(["m"]), Penalties(constraint_failure=-1.0, metric_failure=-100.0))
     scoring.score(Infeasible("i"))
     scoring.score(Measured(({"m": 5.0},)))
     assert warnings(caplog) == []
@@ -118,7 +118,7 @@ def test_attractive_penalty_warns_once(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_auto_never_warns(caplog: pytest.LogCaptureFixture) -> None:
-    scoring = Scoring(identity(["m"]), Penalties())
+    scoring = TrialScore(identity(["m"]), Penalties())
     for value in (5.0, -1e9):
         scoring.score(Measured(({"m": value},)))
         scoring.score(Failed("f"))

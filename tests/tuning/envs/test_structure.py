@@ -12,9 +12,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from tunegym.core.errors import ObservationError
-from tunegym.tuning.envs.context_leaves import ContextLeaves
-from tunegym.tuning.envs.engine import TrialEngine
-from tunegym.tuning.envs.structure import Structure, leaf_space, structure_of
+from tunegym.tuning.envs.structure import ContextLeaves, Structure, leaf_space, structure_of
+from tunegym.tuning.envs.trials.engine import TrialEngine
 from tunegym.tuning.envs.tune import TuneEnv
 from tunegym.tuning.model.context import EnvParam, EnvParams, ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Range

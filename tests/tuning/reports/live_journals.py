@@ -14,8 +14,8 @@ from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import load
-from tunegym.tuning.stores.live import LiveStore
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.steps import StepStore
 
 GRAVITY = {"gravity": {"values": [9.8, 20.0], "weights": None}}
 SMALL = spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
@@ -30,18 +30,18 @@ def open_store(
     record: str = "all",
     agent: str = "ppo",
     observations: spaces.Space[Any] = SMALL,
-) -> LiveStore:
+) -> StepStore:
     """A session of a live journal."""
     folder.mkdir(parents=True, exist_ok=True)
     head = Head(folder.name, "token", 1, agent, {}, dict(env_params or {}), list(metrics), live={"record": record})
     kind, _, every = record.partition(":")
-    store = LiveStore(folder, head, Session("f", agent_steps=1000), Recording(kind, int(every or 1)))  # type: ignore[arg-type]
+    store = StepStore(folder, head, Session("f", agent_steps=1000), Recording(kind, int(every or 1)))  # type: ignore[arg-type]
     store.declare(spaces.Discrete(2), observations)
     return store
 
 
 def add_episode(
-    store: LiveStore,
+    store: StepStore,
     length: int,
     reward: float = 1.0,
     *,

@@ -16,8 +16,8 @@ from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Scalar
 from tunegym.tuning.reports.recommend import recommend
 from tunegym.tuning.reports.results import load
-from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.trials import JournalStore
 
 Row = tuple[Mapping[str, Scalar], Mapping[str, Scalar], float | None]
 """Context, action, and the metric (None for a failure)."""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.trials import JournalStore
 
 
 def head(knobs: Any = ("x",), env_params: Any = (), **changes: Any) -> Head:

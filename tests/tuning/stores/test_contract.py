@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tunegym.testing.stores import FINGERPRINT, DurableStoreSuite, TrialStoreSuite
-from tunegym.tuning.stores.journal import JournalStore
-from tunegym.tuning.stores.memory import MemoryStore
+from tunegym.tuning.stores.trials import JournalStore, MemoryStore
 
 
 class TestMemoryStore(TrialStoreSuite):

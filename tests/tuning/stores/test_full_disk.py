@@ -15,7 +15,7 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.trials import JournalStore
 
 Journals = Callable[..., JournalStore]
 
@@ -91,7 +91,7 @@ from pathlib import Path
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.stores.records import Head, Session
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

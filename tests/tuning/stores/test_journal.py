@@ -13,9 +13,10 @@ from tunegym.core.errors import StoreError
 from tunegym.core.processes import boot_id
 from tunegym.tuning.model.outcome import Failed, Measured, Outcome, TimedOut
 from tunegym.tuning.model.trial import OpenTrial, Trial
-from tunegym.tuning.stores import appending, reader
-from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores import journal as journal_module
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.records import Session
+from tunegym.tuning.stores.trials import JournalStore
 
 Journals = Callable[..., JournalStore]
 PATIENCE_S = 60.0
@@ -284,9 +285,9 @@ class Syncs:
 @pytest.mark.slow
 def test_synced_while_it_runs_and_at_close(journal: Journals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second in which something was written, and once more at the end."""
-    assert appending.FSYNC_S <= 1.0
+    assert journal_module.FSYNC_S <= 1.0
     syncs = Syncs()
-    monkeypatch.setattr(appending.os, "fsync", syncs)
+    monkeypatch.setattr(journal_module.os, "fsync", syncs)
     store = journal(tmp_path)
     syncs.wait_for(1)
     store.open(0, {}, {"x": 1})
@@ -305,7 +306,7 @@ def test_disk_that_refuses_to_sync_is_told(journal: Journals, tmp_path: Path, mo
     store = journal(tmp_path)
     store.open(0, {}, {"x": 1})
     with monkeypatch.context() as patch:
-        patch.setattr(appending.os, "fsync", refuse)
+        patch.setattr(journal_module.os, "fsync", refuse)
         with pytest.raises(StoreError, match="Input/output error"):
             store.close()
     assert journal(tmp_path).highest == 1  # the lock is free again

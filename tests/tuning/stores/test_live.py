@@ -21,17 +21,17 @@ from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import row_type
-from tunegym.tuning.stores.live import LiveStore
 from tunegym.tuning.stores.reader import Lost, Steps
 from tunegym.tuning.stores.records import Session
+from tunegym.tuning.stores.steps import StepStore
 
 ACTIONS = spaces.Discrete(3)
 OBSERVATIONS = spaces.Box(-np.inf, np.inf, shape=(2,), dtype=np.float32)
 
 
 @pytest.fixture
-def opened() -> Iterator[list[LiveStore]]:
-    stores: list[LiveStore] = []
+def opened() -> Iterator[list[StepStore]]:
+    stores: list[StepStore] = []
     yield stores
     for store in stores:
         store.close()
@@ -44,14 +44,14 @@ def open_store(
     observations: Any = OBSERVATIONS,
     record: Recording | None = None,
     **changes: Any,
-) -> LiveStore:
+) -> StepStore:
     known: dict[str, Any] = {"knobs": {}, "metrics": [], "live": {"record": "all"}}
-    store = LiveStore(folder, head(**{**known, **changes}), Session("f"), record or Recording())
+    store = StepStore(folder, head(**{**known, **changes}), Session("f"), record or Recording())
     store.declare(actions, observations)
     return store
 
 
-def add(store: LiveStore, number: int, *, observation: Any = None, end: str | None = None, **more: Any) -> None:
+def add(store: StepStore, number: int, *, observation: Any = None, end: str | None = None, **more: Any) -> None:
     if number > store.reserved:
         store.reserve(number)
     known: dict[str, Any] = {
@@ -82,7 +82,7 @@ def kinds(folder: Path) -> list[str]:
     return [orjson.loads(line)["record"] for line in (folder / "journal.jsonl").read_bytes().splitlines()]
 
 
-def test_steps_are_in_the_journal_and_in_both_views(tmp_path: Path, opened: list[LiveStore]) -> None:
+def test_steps_are_in_the_journal_and_in_both_views(tmp_path: Path, opened: list[StepStore]) -> None:
     store = open_store(tmp_path, env_params=("load",), metrics=["p99"])
     opened.append(store)
     for number in range(1, 701):
@@ -105,7 +105,7 @@ def test_steps_are_in_the_journal_and_in_both_views(tmp_path: Path, opened: list
     assert len(groups) < 10
 
 
-def test_every_space_has_its_columns(tmp_path: Path, opened: list[LiveStore]) -> None:
+def test_every_space_has_its_columns(tmp_path: Path, opened: list[StepStore]) -> None:
     actions = spaces.Dict({"a": spaces.MultiDiscrete([3, 4]), "b": spaces.Box(0, 1, shape=(1,), dtype=np.float64)})
     observations = spaces.Tuple([spaces.Discrete(5), spaces.Dict({"x": spaces.MultiBinary(2)})])
     store = open_store(tmp_path, actions=actions, observations=observations)
@@ -118,7 +118,7 @@ def test_every_space_has_its_columns(tmp_path: Path, opened: list[LiveStore]) ->
     assert (row["observation.0"], row["observation.1.x.0"], row["observation.1.x.1"]) == ("4", "1", "0")
 
 
-def test_large_observations_have_a_file_of_their_own(tmp_path: Path, opened: list[LiveStore]) -> None:
+def test_large_observations_have_a_file_of_their_own(tmp_path: Path, opened: list[StepStore]) -> None:
     pictures = spaces.Box(0, 255, shape=(8, 8, 3), dtype=np.uint8)
     store = open_store(tmp_path, observations=pictures)
     opened.append(store)
@@ -140,7 +140,7 @@ def test_large_observations_have_a_file_of_their_own(tmp_path: Path, opened: lis
     assert np.array_equal(found["value"][300], shown[7])
 
 
-def test_an_episode_that_ends_without_a_step_to_write_is_written(tmp_path: Path, opened: list[LiveStore]) -> None:
+def test_an_episode_that_ends_without_a_step_to_write_is_written(tmp_path: Path, opened: list[StepStore]) -> None:
     store = open_store(tmp_path, observations=spaces.Box(0, 255, shape=(64,), dtype=np.uint8))
     opened.append(store)
     add(store, 1, observation=np.zeros(64, dtype=np.uint8))
@@ -150,7 +150,7 @@ def test_an_episode_that_ends_without_a_step_to_write_is_written(tmp_path: Path,
     assert [one.end for one in reader.episodes(tmp_path / "journal.jsonl")] == ["cut"]
 
 
-def test_what_a_crash_left_behind_the_journal_is_cut_off(tmp_path: Path, opened: list[LiveStore]) -> None:
+def test_what_a_crash_left_behind_the_journal_is_cut_off(tmp_path: Path, opened: list[StepStore]) -> None:
     pictures = spaces.Box(0, 255, shape=(64,), dtype=np.uint8)
     store = open_store(tmp_path, observations=pictures)
     add(store, 1, observation=np.full(64, 7, dtype=np.uint8))
@@ -163,13 +163,13 @@ def test_what_a_crash_left_behind_the_journal_is_cut_off(tmp_path: Path, opened:
     again.close()
     assert np.fromfile(tmp_path / "observations.bin", dtype=np.uint8).reshape(-1, 64)[:, 0].tolist() == [7, 9]
     (tmp_path / "observations.bin").write_bytes(b"")
-    third = LiveStore(tmp_path, head(knobs={}, metrics=[], live={"record": "all"}), Session("f"), Recording())
-    with pytest.raises(StoreError, match=r"observations\.bin is too short: the journal knows of 2 rows, and it has 0"):
+    third = StepStore(tmp_path, head(knobs={}, metrics=[], live={"record": "all"}), Session("f"), Recording())
+    with pytest.raises(StoreError, match=r"observations\.bin is too short: the journal has 2 rows, and it has 0"):
         third.declare(ACTIONS, pictures)
     third.close()
 
 
-def test_numbers_that_are_not_finite_are_written(tmp_path: Path, opened: list[LiveStore]) -> None:
+def test_numbers_that_are_not_finite_are_written(tmp_path: Path, opened: list[StepStore]) -> None:
     store = open_store(tmp_path)
     opened.append(store)
     add(store, 1, observation=np.array([np.nan, np.inf], dtype=np.float32))
@@ -243,7 +243,7 @@ def test_a_killed_writer_loses_what_waited_and_no_number_is_used_twice(tmp_path:
     assert [int(row["step"]) for row in rows(tmp_path / "trajectory.csv")] == steps
 
 
-def test_what_waits_is_written_although_no_step_follows(tmp_path: Path, opened: list[LiveStore]) -> None:
+def test_what_waits_is_written_although_no_step_follows(tmp_path: Path, opened: list[StepStore]) -> None:
     store = open_store(tmp_path)
     opened.append(store)
     add(store, 1)
@@ -302,7 +302,7 @@ def test_views_written_again_are_the_same_to_the_last_byte(tmp_path: Path) -> No
     assert {name: (tmp_path / name).read_bytes() for name in names} == before
 
 
-def test_a_failed_step_is_on_record_at_once(tmp_path: Path, opened: list[LiveStore]) -> None:
+def test_a_failed_step_is_on_record_at_once(tmp_path: Path, opened: list[StepStore]) -> None:
     store = open_store(tmp_path)
     opened.append(store)
     store.reserve(2)
@@ -316,7 +316,7 @@ def test_a_failed_step_is_on_record_at_once(tmp_path: Path, opened: list[LiveSto
 
 def test_other_spaces_than_before_are_refused_and_named(tmp_path: Path) -> None:
     open_store(tmp_path).close()
-    store = LiveStore(tmp_path, head(knobs={}, metrics=[], live={"record": "all"}), Session("f"), Recording())
+    store = StepStore(tmp_path, head(knobs={}, metrics=[], live={"record": "all"}), Session("f"), Recording())
     with pytest.raises(StoreError, match=r"action_space: Discrete\(3\) before, Discrete\(4\) now"):
         store.declare(spaces.Discrete(4), OBSERVATIONS)
     with pytest.raises(StoreError, match="observation_space: Box"):
@@ -370,12 +370,12 @@ def test_steps_that_are_not_recorded_still_use_their_numbers(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/dev/full").exists(), reason="needs a full device")
-def test_a_view_that_can_not_be_written_is_said(tmp_path: Path, opened: list[LiveStore]) -> None:
+def test_a_view_that_can_not_be_written_is_said(tmp_path: Path, opened: list[StepStore]) -> None:
     store = open_store(tmp_path)
     opened.append(store)
     full = os.open("/dev/full", os.O_WRONLY)
-    assert store._writer is not None
-    os.dup2(full, store._writer.views._files[0])
+    assert store._views is not None
+    os.dup2(full, store._views._files[0])
     os.close(full)
     add(store, 1)
     with pytest.raises(StoreError, match="CSV views can't be written"):
@@ -402,7 +402,7 @@ def test_a_resume_that_fails_gives_nothing_back_that_others_reserved(
     store.close()
     (tmp_path / "journal.jsonl").write_bytes(journal)
     (tmp_path / "observations.bin").write_bytes(b"")
-    broken = LiveStore(tmp_path, head(knobs={}, metrics=[], live={"record": "all"}), Session("f"), Recording())
+    broken = StepStore(tmp_path, head(knobs={}, metrics=[], live={"record": "all"}), Session("f"), Recording())
     with pytest.raises(StoreError, match="too short"):
         broken.declare(ACTIONS, pictures)
     assert "at most 499 steps were lost (numbers 2 to 500)" in caplog.text, "no later session knows of it"
@@ -423,54 +423,6 @@ def test_equal_looking_contexts_stay_apart(tmp_path: Path) -> None:
     assert [row["load"] for row in rows(tmp_path / "env.csv")] == ["1", "true", "1.0", "1"]
     open_store(tmp_path, env_params=("load",)).close()
     assert [row["load"] for row in rows(tmp_path / "env.csv")] == ["1", "true", "1.0", "1"]
-
-
-@pytest.mark.parametrize("side", [False, True])
-def test_an_interrupt_in_the_middle_of_writing_leaves_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: bool
-) -> None:
-    space = spaces.Box(-9, 9, shape=(64,), dtype=np.float32) if side else OBSERVATIONS
-    seen = np.ones(space.shape, dtype=np.float32)
-    for nth in range(1, 9):
-        for before in (True, False):
-            place = tmp_path / f"{nth}-{before}"
-            store = open_store(place, observations=space)
-            store.reserve(300)
-            for number in range(1, 200):
-                add(store, number, observation=seen)
-            store.episode_over(Episode(1, 0, 1, 199, 199, 1.0, "truncated", {}))
-            calls = 0
-
-            def interrupted(
-                descriptor: int, data: Any, nth: int = nth, before: bool = before, real: Any = os.write
-            ) -> int:
-                nonlocal calls
-                calls += 1
-                if calls == nth and before:
-                    raise KeyboardInterrupt
-                written = real(descriptor, data)
-                if calls == nth:
-                    raise KeyboardInterrupt
-                return written
-
-            with monkeypatch.context() as patch:
-                patch.setattr(os, "write", interrupted)
-                try:
-                    store.flush()
-                except KeyboardInterrupt:
-                    pass
-                else:
-                    assert nth > 4 + side
-            for number in range(200, 290):
-                add(store, number, observation=seen)
-            store.close()
-            steps = [number for one in recorded(place) if isinstance(one, Steps) for number in one.numbers]
-            assert steps == list(range(1, 290))
-            assert [int(row["step"]) for row in rows(place / "trajectory.csv")] == steps
-            assert [int(row["step"]) for row in rows(place / "env.csv")] == steps
-            assert len(rows(place / "episodes.csv")) == 1
-            if side:
-                assert (place / "observations.bin").stat().st_size == 289 * 64 * 4
 
 
 def test_steps_that_are_not_recorded_are_counted_while_another_thread_writes(tmp_path: Path) -> None:
@@ -506,7 +458,7 @@ def test_sessions_may_have_groups_of_other_sizes(tmp_path: Path) -> None:
     for number in range(1, 300):
         add(first, number)
     first.close()
-    second = LiveStore(tmp_path, known, Session("f", agent_steps=400), Recording())
+    second = StepStore(tmp_path, known, Session("f", agent_steps=400), Recording())
     second.declare(ACTIONS, OBSERVATIONS)
     for number in range(300, 401):
         add(second, number)

@@ -12,20 +12,19 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tunegym.core.errors import StoreError
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.live import LiveStore
 from tunegym.tuning.stores.reader import Steps
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.steps import StepStore
 
 SEEN = np.zeros(2, dtype=np.float32)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[LiveStore]:
+def store(tmp_path: Path) -> Iterator[StepStore]:
     head = Head("live", "token", 7, "random_search", {}, {}, [], live={"record": "all"})
-    made = LiveStore(tmp_path, head, Session("f"), Recording())
+    made = StepStore(tmp_path, head, Session("f"), Recording())
     made.declare(spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,)))
     made.reserve(100_000)
     yield made
@@ -36,11 +35,11 @@ def _steps(folder: Path) -> list[Steps]:
     return [one for one in reader.steps(folder / reader.JOURNAL) if isinstance(one, Steps)]
 
 
-def _add(store: LiveStore, number: int) -> None:
+def _add(store: StepStore, number: int) -> None:
     store.add(number, 1, 0, SEEN, 1.0, 0.0, False, False, {}, {})
 
 
-def test_a_failed_step_keeps_its_status_whoever_writes_meanwhile(store: LiveStore, tmp_path: Path) -> None:
+def test_a_failed_step_keeps_its_status_whoever_writes_meanwhile(store: StepStore, tmp_path: Path) -> None:
     over = threading.Event()
     raised: list[Exception] = []
 
@@ -89,7 +88,7 @@ class _Interrupted(list[Any]):
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("before", [False, True])
 def test_a_step_that_was_interrupted_is_there_as_a_whole_or_not_at_all(
-    store: LiveStore, tmp_path: Path, before: bool, written: bool
+    store: StepStore, tmp_path: Path, before: bool, written: bool
 ) -> None:
     _add(store, 1)
     store._rows = _Interrupted(store._rows, before=before)
@@ -99,7 +98,7 @@ def test_a_step_that_was_interrupted_is_there_as_a_whole_or_not_at_all(
     if written:
         store.flush()  # as the thread beside may do at any time
     count = 1 if before else 2
-    assert store.settle() == count
+    assert store.used == count
     store.flush()
     (steps,) = _steps(tmp_path)
     assert steps.numbers == list(range(1, count + 1))
@@ -110,20 +109,3 @@ def test_a_step_that_was_interrupted_is_there_as_a_whole_or_not_at_all(
     assert past.statuses == {"measured": count}
     rows = (tmp_path / "trajectory.csv").read_text().splitlines()[1:]
     assert len(rows) == count
-
-
-def test_who_steps_on_although_it_can_not_be_written_hears_of_it_again(
-    store: LiveStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise StoreError("the disk is full")
-
-    monkeypatch.setattr(store._journal, "append_once", full)
-    group = store._group
-    assert group is not None
-    for number in range(1, group.most):
-        _add(store, number)
-    for number in range(group.most, group.most + 3):
-        with pytest.raises(StoreError, match="the disk is full"):
-            _add(store, number)
-    monkeypatch.undo()

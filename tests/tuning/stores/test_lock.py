@@ -16,15 +16,15 @@ import pytest
 from tunegym.core.errors import StoreError, StoreLockedError
 from tunegym.core.processes import process_start_time
 from tunegym.tuning.stores import lock as lock_module
-from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.lock import LOCK, STALE_AFTER_S, WriterLock, living_writer
+from tunegym.tuning.stores.trials import JournalStore
 
 Journals = Callable[..., JournalStore]
 
 WRITER = """
 import sys
 from pathlib import Path
-from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.stores.records import Head, Session
 
 head = Head("e", "token", 1, "random_search", {"x": {"values": [1, 2, 3]}}, {}, ["score"])

@@ -18,9 +18,8 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Outcome, TimedOut
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.journal import JournalStore
-from tunegym.tuning.stores.numbers import Numbers
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.trials import JournalStore, Numbers
 
 LANES = st.integers(0, 3)
 OUTCOMES: list[Outcome] = [Measured(({"score": 1.0},)), Failed("f"), TimedOut(), Infeasible("i")]

@@ -11,8 +11,8 @@ import pytest
 
 from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.stores.journal import JournalStore
-from tunegym.tuning.stores.views import CsvViews
+from tunegym.tuning.stores.trials import JournalStore
+from tunegym.tuning.stores.views import TrialViews
 
 Journals = Callable[..., JournalStore]
 
@@ -33,20 +33,20 @@ def trial(number: int, outcome: Outcome | None = None, **more: Any) -> Trial:
 
 
 @pytest.fixture
-def views(tmp_path: Path) -> Iterator[CsvViews]:
-    views = CsvViews(tmp_path, ["x"], ["load"], ["score"])
+def views(tmp_path: Path) -> Iterator[TrialViews]:
+    views = TrialViews(tmp_path, ["x"], ["load"], ["score"])
     yield views
     views.close()
 
 
-def test_columns(views: CsvViews, tmp_path: Path) -> None:
+def test_columns(views: TrialViews, tmp_path: Path) -> None:
     assert (tmp_path / "trajectory.csv").read_text() == (
         "step,status,cached,reward,action.x,context.load,observation.score,duration_s\n"
     )
     assert (tmp_path / "env.csv").read_text() == "step,load\n"
 
 
-def test_a_row_for_every_outcome(views: CsvViews, tmp_path: Path) -> None:
+def test_a_row_for_every_outcome(views: TrialViews, tmp_path: Path) -> None:
     """Row by row the same steps in both, whatever became of the trial."""
     outcomes = [None, Infeasible("no"), Failed("x"), TimedOut(), Cancelled()]
     for number, outcome in enumerate(outcomes, start=1):
@@ -64,7 +64,7 @@ def test_a_row_for_every_outcome(views: CsvViews, tmp_path: Path) -> None:
     assert (tmp_path / "env.csv").read_text().splitlines()[1:] == [f"{n},{n * 10}" for n in range(1, 7)]
 
 
-def test_in_the_order_of_steps(views: CsvViews, tmp_path: Path) -> None:
+def test_in_the_order_of_steps(views: TrialViews, tmp_path: Path) -> None:
     """A row waits for the lower numbers; the end waits for nobody."""
     for number in (2, 5, 1, 7, 3):
         views.add(trial(number))
@@ -80,7 +80,7 @@ def test_in_the_order_of_steps(views: CsvViews, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", NASTY)
 def test_quoting(tmp_path: Path, text: str) -> None:
     """Any string, as a value or as a name, comes back from Python's reader and from pandas'."""
-    views = CsvViews(tmp_path, ["x", text], [f"p{text}"], ["score"])
+    views = TrialViews(tmp_path, ["x", text], [f"p{text}"], ["score"])
     measured = Measured(({"score": 1.0},))
     views.add(Trial(1, {f"p{text}": text}, {"x": text, text: "v"}, measured, 0.0, 0.0))
     views.add(Trial(2, {f"p{text}": "z"}, {"x": "z", text: "v"}, measured, 0.0, 0.0))

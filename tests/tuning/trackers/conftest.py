@@ -10,8 +10,8 @@ import pytest
 
 from tunegym.tuning.model.outcome import Measured, Outcome
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.trials import JournalStore
 
 TOKEN = "a-token"
 

@@ -10,8 +10,8 @@ from tests.tuning.reports.live_journals import add_episode, open_store
 
 from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.outcome import Cancelled, Failed
-from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.reader import JOURNAL, Steps
+from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.trackers.feed import EpisodeMeans, Feed, Item, count_items
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.stores.journal import JournalStore
 from tunegym.tuning.stores.reader import JOURNAL
+from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.trackers import process
 from tunegym.tuning.trackers.feed import Feed, Item
 from tunegym.tuning.trackers.process import Follower, Message, reason_of

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.stores.journal import JournalStore
+from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.trackers import process
 from tunegym.tuning.trackers.feed import Item
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec

@@ -10,8 +10,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from tunegym.core.registration import ENV_ID
 from tunegym.tuning.envs.closing import closes
-from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.envs.face import Face
+from tunegym.tuning.envs.trials.engine import TrialEngine
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.values import Action, Scalar
 

@@ -15,8 +15,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from tunegym.core.errors import ActionError, TunegymError
 from tunegym.core.registration import ENV_ID
 from tunegym.tuning.envs.closing import closes
-from tunegym.tuning.envs.engine import TrialEngine
 from tunegym.tuning.envs.face import Face
+from tunegym.tuning.envs.trials.engine import TrialEngine
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.values import Action, Scalar
 

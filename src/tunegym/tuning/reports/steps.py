@@ -12,9 +12,7 @@ from gymnasium import spaces
 from tunegym.core.errors import StoreError
 from tunegym.tuning.spaces import leaves
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.columns import INLINE, leaf_values, row_type
-from tunegym.tuning.stores.live import SIDES
-from tunegym.tuning.stores.live_group import EPISODE_COLUMNS, MEASURED
+from tunegym.tuning.stores.columns import EPISODE_COLUMNS, INLINE, MEASURED, SIDES, leaf_values, row_type
 from tunegym.tuning.stores.reader import Lost, Steps
 
 if TYPE_CHECKING:

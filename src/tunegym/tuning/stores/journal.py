@@ -1,82 +1,254 @@
-"""The journal: the truth about one experiment, in one append-only file."""
+"""The file half of every store: an append-only file of records with one writer.
+
+``append`` hands a record to the operating system before it returns. A thread of the journal's own (the keeper) has
+records on the disk within a second, renews the lock's heartbeat and runs the store's regular work, such as writing
+rows to the CSV views. Opening an existing journal takes over from a dead writer: a torn last line is cut off.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
-from tunegym.core.clock import Clock
+import orjson
+
+from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.job import JobHandle
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.core.processes import boot_id
+from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.stores import reader, records
-from tunegym.tuning.stores.appending import Appender
-from tunegym.tuning.stores.book import TrialBook
-from tunegym.tuning.stores.records import Head, Session
-from tunegym.tuning.stores.views import CsvViews
+from tunegym.tuning.stores.lock import WriterLock
+from tunegym.tuning.stores.records import Head, Record, Session
+
+logger = logging.getLogger(__name__)
+
+FSYNC_S = 1.0
+_APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+_SAME = ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats", "objectives", "live")
 
 
-class JournalStore(TrialBook):
-    """The ``TrialStore`` that a run uses.
+class JournalFile:
+    """Writes a journal's records, from the head and the session's to the last.
 
-    Every record is handed to the operating system before the call returns, and is on the disk within a second
-    and at ``close``. Opening an existing journal takes over from a dead writer: a torn last line is cut off,
-    and the views are written anew.
+    Args:
+        folder: the experiment's results.
+        head: the experiment that the journal belongs to.
+        session: describes this writer.
+        clock: for the records' times.
+
+    Attributes:
+        past: the bookkeeping of earlier sessions.
 
     Raises:
-        StoreLockedError: somebody else writes it.
+        StoreLockedError: another process writes it.
         StoreError: it can't be written, or belongs to another experiment than ``head`` describes.
     """
 
     def __init__(self, folder: Path, head: Head, session: Session, clock: Clock | None = None) -> None:
-        self.fingerprint = session.fingerprint
-        self._journal = Appender(folder, head, session, _scan, clock)
-        self.head = self._journal.head
-        self.past = self._journal.past
+        self._clock = clock or SystemClock()
+        self._begun = self._clock.monotonic()
+        self.path = folder / reader.JOURNAL
+        self._guard = threading.Lock()
+        self._broken: StoreError | None = None
+        self._dirty = False
+        self._keeper: threading.Thread | None = None
+        self._closed = False
+        self._wake = threading.Event()
+        self._waiting: list[threading.Event] = []
         try:
-            super().__init__(self.past.used, self.past.open)
-            self._views = CsvViews(folder, list(head.knobs), list(head.env_params), head.metrics)
-            for _, trial in reader.trials(self._journal.path):
-                self._views.add(trial)
-        except BaseException:
-            self._journal.close()
-            raise
-        self._journal.start(self._views.flush)
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = WriterLock(folder)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        try:
+            with contextlib.ExitStack() as undo:
+                undo.callback(self._lock.release)
+                self.past = reader.scan(self.path)
+                self.head = _agreed(self.past, head, self.path)
+                self._file = os.open(self.path, _APPEND, 0o644)
+                undo.callback(os.close, self._file)
+                self._cut_torn_line()
+                if self.past.head is None:
+                    self.append(records.head_record(self.head, self.wall()))
+                here = socket.gethostname(), boot_id(), os.getpid()
+                self.append(records.session_record(session, self.wall(), *here))
+                undo.pop_all()
+        except OSError as error:
+            raise unwritable(folder, error) from error
 
-    def job_started(self, number: int, handle: JobHandle) -> None:
-        """See ``TrialStore.job_started``."""
-        self._journal.append({"record": "job", "number": number, "handle": handle})
+    def start(
+        self, regularly: Callable[[], None], every_s: float = FSYNC_S, before_sync: Callable[[], None] = lambda: None
+    ) -> None:
+        """Start the keeper: ``regularly`` runs on it every ``every_s``, and at ``flush``; ``before_sync`` before fsync.
 
-    def leftovers(self) -> list[JobHandle]:
-        """See ``TrialStore.leftovers``."""
-        return [handle for handles in self.past.handles.values() for handle in handles]
+        A ``StoreError`` or ``OSError`` out of it breaks the journal: the next ``append`` raises it.
+        """
+        self._regularly, self._every_s, self._before_sync = regularly, every_s, before_sync
+        self._keeper = threading.Thread(target=self._keep, name="tunegym-journal", daemon=True)
+        self._keeper.start()
 
-    def recorded(self) -> Iterator[tuple[str, Trial]]:
-        """See ``TrialStore.recorded``."""
-        return reader.trials(self._journal.path)
+    # records ------------------------------------------------------------------------------------------
 
-    def end(self, code: int, reason: str) -> None:
-        """Write down that the experiment came to its end."""
-        self._journal.append(records.end_record(code, reason, self._journal.wall(), self._journal.since()))
+    def append(self, record: Record) -> None:
+        """Write a record, whole or not at all. Any thread may call it."""
+        line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+        with self._guard:
+            self.check()
+            try:
+                self._write_whole(line)
+            except OSError as error:
+                self._broken = unwritable(self.path, error)
+                raise self._broken from error
+            self._dirty = True
 
-    def close(self) -> None:
-        """See ``TrialStore.close``. Raises what kept records from the disk, if anything did."""
-        self._journal.close(self._views.close)
+    def wall(self) -> float:
+        """The time of day."""
+        return self._clock.wall()
+
+    def since(self) -> float:
+        """Seconds of this session that count as spent."""
+        return round(self._clock.monotonic() - self._begun, 6)
 
     def forgive(self, seconds: float) -> None:
-        """See ``TrialStore.forgive``."""
-        self._journal.forgive(seconds)
+        """Don't count this much time of the session as spent."""
+        self._begun += seconds
 
-    def _write_open(self, trial: OpenTrial) -> None:
-        self._journal.append(records.open_record(trial, self._journal.wall(), self._journal.since()))
+    def check(self) -> None:
+        """Raise what keeps records from being written, if anything does."""
+        if self._broken is not None:
+            raise self._broken
 
-    def _write_close(self, trial: Trial, *, opened: bool) -> None:
-        self._journal.append(records.close_record(trial, self._journal.wall(), self._journal.since(), opened))
-        self._views.add(trial)
+    def wake(self) -> None:
+        """Have the keeper do its work now."""
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Have the keeper do its work now, and wait for it. Raises ``StoreError`` if it failed."""
+        if self._keeper is None:
+            return
+        if self._keeper.is_alive() and not self._closed:
+            done = threading.Event()
+            self._waiting.append(done)
+            self._wake.set()
+            while not done.wait(1.0) and self._keeper.is_alive():
+                pass
+        else:  # it has ended, or this is a fork of its process
+            self._regularly()
+        self.check()
+
+    # the file -----------------------------------------------------------------------------------------
+
+    def close(self, finish: Callable[[], None]) -> None:
+        """Call ``finish``, have everything on the disk, and let go. Calling it twice is fine.
+
+        Raises:
+            StoreError: records or views could not be written.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._wake.set()
+        if self._keeper is not None:
+            self._keeper.join()
+        broken = self._broken
+        try:
+            try:
+                finish()
+            finally:
+                with self._guard:  # nothing may be written to a descriptor that is closed
+                    self._broken = StoreError(f"{self.path} is closed")
+                os.fsync(self._file)
+        except (OSError, StoreError) as error:
+            if broken is None:
+                broken = unwritable(self.path, error) if isinstance(error, OSError) else error
+        finally:
+            os.close(self._file)
+            self._lock.release()
+        if broken is not None:
+            raise broken
+
+    def _write_whole(self, line: bytes) -> None:
+        """The whole line, or nothing of it."""
+        written = os.write(self._file, line)
+        if written == len(line):
+            return
+        start = os.fstat(self._file).st_size - written
+        try:
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+        except OSError:
+            with contextlib.suppress(OSError):  # a resume cuts a torn line off too
+                os.ftruncate(self._file, start)
+            raise
+
+    def _cut_torn_line(self) -> None:
+        if os.fstat(self._file).st_size > self.past.valid_size:
+            os.ftruncate(self._file, self.past.valid_size)
+        if not self.past.ends_with_newline:
+            os.write(self._file, b"\n")
+
+    def _keep(self) -> None:
+        synced = self._clock.monotonic()
+        while not self._closed:
+            self._wake.wait(self._every_s)
+            self._wake.clear()
+            waiting, self._waiting = self._waiting, []
+            try:
+                self._regularly()
+                for one in waiting:
+                    one.set()
+                waiting = []
+                if self._clock.monotonic() - synced >= self._every_s:
+                    synced = self._clock.monotonic()
+                    self._sync()
+            except StoreError as error:
+                self._broken = error
+            except OSError as error:
+                self._broken = StoreError(f"{self.path} can't be made durable: {error.strerror}")
+            except Exception as error:  # a bug of ours must not go unheard
+                logger.exception("the journal's keeper failed")
+                self._broken = StoreError(f"{self.path} can't be written: {type(error).__name__}: {error}")
+            finally:
+                for one in waiting:
+                    one.set()
+
+    def _sync(self) -> None:
+        if os.fstat(self._file).st_nlink == 0:
+            raise StoreError(f"{self.path} was deleted while it was being written", hint="start a new run")
+        self._lock.beat()
+        self._before_sync()
+        if self._dirty:
+            self._dirty = False
+            os.fsync(self._file)
 
 
-def _scan(path: Path) -> reader.Journal:
-    past = reader.scan(path)
-    if past.kind == "live":
-        raise StoreError(f"{path} is that of a live experiment", hint="start a new run")
-    return past
+def unwritable(path: Path, error: OSError) -> StoreError:
+    """The error for a file or folder that can't be written."""
+    return StoreError(
+        f"{path} can't be written: {error.strerror}",
+        hint="recorded data is safe: fix the cause (is the disk full, the folder yours?), then resume",
+    )
+
+
+def _agreed(past: reader.Journal, head: Head, path: Path) -> Head:
+    """The head to continue with: the past one's if there is one, which must describe the same experiment."""
+    if past.head is None:
+        return head
+    kind = "live" if head.live else "trials"
+    if past.kind != kind:
+        raise StoreError(f"{path} belongs to an experiment of the kind {past.kind}, not {kind}", hint="start a new run")
+    now = orjson.loads(orjson.dumps(asdict(head)))  # tuples and lists are the same in a journal
+    before = {"objectives": [], "live": {}, **past.head}
+    for key in _SAME:
+        if exact_key({key: before.get(key)}) != exact_key({key: now[key]}):
+            raise StoreError(
+                f"{path} was written with another `{key}`: {before.get(key)!r}, now {now[key]!r}",
+                hint="start a new run: trials of different experiments can't share a journal",
+            )
+    return Head(**{key: before[key] for key in now})

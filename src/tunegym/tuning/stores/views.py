@@ -1,4 +1,4 @@
-"""The CSV views. Both rows of a trial are written from the same record, so they can't disagree."""
+"""The CSV views of a journal. All rows of a trial or step are written from one record, so they can't disagree."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tunegym.tuning.model.trial import Trial
 
 TRAJECTORY = "trajectory.csv"
 ENV = "env.csv"
+EPISODES = "episodes.csv"
 _SPECIAL = frozenset(',"\r\n')
 
 
-class CsvViews:
-    """Writes ``trajectory.csv`` and ``env.csv`` anew, in the order of numbers, whatever order trials end in.
+class TrialViews:
+    """Writes ``trajectory.csv`` and ``env.csv`` from their start, in the order of numbers.
 
-    A row waits until every lower number has one; ``close`` writes what still waits. ``flush`` may be called
+    A row waits until every lower number has one; ``close`` writes the rows that still wait. ``flush`` may be called
     from another thread.
     """
 
@@ -31,7 +32,7 @@ class CsvViews:
         self._waiting: dict[int, tuple[str, str]] = {}
         self._lock = threading.Lock()
         self._rows: list[tuple[str, str]] = []
-        self._files = [fresh(folder / name) for name in (TRAJECTORY, ENV)]
+        self._files = [_empty(folder / name) for name in (TRAJECTORY, ENV)]
         columns = [
             "step",
             "status",
@@ -66,7 +67,7 @@ class CsvViews:
             if not rows or not self._files:
                 return
             for column, descriptor in enumerate(self._files):
-                write(descriptor, "".join(pair[column] for pair in rows).encode())
+                _write(descriptor, "".join(pair[column] for pair in rows).encode())
 
     def close(self) -> None:
         """Write everything, also rows behind a number that never ended. Calling it twice is fine."""
@@ -96,7 +97,27 @@ class CsvViews:
         return line(row), line([trial.number, *drawn])
 
 
-def fresh(path: Path) -> int:
+class StepViews:
+    """Writes ``trajectory.csv``, ``env.csv`` and ``episodes.csv`` of a live journal from their start."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files: list[int] = []
+        for name in (TRAJECTORY, ENV, EPISODES):
+            self._files.append(_empty(folder / name))
+
+    def append(self, trajectory: str, env: str, episodes: str = "") -> None:
+        """Append rows to each file. Raises ``StoreError``."""
+        for descriptor, rows in zip(self._files, (trajectory, env, episodes), strict=True):
+            if rows:
+                _write(descriptor, rows.encode())
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._files:
+            os.close(self._files.pop())
+
+
+def _empty(path: Path) -> int:
     """An empty file to append to. Raises ``StoreError``."""
     try:
         return os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -104,15 +125,14 @@ def fresh(path: Path) -> int:
         raise StoreError(f"{path} can't be written: {error.strerror}") from error
 
 
-def write(descriptor: int, data: bytes) -> None:
-    """Append to a view. Raises ``StoreError``."""
+def _write(descriptor: int, data: bytes) -> None:
     try:
         while data:
             data = data[os.write(descriptor, data) :]
     except OSError as error:
         raise StoreError(
             f"the CSV views can't be written: {error.strerror}",
-            hint="the journal is whole: free some space, then `tunegym resume` writes the views anew",
+            hint="the journal is complete: free some space, then `tunegym resume` writes the views again",
         ) from error
 
 

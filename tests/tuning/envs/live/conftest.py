@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tunegym.tuning.envs.live.engine import LiveEngine
-from tunegym.tuning.envs.live.parts import LiveParts
+from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Penalties, Recording
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.servers.hosting import InProcess
-from tunegym.tuning.stores.live import LiveStore
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.steps import StepStore
 
 
 class Counter:
@@ -65,7 +64,7 @@ class Engines:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.server = Counter()
-        self._open: list[tuple[LiveEngine, LiveStore]] = []
+        self._open: list[tuple[LiveEngine, StepStore]] = []
 
     def __call__(
         self,
@@ -102,7 +101,7 @@ class Engines:
         named = {name: {"values": [], "weights": None} for name in params.params}
         kind = f"every:{record.every}" if record.kind == "every" else record.kind
         head = Head("live", "token", 7, "random_search", {}, named, list(metrics), live={"record": kind})
-        store = LiveStore(self.folder, head, Session("f", agent_steps=steps), record)
+        store = StepStore(self.folder, head, Session("f", agent_steps=steps), record)
         made = hosts or [InProcess(lambda one=one: one) for one in (servers or [self.server])]
         engine = LiveEngine(LiveParts(experiment, made, store, self.folder, 7, reward), stopping=stopping)
         self._open.append((engine, store))

@@ -356,7 +356,9 @@ def test_a_server_that_has_never_worked_is_not_built_again_and_again(engines: En
 
     host = Frail(Odd)
     engine = engines(hosts=[host], env_params=load(1, 2))
-    with pytest.raises(ServerLostError, match="can't begin: apply_env_params: AttributeError: there is no gravitee"):
+    with pytest.raises(
+        ServerLostError, match="begin an episode: apply_env_params: AttributeError: there is no gravitee"
+    ):
         engine.reset()
     assert host.starts == 1
 
@@ -664,7 +666,7 @@ def test_a_server_that_is_built_again_as_another_one_is_refused(engines: Engines
     engine = engines(hosts=[InProcess(build)])
     engine.reset()
     built[0].reset = None
-    with pytest.raises(ServerLostError, match=r"another one: action_space: Discrete\(3\) before, Discrete\(2\) now"):
+    with pytest.raises(ServerLostError, match=r"other spaces: action_space: Discrete\(3\) before, Discrete\(2\) now"):
         engine.reset()
 
 
@@ -750,7 +752,7 @@ def test_what_can_not_be_read_of_a_first_observation_is_said(engines: Engines, f
             return first.get("answer", (first.get("observation", np.zeros(2, np.float32)), first.get("info", {})))
 
     engine = engines(servers=[Odd()])
-    with pytest.raises(ServerLostError, match="the server can't begin: reset: "):
+    with pytest.raises(ServerLostError, match="the server can't begin an episode: reset: "):
         engine.reset()
 
 
@@ -769,7 +771,7 @@ def test_a_second_interrupt_while_the_first_is_put_down(
             return super().step(action)
 
     engine = engines(servers=[Interrupted()])
-    where: Any = engine._store if place == "flush" else engine._recorder._scoring
+    where: Any = engine._store if place == "flush" else engine._recorder._score
     works = getattr(where, place)
 
     def once() -> Any:

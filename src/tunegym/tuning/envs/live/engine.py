@@ -1,35 +1,104 @@
-"""The engine of a live experiment: a server answers each step, one counter numbers them, the journal records them."""
+"""The engine of a live experiment: a server answers each step, one counter numbers them, the journal records them.
+
+Numbers are reserved ahead, in blocks of less than half a second. An interrupt in the middle of a step leaves its number
+used: the step is recorded as ``cancelled``, at once or before the next one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count, repeat
+from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from gymnasium import spaces
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import ActionError, BudgetError, StoreError, TunegymError
 from tunegym.core.randomness import integer
-from tunegym.tuning.envs.live.lane import Lane, Running
-from tunegym.tuning.envs.live.parts import LiveParts
-from tunegym.tuning.envs.live.recorder import Recorder
-from tunegym.tuning.envs.live.reserving import Reserving
-from tunegym.tuning.envs.live.scoring import LiveScoring
-from tunegym.tuning.envs.live.settling import Settling, UnderWay
-from tunegym.tuning.envs.live.showing import Showing
-from tunegym.tuning.envs.live.starting import start_all
-from tunegym.tuning.envs.live.tally import LiveTally
-from tunegym.tuning.envs.tally import BudgetClock
+from tunegym.tuning.envs.live.lane import Lane, Running, start_all
+from tunegym.tuning.envs.live.record import Display, Recorder, Replay
+from tunegym.tuning.envs.score import StepScore
+from tunegym.tuning.envs.structure import FindEncoding
+from tunegym.tuning.envs.tally import BudgetClock, StepTally
+from tunegym.tuning.model.job import JobHandle
+from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.ports import Transition
-from tunegym.tuning.servers.hosting import RAISED, Five, ServerFailure, failure_of
+from tunegym.tuning.ports import Reward, Transition
+from tunegym.tuning.servers.hosting import RAISED, Five, Host, ServerFailure, failure_of
 from tunegym.tuning.spaces import SpaceError, element_of
+from tunegym.tuning.stores.steps import StepStore
 
 logger = logging.getLogger(__name__)
+
+AHEAD_S = 0.4
+MOST_AHEAD = 100_000
+SHARE = 100
+"""A block of reserved numbers is at most this part of the budget: a crash must not use it up."""
+
+
+@dataclass(frozen=True)
+class LiveParts:
+    """The seams of a live engine.
+
+    Attributes:
+        hosts: a server for each lane; not started yet.
+        reward: of a step's metrics; None if the server's own reward counts.
+        encodings: finds a class of encodings by its name; None for the built-in ones.
+        end_leftovers: ends servers that a killed driver left running; returns how many.
+    """
+
+    experiment: Experiment
+    hosts: Sequence[Host]
+    store: StepStore
+    folder: Path
+    seed: int
+    reward: Reward | None = None
+    encodings: FindEncoding | None = None
+    end_leftovers: Callable[[Sequence[JobHandle]], int] = lambda _: 0
+
+
+class _Reservation:
+    """Reserves blocks of numbers in the store, as large as the pace of steps asks for.
+
+    A slow system's numbers are reserved one by one, right before use; a quick one's in blocks of ``AHEAD_S``.
+    """
+
+    def __init__(self, store: StepStore, limit: int | None) -> None:
+        self._store = store
+        self._limit = limit
+        self._most = MOST_AHEAD if limit is None else min(MOST_AHEAD, max(1, limit // SHARE))
+        self._size = 0
+        self._at = 0.0
+
+    def upto(self, needed: int) -> int:
+        """The last number that may be used now; at least ``needed``."""
+        if needed <= self._store.reserved:
+            return self._store.reserved
+        now = perf_counter()
+        took = now - self._at
+        fits = int(self._size * AHEAD_S / took) if took > 0 else MOST_AHEAD
+        self._at = now
+        self._size = max(1, min(fits, 2 * self._size + 1, self._most))
+        last = max(needed, self._store.reserved + self._size)
+        if self._limit is not None:
+            last = max(needed, min(last, self._limit))
+        self._store.reserve(last)
+        return last
+
+
+class _Pending(NamedTuple):
+    """A step that has begun; ``counted`` is the episode's count before it."""
+
+    lane: Lane
+    number: int
+    action: Any
+    context: Context
+    began: float
+    counted: tuple[int, int, float]
 
 
 class LiveEngine:
@@ -56,23 +125,24 @@ class LiveEngine:
         self.slots = len(parts.hosts)
         self._store = store = parts.store
         self._stopping = stopping
-        self.tally = LiveTally(store.past)
+        self.tally = StepTally(store.past)
         self._clock = clock or SystemClock()
         self.budget = BudgetClock(self.experiment.budget, self.tally, self._clock, spent_s)
         self._env_params = self.experiment.env_params
         self._varies = self._env_params.vary_in_episodes
-        self._reserving = Reserving(store, self.experiment.budget.agent_steps)
+        self._reservation = _Reservation(store, self.experiment.budget.agent_steps)
         self._timed = self.experiment.budget.max_time_s is not None
         self._next = store.upto + 1
         self._bound = 0
         self._closed = False
         self._lowest, self._highest = 0, -1
         self._lanes: list[Lane] = []
+        self._pending: Sequence[_Pending] = ()
 
     # before the first step ----------------------------------------------------------------------------
 
     def take_over(self) -> None:
-        """End what a killed driver left, start the servers, and count what is lost.
+        """End leftovers of a killed driver, start the servers, and count lost steps.
 
         Raises:
             ServerLostError: a server can't be started, or can't do what the experiment asks of it.
@@ -85,9 +155,9 @@ class LiveEngine:
         start_all(parts.hosts, self.experiment)
         first = parts.hosts[0]
         actions, observations = store.declare(first.action_space, first.observation_space)
-        self._showing = Showing(self.experiment, observations, parts.encodings)
+        self._display = Display(self.experiment, observations, parts.encodings)
         self.action_space: spaces.Space[Any] = actions
-        self.observation_space = self._showing.space
+        self.observation_space = self._display.space
         self._observed = observations
         self._own_action = element_of(actions)
         self._given = self._own_action
@@ -97,10 +167,9 @@ class LiveEngine:
             self._highest = self._lowest + int(actions.n) - 1
         own = element_of(observations)
         following = self._following if self._env_params else None
-        scoring = LiveScoring(self.experiment, parts.reward, store)
-        self._recorder = Recorder(store, scoring, self._showing, self.tally, observations, following)
+        score = StepScore(self.experiment, parts.reward, store)
+        self._recorder = Recorder(store, score, self._display, self.tally, observations, following)
         self._took = self._recorder.took
-        self._settling = Settling(store, self._recorder)
         restarts = self.experiment.live.restarts if self.experiment.live is not None else 0
         self._lanes = [Lane(place, host, restarts, own, self._stopping) for place, host in enumerate(parts.hosts)]
         if store.lost > 0:
@@ -114,7 +183,7 @@ class LiveEngine:
     @property
     def shows_contexts(self) -> bool:
         """Whether an observation has its context beside it: then ``info`` has an episode's ``final_observation``."""
-        return self._showing.shows
+        return self._display.shows
 
     @property
     def taken(self) -> int:
@@ -132,8 +201,7 @@ class LiveEngine:
     ) -> tuple[Any, dict[str, Any]]:
         """Begin the lane's next episode."""
         self._check_open()
-        if self._settling.behind:
-            self._next = self._settling.catch_up()
+        self._settle()
         one = self._lanes[lane]
         self._recorder.finish(one, "reset")
         number = self._upcoming(lane)
@@ -144,7 +212,7 @@ class LiveEngine:
         self._store.begun += 1
         one.episode = Running(self._store.begun, number, context)
         told = {**info, "step": number, "episode_number": one.episode.number, "next_env_params": dict(context)}
-        return self._showing.shown(observation, context), told
+        return self._display.shown(observation, context), told
 
     def step(self, action: Any, lane: int = 0) -> Five:
         """One step, recorded."""
@@ -158,6 +226,9 @@ class LiveEngine:
         if number > self._bound or self._timed or not number & 31:  # whether to stop is asked now and then
             number = self._go_on((one,))
         context = self._step_context(one, number) if self._varies else one.context
+        episode = one.episode
+        assert episode is not None
+        counted = episode.counted
         began = perf_counter()
         try:
             self._next = number + 1
@@ -171,11 +242,8 @@ class LiveEngine:
                 return self._took(one, number, chosen, context, answer, began)
             except ServerFailure as failure:
                 return self._failed(one, number, chosen, context, failure, began)()
-        except TunegymError:
-            self._next = self._settling.give_back([UnderWay(one, number, chosen, context, began)])
-            raise
-        except BaseException:
-            self._interrupted([UnderWay(one, number, chosen, context, began)])
+        except BaseException as error:
+            self._cut_off(error, [_Pending(one, number, chosen, context, began, counted)])
             raise
 
     def step_all(self, actions: Sequence[Any]) -> list[Five]:
@@ -192,14 +260,17 @@ class LiveEngine:
             last = first + len(lanes) - 1
         contexts = [self._step_context(one, first + at) for at, one in enumerate(lanes)]
         began = perf_counter()
+        pending = [
+            _Pending(
+                one, first + at, chosen[at], contexts[at], began, one.episode.counted if one.episode else (0, 0, 0.0)
+            )
+            for at, one in enumerate(lanes)
+        ]
         try:
             self._next = last + 1
             return self._step_all(lanes, first, chosen, contexts)
-        except TunegymError:
-            self._next = self._settling.give_back(map(UnderWay, lanes, count(first), chosen, contexts, repeat(began)))
-            raise
-        except BaseException:
-            self._interrupted(map(UnderWay, lanes, count(first), chosen, contexts, repeat(began)))
+        except BaseException as error:
+            self._cut_off(error, pending)
             raise
 
     def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any], contexts: list[Context]) -> list[Five]:
@@ -230,23 +301,20 @@ class LiveEngine:
 
     def transitions(self, last: int) -> Iterable[Transition]:
         """The newest recorded steps."""
-        from tunegym.tuning.envs.live.recalling import Recalling
-
         if self._store.recording.kind != "all":
             return ()
         self._store.flush()
-        recalling = Recalling(self.action_space, self._observed, self._env_params, self._showing)
-        return recalling.transitions(self.folder, last)
+        replay = Replay(self.folder, self.action_space, self._observed, self._env_params, self._display)
+        return replay.transitions(last)
 
     def close(self, *, interrupted: bool = False) -> None:
-        """Let go of the servers; what is open is cut. Calling it twice is fine."""
+        """Let go of the servers; open episodes are cut. Calling it twice is fine."""
         del interrupted  # a live step is never taken again
         if self._closed:
             return
         self._closed = True
         try:
-            if self._lanes and self._settling.behind:
-                self._settling.catch_up()
+            self._settle()
         finally:
             for one in self._lanes:
                 self._recorder.finish(one, "cut")
@@ -273,8 +341,8 @@ class LiveEngine:
 
     def _go_on(self, lanes: Sequence[Lane]) -> int:
         """The number of the first lane's next step; those of all are reserved. Raises if they may not be used."""
-        if self._settling.behind:
-            self._next = self._settling.catch_up()
+        if self._pending:
+            self._settle()
             for one in lanes:
                 self._check_begun(one)
         last = self._next + len(lanes) - 1
@@ -285,13 +353,33 @@ class LiveEngine:
             idle = self.budget.start()
             if idle:
                 self._store.forgive(idle)
-            self._bound = self._reserving.upto(last)
+            self._bound = self._reservation.upto(last)
         return self._next
 
-    def _interrupted(self, steps: Iterable[UnderWay]) -> None:
-        self._bound = 0  # the next step looks whether this came to its end
-        with contextlib.suppress(StoreError):  # it is told then: what goes on now is the interrupt
-            self._next = self._settling.interrupted(steps)
+    def _cut_off(self, error: BaseException, steps: Sequence[_Pending]) -> None:
+        """Steps ended with an exception. After an error of ours, numbers without a record are not used; after an
+        interrupt they are, and the steps are recorded as cancelled.
+        """  # noqa: D205
+        self._bound = 0  # the next step asks whether it may be taken
+        if isinstance(error, TunegymError):
+            self._next = self._store.used + 1
+            return
+        self._pending = steps
+        with contextlib.suppress(StoreError):  # the next call raises it; what is raised now is the interrupt
+            self._settle()
+
+    def _settle(self) -> None:
+        """Bring the lanes in line with the store after an interrupt. Interrupted itself, it is done again."""
+        for lane, number, action, context, began, counted in self._pending:
+            episode = lane.episode
+            if number > self._store.used and episode is not None:
+                episode.counted = counted
+                self._recorder.failed(lane, number, action, context, "cancelled", "the step was interrupted", began)
+            elif episode is not None and episode.ending is not None:
+                self._recorder.finish(lane, episode.ending)
+        if self._pending:
+            self._pending = ()
+            self._next = self._store.used + 1
 
     def _upcoming(self, lane: int) -> int:
         return self._next + lane
@@ -313,7 +401,7 @@ class LiveEngine:
     def _failed(
         self, one: Lane, number: int, chosen: Any, context: Context, failure: ServerFailure, began: float
     ) -> Callable[[], Five]:
-        """Record that the step has no measurement; what is returned has the episode go on from a new beginning."""
+        """Record a step without a measurement; returns the call that continues the episode from a new beginning."""
         stopped = self._stopping()
         self._bound = 0  # the next step asks whether it may be taken
         status, reason = ("cancelled", "the run was stopped while it ran") if stopped else ("failed", str(failure))
@@ -329,7 +417,7 @@ class LiveEngine:
             observation, info = one.begin(following, self._seed_of(one.place, number), None)
             self._note_restarts()
             anew = {**info, **told, "next_env_params": dict(following)}
-            return self._showing.shown(observation, following), penalty, False, False, anew
+            return self._display.shown(observation, following), penalty, False, False, anew
 
         return go_on
 

@@ -1,19 +1,23 @@
-"""One server of a live experiment, and the episode that it is in."""
+"""One server of a live experiment, and the episode that it is in.
+
+A lane restarts its server as often as the experiment allows, with growing pauses.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from tunegym.core.errors import BudgetError, ServerLostError
 from tunegym.tuning.model.episode import Episode, EpisodeEnd
+from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.servers.hosting import RAISED, Host, ServerFailure, told
-from tunegym.tuning.spaces import SpaceError, differences
+from tunegym.tuning.spaces import SpaceError, describe, differences
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -21,43 +25,33 @@ _NAP_S = 0.05
 _LARGEST = sys.float_info.max
 
 
-Counted: TypeAlias = tuple[int, int, float]
-"""An episode's steps so far: the last one's number, how many, and the sum of their rewards."""
-NOTHING: Counted = (0, 0, 0.0)
-
-
 @dataclass
 class Running:
-    """The episode that a lane is in; ``context`` is the one that it began under.
+    """The episode that a lane is in.
 
-    An interrupt may come between any two instructions. So what a step will make of ``counted`` is put down whole, as
-    ``upcoming``, before the step is recorded, and counts once it was; so is how it ends with that step (``ending``).
+    Attributes:
+        number: counts all episodes of the experiment.
+        first: the number of its first step.
+        context: the context that it began under.
+        counted: its steps so far: the last one's number, how many, and the sum of their rewards.
+        ending: how it ends with the step that is being recorded.
     """
 
     number: int
     first: int
     context: Context
-    counted: Counted = NOTHING
-    upcoming: Counted = NOTHING
+    counted: tuple[int, int, float] = (0, 0, 0.0)
     ending: EpisodeEnd | None = None
-
-    def settle(self, recorded: int) -> Counted:
-        """What counts, if steps up to number ``recorded`` are on record; what was to be and isn't is forgotten."""
-        if self.upcoming[0] <= recorded:
-            self.counted = self.upcoming
-        else:
-            self.upcoming, self.ending = self.counted, None
-        return self.counted
 
 
 class Lane:
-    """Holds a server up: whatever happens to it, ``begin`` gives the first observation of an episode, or raises.
+    """A server, started again when it is lost.
 
     Args:
-        place: which lane.
-        host: where its server lives, which has been started.
+        place: the lane's number, from 0.
+        host: holds the server, which has been started.
         restarts: how often in a row it may be started again.
-        own: makes an observation the caller's own, or raises ``SpaceError``.
+        own: copies an observation, or raises ``SpaceError``.
         stopping: whether the run is to stop.
     """
 
@@ -85,11 +79,11 @@ class Lane:
     def begin(
         self, context: Context, seed: Callable[[], int] | int | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
-        """Have the server begin an episode under ``context``; it is started again as often as it may be.
+        """Begin an episode under ``context``; a server that is lost is started again.
 
         Args:
-            context: what it is to apply.
-            seed: for the server; a function is asked only for one that has had no seed yet.
+            context: applied first.
+            seed: for the server; a function is called only for a server that has had no seed yet.
             options: for the server.
 
         Raises:
@@ -106,9 +100,9 @@ class Lane:
                 owned, said = self._observed(observation, info)
                 self.fresh = False
             except ServerFailure as failure:
-                if not self.sound and not failure.lost:  # it has never worked: to build it again won't help
+                if not self.sound and not failure.lost:  # it has never worked: building it again won't help
                     raise ServerLostError(
-                        f"the server can't begin: {failure}", hint="mend it, then resume"
+                        f"the server can't begin an episode: {failure}", hint="fix it, then resume"
                     ) from failure
                 self.start_again(failure, lost=True)
             else:
@@ -116,19 +110,19 @@ class Lane:
                 return owned, said
 
     def apply(self, context: Context) -> None:
-        """Have the server's next step under another context. Raises ``ServerFailure``."""
+        """Apply another context before the server's next step. Raises ``ServerFailure``."""
         self.host.apply_env_params(context)
         self.context = context
 
     def start_again(self, failure: ServerFailure, *, lost: bool) -> None:
-        """After a failure: start the server again, if it is lost, with a pause that grows."""
+        """Start the server again if it is lost, after a pause that grows with every failure in a row."""
         while lost:
             self.failures += 1
             if self.failures > self._restarts:
                 often = f"{self.failures} times in a row" if self.failures > 1 else "and may not be started again"
                 raise ServerLostError(
                     f"the server failed {often}, at last with: {failure}",
-                    hint="mend it, then `tunegym resume`; what was recorded is safe",
+                    hint="fix it, then `tunegym resume`; recorded steps are safe",
                 ) from failure
             self._pause(min(FIRST_PAUSE_S * 2 ** (self.failures - 1), LONGEST_PAUSE_S))
             try:
@@ -142,12 +136,12 @@ class Lane:
                 lost = False
 
     def _check_same(self) -> None:
-        """A server that came back as another one can't go on with what was learned of the first."""
+        """A server that came back with other spaces can't continue."""
         lines = differences(self._spaces[0], self.host.action_space, "action_space")
         lines += differences(self._spaces[1], self.host.observation_space, "observation_space")
         if lines:
             raise ServerLostError(
-                f"the server came back as another one: {'; '.join(lines)}", hint="put it back as it was, then resume"
+                f"the server came back with other spaces: {'; '.join(lines)}", hint="restore it, then resume"
             )
 
     def _pause(self, seconds: float) -> None:
@@ -164,17 +158,40 @@ class Lane:
             return self._own(observation), dict(info)
         except SpaceError as error:
             raise ServerFailure(f"reset: the observation is not of observation_space: {error}") from error
-        except RAISED as error:  # what it is converted with is the server's, too
+        except RAISED as error:  # the conversion runs the server's code too
             raise ServerFailure(f"reset: what it returned: {told(error)}") from error
 
-    def finished(self, end: EpisodeEnd, recorded: int) -> Episode | None:
-        """The episode as it is on record, if steps up to ``recorded`` are; None if it has no step."""
-        one = self.episode
-        if one is None:
+    def finished(self, end: EpisodeEnd) -> Episode | None:
+        """The lane's episode as a record; None if it has no step. The lane has none after this."""
+        one, self.episode = self.episode, None
+        if one is None or not one.counted[1]:
             return None
-        last, length, total = one.settle(recorded)
-        if not length:
-            return None
+        last, length, total = one.counted
         # A sum of large rewards may be beyond what JSON can hold.
         total = 0.0 if math.isnan(total) else max(-_LARGEST, min(total, _LARGEST))
         return Episode(one.number, self.place, one.first, last, length, total, end, one.context)
+
+
+def start_all(hosts: Sequence[Host], experiment: Experiment) -> None:
+    """Start every server. Raises ``ServerLostError`` if one can't be started, or is unfit."""
+    for host in hosts:
+        try:
+            host.start()
+            lines = _unfit(host, hosts[0], experiment)
+        except (ServerFailure, SpaceError) as failure:
+            raise ServerLostError(
+                f"{experiment.name}: the server can't be started: {failure}", hint="fix it, then resume"
+            ) from failure
+        if lines:
+            raise ServerLostError(f"{experiment.name}: {'; '.join(lines)}", hint="fix the server")
+
+
+def _unfit(host: Host, first: Host, experiment: Experiment) -> list[str]:
+    if experiment.env_params and not host.applies_env_params:
+        return ["there are env_params, and the server has no apply_env_params()"]
+    describe(host.action_space)
+    describe(host.observation_space)
+    return [
+        *differences(first.action_space, host.action_space, "action_space"),
+        *differences(first.observation_space, host.observation_space, "observation_space"),
+    ]

@@ -1,24 +1,28 @@
-"""The trial engine: the one path that every trial walks, at any width."""
+"""The trial engine: the one path that every trial walks, at any width.
+
+A trial is held, observed, begun (written down first), measured, scored and closed. ``Parts`` names the seams; lanes run
+measurements inline at width 1 and on threads above.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import BudgetError
-from tunegym.tuning.envs.cache import MeasurementCache
-from tunegym.tuning.envs.context_leaves import ContextLeaves, FindEncoding
-from tunegym.tuning.envs.keeping import Keeping
-from tunegym.tuning.envs.lanes import InlineLane, Lanes, ThreadLanes
-from tunegym.tuning.envs.measuring import Measuring
-from tunegym.tuning.envs.pruning import Pruning
-from tunegym.tuning.envs.scoring import Scoring
+from tunegym.tuning.envs.score import TrialScore
 from tunegym.tuning.envs.tally import BudgetClock, Tally
+from tunegym.tuning.envs.trials.cache import FolderKeeper, MeasurementCache
+from tunegym.tuning.envs.trials.measure import Measurement
+from tunegym.tuning.envs.trials.prune import PruneWatch
 from tunegym.tuning.model.context import ObsLeafDescriptor
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Cancelled, Infeasible, Outcome
@@ -28,12 +32,79 @@ from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics
 from tunegym.tuning.ports import Constraint, Listener, Pruner, Reward, Runner, TrialStore, Workload
 
+if TYPE_CHECKING:
+    from tunegym.tuning.envs.structure import ContextLeaves, FindEncoding
+
 logger = logging.getLogger(__name__)
+
+Measure = Callable[[OpenTrial], Outcome | None]
+
+
+class Lanes(Protocol):
+    """Starts measurements and hands back the finished ones in the order in which they finish."""
+
+    def start(self, trial: OpenTrial) -> None:
+        """Begin to measure. On the caller's own thread, this raises what the measurement raises."""
+        ...
+
+    def wait(self) -> tuple[OpenTrial, Outcome | BaseException | None]:
+        """The next finished one: its outcome, or what its measurement raised on another thread."""
+        ...
+
+    def close(self) -> None:
+        """Wait for running measurements, and drop them."""
+        ...
+
+
+class InlineLane:
+    """One lane on the caller's own thread."""
+
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
+        self._done: deque[tuple[OpenTrial, Outcome | None]] = deque()
+
+    def start(self, trial: OpenTrial) -> None:
+        """Measure now."""
+        self._done.append((trial, self._measure(trial)))
+
+    def wait(self) -> tuple[OpenTrial, Outcome | None]:
+        """The first that was measured."""
+        return self._done.popleft()
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+class ThreadLanes:
+    """One thread per slot. They mostly wait for processes."""
+
+    def __init__(self, measure: Measure, slots: int) -> None:
+        self._measure = measure
+        self._pool = ThreadPoolExecutor(slots, thread_name_prefix="tunegym-lane")
+        self._done: SimpleQueue[tuple[OpenTrial, Outcome | BaseException | None]] = SimpleQueue()
+
+    def start(self, trial: OpenTrial) -> None:
+        """Measure on a free thread."""
+        self._pool.submit(self._run, trial)
+
+    def wait(self) -> tuple[OpenTrial, Outcome | BaseException | None]:
+        """The next to finish."""
+        return self._done.get()
+
+    def close(self) -> None:
+        """Wait for the threads; stop the runner first to end them early."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, trial: OpenTrial) -> None:
+        try:
+            self._done.put((trial, self._measure(trial)))
+        except BaseException as error:  # handed to the driver's thread, which raises it
+            self._done.put((trial, error))
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What an engine is made of.
+    """The seams of a trial engine.
 
     Attributes:
         pruner: makes one for each context; None if no trial is ended early.
@@ -54,7 +125,7 @@ class Parts:
 class TrialEngine:
     """Implements the ``Env`` port over a store, a workload and a runner. One thread drives it.
 
-    Building it on a store with a past takes that past in; ``take_over`` then finishes what was left open.
+    Building it takes in the store's past; ``take_over`` then finishes the open trials.
 
     Args:
         parts: the seams.
@@ -85,15 +156,14 @@ class TrialEngine:
         self._constraints = tuple(parts.constraints)
         self._listeners = tuple(listeners)
         self._stopping = stopping
-        self._leaves = ContextLeaves(experiment.env_params, parts.encodings)
+        self._encodings = parts.encodings
         trials = str(parts.folder / "trials")
-        self._scoring = Scoring(parts.reward, experiment.penalties)
-        self._pruning = Pruning(experiment, self._scoring.intermediate, parts.pruner)
-        self._measuring = Measuring(experiment, parts.workload, parts.runner, parts.store, self._pruning, trials)
-        self._keeping = Keeping(experiment.keep, trials)
+        self._score = TrialScore(parts.reward, experiment.penalties)
+        self._prune = PruneWatch(experiment, self._score.intermediate, parts.pruner)
+        self._keeper = FolderKeeper(experiment.keep, trials)
         self._cache = MeasurementCache() if experiment.cache else None
         self.budget = BudgetClock(experiment.budget, self.tally, self._clock, spent_s)
-        measure = self._measuring.measure
+        measure = Measurement(experiment, parts.workload, parts.runner, parts.store, self._prune, trials).measure
         self._lanes: Lanes = InlineLane(measure) if slots == 1 else ThreadLanes(measure, slots)
         self._flights: dict[int, tuple[int, float, bytes]] = {}
         self._closed: deque[tuple[int, Trial]] = deque()
@@ -172,6 +242,12 @@ class TrialEngine:
         """One leaf for each env_param."""
         return self._leaves.descriptors()
 
+    @cached_property
+    def _leaves(self) -> ContextLeaves:
+        from tunegym.tuning.envs.structure import ContextLeaves  # most agents act on native values: no numpy for them
+
+        return ContextLeaves(self.experiment.env_params, self._encodings)
+
     def encode_observation(self, observation: Observation) -> Mapping[str, Any]:
         """The context that ``observation`` shows, encoded."""
         return self._leaves.encode(observation.context)
@@ -179,11 +255,11 @@ class TrialEngine:
     # more than the port -------------------------------------------------------------------------------
 
     def take_over(self) -> None:
-        """Finish what earlier sessions left open, before anybody decides anything new.
+        """Finish the trials that earlier sessions left open, before the agent decides anything.
 
-        Same number, same context, same action, after whatever a killed driver left running has been ended.
+        Same number, same context, same action, after the leftover jobs of a killed driver have been ended.
         """
-        # Before the first trial nobody has started anything.
+        # Before the first trial no job was started.
         ended = self._runner.end_leftovers(self._store.leftovers()) if self._store.highest else 0
         if ended:
             logger.warning("ended %d processes that a killed run had left behind", ended)
@@ -226,14 +302,14 @@ class TrialEngine:
         for trial in self._store.open_trials():
             lane, started, _ = self._flights.pop(trial.number, (0, self._clock.monotonic(), b""))
             self._close(trial, Cancelled("the experiment ended while it ran"), lane, started)
-        penalty = self._scoring.penalty(Cancelled())
+        penalty = self._score.penalty(Cancelled())
         for trial in self._store.cancel_held(self.context, lambda: penalty):
             self._tell(trial)
 
     # the walk -----------------------------------------------------------------------------------------
 
     def _start_clock(self) -> None:
-        """Trials run from here on: what went before was no trial's time."""
+        """Trials run from here on; the time before doesn't count."""
         idle = self.budget.start()
         if idle:
             self._store.forgive(idle)
@@ -272,7 +348,7 @@ class TrialEngine:
         return None
 
     def _finish(self, trial: OpenTrial, outcome: Outcome) -> None:
-        """Steps 6 and 7 for a trial that ran, then whoever waited for its measurement."""
+        """Steps 6 and 7 for a trial that ran, then the trials that waited for its measurement."""
         lane, started, key = self._flights.pop(trial.number)
         closed = self._close(trial, outcome, lane, started)
         if self._cache is None or not key:
@@ -286,13 +362,13 @@ class TrialEngine:
     def _close(
         self, trial: OpenTrial, outcome: Outcome, lane: int, started: float, cached_from: int | None = None
     ) -> Trial:
-        outcome, reward = self._scoring.score(outcome)
+        outcome, reward = self._score.score(outcome)
         duration = self._clock.monotonic() - started
-        reports = self._pruning.take(trial.number)
+        reports = self._prune.take(trial.number)
         closed = Trial(trial.number, trial.context, trial.action, outcome, reward, duration, cached_from, reports)
         self._store.close_trial(closed)
         if reports:
-            self._pruning.closed(closed)
+            self._prune.closed(closed)
         self._last[lane] = (closed.metrics, closed.measured)
         self._closed.append((lane, closed))
         self._tell(closed)
@@ -300,14 +376,14 @@ class TrialEngine:
 
     def _tell(self, trial: Trial) -> None:
         self.tally.add(trial)
-        self._keeping.closed(trial)
+        self._keeper.closed(trial)
         for listener in self._listeners:
             listener.trial_closed(trial)
 
     def _abandon(self, trial: OpenTrial) -> None:
-        """The run stops, or is broken: the trial stays open in the store, and so do those who waited for it."""
+        """The run stops, or is broken: the trial and those that waited for it stay open in the store."""
         _, _, key = self._flights.pop(trial.number)
-        self._pruning.take(trial.number)
+        self._prune.take(trial.number)
         if self._cache is not None and key:
             for follower in self._cache.settle(key, trial.number, None):
                 self._flights.pop(follower.number)
@@ -315,12 +391,12 @@ class TrialEngine:
     # the past -----------------------------------------------------------------------------------------
 
     def _recall(self, fingerprint: str) -> None:
-        """Take in what earlier sessions recorded."""
+        """Take in the trials of earlier sessions."""
         for measured_under, trial in self._store.recorded():
             self.tally.add(trial)
-            self._scoring.remember(trial)
-            self._keeping.closed(trial)
+            self._score.remember(trial)
+            self._keeper.closed(trial)
             if measured_under == fingerprint:
-                self._pruning.closed(trial)
+                self._prune.closed(trial)
                 if self._cache is not None:
                     self._cache.remember(trial)

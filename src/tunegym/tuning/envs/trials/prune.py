@@ -1,4 +1,4 @@
-"""What running trials report, and which of them are ended for it."""
+"""The reports of running trials, and the pruner that ends some of them early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_VALUES = 1000
 """About how many values of one trial are kept; of more, every second, fourth, eighth, ... is."""
 
 
-class Recording:
+class Curve:
     """Values by step, thinned where there are many. The newest is always the last one."""
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ class _Running:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.values = Recording()
-        self.rewards = Recording()
+        self.values = Curve()
+        self.rewards = Curve()
         self.reason: str | None = None
         self.error: Exception | None = None
 
 
-class Pruning:
+class PruneWatch:
     """Collects the intermediate values of running trials, and asks a pruner about them. Thread-safe.
 
     Trials are compared under the same context only: there is a pruner for each.

@@ -1,4 +1,4 @@
-"""Step 5 of the walk: plan, run, read, once per repeat."""
+"""Step 5 of the walk: a trial's measurement. Plan, run and read, once per repeat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from tunegym.tuning.envs.pruning import Pruning
+from tunegym.tuning.envs.trials.prune import PruneWatch
 from tunegym.tuning.model.outcome import Failed, Measured, Outcome, Pruned, TimedOut
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import OpenTrial
@@ -15,7 +15,7 @@ from tunegym.tuning.model.values import Metrics, printable
 from tunegym.tuning.ports import MetricError, Runner, TrialStore, Workload
 
 
-class Measuring:
+class Measurement:
     """Measures open trials of one experiment. ``measure`` may be called from several threads."""
 
     def __init__(
@@ -24,13 +24,13 @@ class Measuring:
         workload: Workload,
         runner: Runner,
         store: TrialStore,
-        pruning: Pruning,
+        prune: PruneWatch,
         trials: str,
     ) -> None:
         self._workload = workload
         self._runner = runner
         self._store = store
-        self._pruning = pruning
+        self._prune = prune
         self._trials = trials
         self._metrics = experiment.agent_metrics
         self._repeats = experiment.repeats
@@ -64,14 +64,14 @@ class Measuring:
         number = trial.number
         job = self._workload.plan(number, repeat, parameters, folder)
         started = partial(self._store.job_started, number)
-        if job.reports and repeat == 1:  # the later ones repeat a setting that was not hopeless
-            result = self._runner.run(job, started, self._pruning.watch(trial))
+        if job.reports and repeat == 1:  # later repeats are of a setting that was not pruned
+            result = self._runner.run(job, started, self._prune.watch(trial))
         else:
             result = self._runner.run(job, started)
         if result.ending == "interrupted":
             return None
         if result.ending == "pruned":
-            reason = self._pruning.reason(number)
+            reason = self._prune.reason(number)
             return Pruned(f"{reason}; {result.error}" if result.error else reason)
         if result.ending == "timed_out":
             return TimedOut(result.error or f"ended after timeout_s = {job.timeout_s:g}")
@@ -79,11 +79,11 @@ class Measuring:
             metrics = self._workload.read(job, result)
         except MetricError as error:
             return Failed(str(error))
-        # Whoever wrote the workload: a measurement is every agent metric and finite numbers, or it is none.
+        # A measurement has every agent metric as a finite number, whatever the workload says.
         for name in self._metrics:
             if name not in metrics:
                 return Failed(f"metric {name}: the workload did not give it")
-        return metrics if all(map(_plain, metrics, metrics.values())) else _mended(metrics)
+        return metrics if all(map(_plain, metrics, metrics.values())) else _cleaned(metrics)
 
 
 def _plain(name: Any, value: Any) -> bool:
@@ -91,14 +91,14 @@ def _plain(name: Any, value: Any) -> bool:
     return type(value) is float and type(name) is str and name.isascii() and math.isfinite(value)
 
 
-def _mended(metrics: Mapping[Any, Any]) -> Metrics | Failed:
+def _cleaned(metrics: Mapping[Any, Any]) -> Metrics | Failed:
     """Metrics that the journal can hold, or why there are none."""
-    mended: dict[str, float] = {}
+    cleaned: dict[str, float] = {}
     for name, value in metrics.items():
         try:
-            mended[printable(str(name))] = number = float(value)
+            cleaned[printable(str(name))] = number = float(value)
         except (TypeError, ValueError, OverflowError):
             return Failed(f"metric {name}: {value!r} is not a number")
         if not math.isfinite(number):
             return Failed(f"metric {name}: is {'NaN' if math.isnan(number) else 'infinite'}")
-    return mended
+    return cleaned

@@ -1,0 +1,316 @@
+"""Steps 6 and 7 of the walk for a live step: scored, recorded and shown; and recorded steps read back for agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy import ndarray
+
+from tunegym.tuning.envs.live.lane import Lane, Running
+from tunegym.tuning.envs.score import NO_METRICS, StepScore
+from tunegym.tuning.envs.structure import ContextLeaves, FindEncoding, leaf_space
+from tunegym.tuning.envs.tally import StepTally
+from tunegym.tuning.model.context import EnvParams
+from tunegym.tuning.model.episode import EpisodeEnd
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.values import Context
+from tunegym.tuning.ports import Transition
+from tunegym.tuning.servers.hosting import RAISED, Five, ServerFailure, told
+from tunegym.tuning.spaces import SHORT, Leaf, SpaceError, element_of, has_nan, leaves, nothing_of
+from tunegym.tuning.stores.columns import SIDES, leaf_values, row_type
+from tunegym.tuning.stores.reader import JOURNAL, Lost, Steps, steps
+from tunegym.tuning.stores.steps import StepStore
+
+
+class Display:
+    """What an agent sees: the server's own observation, and beside it the env_params that have an encoding.
+
+    Attributes:
+        space: of what is shown.
+        shows: whether that is more than the server's own observation.
+    """
+
+    def __init__(self, experiment: Experiment, observations: spaces.Space[Any], encodings: FindEncoding | None) -> None:
+        encoded = {name: one for name, one in experiment.env_params.params.items() if one.encoding is not None}
+        self._leaves = ContextLeaves(EnvParams(encoded, experiment.env_params.seed), encodings) if encoded else None
+        self.space = observations
+        self.shows = self._leaves is not None
+        if self._leaves is not None:
+            context: dict[str, spaces.Space[Any]] = {
+                name: leaf_space(leaf) for name, leaf in self._leaves.descriptors().items()
+            }
+            self.space = spaces.Dict({"observation": observations, "context": spaces.Dict(context)})
+
+    def shown(self, observation: Any, context: Context) -> Any:
+        """An element of ``space``; ``context`` is that of the next step."""
+        if self._leaves is None:
+            return observation
+        encoded = self._leaves.encode(context)
+        own = {name: leaf.copy() if isinstance(leaf, ndarray) else leaf for name, leaf in encoded.items()}
+        return {"observation": observation, "context": own}
+
+
+class Recorder:
+    """Records a server's answers, and turns them into what an agent sees.
+
+    Args:
+        store: where steps are written down.
+        score: gives the rewards.
+        display: what an agent sees.
+        tally: counts steps.
+        observations: the server's own space.
+        following: the context of a lane's next step, given whether its episode is over; None without env_params.
+    """
+
+    def __init__(
+        self,
+        store: StepStore,
+        score: StepScore,
+        display: Display,
+        tally: StepTally,
+        observations: spaces.Space[Any],
+        following: Callable[[Lane, Running, bool], Context] | None,
+    ) -> None:
+        self._store = store
+        self._add = store.add
+        self._score = score
+        self._shown = display.shown if display.shows else None
+        self._tally = tally
+        self._own = element_of(observations)
+        self._nothing = nothing_of(observations)
+        # Short vectors of floats are what quick systems have: they are checked here, without a call.
+        short = isinstance(observations, spaces.Box) and len(observations.shape) == 1 and observations.shape[0] < SHORT
+        floats = short and np.dtype(observations.dtype).kind == "f"
+        self._dtype = np.dtype(observations.dtype) if floats else None
+        self._shape = observations.shape if floats else None
+        self._following = following
+        kind, self._every = store.recording.kind, store.recording.every
+        self._all, self._ends_only = kind == "all", kind == "episodes"
+
+    def took(self, lane: Lane, number: int, action: Any, context: Context, answer: Five, began: float) -> Five:
+        """Record an answered step. Raises ``ServerFailure`` if the answer is no measurement: nothing is recorded."""
+        duration = perf_counter() - began
+        try:
+            observation, reward, terminated, truncated, info = answer
+        except RAISED:
+            raise ServerFailure("step: it did not return five values") from None
+        if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
+            total = sum(observation.tolist())
+            if total != total and has_nan(observation):  # only then: a call costs as much as the sum
+                raise ServerFailure("step: the observation is not of observation_space: it holds NaN")
+            observation = observation.copy()
+        else:
+            observation = self._owned(observation)
+        score, metrics = self._score, NO_METRICS
+        if type(info) is not dict:
+            info = _plain(info)
+        if type(reward) is not float or not score.low <= reward <= score.high:
+            reward, metrics = score.score(reward, info)
+        if terminated is not False or truncated is not False:
+            terminated, truncated = _flag(terminated), _flag(truncated)
+        over = terminated or truncated
+        episode = lane.episode
+        assert episode is not None
+        lane.failures = 0
+        _, length, total = episode.counted
+        if over:
+            episode.ending = "terminated" if terminated else "truncated"
+        episode.counted = (number, length + 1, total + reward)
+        if self._all or (over if self._ends_only else number % self._every == 0):
+            self._add(
+                number, episode.number, action, observation, reward, duration, terminated, truncated, context, metrics
+            )
+        else:
+            self._store.upto = number
+        self._tally.done = number
+        following: Context = {} if self._following is None else self._following(lane, episode, over)
+        answered: dict[str, Any] = {
+            "step": number,
+            "episode_number": episode.number,
+            "status": "measured",
+            "metrics": {**metrics} if metrics else {},
+            "env_params": {**context} if context else {},
+            "next_env_params": following,
+        }
+        answered = {**info, **answered} if info else answered
+        if over:
+            self.finish(lane, "terminated" if terminated else "truncated")
+        if self._shown is not None:
+            if over:  # the last observation belongs to its own conditions, not to the next ones
+                answered["final_observation"] = self._shown(self._own(observation), context)
+            observation = self._shown(observation, following)
+        return observation, reward, terminated, truncated, answered
+
+    def _owned(self, observation: Any) -> Any:
+        try:
+            return self._own(observation)
+        except SpaceError as error:
+            raise ServerFailure(f"step: the observation is not of observation_space: {error}") from error
+        except RAISED as error:  # the conversion runs the server's code too
+            raise ServerFailure(f"step: its observation: {told(error)}") from error
+
+    def failed(
+        self, lane: Lane, number: int, action: Any, context: Context, status: str, reason: str, began: float
+    ) -> tuple[float, dict[str, Any]]:
+        """Record a step without a measurement: its penalty, and its info. The episode goes on."""
+        penalty = self._score.penalty()
+        episode = lane.episode
+        assert episode is not None
+        _, length, total = episode.counted
+        episode.ending = None
+        episode.counted = (number, length + 1, total + penalty)
+        duration = perf_counter() - began
+        self._store.add_unmeasured(
+            number, episode.number, action, self._nothing, penalty, duration, context, status, reason
+        )
+        self._tally.others[status] += 1
+        self._tally.done = number
+        return penalty, {
+            "step": number,
+            "episode_number": episode.number,
+            "status": status,
+            "reason": reason,
+            "cached": False,
+            "metrics": {},
+            "env_params": dict(context),
+            "next_env_params": dict(context),
+        }
+
+    def finish(self, lane: Lane, end: EpisodeEnd) -> None:
+        """The lane's episode is over, if there is one."""
+        finished = lane.finished(end)
+        if finished is not None:
+            self._store.episode_over(finished)
+            self._tally.episodes += 1
+            if end in ("terminated", "truncated"):
+                self._tally.returns.append(finished.total)
+
+
+def _plain(info: Any) -> dict[str, Any]:
+    """A server's info as a dict, whatever mapping it is."""
+    if not isinstance(info, Mapping):
+        raise ServerFailure(f"step: its info is {type(info).__name__}, not a dict")
+    try:
+        return dict(info)
+    except RAISED as error:
+        raise ServerFailure(f"step: its info: {told(error)}") from error
+
+
+def _flag(found: Any) -> bool:
+    try:
+        return bool(found)
+    except RAISED:
+        raise ServerFailure(f"step: {found!r:.60} is neither true nor false") from None
+
+
+# read back --------------------------------------------------------------------------------------------
+
+
+class Replay:
+    """Recorded steps as transitions, with the observation before each. Used where all steps are recorded."""
+
+    def __init__(
+        self,
+        folder: Path,
+        actions: spaces.Space[Any],
+        observations: spaces.Space[Any],
+        env_params: EnvParams,
+        display: Display,
+    ) -> None:
+        self._journal = folder / JOURNAL
+        self._actions = _Elements(folder, "action", actions)
+        self._observations = _Elements(folder, "observation", observations)
+        self._env_params = env_params
+        self._shown = display.shown
+
+    def transitions(self, last: int) -> Iterable[Transition]:
+        """The newest ``last`` transitions, oldest first. Counted first, so that memory doesn't grow with them."""
+        total = sum(len(_pairs(group, begun)) for group, begun in self._groups())
+        return islice(self._all(), max(0, total - last), None)
+
+    def _groups(self) -> Iterator[tuple[Steps, dict[int, Any]]]:
+        """Groups of steps, each with the open episodes before it; lost steps end them all."""
+        begun: dict[int, Any] = {}
+        for group in steps(self._journal):
+            if isinstance(group, Lost):
+                begun.clear()
+            else:
+                yield group, begun
+
+    def _all(self) -> Iterator[Transition]:
+        for group, begun in self._groups():
+            actions = self._actions.of(group.actions, group.action_row, len(group.numbers))
+            observations = self._observations.of(group.observations, group.observation_row, len(group.numbers))
+            contexts = group.context_of()
+            for at, last, seen in _pairs(group, begun, observations):
+                number, context = group.numbers[at], contexts[at]
+                terminated, truncated = at in group.terminated, at in group.truncated
+                # Lanes take turns, so this lane's next step is as far away as its last one was.
+                following = context
+                if not terminated and not truncated:
+                    following = self._env_params.next_context(context, 2 * number - last)
+                yield Transition(
+                    self._shown(seen, context),
+                    actions[at],
+                    group.rewards[at],
+                    self._shown(observations[at], following),
+                    terminated,
+                    truncated,
+                )
+
+
+def _pairs(group: Steps, begun: dict[int, Any], observations: list[Any] | None = None) -> list[tuple[int, int, Any]]:
+    """The places of steps with a step before them in their episode: with its number and observation.
+
+    ``begun`` has both for each open episode, and is brought up to date. What follows an unmeasured step is a new
+    beginning, which isn't on record.
+    """
+    ends = {*group.terminated, *group.truncated}
+    found: list[tuple[int, int, Any]] = []
+    for at, (number, episode) in enumerate(zip(group.numbers, group.episodes, strict=True)):
+        previous = begun.pop(episode, None)
+        if at in group.unmeasured:
+            continue
+        if previous is not None:
+            found.append((at, *previous))
+        if at not in ends:
+            begun[episode] = number, None if observations is None else observations[at]
+    return found
+
+
+class _Elements:
+    """The elements of one space, from records or from a side file."""
+
+    def __init__(self, folder: Path, name: str, space: spaces.Space[Any]) -> None:
+        self._space = space
+        self._leaves = leaves(space)
+        self._path = folder / SIDES[name]
+        self._type = row_type(space)
+
+    def of(self, inline: list[Any] | None, row: int, count: int) -> list[Any]:
+        if inline is not None:
+            arrays = [leaf_values(leaf, values) for leaf, values in zip(self._leaves, inline, strict=True)]
+        else:
+            rows = np.fromfile(self._path, dtype=self._type, count=count, offset=row * self._type.itemsize)
+            arrays = [rows[name] for name in self._type.names or ()]
+        return [_element(self._space, self._leaves, [array[at] for array in arrays]) for at in range(count)]
+
+
+def _element(space: spaces.Space[Any], parts: list[Leaf], values: list[Any]) -> Any:
+    """An element of ``space`` from the values of its leaves, in their order."""
+    by_path = {leaf.path: value for leaf, value in zip(parts, values, strict=True)}
+
+    def built(one: spaces.Space[Any], path: tuple[str | int, ...]) -> Any:
+        if isinstance(one, spaces.Dict):
+            return {key: built(part, (*path, str(key))) for key, part in one.spaces.items()}
+        if isinstance(one, spaces.Tuple):
+            return tuple(built(part, (*path, place)) for place, part in enumerate(one.spaces))
+        return by_path[path]
+
+    return built(space, ())

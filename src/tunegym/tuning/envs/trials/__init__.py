@@ -1,0 +1,1 @@
+"""Experiments of trials: a job for each."""

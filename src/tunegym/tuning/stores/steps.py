@@ -1,0 +1,318 @@
+"""The store of a live experiment: numbers reserved ahead, steps written in groups.
+
+A number is used only after the journal says that it is reserved, so none is used twice; reserved numbers of a session
+that was cut off become ``lost``. Steps wait in memory for at most half a second. Only the journal's keeper writes them,
+so an interrupt of the driving thread never leaves a group half written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from gymnasium import spaces
+from numpy import ndarray
+
+from tunegym.core.clock import Clock
+from tunegym.core.errors import StoreError
+from tunegym.tuning.model.episode import Episode
+from tunegym.tuning.model.job import JobHandle
+from tunegym.tuning.model.scenario import Recording
+from tunegym.tuning.model.values import Context, printable
+from tunegym.tuning.spaces import SpaceError, build, describe, differences, leaves
+from tunegym.tuning.stores import reader, records
+from tunegym.tuning.stores.columns import MEASURED, MOST_ROWS, SIDES, TERMINATED, TRUNCATED, Group, Row, SideFile
+from tunegym.tuning.stores.journal import JournalFile, unwritable
+from tunegym.tuning.stores.reader import Lost, Steps
+from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.views import StepViews
+
+logger = logging.getLogger(__name__)
+
+FLUSH_S = 0.5
+"""Steps wait no longer than this, half of what a crash may cost."""
+_MOST_WAITING = 4
+"""The driving thread waits for the keeper when this many groups are waiting."""
+
+
+class StepStore:
+    """Writes down the steps of a live experiment. One thread steps; ``declare`` comes before the first step.
+
+    Args:
+        folder: the experiment's results.
+        head, session: as for any journal.
+        recording: which steps are written down.
+
+    Attributes:
+        upto: the highest used number.
+        reserved: the highest number that may be used.
+        begun: the number of episodes begun.
+        worst, largest: the scale of the rewards measured.
+        lost: the number of steps that the last session lost.
+
+    Raises:
+        StoreLockedError: another process writes it.
+        StoreError: it can't be written, or belongs to another experiment than ``head`` describes.
+    """
+
+    def __init__(
+        self, folder: Path, head: Head, session: Session, recording: Recording, clock: Clock | None = None
+    ) -> None:
+        self._folder = folder
+        self._budget = session.agent_steps
+        self.recording = recording
+        self._journal = JournalFile(folder, head, session, clock)
+        self.head = self._journal.head
+        self.past = past = self._journal.past
+        self.lost = past.reserved - past.upto
+        self.upto = self._written = past.upto
+        self.reserved = past.reserved
+        self.begun = past.episodes
+        self.worst: float | None = past.worst
+        self.largest = past.largest
+        self._group: Group | None = None
+        self._views: StepViews | None = None
+        self._sides: dict[str, SideFile] = {}
+        self._has_reserved = False
+        self._rows: list[Row] = []
+        self._over: list[Episode] = []
+
+    # before the first step ----------------------------------------------------------------------------
+
+    def declare(
+        self, actions: spaces.Space[Any], observations: spaces.Space[Any]
+    ) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        """Record the server's spaces, and write the views from their start.
+
+        Returns:
+            Both as recorded, where a Dict's keys may be in another order than the server's.
+
+        Raises:
+            StoreError: they differ from those on record, or can't be written down.
+        """
+        try:
+            described = {"action": describe(actions), "observation": describe(observations)}
+        except SpaceError as error:
+            raise StoreError(f"the server's spaces can't be recorded: {error}", hint="use other spaces") from error
+        if self.past.spaces is None:
+            self._journal.append({"record": "spaces", **described})
+        else:
+            actions, observations = self._same(actions, observations)
+        self._record_lost()
+        try:
+            self._open(actions, observations)
+        except OSError as error:
+            raise unwritable(self._folder, error) from error
+        self._journal.start(self._write_waiting, FLUSH_S, self._sync_sides)
+        return actions, observations
+
+    def _same(
+        self, actions: spaces.Space[Any], observations: spaces.Space[Any]
+    ) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        known = self.past.spaces or {}
+        recorded = build(known["action"]), build(known["observation"])
+        lines = differences(recorded[0], actions, "action_space")
+        lines += differences(recorded[1], observations, "observation_space")
+        if lines:
+            raise StoreError(
+                f"{self._folder.name}: the server has other spaces than before: {'; '.join(lines)}",
+                hint="start a new run, or restore the server",
+            )
+        # The server's own ones, unless the keys of a Dict are in another order there.
+        found = (actions, observations)
+        return found if [*map(leaves, found)] == [*map(leaves, recorded)] else recorded
+
+    def _record_lost(self) -> None:
+        if self.lost <= 0:
+            return
+        first, last = self.upto + 1, self.reserved
+        self._journal.append({"record": "lost", "first": first, "last": last, "at": self._journal.wall()})
+        self.upto = self._written = last
+        logger.warning(
+            "the last session was cut off: at most %d step%s lost (numbers %d to %d), which are not used again",
+            *(self.lost, " was" if self.lost == 1 else "s were", first, last),
+        )
+
+    def _open(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
+        # A crash must not cost much of a small budget either.
+        most = MOST_ROWS if self._budget is None else max(1, min(MOST_ROWS, self._budget // 100))
+        self._group = group = Group(actions, observations, self.head.metrics, list(self.head.env_params), most)
+        for name, columns in (("action", group.actions), ("observation", group.observations)):
+            if not columns.inline:
+                self._sides[name] = SideFile(
+                    self._folder / SIDES[name], columns.row_bytes, self.past.sides.get(name, 0)
+                )
+        self._views = views = StepViews(self._folder)
+        views.append(*group.header(), group.episode_header())
+        every = {"all": 1, "every": self.recording.every}.get(self.recording.kind)
+        for one in reader.entries(self._journal.path):
+            if isinstance(one, Lost) and every is not None:
+                views.append(*group.lost_lines(one, every))
+            elif isinstance(one, Steps):
+                group.load(one)
+                views.append(*group.lines(), group.episode_lines())
+
+    # steps --------------------------------------------------------------------------------------------
+
+    def reserve(self, upto: int) -> None:
+        """Numbers up to this one may be used from now on."""
+        self._journal.append({"record": "reserve", "upto": upto})
+        self.reserved = upto
+        self._has_reserved = True
+
+    def add(
+        self,
+        number: int,
+        episode: int,
+        action: Any,
+        observation: Any,
+        reward: float,
+        duration: float,
+        terminated: bool,
+        truncated: bool,
+        context: Context,
+        metrics: Mapping[str, float],
+        unmeasured: tuple[str, str] | None = None,
+    ) -> None:
+        """Record a step, with status and reason if it has no measurement. Numbers come in their order."""
+        rows, group = self._rows, self._group
+        assert group is not None
+        columns = group.actions
+        if not columns.scalar or type(action) is not int:
+            action = columns.pack(action)
+        columns = group.observations
+        if type(observation) is ndarray and observation.dtype is columns.array:  # quicker than pack
+            packed = observation.tobytes()
+        else:
+            packed = columns.pack(observation)
+        ended = 0
+        if terminated or truncated:
+            ended = TERMINATED * terminated + TRUNCATED * truncated
+        row = (number, episode, action, packed, reward, duration, ended, context, metrics, unmeasured)
+        rows.append(row)  # type: ignore[arg-type]  # making a Row takes four times as long
+        self.upto = number
+        if len(rows) >= group.most:
+            if len(rows) >= _MOST_WAITING * group.most:
+                self.flush()
+            else:
+                self._journal.wake()
+
+    def add_unmeasured(
+        self,
+        number: int,
+        episode: int,
+        action: Any,
+        observation: Any,
+        reward: float,
+        duration: float,
+        context: Context,
+        status: str,
+        reason: str,
+    ) -> None:
+        """Record a step that has no measurement, at once."""
+        told = (status, printable(reason))
+        self.add(number, episode, action, observation, reward, duration, False, False, context, {}, told)
+        self.flush()
+
+    def episode_over(self, episode: Episode) -> None:
+        """Record an episode's end."""
+        self._over.append(episode)
+
+    @property
+    def used(self) -> int:
+        """The highest number that is recorded or counted, also after an interrupt anywhere."""
+        rows = self._rows[-1:]
+        return max(self.upto, self._written, rows[0][0] if rows else 0)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self._journal.flush()
+
+    def _write_waiting(self) -> None:
+        """Write the waiting steps in groups; on the keeper, or when it has ended."""
+        group = self._group
+        if group is None:
+            return
+        # In this order: a number counts only after its step is there, an episode is over only after its last one.
+        over = self._over[:]
+        upto = self.upto
+        waiting = self._rows[:]
+        for start in range(0, max(len(waiting), 1), group.most):
+            rows = waiting[start : start + group.most]
+            last = start + group.most >= len(waiting)
+            highest = max(upto if last else 0, rows[-1][0] if rows else 0)
+            self._write(group, rows, over if last else [], highest)
+            del self._rows[: len(rows)]
+        del self._over[: len(over)]
+
+    def _write(self, group: Group, rows: list[Row], over: list[Episode], upto: int) -> None:
+        if not rows and not over and upto <= self._written:
+            return
+        assert self._views is not None
+        group.fill(rows, over)
+        others = Counter(status for status, _ in group.unmeasured.values())
+        record = group.record({name: side.rows for name, side in self._sides.items()})
+        record |= {
+            "upto": upto,
+            "begun": self.begun,
+            "at": self._journal.wall(),
+            "since": self._journal.since(),
+            "worst": self.worst,
+            "largest": self.largest,
+            "statuses": {MEASURED: upto - self._written - others.total(), **others},
+        }
+        self._journal.check()
+        for name, side in self._sides.items() if rows else ():  # first: the journal names no row that isn't there
+            side.append(getattr(group, f"{name}s").packed(), len(rows))
+        self._journal.append(record)
+        self._written = upto
+        self._views.append(*group.lines(), group.episode_lines())
+
+    # the session --------------------------------------------------------------------------------------
+
+    def job_started(self, handle: JobHandle) -> None:
+        """Write down the handle of a server's process, so that a later session can end it."""
+        self._journal.append({"record": "job", "number": 0, "handle": handle})
+
+    def leftovers(self) -> list[JobHandle]:
+        """The handles of the server processes of the last session that started any."""
+        return list(self.past.handles.get(0, ()))
+
+    def forgive(self, seconds: float) -> None:
+        """Don't count this much time of the session as spent on steps."""
+        self._journal.forgive(seconds)
+
+    def end(self, code: int, reason: str) -> None:
+        """Write down that the experiment came to its end by itself."""
+        self.flush()
+        self._give_back()
+        self._journal.append(records.end_record(code, reason, self._journal.wall(), self._journal.since()))
+
+    def close(self) -> None:
+        """Write what waits, give back reserved numbers, and let go. Calling it twice is fine."""
+        self._journal.close(self._finish)
+
+    def _finish(self) -> None:
+        try:
+            self._write_waiting()
+            self._give_back()
+        finally:
+            with ExitStack() as let_go:
+                if self._views is not None:
+                    let_go.callback(self._views.close)
+                for side in self._sides.values():
+                    let_go.callback(side.close)
+                self._sync_sides()
+
+    def _give_back(self) -> None:
+        self.upto = self.used
+        if self.reserved > self.upto and self._has_reserved:  # numbers of an earlier session are lost instead
+            self.reserve(self.upto)
+
+    def _sync_sides(self) -> None:
+        for side in self._sides.values():
+            side.sync()
