@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-HOST = "tunegym.dataplane.hosts.server"
+HOST = "tunegym.dataplane.hosts.server:main"
 
 
 def memory() -> Path | None:
@@ -36,7 +36,7 @@ def hosts_of(folder: Path) -> list[int]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
-        if HOST in command and command[command.index(HOST) + 1].startswith(str(folder)):
+        if HOST in command and command[command.index(HOST) + 5].startswith(str(folder)):
             found.append(process.pid)
     return found
 

@@ -24,7 +24,7 @@ from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import EndOfStreamError, LeaseLostError, NoPlaneError, StorageError
 from tunegym.testing.dataplane import PATIENCE_S, Begin, DataPlaneSuite, Join, P, named, tokens, until
 
-_HOST = b"tunegym.dataplane.hosts.server"
+_HOST = b"tunegym.dataplane.hosts.server:main"
 
 
 def hosts_of(folder: Path) -> list[int]:
@@ -34,7 +34,7 @@ def hosts_of(folder: Path) -> list[int]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 command = (entry / "cmdline").read_bytes().split(b"\0")
-                if _HOST in command and command[command.index(_HOST) + 1].startswith(os.fsencode(folder)):
+                if _HOST in command and command[command.index(_HOST) + 5].startswith(os.fsencode(folder)):
                     found.append(int(entry.name))
     return found
 

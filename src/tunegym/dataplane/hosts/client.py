@@ -9,11 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import site
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -24,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from tunegym.core.child import start_python
 from tunegym.core.processes import boot_id, process_start_time
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, pack
 from tunegym.dataplane.connect import Plane, find
@@ -343,21 +341,13 @@ def _start(folder: Path, linger_s: float) -> None:
         try:
             if os.fstat(log).st_size > LOG_BYTES:
                 os.ftruncate(log, 0)
-            module = "tunegym.dataplane.hosts.server"
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, str(folder.absolute()), str(linger_s), str(writing)],
-                cwd="/",
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=(writing,),
-            )
+            arguments = str(folder.absolute()), str(linger_s), str(writing)
+            options = {"fds": [writing], "stdout": log, "stderr": log, "cwd": "/"}
+            child = start_python("tunegym.dataplane.hosts.server:main", *arguments, marker="", detach=True, **options)
         finally:
             os.close(log)
             os.close(writing)
-        child.wait()  # not for the host: it has detached itself by then
+        child.reap()  # not the host: it has detached itself
         waiting = select.poll()
         waiting.register(reading, select.POLLIN)
         report = os.read(reading, 1 << 16) if waiting.poll(1000 * START_S) else b""
@@ -368,15 +358,6 @@ def _start(folder: Path, linger_s: float) -> None:
     error = orjson.loads(report)
     if error is not None:
         raise as_error(error)
-
-
-def _environment() -> dict[str, str]:
-    """In which the host finds this tunegym, and nothing through the current folder."""
-    places = [Path(place).absolute() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    home = Path(__file__).absolute().parents[3]
-    if str(home) not in (*site.getsitepackages(), site.getusersitepackages()):  # those must not come first
-        places.insert(0, home)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
 
 
 def open_plane(address: str, *, make: bool, linger_s: float) -> Plane:

@@ -1,7 +1,7 @@
 """The process of a ledger host: one thread, any number of local clients.
 
-``python -m tunegym.dataplane.hosts.server FOLDER LINGER_S FD`` serves the plane in a folder until no client has needed
-it for a while. It reports ``null`` to ``FD`` once it listens, or the error for which it can't.
+``main`` serves the plane in a folder until no client has needed it for a while. It reports to a descriptor that it
+listens, or the error for which it can't.
 """
 
 from __future__ import annotations
@@ -309,17 +309,17 @@ class Server:
 # the process ------------------------------------------------------------------------------------------
 
 
-def main() -> int:
-    """Serve the plane in a folder until it is not needed any more; 0, or 1 if that can't be."""
-    folder, linger_s, report = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
-    if os.fork():  # the starter waits for this process, not for the host
-        os._exit(0)
+def main(place: str, linger_s: str, descriptor: str) -> None:
+    """The process of a host, as ``core.child`` calls it: folder, seconds to linger, descriptor for the report."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    lock = open_file(folder / "host.lock", os.O_RDWR)
-    if not _locked(lock):
-        return 0  # another host is alive
+    lock = open_file(Path(place) / "host.lock", os.O_RDWR)
+    if _locked(lock):  # else another host is alive
+        _serve(Path(place), float(linger_s), int(descriptor))
+
+
+def _serve(folder: Path, linger_s: float, report: int) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def build() -> LedgerService:
@@ -340,14 +340,13 @@ def main() -> int:
         server.run()
     except DataPlaneError as error:
         logger.error("%s", error)  # noqa: TRY400 - the message is complete
-        return 1
+        return
     finally:
         if place is None or _is_at(folder, place):  # not the socket of another plane in its place
             with contextlib.suppress(OSError):
                 (folder / SOCKET).unlink(missing_ok=True)
         listener.close()
     logger.info("the host ends: no client for %g s, or the plane is gone", linger_s)
-    return 0
 
 
 def _is_at(folder: Path, place: tuple[int, int]) -> bool:
@@ -394,7 +393,3 @@ def _locked(lock: int) -> bool:
             time.sleep(0.01)
         else:
             return True
-
-
-if __name__ == "__main__":
-    sys.exit(main())
