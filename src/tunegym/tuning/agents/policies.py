@@ -7,7 +7,6 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,12 @@ import orjson
 
 from tunegym.core.errors import StoreError
 from tunegym.core.whole import write_whole
+from tunegym.tuning.answers.recommendation import PolicyChoice as Choice
+from tunegym.tuning.answers.recommendation import PolicyTable
 from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.space import Choice as Candidates
 from tunegym.tuning.model.space import Range
-from tunegym.tuning.model.values import Action, Context, Scalar, exact_key, native, storable
+from tunegym.tuning.model.values import Context, Scalar, exact_key, native, storable
 
 FOLDER = "policy"
 FILE = "policy.json"
@@ -29,36 +30,6 @@ MOST_PLACES = 33
 """In how many contexts a policy is asked, and at how many places of one range."""
 MOST_DRAWS = 10 * MOST_CONTEXTS
 """How many trials' contexts are drawn to find that many different ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What a policy chooses.
-
-    Attributes:
-        action: one value for every knob.
-        chance: how likely the policy is to choose it when it explores; None if it can't be said.
-        context: what it was asked for.
-    """
-
-    action: Action
-    chance: float | None = None
-    context: Context = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyTable:
-    """What an agent would choose, by context.
-
-    Attributes:
-        agent: its name.
-        trials: how many closed trials it had learned from.
-        choices: one for each context that it was asked for.
-    """
-
-    agent: str
-    trials: int
-    choices: tuple[Choice, ...]
 
 
 def contexts_to_ask(params: EnvParams) -> list[dict[str, Scalar]]:

@@ -77,19 +77,20 @@ class Recommendation:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PolicyChoice:
     """What a policy chooses in a context; ``chance`` is how likely it is when it explores, None if unknown."""
 
     action: Action
-    chance: float | None
-    context: Context
+    chance: float | None = None
+    context: Context = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class PolicyChoices:
-    """A saved policy as a table: ``choices`` in each context it was asked for, after ``trials`` trials."""
+@dataclass(frozen=True, slots=True)
+class PolicyTable:
+    """What an agent's policy chooses in each context that it was asked for, after learning from ``trials`` trials."""
 
+    agent: str
     trials: int
     choices: tuple[PolicyChoice, ...]
 
@@ -128,7 +129,7 @@ class Recommender:
         trials: Sequence[Trial],
         head: Mapping[str, Any],
         declared: Mapping[str, Any],
-        policy: PolicyChoices | str | None = None,
+        policy: PolicyTable | str | None = None,
     ) -> None:
         self._name = name
         self._trials = trials

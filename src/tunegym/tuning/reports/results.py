@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +21,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.best import Best, best_among
 from tunegym.tuning.answers.contexts import domain, domains_of
 from tunegym.tuning.answers.ranking import Measurements, Setting
-from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyChoices, Recommendation, Recommender
+from tunegym.tuning.answers.recommendation import PolicyTable, Recommendation, Recommender
 from tunegym.tuning.model.objective import Objective, from_dict
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.space import Space, nested
@@ -152,7 +152,7 @@ class TrialResults(JournalResults):
                 setting["fixed"] = nested(fixed)
         write_whole(self.folder / BEST, toml.dumps(document))
 
-    def policy_choices(self) -> PolicyChoices | None:
+    def policy_choices(self) -> PolicyTable | None:
         """What the agent's saved policy chooses in each context; None if there is no policy.
 
         Raises:
@@ -163,10 +163,10 @@ class TrialResults(JournalResults):
             return None
         knobs = Space({name: domain(spec) for name, spec in self.head["knobs"].items()})
         drawn = Space(domains_of(self.head))
-        choices: list[PolicyChoice] = []
+        choices = []
         for one in table.choices:
             try:
-                choices.append(PolicyChoice(knobs.accept(one.action), one.chance, drawn.accept(one.context)))
+                choices.append(replace(one, action=knobs.accept(one.action), context=drawn.accept(one.context)))
             except ActionError as error:
                 place = self.folder / policies.FOLDER / policies.FILE
                 told = f"{spelled_pairs(one.action)} at {spelled_pairs(one.context) or '{}'}"
@@ -174,11 +174,11 @@ class TrialResults(JournalResults):
                     f"{place} doesn't belong to this journal: it has {told}",
                     hint="resume the run, and it is written again",
                 ) from error
-        return PolicyChoices(table.trials, tuple(choices))
+        return replace(table, choices=tuple(choices))
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """The settings to use; see ``tunegym.recommend``."""
-        policy: PolicyChoices | str | None
+        policy: PolicyTable | str | None
         try:
             policy = self.policy_choices()
         except StoreError as error:

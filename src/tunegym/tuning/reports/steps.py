@@ -18,150 +18,106 @@ from tunegym.tuning.stores.reader import Lost, Steps
 if TYPE_CHECKING:
     from tunegym.tuning.reports.live import LiveResults
 
-_AHEAD = ("step", "status", "cached", "reward")
-_BEHIND = ("duration_s", "episode", "terminated", "truncated", "reason", "row")
-
 
 def step_table(
     results: LiveResults, first: int | None = None, last: int | None = None, columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
     """One row per recorded step from number ``first`` to ``last``, of all columns or of those named."""
     layout = _Layout(results)
-    wanted = [name for name in layout.names if columns is None or name in columns]
     unknown = [name for name in columns or () if name not in layout.names]
     if unknown:
         raise KeyError(f"there is no column {', '.join(unknown)}; there are {', '.join(layout.names)}")
+    wanted = [name for name in layout.names if columns is None or name in columns]
     low, high = first or 1, last if last is not None else results.steps
     parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     row = 0
-    for group in reader.steps(results.path) if results.path.exists() else ():
-        if isinstance(group, Lost):
-            cells = layout.lost(group, low, high)
-        else:
-            keep = _kept(group, low, high)
-            cells = layout.cells(group, row, wanted, keep) if keep is not None else {}
-            row += len(group.numbers)
-        for name in wanted if cells else ():
-            parts[name].append(cells[name])
-    return pd.DataFrame({name: _joined(found) for name, found in parts.items()}, columns=wanted)
-
-
-def _kept(group: Steps, low: int, high: int) -> np.ndarray | None:
-    numbers = np.array(group.numbers)
-    keep = (numbers >= low) & (numbers <= high)
-    return keep if keep.any() else None
+    for group in reader.steps(results.path):
+        cells = layout.lost(group) if isinstance(group, Lost) else layout.cells(group, row, set(wanted))
+        row += 0 if isinstance(group, Lost) else len(group.numbers)
+        keep = (cells["step"] >= low) & (cells["step"] <= high)
+        for name in wanted if keep.any() else ():
+            parts[name].append(cells[name][keep])
+    joined = {name: np.concatenate(some) if some else np.zeros(0) for name, some in parts.items()}
+    return pd.DataFrame(joined, columns=wanted)
 
 
 class _Layout:
     """Which columns there are, and what a group of steps has in each."""
 
     def __init__(self, results: LiveResults) -> None:
-        head = results.journal.head or {}
-        self._env_params = list(head.get("env_params", ()))
-        self._metrics = list(head.get("metrics", ()))
-        record = str(head.get("live", {}).get("record", "all"))
-        self._every = int(record.partition(":")[2] or 1)
-        self._episodes_only = record == "episodes"
+        self._env_params = list(results.head.get("env_params", ()))
+        self._metrics = list(results.head.get("metrics", ()))
+        self._record = str(results.head.get("live", {}).get("record", "all"))
         found = {"action": results.action_space, "observation": results.observation_space}
         self._leaves = {
             kind: leaves(space) if space is not None and is_inline(space) else [] for kind, space in found.items()
         }
-        elements = {
+        self._elements = {
             kind: [f"{kind}.{name}" if name else kind for leaf in some for name in leaf.names()]
             for kind, some in self._leaves.items()
         }
-        self._elements = elements
         self.names = [
-            *_AHEAD,
-            *elements["action"],
+            *("step", "status", "cached", "reward"),
+            *self._elements["action"],
             *(f"context.{name}" for name in self._env_params),
-            *elements["observation"],
+            *self._elements["observation"],
             *(f"metric.{name}" for name in self._metrics),
-            *_BEHIND,
+            *("duration_s", "episode", "terminated", "truncated", "reason", "row"),
         ]
 
-    def cells(self, group: Steps, row: int, wanted: Sequence[str], keep: np.ndarray) -> dict[str, np.ndarray]:
-        """The cells of the steps to keep; ``row`` is the place of the group's first among all."""
+    def cells(self, group: Steps, row: int, wanted: set[str]) -> dict[str, np.ndarray]:
+        """The cells of some steps; ``row`` is the place of the first among all."""
         count = len(group.numbers)
-        asked = set(wanted)
-        statuses = np.full(count, MEASURED, dtype=object)
-        reasons = np.full(count, "", dtype=object)
+        cells = {name: np.full(count, MEASURED if name == "status" else "", dtype=object) for name in _TEXTS}
         for at, (status, reason) in group.unmeasured.items():
-            statuses[at], reasons[at] = status, reason
-        cells: dict[str, np.ndarray] = {
+            cells["status"][at], cells["reason"][at] = status, reason
+        for name, places in (("cached", ()), ("terminated", group.terminated), ("truncated", group.truncated)):
+            cells[name] = np.isin(np.arange(count), places)
+        cells |= {
             "step": np.array(group.numbers),
-            "status": statuses,
-            "cached": np.zeros(count, dtype=bool),
             "reward": np.array(group.rewards, dtype=np.float64),
             "duration_s": np.array(group.durations, dtype=np.float64),
             "episode": np.array(group.episodes),
-            "terminated": _flags(group.terminated, count),
-            "truncated": _flags(group.truncated, count),
-            "reason": reasons,
             "row": np.arange(row, row + count),
         }
         for kind, found in (("action", group.actions), ("observation", group.observations)):
-            if asked.intersection(self._elements[kind]):
-                cells |= self._element_cells(kind, found or [])
-        if asked.intersection(f"context.{name}" for name in self._env_params):
-            contexts = group.context_of()
-            cells |= {f"context.{name}": _typed([one.get(name) for one in contexts]) for name in self._env_params}
+            if wanted.intersection(self._elements[kind]):
+                rows = [leaf_values(leaf, one) for leaf, one in zip(self._leaves[kind], found or [], strict=True)]
+                flat = [column for one in rows for column in one.reshape(count, -1).T]
+                cells |= dict(zip(self._elements[kind], flat, strict=True))
+        contexts = group.context_of() if self._env_params else []
+        cells |= {f"context.{name}": _typed([one.get(name) for one in contexts]) for name in self._env_params}
         for name in self._metrics:
-            values = group.metrics.get(name, [None] * count)
-            cells[f"metric.{name}"] = np.array(values, dtype=np.float64)
-        return {name: cells[name][keep] for name in wanted}
-
-    def _element_cells(self, kind: str, found: Sequence[Any]) -> dict[str, np.ndarray]:
-        cells: dict[str, np.ndarray] = {}
-        names = iter(self._elements[kind])
-        for leaf, values in zip(self._leaves[kind], found, strict=True):
-            rows = leaf_values(leaf, values)
-            flat = rows.reshape(len(rows), -1)
-            cells |= {next(names): flat[:, place] for place in range(flat.shape[1])}
+            cells[f"metric.{name}"] = np.array(group.metrics.get(name, [None] * count), dtype=np.float64)
         return cells
 
-    def lost(self, group: Lost, low: int, high: int) -> dict[str, np.ndarray]:
+    def lost(self, group: Lost) -> dict[str, np.ndarray]:
         """Rows for numbers of which nothing is on record, as far as they would have been recorded."""
-        if self._episodes_only:
-            return {}
-        numbers = range(max(group.first, low), min(group.last, high) + 1)
-        steps = np.array([number for number in numbers if number % self._every == 0], dtype=np.int64)
-        if not len(steps):
-            return {}
-        nothing = np.full(len(steps), np.nan)
-        known = {
-            "step": steps,
-            "status": np.full(len(steps), "cancelled", dtype=object),
-            "cached": np.zeros(len(steps), dtype=bool),
-            "terminated": np.full(len(steps), None, dtype=object),
-            "truncated": np.full(len(steps), None, dtype=object),
-            "reason": np.full(len(steps), "the session was cut off", dtype=object),
-            "row": np.full(len(steps), -1),
+        every = int(self._record.partition(":")[2] or 1)
+        numbers = range(0) if self._record == "episodes" else range(group.first, group.last + 1)
+        steps = np.array([number for number in numbers if number % every == 0], dtype=np.int64)
+        known: dict[str, Any] = {"step": steps, "cached": False, "terminated": None, "truncated": None, "row": -1}
+        known |= {"status": "cancelled", "reason": "the session was cut off"}
+        values = {name: known.get(name, np.nan) for name in self.names}
+        texts = (*_TEXTS, "terminated", "truncated")
+        return {
+            name: value if name == "step" else np.full(len(steps), value, dtype=object if name in texts else None)
+            for name, value in values.items()
         }
-        return dict.fromkeys(self.names, nothing) | known
 
 
-def _flags(places: Sequence[int], count: int) -> np.ndarray:
-    flags = np.zeros(count, dtype=bool)
-    flags[list(places)] = True
-    return flags
+_TEXTS = ("status", "reason")
 
 
 def _typed(values: Sequence[Any]) -> np.ndarray:
     """Numbers of one type as such, anything else as objects."""
     kinds = {type(value) for value in values}
-    if len(kinds) == 1 and kinds <= {int, float, bool}:
-        return np.array(values)
-    return np.array(values, dtype=object)
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return np.array(values) if len(kinds) == 1 and kinds <= {int, float, bool} else np.array(values, dtype=object)
 
 
 def episode_table(results: LiveResults) -> pd.DataFrame:
     """One row per episode that is over: the columns of ``episodes.csv``."""
-    names = list((results.journal.head or {}).get("env_params", ()))
+    names = list(results.head.get("env_params", ()))
     columns: dict[str, list[Any]] = {name: [] for name in [*EPISODE_COLUMNS, *(f"context.{one}" for one in names)]}
     filled = list(columns.values())
     for one in results.stream_episodes():
@@ -172,7 +128,7 @@ def episode_table(results: LiveResults) -> pd.DataFrame:
 
 
 def is_inline(space: spaces.Space[Any]) -> bool:
-    """Whether elements of a space are in the journal; others have a file of their own."""
+    """Whether elements of a space are in the journal; others have their own file."""
     return sum(leaf.size for leaf in leaves(space)) <= INLINE
 
 
