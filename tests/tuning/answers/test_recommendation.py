@@ -1,0 +1,387 @@
+"""The settings to use: over all, in a context, near a value of a range, by the trials or by a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tunegym.core.errors import ConfigError, StoreError
+from tunegym.tuning.answers.best import best_of
+from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, Recommender
+from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.model.outcome import Cancelled, Failed, Measured
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import Scalar
+
+Row = tuple[Mapping[str, Scalar], Scalar, float | None]
+"""Context, the knob ``x``, and the metric ``m``, which is the reward (None for a failure)."""
+
+LOAD = {"load": {"values": ["low", "high", 0.1, 1, 1.0, True, "1"], "weights": None}}
+NET = {"load": {"values": ["low", "high"]}, "net": {"values": ["wifi", "wire"]}}
+SIZE = {"size": {"low": 1.0, "high": 10_000.0, "dtype": "float", "log": True}}
+TEN = {"size": {"low": 0, "high": 10, "dtype": "int"}}
+
+
+def trials(rows: Iterable[Row]) -> list[Trial]:
+    made = []
+    for number, (context, x, value) in enumerate(rows, start=1):
+        outcome = Failed("no") if value is None else Measured(({"m": value, "other": 1.0},))
+        made.append(Trial(number, context, {"x": x}, outcome, -9.0 if value is None else value, 0.1))
+    return made
+
+
+def ask(
+    made: Sequence[Row] | Sequence[Trial],
+    context: Mapping[str, Any] | None = None,
+    choices: Iterable[PolicyChoice] | None = None,
+    learned: int = 1000,
+    **head: Any,
+) -> Recommendation:
+    given: Any = made if all(isinstance(one, Trial) for one in made) else trials(made)  # type: ignore[arg-type]
+    knobs = {"x": {"values": [1, 2, 3, 1.0, True, "1"]}}
+    whole = {"knobs": knobs, "env_params": LOAD, "metrics": ["m", "other"], "objectives": [], **head}
+    policy = None if choices is None else PolicyTable("agent", learned, tuple(choices))
+    declared = {} if whole["objectives"] else {"agent_metrics": ["m", "other"]}
+    return Recommender("e", given, whole, declared, policy).recommend(context or {})
+
+
+def at(load: Scalar, x: Scalar, *values: float | None, net: str | None = None) -> list[Row]:
+    context = {"load": load} if net is None else {"load": load, "net": net}
+    return [(context, x, value) for value in values]
+
+
+ROWS = [*at("low", 1, 5.0, 5.1), *at("low", 2, 3.0, 3.1), *at("high", 2, 4.0, 4.2, 4.1), *at("high", 1, 1.0, 1.1)]
+
+
+# by the trials --------------------------------------------------------------------------------------------
+
+
+def test_over_all_it_is_the_winner_of_best_toml() -> None:
+    found = ask(ROWS)
+    assert found.setting == best_of(trials(ROWS)).overall
+    assert (found.context, found.source, found.note) == ({}, "trials", None)
+
+
+def test_in_a_context_its_own_winner() -> None:
+    assert ask([*ROWS, *at("high", 2, None)], {"load": "high"}).as_dict() == {
+        "action": {"x": 2},
+        "context": {"load": "high"},
+        "source": "trials",
+        "measured": 3,
+        "mean": {"m": pytest.approx(4.1)},
+        "spread": {"m": pytest.approx(0.1)},
+        "failed": 1,
+        "violation": 0.0,
+        "note": None,
+    }
+
+
+@pytest.mark.parametrize("value", [1, 1.0, True])
+def test_types_stay_apart(value: Scalar) -> None:
+    rows = [row for one in (1, 1.0, True) for row in at(one, one, 1.0, 1.0)]
+    for choices in (None, [PolicyChoice({"x": one}, None, {"load": one}) for one in (1, 1.0, True)]):
+        found = ask(rows, {"load": value}, choices)
+        assert (type(found.action["x"]), type(found.context["load"]), found.measured) == (type(value), type(value), 2)
+
+
+@pytest.mark.parametrize("rows", [ROWS, [*ROWS, *at("1", 3, None)]])
+def test_a_context_that_was_never_measured(rows: list[Row]) -> None:
+    found = ask(rows, {"load": "1"})
+    assert found.setting == ask(rows).setting
+    assert found.note == 'load="1" was never measured: this is the best over all contexts'
+
+
+def test_part_of_a_context() -> None:
+    values = {("low", "wifi"): (3.0, 1.0), ("low", "wire"): (2.0, 1.5), ("high", "wifi"): (1.0, 4.0)}
+    rows = [
+        row for (load, net), two in values.items() for x in (1, 2) for row in at(load, x, *[two[x - 1]] * 3, net=net)
+    ]
+    low = ask(rows, {"load": "low"}, env_params=NET)
+    assert (dict(low.action), low.measured) == ({"x": 1}, 6)
+    assert list(ask(rows, {"net": "wifi", "load": "high"}, env_params=NET).context) == ["load", "net"]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_near_a_value_of_a_range(log: bool) -> None:
+    """Below the middle (of the scale) one setting is better, above it the other."""
+    rows: list[Row] = []
+    for index in range(100):
+        unit = (index + 0.5) / 100
+        size = 10_000.0**unit if log else 1 + 9999 * unit
+        rows += [({"size": size}, x, 2.0 if (unit < 0.5) == (x == 1) else 1.0) for x in (1, 2)]
+    env_params = {"size": {**SIZE["size"], "log": log}}
+    small, large = (10.0, 1000.0) if log else (1000.0, 9000)
+    found = ask(rows, {"size": small}, env_params=env_params)
+    assert (dict(found.action), "50 of 200 measured draws that are nearest to size=" in str(found.note)) == (
+        {"x": 1},
+        True,
+    )
+    found = ask(rows, {"size": large}, env_params=env_params)
+    assert (dict(found.action), type(found.context["size"])) == ({"x": 2}, float)
+
+
+def test_few_draws_of_a_range_all_count() -> None:
+    found = ask([({"size": size}, 1, 1.0) for size in range(6)], {"size": 10}, env_params=TEN)
+    assert found.note == "from the 6 of 6 measured draws that are nearest to size=10"
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        ({"laod": 1}, ["laod: there is no such env_param", "allowed: load", "did you mean load?"]),
+        ({"x": 1}, ["it is a knob"]),
+        ({"load": 0.5}, ["load: this is none of its candidates", "found:   0.5", '0.1, 1, 1.0, true, "1"]']),
+        ({"load": "0.1"}, ['found:   "0.1"', "hint: write load=0.1"]),
+        ({"load": [1]}, ["found:   [1]"]),
+        ({"load": None}, ["found:   None"]),
+    ],
+)
+def test_a_context_that_the_run_could_not_have_drawn(context: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ask(ROWS, context)
+    assert all(part in str(caught.value) for part in words)
+    assert all(problem.hint for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("value", [-1, 11, "5", True, float("nan")])
+def test_out_of_a_range(value: Any) -> None:
+    with pytest.raises(ConfigError, match="give a number from 0 to 10"):
+        ask([({"size": 1}, 1, 1.0)], {"size": value}, env_params=TEN)
+
+
+def test_no_env_params() -> None:
+    rows: list[Row] = [({}, 1, 1.0), ({}, 2, 2.0)]
+    assert dict(ask(rows, env_params={}).action) == {"x": 2}
+    with pytest.raises(ConfigError, match="this experiment has no env_params"):
+        ask(rows, {"load": 1}, env_params={})
+
+
+@pytest.mark.parametrize("choices", [None, [PolicyChoice({"x": 2}, None, {"load": "low"})]])
+def test_nothing_was_measured(choices: Any) -> None:
+    with pytest.raises(StoreError, match="no trial was measured"):
+        ask(at("low", 1, None), {"load": "low"}, choices)
+
+
+# notes ----------------------------------------------------------------------------------------------------
+
+
+def judged(objectives: list[Objective], *rows: dict[str, float]) -> Recommendation:
+    made = [Trial(n, {}, {"x": n}, Measured((row,)), -n, 0.1) for n, row in enumerate(rows, 1)]
+    return ask(made, env_params={}, metrics=list(rows[0]), objectives=[one.as_dict() for one in objectives])
+
+
+def test_limits() -> None:
+    limits = [Objective("s", "min", limit=2.0), Objective("mb", "min", weight=0, limit=64)]
+    found = judged(limits, {"s": 5.0, "mb": 1.0}, {"s": 3.0, "mb": 128.0}, {"s": 3.0, "mb": 32.0})
+    assert (found.action, found.violation) == ({"x": 3}, 0.5)
+    assert found.note == "no measured setting keeps the limits, and this one comes closest (s is 3, the limit 2)"
+    found = judged(limits[:1], {"s": 5.0}, {"s": 1.0})
+    assert (found.action, found.violation, found.note) == ({"x": 2}, 0.0, None)
+
+
+def test_one_of_a_pareto_set() -> None:
+    both = [Objective("s", "min"), Objective("mb", "min")]
+    found = judged(both, {"s": 1.0, "mb": 3.0}, {"s": 3.0, "mb": 1.0}, {"s": 4.0, "mb": 4.0})
+    assert found.note == "one of 2 settings on the Pareto set, the one with the highest reward: see best.toml"
+    assert judged(both, {"s": 1.0, "mb": 1.0}, {"s": 3.0, "mb": 2.0}).note is None, "a set of one leaves no choice"
+
+
+OFTEN = [*at("low", 1, *[10.0] * 9), *at("low", 3, *[1.0] * 9)]
+
+
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        (at("low", 2, 10.5), "x=2 looks better (m 10.5 against 10) but was measured only once"),
+        (at("low", 2, 10.0001, 10.0001), "x=2 looks better (m 10.0001 against 10) but was measured only 2 times"),
+        (at("low", 2, 9.0), None),
+        (at("high", 2, 99.0), None),
+    ],
+)
+def test_a_setting_that_looks_better(more: list[Row], note: str | None) -> None:
+    found = ask([*OFTEN, *more], {"load": "low"})
+    assert (found.action, found.note) == ({"x": 1}, note), "the ranking stays as it is"
+
+
+def test_only_the_same_contexts_are_compared() -> None:
+    rows = []
+    for net, easier in (("wifi", 50), ("wire", 0)):
+        rows += [row for x, m in ((1, 10), (3, 0)) for row in at("low", x, *[m + easier] * 4, net=net)]
+    easy, hard = at("low", 2, 61.0, net="wifi"), at("low", 2, 11.0, net="wire")
+    assert ask([*rows, *easy], {"load": "low"}, env_params=NET).note is None, "it was measured only where it is easy"
+    found = ask([*rows, *easy, *hard], {"load": "low"}, env_params=NET)
+    assert found.note == "x=2 looks better (m 36 against 35) but was measured only 2 times"
+
+
+def test_an_answer_that_was_not_measured_everywhere() -> None:
+    rows = [row for net in ("wifi", "wire") for x in (2, 3) for row in at("low", x, 1.0, 1.0, net=net)]
+    found = ask(
+        [*rows, *at("low", 1, 9.0, 9.0, 9.0, net="wifi"), *at("low", 1, None, net="wire")],
+        {"load": "low"},
+        env_params=NET,
+    )
+    assert (found.action, found.failed) == ({"x": 1}, 1)
+    assert found.note == "it was measured in 1 of the 2 contexts that match"
+
+
+def test_luck_with_the_draws_of_a_range_is_no_better_look() -> None:
+    rows: list[Row] = [({"size": 40.0 + n}, 1 + n % 2, -40.0 - n - 5 * (n % 2)) for n in range(20)]
+    found = ask([*rows, ({"size": 20.0}, 3, -25.0)], {"size": 45.0}, env_params=SIZE)
+    assert found.action == {"x": 1}
+    assert "looks better" not in str(found.note)
+
+
+# by a policy ----------------------------------------------------------------------------------------------
+
+
+def chosen(load: Scalar, x: Scalar) -> PolicyChoice:
+    return PolicyChoice({"x": x}, 0.9, {"load": load})
+
+
+def test_in_a_context_the_policy_answers() -> None:
+    found = ask(ROWS, {"load": "high"}, [chosen("low", 1), chosen("high", 2)])
+    assert (found.source, found.action, found.measured, found.note) == ("policy", {"x": 2}, 3, None)
+    assert (found.setting.first, found.setting.reward) == (5, pytest.approx(4.1))
+    rows: list[Row] = [({}, 1, 5.0), ({}, 2, 4.9), ({}, 2, 5.2), ({}, 1, 5.2)]
+    found = ask(rows, None, [PolicyChoice({"x": 2})], env_params={})
+    assert (found.source, dict(found.action), found.measured, found.note) == ("policy", {"x": 2}, 2, None)
+
+
+@pytest.mark.parametrize(("context", "missing"), [(None, "load and net"), ({"net": "wifi"}, "load")])
+def test_it_answers_for_whole_contexts_only(context: Any, missing: str) -> None:
+    rows = [({**context, "net": "wifi"}, x, value) for context, x, value in ROWS]
+    found = ask(rows, context, [PolicyChoice({"x": 1}, None, {"load": "low", "net": "wifi"})], env_params=NET)
+    assert found.source == "trials"
+    assert f"the policy answers for a whole context, so give {missing} too" in str(found.note)
+    assert "in 1 of 1 such contexts it chooses x=1" in str(found.note)
+
+
+FROM_TRIALS = "this is from the trials: the policy "
+FAILS = FROM_TRIALS + 'chooses x="1", which failed '
+
+
+@pytest.mark.parametrize(
+    ("more", "choices", "note"),
+    [
+        ([], [chosen("high", 1)], FROM_TRIALS + 'was never asked at load="low"'),
+        ([], [], FROM_TRIALS + 'was never asked at load="low"'),
+        (
+            at("low", "1", None),
+            [chosen("low", "1")],
+            FROM_TRIALS + 'chooses x="1", which failed the one time it was tried there',
+        ),
+        (
+            at("low", "1", None, None),
+            [chosen("low", "1")],
+            FROM_TRIALS + 'chooses x="1", which failed all 2 times it was tried there',
+        ),
+    ],
+)
+def test_a_choice_that_is_not_given(more: list[Row], choices: list[PolicyChoice], note: str) -> None:
+    found = ask([*ROWS, *more], {"load": "low"}, choices)
+    assert (found.source, dict(found.action), found.note) == ("trials", {"x": 1}, note)
+
+
+BEST_THERE = "the best that was measured there is x=1 (m 5.05 from 2 samples)"
+ELSEWHERE = "in other contexts these settings"
+LOW = at("low", 1, 5.0, 5.1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "x", "measured", "note"),
+    [
+        (ROWS, "1", 0, BEST_THERE),
+        (
+            [*LOW, *at("high", 2, 4.0, 4.2)],
+            2,
+            0,
+            f"in other contexts these settings were measured: m 4.1 from 2 samples; {BEST_THERE}",
+        ),
+        (
+            [*LOW, *at("high", 2, None, None)],
+            2,
+            0,
+            f"in other contexts these settings failed 2 times, and were never measured; {BEST_THERE}",
+        ),
+        (ROWS, 2, 2, "x=1 was measured better there: m 5.05 from 2 samples against m 3.05 from 2 samples"),
+        ([*at("low", 1, 5.0, 3.0, 5.5), *at("low", 2, 4.0, 3.0, 5.0)], 2, 3, None),
+        ([*at("low", 1, 5.0), *at("low", 2, 4.5), *at("low", "1", 3.0, 2.0, 1.0)], 2, 1, None),
+        (
+            [*at("low", 1, 5.0), *at("low", 2, 3.0)],
+            2,
+            1,
+            "x=1 looks better there: m 5 from 1 sample against m 3 from 1 sample",
+        ),
+        ([*at("low", 1, 5.0), *at("low", 2, 5.0)], 2, 1, None),
+        ([*ROWS, *at("low", 1, None)], 1, 2, None),
+    ],
+)
+def test_a_choice_beside_what_was_measured(rows: list[Row], x: Scalar, measured: int, note: str | None) -> None:
+    found = ask(rows, {"load": "low"}, [chosen("low", x)])
+    assert (found.source, dict(found.action), found.measured, found.note) == ("policy", {"x": x}, measured, note)
+
+
+def test_cancelled_and_cached_trials() -> None:
+    made = trials(ROWS)
+    cancelled = Trial(10, {"load": "low"}, {"x": "1"}, Cancelled(), -9.0, 0.0)
+    found = ask([*made, cancelled], {"load": "low"}, [chosen("low", "1")], learned=9)
+    assert (found.source, found.note) == ("policy", BEST_THERE), "it never ran, so there was nothing to learn from it"
+    cached = Trial(10, {"load": "low"}, {"x": 1}, made[0].outcome, made[0].reward, 0.0, cached_from=1)
+    assert ask([*made, cached], {"load": "low"}, [chosen("low", 1)]).measured == 2
+    assert ask(made, {"load": "low"}, [chosen("low", 1)], learned=4).note == "the policy was saved after 4 of 9 trials"
+
+
+def test_repeats_tell_the_spread() -> None:
+    def measured(number: int, x: int, *values: float) -> Trial:
+        samples = Measured(tuple({"m": value} for value in values))
+        return Trial(number, {"load": "low"}, {"x": x}, samples, sum(values) / len(values), 0.1)
+
+    assert (
+        ask([measured(1, 1, 5.0, 3.0, 4.3), measured(2, 2, 4.0, 5.0, 3.0)], {"load": "low"}, [chosen("low", 2)]).note
+        is None
+    )
+
+
+def test_a_choice_that_exceeds_the_limits() -> None:
+    limits = [Objective("m", "max").as_dict(), Objective("ms", "min", limit=10.0).as_dict()]
+    rows = [(1, 5.0, 20.0), (2, 4.0, 5.0), (1, 5.0, 20.0)]
+    made = [
+        Trial(n, {"load": "low"}, {"x": x}, Measured(({"m": m, "ms": ms},)), m, 0.1)
+        for n, (x, m, ms) in enumerate(rows, 1)
+    ]
+    found = ask(made, {"load": "low"}, [chosen("low", 1)], objectives=limits, metrics=["m", "ms"])
+    assert (found.source, found.violation) == ("policy", pytest.approx(1.0))
+    assert "it exceeds the limits (ms is 20, the limit 10); x=2 keeps the limits there" in str(found.note)
+
+
+def test_the_nearest_place_of_a_range() -> None:
+    """On its own scale: 30 is nearer to 100 than to 1, and 9 is not."""
+    rows: list[Row] = [({"size": 10.0 ** (index / 10)}, 1 if index < 20 else 2, 1.0) for index in range(41)]
+    choices = [PolicyChoice({"x": 1 + (place >= 100)}, None, {"size": place}) for place in (1.0, 100.0, 10_000.0)]
+    found = ask(rows, {"size": 30}, choices, env_params=SIZE)
+    assert (found.source, dict(found.action), found.context) == ("policy", {"x": 2}, {"size": 30.0})
+    assert "the policy was asked at size=100.0, which is nearest" in str(found.note)
+    assert "measurements are the 11 of 41 measured draws that are nearest to size=30.0" in str(found.note)
+    assert dict(ask(rows, {"size": 9}, choices, env_params=SIZE).action) == {"x": 1}
+    assert "asked" not in str(ask(rows, {"size": 100}, choices, env_params=SIZE).note)
+
+
+def test_better_near_a_value_of_a_range() -> None:
+    """Draws differ in what is usual there, which is no difference between settings."""
+    rows: list[Row] = []
+    for index in range(40):
+        size = 10.0 ** (index / 10)
+        rows += [({"size": size}, 1, index + 5.0 + index % 2), ({"size": size}, 2, index + index % 2 * 1.0)]
+    notes = [
+        str(ask(rows, {"size": 10}, [PolicyChoice({"x": x}, None, {"size": 10.0})], env_params=SIZE).note)
+        for x in (1, 2)
+    ]
+    assert "better" not in notes[0]
+    assert "x=1 was measured better there, by 5 of reward" in notes[1]
+
+
+def test_rewards_near_the_largest_float() -> None:
+    rows = [*at("low", 1, 1.7e308, 1.6e308), *at("low", 2, -1.7e308, -1.7e308)]
+    assert ask(rows, {"load": "low"}, [chosen("low", 2)]).setting.reward == -1.7e308
