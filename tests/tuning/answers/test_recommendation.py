@@ -259,7 +259,6 @@ def test_it_answers_for_whole_contexts_only(context: Any, missing: str) -> None:
 
 
 FROM_TRIALS = "this is from the trials: the policy "
-FAILS = FROM_TRIALS + 'chooses x="1", which failed '
 
 
 @pytest.mark.parametrize(
@@ -285,7 +284,6 @@ def test_a_choice_that_is_not_given(more: list[Row], choices: list[PolicyChoice]
 
 
 BEST_THERE = "the best that was measured there is x=1 (m 5.05 from 2 samples)"
-ELSEWHERE = "in other contexts these settings"
 LOW = at("low", 1, 5.0, 5.1)
 
 
