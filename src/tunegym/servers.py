@@ -1,4 +1,4 @@
-"""Ready-made live systems, and the protocol of your own.
+"""Ready-made live systems, and the protocol for your own.
 
 A scenario names one as ``env_class = "tunegym.servers:GymnasiumServer"``. Names are imported when they are first used.
 """
@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tunegym.tuning.ports import GymServer
-    from tunegym.tuning.servers.gymnasium_env import GymnasiumServer
+    from tunegym.tuning.servers.gymnasium_server import GymnasiumServer
 
 __all__ = ["GymServer", "GymnasiumServer"]
 
-_EXPORTS = {
-    "GymServer": "tunegym.tuning.ports",
-    "GymnasiumServer": "tunegym.tuning.servers.gymnasium_env",
-}
+_EXPORTS = {"GymServer": "tunegym.tuning.ports", "GymnasiumServer": "tunegym.tuning.servers.gymnasium_server"}
 
 
 def __getattr__(name: str) -> Any:

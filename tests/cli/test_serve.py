@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tunegym.core.errors import ServerLostError
-from tunegym.tuning.servers.tcp import TcpHost
+from tunegym.tuning.servers.remote import TcpHost
 
 pytestmark = pytest.mark.slow  # each starts a Python or two
 

@@ -33,8 +33,8 @@ from tunegym.tuning.model.summary import number
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.ports import Listener, Runner
 from tunegym.tuning.reports.summary import reached
-from tunegym.tuning.servers.hosting import Host
-from tunegym.tuning.servers.hosts import build_host, known_token
+from tunegym.tuning.servers.factory import build_host, known_token
+from tunegym.tuning.servers.host import ServerHost
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
@@ -307,7 +307,7 @@ def _end_leftovers(token: str, handles: Sequence[JobHandle]) -> int:
     return end_tree(Tree(token, living_processes(handles), spares_kin=True)) if handles else 0
 
 
-def _kill(hosts: Sequence[Host]) -> None:
+def _kill(hosts: Sequence[ServerHost]) -> None:
     for host in hosts:
         host.kill()
 

@@ -9,35 +9,33 @@ from pathlib import Path
 
 import typer
 
-from tunegym.app.serving import Offer, Service, checked_class, is_loopback
 from tunegym.cli.terminal import guarded, heard, say_stopping
 from tunegym.core.escaping import escaped
 from tunegym.core.stop import StopFlag
-from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
-from tunegym.tuning.servers.tokens import served_token
+from tunegym.tuning.servers.listener import Listener, Offer, checked_class, is_loopback
+from tunegym.tuning.servers.protocol import SHORTEST_TOKEN, TOKEN_VARIABLE, read_token
 
 
 def main(reference: str, host: str, port: int, token_file: Path | None, max_connections: int) -> int:
-    """Serve until a signal; where, on stdout, and what happens, on stderr."""
+    """Serve until a signal. The address goes to stdout, events to stderr."""
     return guarded(lambda: _serve(reference, host, port, token_file, max_connections))
 
 
 def _serve(reference: str, host: str, port: int, token_file: Path | None, max_connections: int) -> int:
     folder = Path.cwd()
     gym_class = checked_class(reference, folder)
-    token = served_token(token_file)
-    fresh = token is None
-    offer = Offer(reference, folder, host, port, token or secrets.token_hex(16), max_connections)
-    service = Service(offer, gym_class, _say)
-    if fresh:
+    token = read_token(token_file, shortest=SHORTEST_TOKEN)
+    offer = Offer(gym_class, folder, token or secrets.token_hex(16), max_connections)
+    listener = Listener(offer, host, port, _say)
+    if token is None:
         _say(f"clients need this token:\nexport {TOKEN_VARIABLE}={offer.token}")
     if not is_loopback(host):
         _say("warning: others can connect, and what travels is not encrypted; over a network use an SSH tunnel")
     stop = StopFlag()
     with heard(lambda: _stop(stop)):
-        typer.echo(escaped(f"serving {reference} on {service.address}"))
+        typer.echo(escaped(f"serving {reference} on {listener.address}"))
         sys.stdout.flush()
-        service.run(stop)
+        listener.run(stop)
     stop.close()
     return 0
 
@@ -48,7 +46,7 @@ def _say(text: str) -> None:
 
 
 def _stop(stop: StopFlag) -> None:
-    """Asked once it stops; a second time leaves nobody time."""
+    """Stop; asked a second time, at once."""
     if not stop.is_set:
         say_stopping("servers are closed")
     stop.set()

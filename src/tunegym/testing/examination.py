@@ -15,7 +15,7 @@ import numpy as np
 
 from tunegym.core.wire import WireError, encode
 from tunegym.testing.elements import arrays, flaws, same, shown
-from tunegym.tuning.servers.hosting import RAISED, told
+from tunegym.tuning.servers.host import RAISED, error_text
 from tunegym.tuning.spaces import build, describe
 
 _FIVE = "observation, reward, terminated, truncated, info"
@@ -66,7 +66,7 @@ class Examination:
                     pass
                 except RAISED as error:  # out of what it gave: an array, a dict or a number of its own kind
                     part = check.__name__.replace("_", " ")
-                    self.problem("raises", f"what it gave could not be looked at ({part}): {told(error)}")
+                    self.problem("raises", f"what it gave could not be looked at ({part}): {error_text(error)}")
 
     # what a check does with a server ------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class Examination:
         try:
             server = self.make(**self.arguments)
         except RAISED as error:
-            self.problem("build", f"it could not be built: {told(error)}")
+            self.problem("build", f"it could not be built: {error_text(error)}")
             raise Unfit from error
         try:
             yield server
@@ -89,7 +89,7 @@ class Examination:
         try:
             return getattr(server, name)
         except RAISED as error:
-            self.problem(name, f"{name} raised {told(error)}: set self.{name} in __init__")
+            self.problem(name, f"{name} raised {error_text(error)}: set self.{name} in __init__")
             raise Unfit from error
 
     def reset(self, server: Any, when: str = "", seed: int | None = None) -> Any:
@@ -97,7 +97,7 @@ class Examination:
         try:
             answer = server.reset(seed=seed, options=None)
         except RAISED as error:
-            self.problem(f"reset raises {told(error)}", f"reset(seed={seed}){when} raised {told(error)}")
+            self.problem(f"reset raises {error_text(error)}", f"reset(seed={seed}){when} raised {error_text(error)}")
             raise Unfit from error
         if not isinstance(answer, tuple) or len(answer) != 2:
             what = "no tuple" if not isinstance(answer, tuple) else f"{len(answer)} values"
@@ -112,7 +112,7 @@ class Examination:
         try:
             answer = server.step(action)
         except RAISED as error:
-            self.problem(f"step raises {told(error)}", f"step({shown(action)}){when} raised {told(error)}")
+            self.problem(f"step raises {error_text(error)}", f"step({shown(action)}){when} raised {error_text(error)}")
             raise Unfit from error
         if not isinstance(answer, tuple) or len(answer) != 5:
             what = "no tuple" if not isinstance(answer, tuple) else f"{len(answer)} values"
@@ -155,7 +155,9 @@ class Examination:
         try:
             number = float(reward)
         except (TypeError, ValueError, OverflowError) as error:
-            self.problem("reward", f"the reward of step() is {shown(reward)}, and float() of it raises {told(error)}")
+            self.problem(
+                "reward", f"the reward of step() is {shown(reward)}, and float() of it raises {error_text(error)}"
+            )
             return
         if not math.isfinite(number):
             self.problem(

@@ -1,4 +1,4 @@
-"""What every ``Host`` must do. Subclass ``HostSuite``, say how to make yours, and let pytest collect it.
+"""What every ``ServerHost`` must do. Subclass ``HostSuite``, say how to make yours, and let pytest collect it.
 
 One that keeps its server in a process of its own subclasses ``IsolatedHostSuite``, which asks for more.
 """
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tunegym.testing.sample_servers import INFO, SPACES, Unruly
-from tunegym.tuning.servers.hosting import Host, ServerFailure, failure_of
+from tunegym.tuning.servers.host import ServerFailure, ServerHost, failure_of
 from tunegym.tuning.spaces import differences
 
 ECHO = "tunegym.testing.sample_servers:Echo"
@@ -27,20 +27,20 @@ TIMEOUT_S = 1.0
 
 
 class HostSuite(ABC):
-    """The contract of the ``Host`` port, as tests."""
+    """The contract of the ``ServerHost`` port, as tests."""
 
     @abstractmethod
     def make_host(
         self, folder: Path, reference: str, arguments: Mapping[str, Any], step_timeout_s: float | None = None
-    ) -> Host:
+    ) -> ServerHost:
         """A host of the class that ``reference`` names, not started; ``close`` is called on it."""
 
     @pytest.fixture
     def make(self, tmp_path: Path) -> Iterator[Any]:
         """Makes hosts, and closes them in the end."""
-        made: list[Host] = []
+        made: list[ServerHost] = []
 
-        def make(reference: str, step_timeout_s: float | None = None, **arguments: Any) -> Host:
+        def make(reference: str, step_timeout_s: float | None = None, **arguments: Any) -> ServerHost:
             made.append(self.make_host(tmp_path, reference, arguments, step_timeout_s))
             return made[-1]
 
@@ -49,7 +49,7 @@ class HostSuite(ABC):
             host.close()
 
     @pytest.fixture
-    def unruly(self, make: Any) -> Host:
+    def unruly(self, make: Any) -> ServerHost:
         """One that is started and reset."""
         host = make(UNRULY)
         host.start()
@@ -114,7 +114,7 @@ class HostSuite(ABC):
         host.start()
         assert host.applies_env_params is False
 
-    def test_send_and_receive(self, unruly: Host) -> None:
+    def test_send_and_receive(self, unruly: ServerHost) -> None:
         """Are a step in two parts."""
         unruly.send(COUNT)
         observation, reward, terminated, truncated, _ = unruly.receive()
@@ -122,7 +122,7 @@ class HostSuite(ABC):
         assert unruly.step(COUNT)[1] == 2.0
 
     @pytest.mark.parametrize("deed", [COUNT, RAISE])
-    def test_how_long_a_step_took(self, unruly: Host, deed: Any) -> None:
+    def test_how_long_a_step_took(self, unruly: ServerHost, deed: Any) -> None:
         """Is known of one that failed, too."""
         began = time.perf_counter()
         if deed is COUNT:
@@ -145,7 +145,7 @@ class HostSuite(ABC):
     # what fails -----------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("halved", [False, True])
-    def test_step_that_raises(self, unruly: Host, halved: bool) -> None:
+    def test_step_that_raises(self, unruly: ServerHost, halved: bool) -> None:
         """Is a failure in one line; the server is still there, and answers."""
         failure = _failure(unruly, RAISE, halved)
         assert str(failure) == "step: ValueError: boom in two lines"
@@ -153,7 +153,7 @@ class HostSuite(ABC):
         assert unruly.step(COUNT)[1] == 2.0
         assert unruly.reset(None, None)[0].tolist() == [2, 1]
 
-    def test_reset_that_raises(self, unruly: Host) -> None:
+    def test_reset_that_raises(self, unruly: ServerHost) -> None:
         """As a step."""
         with pytest.raises(ServerFailure) as failed:
             unruly.reset(None, {"speed": 1})
@@ -161,7 +161,7 @@ class HostSuite(ABC):
         assert failed.value.lost is False
         assert unruly.reset(None, None)[0].tolist() == [0, 1]
 
-    def test_env_params_that_are_refused(self, unruly: Host) -> None:
+    def test_env_params_that_are_refused(self, unruly: ServerHost) -> None:
         """As a step."""
         with pytest.raises(ServerFailure) as failed:
             unruly.apply_env_params({"laod": 1})
@@ -178,7 +178,7 @@ class HostSuite(ABC):
             assert str(failed.value) == "it could not be built: OSError: the port is taken"
             assert failed.value.lost is True
 
-    def test_info_that_can_not_travel(self, unruly: Host) -> None:
+    def test_info_that_can_not_travel(self, unruly: ServerHost) -> None:
         """Costs no step: what can travel arrives."""
         _, reward, _, _, info = unruly.step(UNFIT)
         assert reward == 1.0
@@ -187,13 +187,13 @@ class HostSuite(ABC):
 
     # beginnings and ends --------------------------------------------------------------------------------
 
-    def test_start_again(self, unruly: Host) -> None:
+    def test_start_again(self, unruly: ServerHost) -> None:
         """Is a server that was just built."""
         unruly.step(COUNT)
         unruly.start()
         assert unruly.reset(None, None)[0].tolist() == [0, 1]
 
-    def test_close_twice(self, unruly: Host) -> None:
+    def test_close_twice(self, unruly: ServerHost) -> None:
         """Is fine, and so is starting after it."""
         unruly.close()
         unruly.close()
@@ -213,17 +213,17 @@ class HostSuite(ABC):
         assert "the server's close() failed: " in caplog.text
         assert "RuntimeError: I stay" in caplog.text
 
-    def test_kill(self, unruly: Host) -> None:
+    def test_kill(self, unruly: ServerHost) -> None:
         """May be called at any time, and closing is still fine."""
         unruly.kill()
         unruly.close()
 
 
 class IsolatedHostSuite(HostSuite):
-    """The contract of a ``Host`` whose server has a process of its own."""
+    """The contract of a ``ServerHost`` whose server has a process of its own."""
 
     @pytest.mark.parametrize("halved", [False, True])
-    def test_server_that_dies(self, unruly: Host, halved: bool) -> None:
+    def test_server_that_dies(self, unruly: ServerHost, halved: bool) -> None:
         """Is lost; nothing works until it is started again, and then everything does."""
         failure = _failure(unruly, EXIT, halved)
         assert failure.lost is True
@@ -247,21 +247,21 @@ class IsolatedHostSuite(HostSuite):
         host.start()
         assert host.reset(None, None)[0].tolist() == [0, 1]
 
-    def test_an_answer_that_nobody_waits_for(self, unruly: Host) -> None:
+    def test_an_answer_that_nobody_waits_for(self, unruly: ServerHost) -> None:
         """Closing is fine all the same."""
         unruly.send(COUNT)
         unruly.close()
         unruly.start()
         assert unruly.reset(None, None)[0].tolist() == [0, 1]
 
-    def test_process_of_its_own(self, unruly: Host) -> None:
+    def test_process_of_its_own(self, unruly: ServerHost) -> None:
         """Another at each start."""
         first = unruly.step(COUNT)[4]["pid"]
         unruly.start()
         unruly.reset(None, None)
         assert len({first, unruly.step(COUNT)[4]["pid"], os.getpid()}) == 3
 
-    def test_kill_in_the_middle(self, unruly: Host) -> None:
+    def test_kill_in_the_middle(self, unruly: ServerHost) -> None:
         """Whoever waits for an answer is told."""
         unruly.send(HANG)
         unruly.kill()
@@ -270,7 +270,7 @@ class IsolatedHostSuite(HostSuite):
         assert failed.value.lost is True
 
 
-def _failure(host: Host, action: Any, halved: bool) -> ServerFailure:
+def _failure(host: ServerHost, action: Any, halved: bool) -> ServerFailure:
     """Why a step fails. Only a whole step may raise what the server itself raised."""
     if not halved:
         with pytest.raises(Exception) as raised:  # noqa: PT011

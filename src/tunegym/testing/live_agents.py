@@ -31,7 +31,7 @@ from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.ports import Agent, LiveEnv
-from tunegym.tuning.servers.hosting import InProcess
+from tunegym.tuning.servers.host import InProcess
 from tunegym.tuning.stores.records import Head, Session
 from tunegym.tuning.stores.steps import StepStore
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tunegym.testing.elements import corner, same
 from tunegym.testing.examination import Examination, Unfit
-from tunegym.tuning.servers.hosting import RAISED, told
+from tunegym.tuning.servers.host import RAISED, error_text
 from tunegym.tuning.spaces import SpaceError, build, describe, differences
 
 _METHODS = {
@@ -45,7 +45,7 @@ def is_complete(examined: Examination) -> None:
                 if isinstance(error, AttributeError) and not hasattr(type(server), name):
                     what = f"it has no {name}: set self.{name} in __init__ to a space of gymnasium.spaces"
                 else:
-                    what = f"{name} raised {told(error)}: set self.{name} in __init__"
+                    what = f"{name} raised {error_text(error)}: set self.{name} in __init__"
                 examined.problem(name, what)
         for name, (signature, positional, named) in _METHODS.items():
             method = getattr(server, name, None)
@@ -141,7 +141,7 @@ def closes(examined: Examination) -> None:
                     server.close()
                 except RAISED as error:
                     what = "let it do nothing then" if again != when else "let go of what there is"
-                    examined.problem(f"close{again}", f"close(){again} raised {told(error)}: {what}")
+                    examined.problem(f"close{again}", f"close(){again} raised {error_text(error)}: {what}")
                     return
 
 
@@ -154,7 +154,9 @@ def has_company(examined: Examination) -> None:
         try:
             second = examined.make(**examined.arguments)
         except RAISED as error:
-            examined.doubt("second", f"a second one can't be built beside the first ({told(error)}): slots must stay 1")
+            examined.doubt(
+                "second", f"a second one can't be built beside the first ({error_text(error)}): slots must stay 1"
+            )
             return
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.suppress(*RAISED))
@@ -212,7 +214,9 @@ def _apply(examined: Examination, server: Any, params: dict[str, Any], when: str
     try:
         server.apply_env_params(given)
     except RAISED as error:
-        examined.problem(f"apply raises {told(error)}", f"apply_env_params({params}) {when} raised {told(error)}")
+        examined.problem(
+            f"apply raises {error_text(error)}", f"apply_env_params({params}) {when} raised {error_text(error)}"
+        )
         raise Unfit from error
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tunegym.core.processes import Tree, end_tree, marked
@@ -201,8 +202,7 @@ class Serve:
 
     def children(self) -> list[int]:
         """Pids of the processes that it started and that are alive."""
-        found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in found]
+        return [child.pid for child in psutil.Process(self.process.pid).children()]
 
 
 SECRET = "a secret of the tests"
@@ -251,7 +251,7 @@ def marked_by(one: Serve) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if os.readlink(entry / "cwd") == folder and b"child_main" in (entry / "cmdline").read_bytes():
+                if os.readlink(entry / "cwd") == folder and b"servers.serve:main" in (entry / "cmdline").read_bytes():
                     found.append(int(entry.name))
             except OSError:
                 continue

@@ -17,9 +17,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from tunegym.core.references import resolve
 from tunegym.servers import GymnasiumServer
-from tunegym.tuning.servers.attributes import EnvParamError
-from tunegym.tuning.servers.gymnasium_env import UnknownEnvError
-from tunegym.tuning.servers.library import LIBRARY
+from tunegym.tuning.servers.gymnasium_server import LIBRARY, EnvParamError, UnknownEnvError
 
 CLASSIC = ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1"]
 

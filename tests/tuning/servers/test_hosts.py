@@ -10,10 +10,10 @@ import pytest
 from tunegym.core.errors import TunegymError
 from tunegym.testing.sample_servers import Unruly
 from tunegym.tuning.model.scenario import INJECTED, LiveSpec
-from tunegym.tuning.servers.hosting import InProcess
-from tunegym.tuning.servers.hosts import build_host
+from tunegym.tuning.servers.factory import build_host
+from tunegym.tuning.servers.host import InProcess
 from tunegym.tuning.servers.process import ProcessHost
-from tunegym.tuning.servers.tcp import TcpHost
+from tunegym.tuning.servers.remote import TcpHost
 
 UNRULY = "tunegym.testing.sample_servers:Unruly"
 ELSEWHERE = "tcp://127.0.0.1:4000"

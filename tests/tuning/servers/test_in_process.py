@@ -9,7 +9,7 @@ import pytest
 from tunegym.core.references import resolve
 from tunegym.testing.hosts import COUNT, UNRULY, HostSuite
 from tunegym.testing.sample_servers import Unruly
-from tunegym.tuning.servers.hosting import InProcess, ServerFailure
+from tunegym.tuning.servers.host import InProcess, ServerFailure
 
 
 class TestInProcess(HostSuite):

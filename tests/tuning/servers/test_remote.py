@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from tunegym.core.wire import Connection, encode
-from tunegym.tuning.servers.hosting import ServerFailure
+from tunegym.tuning.servers.host import ServerFailure
 from tunegym.tuning.servers.remote import RemoteHost
 from tunegym.tuning.spaces import describe
 

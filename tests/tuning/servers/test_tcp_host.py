@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tunegym.testing.hosts import IsolatedHostSuite
-from tunegym.tuning.servers.tcp import TcpHost
+from tunegym.tuning.servers.remote import TcpHost
 
 
 @pytest.mark.slow

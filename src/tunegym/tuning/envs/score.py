@@ -19,7 +19,7 @@ from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.rewards import RewardError
-from tunegym.tuning.servers.hosting import RAISED, ServerFailure, told
+from tunegym.tuning.servers.host import RAISED, ServerFailure, error_text
 
 if TYPE_CHECKING:
     from tunegym.tuning.stores.steps import StepStore
@@ -179,7 +179,7 @@ class StepScore:
         try:
             return self._reward(metrics)
         except Exception as error:  # a user's reward may raise anything
-            raise ServerFailure(f"the reward function: {told(error)}") from error
+            raise ServerFailure(f"the reward function: {error_text(error)}") from error
 
     def _read(self, info: dict[str, Any]) -> dict[str, float]:
         try:

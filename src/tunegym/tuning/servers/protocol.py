@@ -1,19 +1,21 @@
-"""How the two ends of a connection find out that they belong together.
+"""The handshake between an experiment and a ``tunegym serve``, and the token that both know.
 
-``tunegym serve`` greets first: protocol, version, and a number that is used once. Whoever connects answers with such a
-number of its own, a proof that it knows the token, the class that it expects, and what the constructor is to be given.
-It is refused with a reason, or accepted with a proof that the other side knows the token, too. The token itself never
-travels. Then a process of the server's takes over (see ``serving``).
+The server greets with protocol, version and a nonce. The client answers with its own nonce, a proof that it knows the
+token (an HMAC over both nonces), the class that it expects and the constructor's arguments. The server refuses with a
+reason, or accepts with its own proof. The token itself is never sent. Then a server process takes over (see ``serve``).
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from tunegym.core.errors import TunegymError
 from tunegym.tuning.workloads.signature import GymClass, argument_problems
 
 PROTOCOL = "tunegym-server"
@@ -21,18 +23,20 @@ VERSION = 1
 HELLO_LIMIT = 64 << 10
 """Largest message, in bytes, that is read before the other side has proved that it knows the token."""
 TOKEN_VARIABLE = "TUNEGYM_SERVER_TOKEN"
+SHORTEST_TOKEN = 16
+"""A shorter one could be guessed from an overheard handshake."""
 
-_SAME_VERSION = "use the same version of tunegym at both ends"
-_TOKEN = f"give both ends the same token, by a file or in {TOKEN_VARIABLE}"
+_LONGEST_TOKEN = 4096
+_TOKEN_HINT = f"give both ends the same token, by a file or in {TOKEN_VARIABLE}"
 
 
 class RefusedError(Exception):
     """The two ends don't belong together.
 
     Attributes:
-        reason: what is wrong.
+        reason: why.
         hint: what to do about it.
-        passing: whether it may be right a little later.
+        passing: whether it may work a little later.
     """
 
     def __init__(self, reason: str, hint: str = "", *, passing: bool = False) -> None:
@@ -42,47 +46,38 @@ class RefusedError(Exception):
         self.passing = passing
 
     def message(self) -> dict[str, Any]:
-        """What the other side is told."""
+        """Return the message for the other side."""
         return {"refused": self.reason, "hint": self.hint, "passing": self.passing}
 
 
 def new_nonce() -> str:
-    """A number that is used once."""
+    """Return a number that is used once."""
     return secrets.token_hex(16)
 
 
 def greeting(nonce: str) -> dict[str, Any]:
-    """The server's first message."""
+    """Return the server's first message."""
     return {"protocol": PROTOCOL, "version": VERSION, "nonce": nonce}
 
 
 def read_greeting(message: Any) -> str:
-    """The server's nonce. Raises ``RefusedError`` for a greeting of something else."""
-    refusal = refusal_in(message)
-    if refusal is not None:
-        raise refusal
-    _check_protocol(message, "what listens there", "this tunegym")
+    """Return the server's nonce. Raises ``RefusedError``."""
+    _check_refusal(message)
+    _check_protocol(message, "the server", "this tunegym")
     return _text(message, "nonce")
 
 
 def hello(token: str, theirs: str, ours: str, env_class: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The client's answer; ``env_class`` is empty if any is fine."""
-    return {
-        "protocol": PROTOCOL,
-        "version": VERSION,
-        "nonce": ours,
-        "proof": _proof(token, "client", theirs, ours),
-        "class": env_class,
-        "arguments": dict(arguments),
-    }
+    """Return the client's answer to a greeting; ``env_class`` is empty if any class is fine."""
+    proof = _proof(token, "client", theirs, ours)
+    return {**greeting(ours), "proof": proof, "class": env_class, "arguments": dict(arguments)}
 
 
 def read_hello(message: Any, token: str, nonce: str, served: GymClass) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the constructor is to be given, and the answer that accepts. Raises ``RefusedError``."""
-    _check_protocol(message, "whoever connects", "this server")
+    """Return the constructor's arguments, and the answer that accepts the client. Raises ``RefusedError``."""
+    _check_protocol(message, "the client", "this server")
     theirs = _text(message, "nonce")
-    if not hmac.compare_digest(_text(message, "proof").encode(), _proof(token, "client", nonce, theirs).encode()):
-        raise RefusedError("the token is wrong", _TOKEN)
+    _check_proof(message, _proof(token, "client", nonce, theirs), "the token is wrong")
     expected = _text(message, "class")
     if expected and expected != served.reference:
         what = f"it serves {served.reference}, and {expected} is wanted"
@@ -92,28 +87,24 @@ def read_hello(message: Any, token: str, nonce: str, served: GymClass) -> tuple[
         raise RefusedError("this is no hello: its arguments are missing")
     problems = argument_problems(served, arguments)
     if problems:
+        found = "; ".join(f"{problem.where}: {problem.what}" for problem in problems)
         hints = [problem.hint for problem in problems if problem.hint]
-        found = "; ".join(f"{one.where}: {one.what}" for one in problems)
         raise RefusedError(f"{found} (it takes: {problems[0].allowed})", hints[0] if hints else "")
     return arguments, {"accepted": True, "proof": _proof(token, "server", nonce, theirs)}
 
 
 def check_accepted(message: Any, token: str, theirs: str, ours: str) -> None:
-    """Raises ``RefusedError`` if we were refused, or by somebody who doesn't know the token."""
-    refusal = refusal_in(message)
-    if refusal is not None:
-        raise refusal
+    """Raise ``RefusedError`` unless the server accepted, and proved that it knows the token."""
+    _check_refusal(message)
     if not isinstance(message, dict) or message.get("accepted") is not True:
-        raise RefusedError("what listens there doesn't answer as a tunegym server does")
-    if not hmac.compare_digest(_text(message, "proof").encode(), _proof(token, "server", theirs, ours).encode()):
-        raise RefusedError("what listens there doesn't know the token", _TOKEN)
+        raise RefusedError("it doesn't answer as a tunegym server does")
+    _check_proof(message, _proof(token, "server", theirs, ours), "the server doesn't know the token")
 
 
-def refusal_in(message: Any) -> RefusedError | None:
-    """The refusal that a message is, if it is one."""
-    if not isinstance(message, dict) or not isinstance(message.get("refused"), str):
-        return None
-    return RefusedError(message["refused"], str(message.get("hint") or ""), passing=message.get("passing") is True)
+def _check_refusal(message: Any) -> None:
+    if isinstance(message, dict) and isinstance(message.get("refused"), str):
+        hint = str(message.get("hint") or "")
+        raise RefusedError(message["refused"], hint, passing=message.get("passing") is True)
 
 
 def _check_protocol(message: Any, they: str, we: str) -> None:
@@ -121,9 +112,8 @@ def _check_protocol(message: Any, they: str, we: str) -> None:
         raise RefusedError(f"{they} doesn't speak the protocol {PROTOCOL}", "is the port that of a tunegym serve?")
     version = message.get("version")
     if version != VERSION or isinstance(version, bool):
-        raise RefusedError(
-            f"{they} speaks version {version!r:.20} of the protocol, and {we} speaks version {VERSION}", _SAME_VERSION
-        )
+        what = f"{they} speaks version {version!r:.20} of the protocol, and {we} speaks version {VERSION}"
+        raise RefusedError(what, "use the same version of tunegym at both ends")
 
 
 def _text(message: Mapping[str, Any], key: str) -> str:
@@ -134,5 +124,43 @@ def _text(message: Mapping[str, Any], key: str) -> str:
 
 
 def _proof(token: str, role: str, server: str, client: str) -> str:
-    said = "\0".join((PROTOCOL, str(VERSION), role, server, client))
-    return hmac.new(token.encode(), said.encode(), hashlib.sha256).hexdigest()
+    text = "\0".join((PROTOCOL, str(VERSION), role, server, client))
+    return hmac.new(token.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def _check_proof(message: Mapping[str, Any], expected: str, what: str) -> None:
+    if not hmac.compare_digest(_text(message, "proof").encode("utf-8", "replace"), expected.encode()):
+        raise RefusedError(what, _TOKEN_HINT)
+
+
+# tokens -----------------------------------------------------------------------------------------------
+
+
+def read_token(file: Path | None, *, shortest: int = 1) -> str | None:
+    """Return the token in the file or, without a file, in the environment; None if there is none.
+
+    Raises:
+        TunegymError: the file can't be read or holds no token, or the token is shorter than ``shortest``.
+    """
+    if file is None:
+        token = os.environ.get(TOKEN_VARIABLE, "").strip()
+        if not token:
+            return None
+    else:
+        try:
+            with file.open(encoding="utf-8") as opened:
+                token = opened.read(_LONGEST_TOKEN + 1).strip()
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            hint = "write the token that tunegym serve has into it"
+            raise TunegymError(f"the token file {file} can't be read: {reason}", hint=hint) from None
+        if not token or len(token) > _LONGEST_TOKEN:
+            what = "is empty" if not token else f"holds more than {_LONGEST_TOKEN} characters"
+            hint = "a token is one line of text, such as 32 hex digits"
+            raise TunegymError(f"the token file {file} {what}", hint=hint)
+    if len(token) < shortest:
+        raise TunegymError(
+            f"the token in {file or TOKEN_VARIABLE} is shorter than {shortest} characters, and could be guessed",
+            hint="make one with: python -c 'import secrets; print(secrets.token_hex(16))'",
+        )
+    return token

@@ -1,19 +1,25 @@
-"""A server that is at the other end of a connection, as a live experiment sees it."""
+"""Servers at the other end of a connection: requests, answers, and what is lost when it breaks.
+
+``RemoteHost`` speaks the protocol of ``serve``: the first message is a welcome with the server's spaces, then each
+request has one answer. ``TcpHost`` connects to a ``tunegym serve``; ``process.ProcessHost`` starts a process here.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import reprlib
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tunegym.core.errors import ServerLostError
-from tunegym.core.wire import Connection, ConnectionClosedError, WireError, encode
-from tunegym.tuning.servers.hosting import Five, ServerFailure
-from tunegym.tuning.spaces import SpaceError, build, differences
+from tunegym.core.wire import MESSAGE_LIMIT, Connection, ConnectionClosedError, WireError, encode, keep_alive
+from tunegym.tuning.servers.host import ServerFailure, StepAnswer
+from tunegym.tuning.servers.protocol import HELLO_LIMIT, RefusedError, check_accepted, hello, new_nonce, read_greeting
+from tunegym.tuning.spaces import SpaceError, build
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -21,19 +27,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 START_S = 60.0
-"""Least bound on building a server where answers are bounded at all: importing takes longer than a step."""
+"""Building a server may take this long even where ``step_timeout_s`` is shorter: importing takes longer than a step."""
 CLOSE_S = 5.0
+CONNECT_S = 10.0
+_STOPPED = "the run was told to stop at once"
 
 
 class RemoteHost(ABC):
-    """Talks to one server over a channel (the ``Host`` port); derived classes know how to get one.
+    """Talks to one server over a connection (a ``ServerHost``); subclasses know how to get the connection.
 
-    ``start`` raises ``ServerLostError`` instead of ``ServerFailure`` where trying again is of no use: the two ends
-    don't belong together, or the spaces are others than at the first start.
+    ``start`` raises ``ServerLostError`` instead of ``ServerFailure`` where trying again is of no use.
 
     Args:
-        step_timeout_s: how long an answer may take to begin, and then be silent; None for ever. Starting has a minute
-            at least.
+        step_timeout_s: how long an answer may take to begin, and between two parts of it; None for ever.
     """
 
     action_space: spaces.Space[Any]
@@ -43,24 +49,32 @@ class RemoteHost(ABC):
 
     def __init__(self, step_timeout_s: float | None = None) -> None:
         self._step_timeout_s = step_timeout_s
-        self._channel: Connection | None = None
-        self._known = False
+        self._connection: Connection | None = None
         self._asked: str | None = None
         self._asked_at = 0.0
         self._killed = False
 
     def start(self) -> None:
-        """Start the server, or connect to it; what was there before is let go of first."""
+        """Start the server, or connect to it; close an earlier one first."""
         self.close()
-        bound = None if self._step_timeout_s is None else max(self._step_timeout_s, START_S)
-        self._channel = self._connect()
         if self._killed:
-            self._lose("the run was told to stop at once")
+            raise ServerFailure(_STOPPED, lost=True)
+        self._connection = self._connect()
+        if self._killed:
+            self._lose(_STOPPED)
+        bound = None if self._step_timeout_s is None else max(self._step_timeout_s, START_S)
         deadline = None if bound is None else time.monotonic() + bound
-        welcome = self._received(deadline, f"it was not ready within {bound:g} s" if bound is not None else "")
+        welcome = self._receive(deadline, f"it was not ready within {bound} s")
         if isinstance(welcome, dict) and isinstance(welcome.get("failed"), str):
             self._lose(welcome["failed"])
-        self._meet(welcome)
+        if not isinstance(welcome, dict) or not isinstance(welcome.get("applies_env_params"), bool):
+            self._lose(f"the server sent something that is no welcome: {reprlib.repr(welcome)}")
+        try:
+            self.action_space = build(welcome.get("action_space"))
+            self.observation_space = build(welcome.get("observation_space"))
+        except SpaceError as error:
+            self._lose(f"the server's spaces can't be used: {error}")
+        self.applies_env_params = welcome["applies_env_params"]
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
         """See ``GymServer``."""
@@ -73,59 +87,59 @@ class RemoteHost(ABC):
         observation, info = self._parts(2)
         return observation, info
 
-    def step(self, action: Any) -> Five:
-        """``send`` and ``receive`` at once."""
+    def step(self, action: Any) -> StepAnswer:
+        """``send`` and ``receive`` in one call."""
         self._ask("step", action)
         return self.receive()
 
     def send(self, action: Any) -> None:
-        """Have a step begin."""
+        """Begin a step."""
         self._ask("step", action)
 
-    def receive(self) -> Five:
-        """What the step gave that ``send`` began."""
+    def receive(self) -> StepAnswer:
+        """Wait for the answer to the step that ``send`` began."""
         observation, reward, terminated, truncated, info = self._parts(5)
         return observation, reward, terminated, truncated, info
 
     def kill(self) -> None:
-        """End what may be waited for, now, for good. May be called from a signal handler: no locks."""
+        """End a waiting call, now and for good. Takes no lock, so a signal handler may call it."""
         self._killed = True
-        channel = self._channel
-        if channel is not None:
-            channel.hang_up()
+        connection = self._connection
+        if connection is not None:
+            connection.hang_up()
 
     def close(self) -> None:
-        """Let go of the server; what that raises is only logged. Calling it twice is fine."""
-        if self._channel is None:
+        """Close the server; errors are only logged. Calling it twice is fine."""
+        if self._connection is None:
             return
-        # Where an answer is still due nothing can be asked: hanging up has the server closed, too.
+        # While an answer is due nothing can be asked: hanging up makes the server close, too.
         if self._asked is None and not self._killed:
-            self._close_politely()
-        self._let_go(0.0 if self._killed else CLOSE_S)
+            self._ask_to_close(self._connection)
+        self._disconnect(0.0 if self._killed else CLOSE_S)
 
-    # for derived classes -------------------------------------------------------------------------------
+    # for subclasses -------------------------------------------------------------------------------------
 
     @abstractmethod
     def _connect(self) -> Connection:
-        """A channel on which the welcome comes next. Raises ``ServerFailure`` or ``ServerLostError``."""
+        """Return a connection on which the welcome comes next. Raises ``ServerFailure`` or ``ServerLostError``."""
 
-    def _why_gone(self, what: str) -> str:
-        """Why the channel was closed, now that it is; ``what`` is all that the channel knows."""
+    def _why_closed(self, what: str) -> str:
+        """Return why the connection was closed; ``what`` is all that the connection knows."""
         return f"the connection to the server broke: {what}"
 
-    def _let_go(self, patience_s: float) -> None:
-        """Close the channel; a server of our own has this long to end by itself."""
-        channel, self._channel = self._channel, None
+    def _disconnect(self, patience_s: float) -> None:
+        """Close the connection; a process of ours has this long to end by itself."""
+        connection, self._connection = self._connection, None
         self._asked = None
-        if channel is not None:
-            channel.close()
+        if connection is not None:
+            connection.close()
 
-    # one request and its answer ------------------------------------------------------------------------
+    # one request and its answer -------------------------------------------------------------------------
 
     def _ask(self, call: str, *arguments: Any) -> None:
         if self._killed:
-            self._lose("the run was told to stop at once")
-        if self._channel is None:
+            self._lose(_STOPPED)
+        if self._connection is None:
             raise ServerFailure("there is no server", lost=True)
         if self._asked is not None:
             self._lose("an answer of the server was never waited for")
@@ -135,17 +149,17 @@ class RemoteHost(ABC):
             raise ServerFailure(f"{call}: what it is given can't be sent: {error}") from None
         self._asked, self._asked_at = call, time.monotonic()
         try:
-            self._channel.send_frame(frame, self._deadline)
+            self._connection.send_frame(frame, self._deadline)
         except TimeoutError:
             self._lose(self._too_late())
         except ConnectionClosedError as error:
             self._lose_closed(error)
 
     def _answer(self) -> Any:
-        """The value of the reply. An answer that says that the server raised leaves it where it is."""
+        """Return the value of the reply. If the server's code raised, the server is still there."""
         if self._asked is None:
-            raise ServerFailure("nothing was asked of the server", lost=self._channel is None)
-        reply = self._received(self._deadline, self._too_late())
+            raise ServerFailure("nothing was asked of the server", lost=self._connection is None)
+        reply = self._receive(self._deadline, self._too_late())
         kind, value, seconds = reply if isinstance(reply, list) and len(reply) == 3 else (None, None, None)
         if kind not in ("ok", "raised") or not isinstance(seconds, float) or not 0.0 <= seconds < math.inf:
             self._lose(f"the server sent something that is no answer: {reprlib.repr(reply)}")
@@ -162,10 +176,10 @@ class RemoteHost(ABC):
             self._lose(f"the server sent something that is no answer: {reprlib.repr(value)}")
         return value
 
-    def _received(self, deadline: float | None, too_late: str) -> Any:
-        assert self._channel is not None
+    def _receive(self, deadline: float | None, too_late: str) -> Any:
+        assert self._connection is not None
         try:
-            message = self._channel.receive(deadline, self._step_timeout_s)
+            message = self._connection.receive(deadline, self._step_timeout_s)
         except TimeoutError:
             self._lose(too_late)
         except ConnectionClosedError as error:
@@ -173,7 +187,7 @@ class RemoteHost(ABC):
         except WireError as error:
             self._lose(f"the server sent something that is no message: {error}")
         match message:
-            case ["lost", str(reason)]:  # said by whoever watches over the server's process
+            case ["lost", str(reason)]:  # from the tunegym serve that watches the server's process
                 self._lose(f"the server died: {reason}")
         return message
 
@@ -182,49 +196,23 @@ class RemoteHost(ABC):
         return None if self._step_timeout_s is None else self._asked_at + self._step_timeout_s
 
     def _too_late(self) -> str:
-        return "" if self._step_timeout_s is None else f"no answer within step_timeout_s = {self._step_timeout_s:g} s"
+        return f"no answer within step_timeout_s = {self._step_timeout_s or 0.0:g} s"
 
     def _lose_closed(self, error: ConnectionClosedError) -> NoReturn:
-        self._lose("the run was told to stop at once" if self._killed else self._why_gone(str(error)))
+        self._lose(_STOPPED if self._killed else self._why_closed(str(error)))
 
     def _lose(self, reason: str) -> NoReturn:
-        if self._asked == "step":  # nobody is there who could say
+        if self._asked == "step":
             self.seconds = time.monotonic() - self._asked_at
-        self._let_go(0.0)
+        self._disconnect(0.0)
         raise ServerFailure(reason, lost=True)
 
-    # the welcome ---------------------------------------------------------------------------------------
-
-    def _meet(self, welcome: Any) -> None:
-        """Take down what the server is, or make sure that it is what it was."""
-        if not isinstance(welcome, dict) or not isinstance(welcome.get("applies_env_params"), bool):
-            self._lose(f"the server sent something that is no welcome: {reprlib.repr(welcome)}")
+    def _ask_to_close(self, connection: Connection) -> None:
+        """Let the server close itself, and log what its ``close`` raises."""
+        deadline = time.monotonic() + CLOSE_S
         try:
-            action_space = build(welcome.get("action_space"))
-            observation_space = build(welcome.get("observation_space"))
-        except SpaceError as error:
-            self._lose(f"the server's spaces can't be used: {error}")
-        if self._known:
-            found = differences(self.action_space, action_space, "action_space")
-            found += differences(self.observation_space, observation_space, "observation_space")
-            if found:
-                self._let_go(CLOSE_S)
-                lines = "".join(f"\n  {line}" for line in found)
-                raise ServerLostError(
-                    f"the server came back with other spaces:{lines}",
-                    hint="serve the same class with the same arguments as before, then resume",
-                )
-        self.action_space, self.observation_space = action_space, observation_space
-        self.applies_env_params = welcome["applies_env_params"]
-        self._known = True
-
-    def _close_politely(self) -> None:
-        """Ask, so that what ``close`` raises is heard of."""
-        assert self._channel is not None
-        try:
-            deadline = time.monotonic() + CLOSE_S
-            self._channel.send(["close"], deadline)
-            reply = self._channel.receive(deadline)
+            connection.send(["close"], deadline)
+            reply = connection.receive(deadline)
         except TimeoutError:
             logger.warning("the server's close() took longer than %g s", CLOSE_S)
         except (ConnectionClosedError, WireError) as error:
@@ -237,3 +225,86 @@ class RemoteHost(ABC):
                     logger.warning("the server's close() failed: %s", reason)
                 case _:
                     logger.warning("the server's close() failed: %s", reprlib.repr(reply))
+
+
+class TcpHost(RemoteHost):
+    """Holds a connection to a ``tunegym serve``; each ``start`` makes it build a new server.
+
+    Args:
+        address: host and port.
+        token: known to both ends.
+        env_class: the reference of the class that is expected there; empty if any is fine.
+        arguments: the constructor's.
+        step_timeout_s: see ``RemoteHost``. Without it, a machine that vanished is still noticed.
+        connect_s: bound on connecting, and on each message of the handshake.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        token: str,
+        env_class: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        step_timeout_s: float | None = None,
+        connect_s: float = CONNECT_S,
+    ) -> None:
+        super().__init__(step_timeout_s)
+        self._address = address
+        self._token = token
+        self._env_class = env_class
+        self._arguments = dict(arguments or {})
+        self._connect_s = connect_s
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        self._where = f"tcp://{shown}:{address[1]}"
+
+    def _connect(self) -> Connection:
+        try:
+            connected = socket.create_connection(self._address, timeout=self._connect_s)
+        except TimeoutError:
+            self._fail(f"no answer within {self._connect_s:g} s")
+        except ConnectionRefusedError:
+            self._fail("nothing listens there: is tunegym serve running?")
+        except OSError as error:
+            self._fail(error.strerror or str(error))
+        keep_alive(connected)
+        connection = Connection(connected, limit=HELLO_LIMIT)
+        try:
+            self._shake_hands(connection)
+        except BaseException:
+            connection.close()
+            raise
+        connection.limit = MESSAGE_LIMIT
+        return connection
+
+    def _shake_hands(self, connection: Connection) -> None:
+        try:
+            theirs, ours = read_greeting(connection.receive(time.monotonic() + self._connect_s)), new_nonce()
+            connection.send_frame(self._hello(theirs, ours), time.monotonic() + self._connect_s)
+            accepted = connection.receive(time.monotonic() + self._connect_s)
+            check_accepted(accepted, self._token, theirs, ours)
+        except RefusedError as refusal:
+            if refusal.passing:
+                self._fail(refusal.reason)
+            hint = refusal.hint or "look at what tunegym serve says"
+            raise ServerLostError(f"{self._where}: {refusal.reason}", hint=hint) from None
+        except TimeoutError:
+            self._fail(f"it says nothing for {self._connect_s:g} s: is it a tunegym serve?")
+        except ConnectionClosedError as error:
+            self._fail(f"it hung up before it let us in: {error}")
+        except WireError as error:
+            hint = "is the port that of a tunegym serve?"
+            raise ServerLostError(f"{self._where}: {error}", hint=hint) from None
+
+    def _hello(self, theirs: str, ours: str) -> bytes:
+        try:
+            return encode(hello(self._token, theirs, ours, self._env_class, self._arguments), HELLO_LIMIT)
+        except WireError as error:
+            hint = "name a file on the server's machine instead"
+            raise RefusedError(f"the constructor's arguments can't be sent: {error}", hint) from None
+
+    def _why_closed(self, what: str) -> str:
+        return f"the connection to {self._where} broke: {what}"
+
+    def _fail(self, what: str) -> NoReturn:
+        raise ServerFailure(f"{self._where}: {what}", lost=True)

@@ -16,7 +16,7 @@ from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Penalties, Recording
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.ports import Reward
-from tunegym.tuning.servers.hosting import InProcess
+from tunegym.tuning.servers.host import InProcess
 from tunegym.tuning.stores.records import Head, Session
 from tunegym.tuning.stores.steps import StepStore
 

@@ -13,7 +13,7 @@ from tests.tuning.envs.live.conftest import Counter, Engines, drive, load
 from tunegym.core.errors import ActionError, BudgetError, ServerLostError, StoreError, TunegymError
 from tunegym.tuning.envs.live import lane
 from tunegym.tuning.model.scenario import Penalties, Recording
-from tunegym.tuning.servers.hosting import InProcess, ServerFailure
+from tunegym.tuning.servers.host import InProcess, ServerFailure
 from tunegym.tuning.stores import reader
 
 

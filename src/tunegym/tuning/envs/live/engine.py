@@ -28,7 +28,7 @@ from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Reward, Transition
-from tunegym.tuning.servers.hosting import RAISED, Five, Host, ServerFailure, failure_of
+from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, StepAnswer, failure_of
 from tunegym.tuning.spaces import SpaceError, element_of
 from tunegym.tuning.stores.steps import StepStore
 
@@ -52,7 +52,7 @@ class LiveParts:
     """
 
     experiment: Experiment
-    hosts: Sequence[Host]
+    hosts: Sequence[ServerHost]
     store: StepStore
     folder: Path
     seed: int
@@ -214,7 +214,7 @@ class LiveEngine:
         told = {**info, "step": number, "episode_number": one.episode.number, "next_env_params": dict(context)}
         return self._display.shown(observation, context), told
 
-    def step(self, action: Any, lane: int = 0) -> Five:
+    def step(self, action: Any, lane: int = 0) -> StepAnswer:
         """One step, recorded."""
         one = self._lanes[lane]
         if self.slots > 1:
@@ -246,7 +246,7 @@ class LiveEngine:
             self._cut_off(error, [_Pending(one, number, chosen, context, began, counted)])
             raise
 
-    def step_all(self, actions: Sequence[Any]) -> list[Five]:
+    def step_all(self, actions: Sequence[Any]) -> list[StepAnswer]:
         """A step in each lane from 0."""
         lanes = self._lanes[: len(actions)]
         chosen = [self._accepted(action, one) for one, action in zip(lanes, actions, strict=True)]
@@ -273,9 +273,9 @@ class LiveEngine:
             self._cut_off(error, pending)
             raise
 
-    def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any], contexts: list[Context]) -> list[Five]:
+    def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any], contexts: list[Context]) -> list[StepAnswer]:
         begun = [self._send(one, chosen[at], contexts[at]) for at, one in enumerate(lanes)]
-        answers: list[Callable[[], Five]] = []
+        answers: list[Callable[[], StepAnswer]] = []
         for at, (one, (failure, began)) in enumerate(zip(lanes, begun, strict=True)):
             number, context = first + at, contexts[at]
             try:
@@ -400,7 +400,7 @@ class LiveEngine:
 
     def _failed(
         self, one: Lane, number: int, chosen: Any, context: Context, failure: ServerFailure, began: float
-    ) -> Callable[[], Five]:
+    ) -> Callable[[], StepAnswer]:
         """Record a step without a measurement; returns the call that continues the episode from a new beginning."""
         stopped = self._stopping()
         self._bound = 0  # the next step asks whether it may be taken
@@ -409,7 +409,7 @@ class LiveEngine:
         episode = one.episode
         assert episode is not None
 
-        def go_on() -> Five:
+        def go_on() -> StepAnswer:
             if stopped:
                 raise BudgetError("the run was stopped while the step ran")
             one.start_again(failure, lost=failure.lost)

@@ -16,7 +16,7 @@ from tunegym.core.errors import BudgetError, ServerLostError
 from tunegym.tuning.model.episode import Episode, EpisodeEnd
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.servers.hosting import RAISED, Host, ServerFailure, told
+from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, error_text
 from tunegym.tuning.spaces import SpaceError, describe, differences
 
 FIRST_PAUSE_S = 0.1
@@ -58,7 +58,7 @@ class Lane:
     def __init__(
         self,
         place: int,
-        host: Host,
+        host: ServerHost,
         restarts: int,
         own: Callable[[Any], Any],
         stopping: Callable[[], bool],
@@ -159,7 +159,7 @@ class Lane:
         except SpaceError as error:
             raise ServerFailure(f"reset: the observation is not of observation_space: {error}") from error
         except RAISED as error:  # the conversion runs the server's code too
-            raise ServerFailure(f"reset: what it returned: {told(error)}") from error
+            raise ServerFailure(f"reset: what it returned: {error_text(error)}") from error
 
     def finished(self, end: EpisodeEnd) -> Episode | None:
         """The lane's episode as a record; None if it has no step. The lane has none after this."""
@@ -172,7 +172,7 @@ class Lane:
         return Episode(one.number, self.place, one.first, last, length, total, end, one.context)
 
 
-def start_all(hosts: Sequence[Host], experiment: Experiment) -> None:
+def start_all(hosts: Sequence[ServerHost], experiment: Experiment) -> None:
     """Start every server. Raises ``ServerLostError`` if one can't be started, or is unfit."""
     for host in hosts:
         try:
@@ -186,7 +186,7 @@ def start_all(hosts: Sequence[Host], experiment: Experiment) -> None:
             raise ServerLostError(f"{experiment.name}: {'; '.join(lines)}", hint="fix the server")
 
 
-def _unfit(host: Host, first: Host, experiment: Experiment) -> list[str]:
+def _unfit(host: ServerHost, first: ServerHost, experiment: Experiment) -> list[str]:
     if experiment.env_params and not host.applies_env_params:
         return ["there are env_params, and the server has no apply_env_params()"]
     describe(host.action_space)

@@ -21,7 +21,7 @@ from tunegym.tuning.model.episode import EpisodeEnd
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Transition
-from tunegym.tuning.servers.hosting import RAISED, Five, ServerFailure, told
+from tunegym.tuning.servers.host import RAISED, ServerFailure, StepAnswer, error_text
 from tunegym.tuning.spaces import SHORT, Leaf, SpaceError, element_of, has_nan, leaves, nothing_of
 from tunegym.tuning.stores.columns import SIDES, leaf_values, row_type
 from tunegym.tuning.stores.reader import JOURNAL, Lost, Steps, steps
@@ -93,7 +93,9 @@ class Recorder:
         kind, self._every = store.recording.kind, store.recording.every
         self._all, self._ends_only = kind == "all", kind == "episodes"
 
-    def took(self, lane: Lane, number: int, action: Any, context: Context, answer: Five, began: float) -> Five:
+    def took(
+        self, lane: Lane, number: int, action: Any, context: Context, answer: StepAnswer, began: float
+    ) -> StepAnswer:
         """Record an answered step. Raises ``ServerFailure`` if the answer is no measurement: nothing is recorded."""
         duration = perf_counter() - began
         try:
@@ -153,7 +155,7 @@ class Recorder:
         except SpaceError as error:
             raise ServerFailure(f"step: the observation is not of observation_space: {error}") from error
         except RAISED as error:  # the conversion runs the server's code too
-            raise ServerFailure(f"step: its observation: {told(error)}") from error
+            raise ServerFailure(f"step: its observation: {error_text(error)}") from error
 
     def failed(
         self, lane: Lane, number: int, action: Any, context: Context, status: str, reason: str, began: float
@@ -199,7 +201,7 @@ def _plain(info: Any) -> dict[str, Any]:
     try:
         return dict(info)
     except RAISED as error:
-        raise ServerFailure(f"step: its info: {told(error)}") from error
+        raise ServerFailure(f"step: its info: {error_text(error)}") from error
 
 
 def _flag(found: Any) -> bool:

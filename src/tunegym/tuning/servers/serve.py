@@ -1,56 +1,58 @@
 """The side of a connection where the server is: builds it, and answers for it until the other side hangs up.
 
-The first message is the welcome: which class this is, its spaces and whether it has ``apply_env_params``, or why it
-could not be built. Then requests, ``[call, argument, ...]``, are answered one by one: ``["ok", value, seconds]``, or
-``["raised", text, seconds]`` for what the server's own code raised, with how long the call took.
+The first message is the welcome: the class, its spaces and whether it has ``apply_env_params``, or why it could not be
+built. Then each request, ``[call, argument, ...]``, has one answer: ``["ok", value, seconds]``, or ``["raised", text,
+seconds]`` for what the server's own code raised. ``main`` runs this in a process of its own (see ``process``).
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import reprlib
+import socket
 import sys
 import traceback
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from tunegym.core.wire import Connection, ConnectionClosedError, WireError, encode
+from tunegym.core.references import resolve
+from tunegym.core.wire import Connection, ConnectionClosedError, WireError, decode, encode
 from tunegym.tuning.ports import GymServer
-from tunegym.tuning.servers.hosting import told
+from tunegym.tuning.servers.host import error_text
 from tunegym.tuning.spaces import SpaceError, describe
 
 MOST_LEFT_OUT = 100
-"""As many different keys of ``info`` are named that can't be sent; a server may have another one at every step."""
+"""Keys of ``info`` that can't be sent are named in the log, but not more than this many."""
 
 
 class AnswerError(Exception):
-    """The server gave back something that is no answer, or that can't travel."""
+    """The server returned something that is no answer."""
 
 
-def serve(channel: Connection, name: str, build: Callable[[], GymServer]) -> None:
-    """Build the server, and answer until the other side hangs up; ``close`` is then called if nobody asked for it."""
+def serve(connection: Connection, name: str, build: Callable[[], GymServer]) -> None:
+    """Build the server and answer until the other side hangs up, then close it."""
     try:
         server = build()
     except Exception as error:
-        _show()
-        channel.send({"failed": f"it could not be built: {told(error)}"})
+        traceback.print_exc()
+        connection.send({"failed": f"it could not be built: {error_text(error)}"})
         return
     session = _Session(server)
     try:
         try:
             welcome = _welcome(server, name)
         except (AttributeError, SpaceError) as error:
-            channel.send({"failed": f"it can't be used: {error}"})
+            connection.send({"failed": f"it can't be used: {error}"})
             return
-        channel.send(welcome)
+        connection.send(welcome)
         while True:
-            request = channel.receive()
-            channel.send_frame(session.answer(request))
+            connection.send_frame(session.answer(connection.receive()))
     except ConnectionClosedError:
         return
     except WireError as error:
-        _say(f"the other side sent something that is no message: {error}")
+        _log(f"the other side sent something that is no message: {error}")
     finally:
         session.close()
 
@@ -69,7 +71,7 @@ def _welcome(server: Any, name: str) -> dict[str, Any]:
 
 
 class _Session:
-    """One server, and what was already said about it."""
+    """Answers the requests to one server."""
 
     def __init__(self, server: GymServer) -> None:
         self._server: Any = server
@@ -77,54 +79,54 @@ class _Session:
         self._closed = False
         self._pid = os.getpid()
         self._calls: dict[str, Callable[..., Any]] = {
-            "apply_env_params": self._server_applies,
+            "apply_env_params": self._apply_env_params,
             "reset": self._reset,
             "step": self._step,
             "close": self._close,
         }
 
     def answer(self, request: Any) -> bytes:
-        """The reply to a request, as a frame. Raises ``WireError`` for what is none."""
+        """Return the frame of the reply. Raises ``WireError`` for what is no request."""
         name, *arguments = request if isinstance(request, list) and request else [None]
         call = self._calls.get(name) if isinstance(name, str) else None
-        if call is None or not isinstance(name, str):
+        if call is None:
             raise WireError(f"{reprlib.repr(request)} is no request")
         began = perf_counter()
         try:
             reply = ["ok", call(*arguments), perf_counter() - began]
         except Exception as error:
             took = perf_counter() - began
-            _show()
-            text = str(error) if isinstance(error, AnswerError) else told(error)
+            traceback.print_exc()
+            text = str(error) if isinstance(error, AnswerError) else error_text(error)
             reply = ["raised", f"{name}: {text}", took]
         if os.getpid() != self._pid:  # the server forked, and this is the copy
             os._exit(0)
-        return self._frame(name, reply)
+        return self._frame(str(name), reply)
 
     def close(self) -> None:
         """Close the server, unless that was done."""
         try:
             self._close()
         except Exception as error:
-            _show()
-            _say(f"the server's close() failed: {told(error)}")
+            traceback.print_exc()
+            _log(f"the server's close() failed: {error_text(error)}")
 
-    def _server_applies(self, params: dict[str, Any]) -> None:
+    def _apply_env_params(self, params: dict[str, Any]) -> None:
         self._server.apply_env_params(params)
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> list[Any]:
-        given = self._server.reset(seed=seed, options=options)
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise AnswerError(f"it gave back {_kind(given)}, and not (observation, info)")
-        observation, info = given
+        answer = self._server.reset(seed=seed, options=options)
+        if not isinstance(answer, tuple | list) or len(answer) != 2:
+            raise AnswerError(f"it gave back {_kind(answer)}, and not (observation, info)")
+        observation, info = answer
         return [observation, _checked(info)]
 
     def _step(self, action: Any) -> list[Any]:
-        given = self._server.step(action)
-        if not isinstance(given, tuple | list) or len(given) != 5:
+        answer = self._server.step(action)
+        if not isinstance(answer, tuple | list) or len(answer) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
-            raise AnswerError(f"it gave back {_kind(given)}, and not {expected}")
-        observation, reward, terminated, truncated, info = given
+            raise AnswerError(f"it gave back {_kind(answer)}, and not {expected}")
+        observation, reward, terminated, truncated, info = answer
         return [observation, float(reward), bool(terminated), bool(truncated), _checked(info)]
 
     def _close(self) -> None:
@@ -133,12 +135,12 @@ class _Session:
             self._server.close()
 
     def _frame(self, name: str, reply: list[Any]) -> bytes:
-        """The reply without what can't travel: entries of ``info`` are left out, anything else is an error."""
+        """Encode the reply. Entries of ``info`` that can't be sent are left out; anything else is an error."""
         try:
             return encode(reply)
         except WireError as error:
             info = reply[1][-1] if isinstance(reply[1], list) else {}
-            unfit = [key for key, value in info.items() if not _travels(key, value)]
+            unfit = [key for key, value in info.items() if not _can_be_sent(key, value)]
             if not unfit:
                 return encode(["raised", f"{name}: its answer can't be sent: {error}", reply[2]])
         for key in unfit:
@@ -149,9 +151,9 @@ class _Session:
         value = info.pop(key)
         if len(self._left_out) < MOST_LEFT_OUT and str(key) not in self._left_out:
             self._left_out.add(str(key))
-            _say(f"info[{key!r}] is left out: {_kind(value)} can't be sent")
+            _log(f"info[{key!r}] is left out: {_kind(value)} can't be sent")
             if len(self._left_out) == MOST_LEFT_OUT:
-                _say(f"of further keys of info that can't be sent, after {MOST_LEFT_OUT}, nothing is said")
+                _log(f"{MOST_LEFT_OUT} keys of info can't be sent; further ones are not named")
 
 
 def _checked(info: Any) -> dict[Any, Any]:
@@ -160,7 +162,7 @@ def _checked(info: Any) -> dict[Any, Any]:
     return dict(info)
 
 
-def _travels(key: Any, value: Any) -> bool:
+def _can_be_sent(key: Any, value: Any) -> bool:
     try:
         encode({key: value})
     except WireError:
@@ -169,16 +171,37 @@ def _travels(key: Any, value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
+    name = f"a {type(value).__name__}"
+    return f"{name} of {len(value)}" if isinstance(value, tuple | list) else name
 
 
-def _show() -> None:
-    """The traceback goes where the server's own output goes."""
-    traceback.print_exc()
-
-
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     sys.stderr.write(f"tunegym: {text}\n")
     sys.stderr.flush()
+
+
+# the process ------------------------------------------------------------------------------------------
+
+
+def main(conversation: str) -> None:
+    """Serve one conversation, on the socket with this descriptor; the class and its arguments are on stdin."""
+    faulthandler.enable()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    code: Any = 0
+    try:
+        setup = decode(sys.stdin.buffer.read())
+        reference, paths, arguments = setup["reference"], tuple(setup["paths"]), setup["arguments"]
+        connection = Connection(socket.socket(fileno=int(conversation)))
+        serve(connection, reference, lambda: resolve(reference, paths)(**arguments))
+    except SystemExit as error:
+        code = error.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    if code is not None and not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit((code or 0) & 0xFF)  # without waiting for the server's threads

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tunegym.core.wire import decode
-from tunegym.tuning.servers import serving
+from tunegym.tuning.servers import serve
 
 
 class Chatty:
@@ -25,13 +25,13 @@ class Chatty:
 
 def session() -> Any:
     server: Any = Chatty()
-    return serving._Session(server)
+    return serve._Session(server)
 
 
 def test_what_is_left_out_is_said_so_often_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "MOST_LEFT_OUT", 3)
+    monkeypatch.setattr(serve, "MOST_LEFT_OUT", 3)
     held = session()
     for at in range(1, 21):
         kind, five, _ = decode(held.answer(["step", 0]))
@@ -39,12 +39,12 @@ def test_what_is_left_out_is_said_so_often_only(
     said = capsys.readouterr().err.splitlines()
     assert len(held._left_out) == 3
     assert said[0] == "tunegym: info['thing 1'] is left out: a object can't be sent"
-    assert said[3:] == ["tunegym: of further keys of info that can't be sent, after 3, nothing is said"]
+    assert said[3:] == ["tunegym: 3 keys of info can't be sent; further ones are not named"]
 
 
 @pytest.mark.parametrize(("action", "kind"), [(0, "ok"), (1, "raised")])
 def test_an_answer_says_how_long_the_call_took(monkeypatch: pytest.MonkeyPatch, action: int, kind: str) -> None:
     now = iter([10.0, 12.5])
-    monkeypatch.setattr(serving, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(serve, "perf_counter", lambda: next(now))
     reply = decode(session().answer(["step", action]))
     assert (reply[0], reply[2]) == (kind, 2.5)

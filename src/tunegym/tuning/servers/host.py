@@ -1,4 +1,8 @@
-"""Where a server lives: what a live experiment may assume of it."""
+"""Where a server lives: what a live experiment may assume of it, and the simplest case, in this process.
+
+A host holds one server and starts it again after a failure. ``InProcess`` is the quickest; ``process.ProcessHost``
+protects the run from what the server does; ``remote.TcpHost`` talks to a ``tunegym serve`` elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RAISED = (Exception, SystemExit, GeneratorExit)
-"""What a server may raise, and only its step fails; an interrupt is the user's."""
+"""What a server's code may raise so that only its step fails. An interrupt belongs to the user."""
 
-Five: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
-"""What a step gives: observation, reward, terminated, truncated, info."""
+StepAnswer: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
+"""Observation, reward, terminated, truncated, info."""
 
 
-class ServerFailure(Exception):  # noqa: N818 - what fails is the server, and the run goes on
-    """A server that raised, died, or did not answer in time; the message is the reason of the failed step.
+class ServerFailure(Exception):  # noqa: N818 - the server failed, and the run goes on
+    """A server raised, died, or did not answer in time; the message is the reason of the failed step.
 
     Attributes:
-        lost: whether there is no server any more, so that ``start`` must come before anything else.
+        lost: whether the server is gone, so that ``start`` must come before anything else.
     """
 
     def __init__(self, reason: str, *, lost: bool = False) -> None:
@@ -34,15 +38,15 @@ class ServerFailure(Exception):  # noqa: N818 - what fails is the server, and th
         self.lost = lost
 
 
-class Host(Protocol):
-    """Holds one server. One thread calls it, except ``kill``. Every call but ``close`` raises ``ServerFailure``.
+class ServerHost(Protocol):
+    """Holds one server. One thread calls it, except ``kill``. Every call but ``close`` may raise ``ServerFailure``.
 
-    ``start`` comes first, and again after a failure that lost the server; the spaces are known from then on. What it
-    gives back is the server's own, and may be changed by the server's next step.
+    ``start`` comes first, and again after a failure that lost the server; the spaces are known from then on. Returned
+    objects belong to the server: its next step may change them.
 
     Attributes:
-        seconds: how long the last step took that ``send`` began, also one that failed, as measured closest to the
-            server: whatever it waited for before or after doesn't count. ``step`` need not set it.
+        seconds: how long the last step begun by ``send`` took, also a failed one, measured closest to the server.
+            ``step`` need not set it.
     """
 
     action_space: spaces.Space[Any]
@@ -51,7 +55,7 @@ class Host(Protocol):
     seconds: float
 
     def start(self) -> None:
-        """Build the server, or connect to it; what was there before is let go of first."""
+        """Build the server, or connect to it; close an earlier one first."""
         ...
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
@@ -62,33 +66,33 @@ class Host(Protocol):
         """Begin an episode."""
         ...
 
-    def step(self, action: Any, /) -> Five:
-        """``send`` and ``receive`` at once. May also raise whatever the server itself raised."""
+    def step(self, action: Any, /) -> StepAnswer:
+        """``send`` and ``receive`` in one call. May also raise what the server itself raised."""
         ...
 
     def send(self, action: Any) -> None:
-        """Have a step begin. Where the server has a process of its own, this doesn't wait for it."""
+        """Begin a step. A server in another process works on it while the caller goes on."""
         ...
 
-    def receive(self) -> Five:
-        """What the step gave that ``send`` began."""
+    def receive(self) -> StepAnswer:
+        """Wait for the answer to the step that ``send`` began."""
         ...
 
     def kill(self) -> None:
-        """End what may be waited for, now. May be called from a signal handler: no locks."""
+        """End a call that may be waiting, now. Takes no lock, so a signal handler may call it."""
         ...
 
     def close(self) -> None:
-        """Let go of the server; what that raises is only logged. Calling it twice is fine."""
+        """Close the server; errors are only logged. Calling it twice is fine."""
         ...
 
 
 class InProcess:
-    """A server in this very process: the quickest, and nothing protects from what it does.
+    """A server in this process: the quickest host, without protection from what the server does.
 
     Args:
         build: makes a server.
-        closes: whether it is closed. One that ``build`` gives out again and again isn't: whoever has it does that.
+        closes: whether servers are closed here. False for an object that ``build`` returns again and again.
     """
 
     seconds: float = 0.0
@@ -97,21 +101,21 @@ class InProcess:
         self._build = build
         self._closes = closes
         self._server: GymServer | None = None
-        self._answer: tuple[Five] | None = None
+        self._answer: tuple[StepAnswer] | None = None
         self.step = _not_started
 
     def start(self) -> None:
-        """Build it."""
+        """Build the server."""
         self.close()
         try:
             server = self._build()
             self.action_space = server.action_space
             self.observation_space = server.observation_space
         except RAISED as error:
-            raise ServerFailure(f"it could not be built: {told(error)}", lost=True) from error
+            raise ServerFailure(f"it could not be built: {error_text(error)}", lost=True) from error
         self._server = server
-        self.applies_env_params = bool(callable(getattr(server, "apply_env_params", None)))
-        self.step = server.step  # without anything in between: a step may take microseconds
+        self.applies_env_params = callable(getattr(server, "apply_env_params", None))
+        self.step = server.step  # the server's own method: a step may take microseconds
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
         """See ``GymServer``."""
@@ -119,7 +123,7 @@ class InProcess:
         try:
             server.apply_env_params(dict(params))
         except RAISED as error:
-            raise ServerFailure(f"apply_env_params: {told(error)}") from error
+            raise ServerFailure(f"apply_env_params: {error_text(error)}") from error
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
@@ -127,7 +131,7 @@ class InProcess:
         try:
             answer = self._server.reset(seed=seed, options=options)
         except RAISED as error:
-            raise ServerFailure(f"reset: {told(error)}") from error
+            raise ServerFailure(f"reset: {error_text(error)}") from error
         try:
             observation, info = answer
         except RAISED:
@@ -135,7 +139,7 @@ class InProcess:
         return observation, info
 
     def send(self, action: Any) -> None:
-        """There is nobody else to do it: the step is made."""
+        """Take the step: nothing else could do it meanwhile."""
         began = perf_counter()
         try:
             self._answer = (self.step(action),)
@@ -144,40 +148,40 @@ class InProcess:
         finally:
             self.seconds = perf_counter() - began
 
-    def receive(self) -> Five:
-        """What it gave."""
+    def receive(self) -> StepAnswer:
+        """Return the answer of the step."""
         answer, self._answer = self._answer, None
         assert answer is not None
         return answer[0]
 
     def kill(self) -> None:
-        """Nothing here can be ended from outside."""
+        """Do nothing: a call in this process can't be ended from outside."""
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Close the server."""
         server, self._server = self._server, None
         self.step = _not_started
         if server is not None and self._closes:
             try:
                 server.close()
             except RAISED as error:
-                logger.warning("the server's close() failed: %s", told(error))
+                logger.warning("the server's close() failed: %s", error_text(error))
 
 
 def failure_of(error: BaseException) -> ServerFailure:
-    """What a step raised, as a failure."""
-    return error if isinstance(error, ServerFailure) else ServerFailure(f"step: {told(error)}")
+    """Return what a step raised as a failure."""
+    return error if isinstance(error, ServerFailure) else ServerFailure(f"step: {error_text(error)}")
 
 
-def _not_started(action: Any) -> Five:
+def _not_started(action: Any) -> StepAnswer:
     del action
     raise ServerFailure("it was not started", lost=True)
 
 
-def told(error: BaseException) -> str:
-    """An exception in one line that any file can hold, whatever its own text does."""
+def error_text(error: BaseException) -> str:
+    """Return an exception as one line that any file can hold."""
     try:
         text = printable(" ".join(str(error).split()))
-    except Exception:  # its __str__ is the server's, too, and the step has failed for another reason already
-        text = "(its text can't be had)"
+    except Exception:  # __str__ is the server's code, too
+        text = "(its text can't be read)"
     return f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""From what a scenario says of a server to the object that holds it."""
+"""From a scenario's description of a server to the host that holds it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from tunegym.core.references import resolve
 from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import INJECTED, PROCESS, LiveSpec
 from tunegym.tuning.ports import GymServer
-from tunegym.tuning.servers.hosting import Host, InProcess
+from tunegym.tuning.servers.host import InProcess, ServerHost
 from tunegym.tuning.servers.process import ProcessHost
-from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
-from tunegym.tuning.servers.tcp import TcpHost
-from tunegym.tuning.servers.tokens import read_token
+from tunegym.tuning.servers.protocol import TOKEN_VARIABLE, read_token
+from tunegym.tuning.servers.remote import TcpHost
 
 
 def build_host(
@@ -28,30 +27,28 @@ def build_host(
     token: str,
     injected: GymServer | Callable[[], GymServer] | None = None,
     started: Callable[[JobHandle], None] | None = None,
-) -> Host:
-    """The host of one lane's server, not started yet.
+) -> ServerHost:
+    """Build the host of one lane's server; it is not started yet.
 
     Args:
-        spec: what the scenario says.
+        spec: the scenario's description.
         scenario_dir: where modules and the token file are looked for.
-        folder: where a process of the server's own leaves what it prints.
+        folder: where a server process writes its log.
         lane: which of several servers this is.
-        token: names the run; a process of the server's own carries it (not what ``tunegym serve`` wants to know).
-        injected: the server, which is never closed here, or what makes one, where the scenario leaves that to Python.
-        started: called with pid and start time of a process of the server's own.
+        token: names the run; a server process carries it in its environment.
+        injected: the server object, which is never closed here, or a callable that makes servers.
+        started: called with the handle of a server process.
 
     Raises:
-        TunegymError: the server is to be given in Python and isn't, or its token can't be had.
+        TunegymError: there is no injected server where the scenario needs one, or no token.
     """
     paths = (str(scenario_dir),)
-    address = spec.address
-    if address is not None:
+    if spec.address is not None:
         expected = "" if spec.env_class == INJECTED else spec.env_class
-        return TcpHost(
-            address, known_token(spec, scenario_dir), expected, spec.arguments, step_timeout_s=spec.step_timeout_s
-        )
+        secret = known_token(spec, scenario_dir)
+        return TcpHost(spec.address, secret, expected, spec.arguments, step_timeout_s=spec.step_timeout_s)
     if spec.env_class == INJECTED:
-        return _given(injected)
+        return _injected_host(injected)
     if spec.server == PROCESS:
         return ProcessHost(
             spec.env_class,
@@ -67,7 +64,7 @@ def build_host(
 
 
 def known_token(spec: LiveSpec, scenario_dir: Path) -> str:
-    """What a server elsewhere wants to know. Raises ``TunegymError`` if nobody has said it."""
+    """Return the token of a server elsewhere. Raises ``TunegymError`` if it is in no file and no variable."""
     token = read_token(None if spec.token_file is None else scenario_dir / spec.token_file)
     if token is None:
         raise TunegymError(
@@ -77,11 +74,10 @@ def known_token(spec: LiveSpec, scenario_dir: Path) -> str:
     return token
 
 
-def _given(injected: Any) -> InProcess:
-    """An object is given out again and again, also to the next experiment; a class or function is called each time."""
+def _injected_host(injected: Any) -> InProcess:
+    """An object is used again and again, also by the next experiment; a class or function is called each time."""
     if injected is None:
         raise TunegymError("the server is to be given in Python, and none is", hint="name an env_class, or give one")
-    given: Any = injected
     if inspect.isclass(injected) or (callable(injected) and not hasattr(injected, "step")):
-        return InProcess(given)
-    return InProcess(lambda: given, closes=False)
+        return InProcess(injected)  # type: ignore[arg-type]
+    return InProcess(lambda: injected, closes=False)
