@@ -1,18 +1,26 @@
-"""The checks of a ``GymServer``, one by one: what ``check_gym_server`` and ``GymServerSuite`` are made of."""
+"""The checks of a ``GymServer`` that ``check_gym_server`` and ``GymServerSuite`` are made of.
+
+An ``Examination`` builds servers, drives them as an experiment does, and collects problems and doubts about everything
+that they return. Each check is a function of an examination.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import inspect
+import math
 import random
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
-from tunegym.testing.elements import corner, same
-from tunegym.testing.examination import Examination, Unfit
+from tunegym.core.wire import WireError, encode
 from tunegym.tuning.servers.host import RAISED, error_text
 from tunegym.tuning.spaces import SpaceError, build, describe, differences
 
@@ -24,13 +32,193 @@ _METHODS = {
 _APPLY = "def apply_env_params(self, params)"
 _SHORT = 20
 _UNKNOWN = "tunegym_no_such_param"
+_FIVE = "observation, reward, terminated, truncated, info"
 
 
-def examine(examined: Examination, *which: Callable[[Examination], None]) -> None:
-    """Do some checks, after ``is_complete``: without that there is nothing to drive."""
-    examined.examine(is_complete)
-    if not examined.problems:
-        examined.examine(*which)
+class CheckEndedError(Exception):
+    """A check can't go on; the problem has been recorded."""
+
+
+@dataclass
+class Examination:
+    """A server under examination.
+
+    Attributes:
+        make: the class, or a function that makes a server.
+        arguments: what it is called with, by name.
+        env_params: values by name, or lists of values that must make a difference.
+        steps: length of the longest walk.
+        seed: of the resets and the actions.
+        problems: what must be fixed, by kind, in order.
+        doubts: what works but may not be meant, by kind.
+    """
+
+    make: Callable[..., Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    env_params: Mapping[str, Any] = field(default_factory=dict)
+    steps: int = 200
+    seed: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
+
+    def problem(self, kind: str, text: str) -> None:
+        """Record what must be fixed; one of each kind is enough."""
+        self.problems.setdefault(kind, text)
+
+    def doubt(self, kind: str, text: str) -> None:
+        """Record what may not be meant."""
+        self.doubts.setdefault(kind, text)
+
+    def examine(self, *checks: Callable[[Examination], None]) -> None:
+        """Run ``is_complete``, then these checks, each to its end or to where it can't go on."""
+        for check in (is_complete, *checks):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # such as Gymnasium's about a step after the end
+                try:
+                    check(self)
+                except CheckEndedError:
+                    pass
+                except RAISED as error:  # what it returned (an array, a dict, a number) may have its own code
+                    part = check.__name__.replace("_", " ")
+                    self.problem("raises", f"what it gave could not be looked at ({part}): {error_text(error)}")
+            if check is is_complete and self.problems:
+                return
+
+    # what a check does with a server ------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def built(self) -> Iterator[Any]:
+        """Build a server, and close it in the end."""
+        try:
+            server = self.make(**self.arguments)
+        except RAISED as error:
+            self.problem("build", f"it could not be built: {error_text(error)}")
+            raise CheckEndedError from error
+        try:
+            yield server
+        finally:
+            with contextlib.suppress(*RAISED):
+                server.close()
+
+    def space(self, server: Any, name: str) -> Any:
+        """Return one of its spaces, which may be a property."""
+        try:
+            return getattr(server, name)
+        except RAISED as error:
+            self.problem(name, f"{name} raised {error_text(error)}: set self.{name} in __init__")
+            raise CheckEndedError from error
+
+    def reset(self, server: Any, when: str = "", seed: int | None = None) -> Any:
+        """Begin an episode, look at the answer, and return the observation."""
+        try:
+            answer = server.reset(seed=seed, options=None)
+        except RAISED as error:
+            self.problem(f"reset raises {error_text(error)}", f"reset(seed={seed}){when} raised {error_text(error)}")
+            raise CheckEndedError from error
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            what = "no tuple" if not isinstance(answer, tuple) else f"{len(answer)} values"
+            self.problem("reset gives", f"reset() returned {what}, not two: return observation, info")
+            raise CheckEndedError
+        observation, info = answer
+        self._look("reset", observation, info, server)
+        return observation
+
+    def step(self, server: Any, action: Any, when: str = "") -> tuple[Any, Any, Any, Any, Any]:
+        """Take one action, and look at the answer."""
+        try:
+            answer = server.step(action)
+        except RAISED as error:
+            self.problem(f"step raises {error_text(error)}", f"step({_shown(action)}){when} raised {error_text(error)}")
+            raise CheckEndedError from error
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            what = "no tuple" if not isinstance(answer, tuple) else f"{len(answer)} values"
+            old = " (done has become terminated and truncated)" if what.startswith("4") else ""
+            self.problem("step gives", f"step() returned {what}, not five{old}: return {_FIVE}")
+            raise CheckEndedError
+        observation, reward, terminated, truncated, info = answer
+        self._look("step", observation, info, server)
+        self._look_at_reward(reward)
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(flag, bool | np.bool_):
+                self.problem(name, f"{name} of step() is {_shown(flag)}, not True or False: return bool({name})")
+        return observation, reward, terminated, truncated, info
+
+    def _look(self, method: str, observation: Any, info: Any, server: Any) -> None:
+        for flaw in flaws(self.space(server, "observation_space"), observation)[:5]:
+            kind = "".join(letter for letter in flaw if not letter.isdigit())  # the same at another step, or by reset
+            self.problem(kind, f"the observation of {method}() is none of observation_space: {flaw}")
+        if any(array.dtype.kind == "f" and np.isinf(array).any() for array in _arrays(observation)):
+            what = f"an observation of {method}() is infinite somewhere: most agents can't learn from it"
+            self.doubt("infinite", what)
+        if not isinstance(info, dict):
+            self.problem(f"info of {method}", f"info of {method}() is {_shown(info)}, not a dict: return {{}} at least")
+            return
+        for key, value in info.items():
+            try:
+                encode({key: value})
+            except WireError as error:
+                what = f"info[{key!r}] of {method}() can't go to another process ({error})"
+                self.doubt(f"info {key}", f"{what}: give numbers, texts, arrays, and lists and dicts of them")
+
+    def _look_at_reward(self, reward: Any) -> None:
+        if isinstance(reward, bool | np.bool_) or not isinstance(reward, Real | np.number):
+            self.problem("reward", f"the reward of step() is {_shown(reward)}, not a number: return float(reward)")
+            return
+        try:
+            number = float(reward)
+        except (TypeError, ValueError, OverflowError) as error:
+            what = f"the reward of step() is {_shown(reward)}, and float() of it raises {error_text(error)}"
+            self.problem("reward", what)
+            return
+        if not math.isfinite(number):
+            what = f"the reward of step() is {number}: it must be finite; raise if there is none to give"
+            self.problem("reward", what)
+
+    def actions(self, server: Any) -> Callable[[], Any]:
+        """Return a function that draws actions from their own generator."""
+        space = build(describe(self.space(server, "action_space")))
+        space.seed(self.seed)
+        return space.sample
+
+    def ends(self, server: Any, steps: int) -> bool:
+        """Return whether the episode ends within this many further steps."""
+        draw = self.actions(server)
+        for _ in range(steps):
+            _, _, terminated, truncated, _ = self.step(server, draw())
+            if terminated or truncated:
+                return True
+        return False
+
+    def walk(self, server: Any, steps: int, between: Callable[[], Any] = lambda: None) -> list[Any]:
+        """Take steps from a seeded reset on, with a reset after every end; return observations and rewards.
+
+        ``between`` is called before each step.
+        """
+        walked = self.walking(server)
+        seen = [next(walked)]
+        for _ in range(steps):
+            between()
+            seen.append(next(walked))
+        return seen
+
+    def walking(self, server: Any) -> Iterator[Any]:
+        """As ``walk``, step by step, without end."""
+        draw = self.actions(server)
+        observation = self.reset(server, seed=self.seed)
+        yield copy.deepcopy(observation)
+        while True:
+            held = [(array, array.copy()) for array in _arrays(observation)]
+            observation, reward, terminated, truncated, _ = self.step(server, draw())
+            if any(not same(array, before) for array, before in held):
+                what = "step() changes the array of the observation before it: tunegym copies it, and others may not"
+                self.doubt("reused", f"{what}; return observation.copy()")
+            given = copy.deepcopy(observation), reward
+            if terminated or truncated:
+                observation = self.reset(server, " after the end of an episode")
+            yield given
+
+
+# checks -----------------------------------------------------------------------------------------------
 
 
 def is_complete(examined: Examination) -> None:
@@ -53,20 +241,16 @@ def is_complete(examined: Examination) -> None:
                 examined.problem(name, f"it has no {name}(): write {signature}")
             elif (reason := _refusal(method, *positional, **named)) is not None:
                 examined.problem(name, f"{name}() can't be called as tunegym does ({reason}): write {signature}")
-        _has_apply(examined, getattr(server, "apply_env_params", None))
-
-
-def _has_apply(examined: Examination, method: Any) -> None:
-    if method is None:
-        if examined.env_params:
+        method = getattr(server, "apply_env_params", None)
+        if method is not None:
+            reason = _refusal(method, {}) if callable(method) else "it is no method"
+            if reason is not None:
+                what = f"apply_env_params can't be called as tunegym does ({reason}): write {_APPLY}"
+                examined.problem("apply", what)
+        elif examined.env_params:
             names = ", ".join(examined.env_params)
-            examined.problem(
-                "apply", f"it has no apply_env_params(), and there are env_params ({names}): write {_APPLY}"
-            )
-        return
-    reason = _refusal(method, {}) if callable(method) else "it is no method"
-    if reason is not None:
-        examined.problem("apply", f"apply_env_params can't be called as tunegym does ({reason}): write {_APPLY}")
+            what = f"it has no apply_env_params(), and there are env_params ({names}): write {_APPLY}"
+            examined.problem("apply", what)
 
 
 def _refusal(method: Callable[..., Any], *positional: Any, **named: Any) -> str | None:
@@ -74,7 +258,7 @@ def _refusal(method: Callable[..., Any], *positional: Any, **named: Any) -> str 
         inspect.signature(method).bind(*positional, **named)
     except TypeError as error:
         return str(error)
-    except ValueError:  # it doesn't say what it takes
+    except ValueError:  # its signature is unknown
         return None
     return None
 
@@ -85,25 +269,23 @@ def walks(examined: Examination) -> None:
     with examined.built() as server:
         examined.walk(server, examined.steps)
     if (random.getstate(), repr(np.random.get_state())) != before:
-        examined.doubt(
-            "global",
-            "it draws from, or seeds, a random generator that everybody shares (random or np.random): what else "
-            "runs in the process changes what it does; make one of its own, np.random.default_rng(seed)",
-        )
+        what = "it draws from, or seeds, a random generator that everybody shares (random or np.random)"
+        fix = "make one of its own, np.random.default_rng(seed)"
+        examined.doubt("global", f"{what}: what else runs in the process changes what it does; {fix}")
 
 
 def takes_corners(examined: Examination) -> None:
-    """The smallest and the largest of every action."""
+    """The smallest and the largest value of every part of an action."""
     with examined.built() as server:
         for upper in (False, True):
             action = corner(build(describe(examined.space(server, "action_space"))), upper=upper)
             examined.reset(server, seed=examined.seed)
-            with contextlib.suppress(Unfit):
+            with contextlib.suppress(CheckEndedError):
                 examined.step(server, action, f", the {'largest' if upper else 'smallest'} action of its space,")
 
 
 def resets_anywhere(examined: Examination) -> None:
-    """Twice in a row, in the middle of an episode, and after a step that came too late."""
+    """Twice in a row, in the middle of an episode, and after a step past the end."""
     with examined.built() as server:
         examined.reset(server, seed=examined.seed)
         examined.reset(server, " right after another reset")
@@ -122,11 +304,9 @@ def keeps_its_seed(examined: Examination) -> None:
     with examined.built() as server:
         first = copy.deepcopy(examined.reset(server, seed=examined.seed))
         if not same(first, examined.reset(server, seed=examined.seed)):
-            examined.doubt(
-                "seed",
-                f"two resets with seed={examined.seed} give different observations: fine for a live system, but what "
-                "could be repeated should be; make its random generator anew from the seed",
-            )
+            what = f"two resets with seed={examined.seed} give different observations: fine for a live system"
+            fix = "what could be repeated should be; make a new random generator from the seed"
+            examined.doubt("seed", f"{what}, but {fix}")
 
 
 def closes(examined: Examination) -> None:
@@ -146,7 +326,7 @@ def closes(examined: Examination) -> None:
 
 
 def has_company(examined: Examination) -> None:
-    """A second one beside it: with the same spaces, and without a trace in the first."""
+    """A second server beside it has the same spaces, and doesn't change the first."""
     steps = min(examined.steps, _SHORT)
     with examined.built() as first:
         alone = examined.walk(first, steps)
@@ -154,29 +334,22 @@ def has_company(examined: Examination) -> None:
         try:
             second = examined.make(**examined.arguments)
         except RAISED as error:
-            examined.doubt(
-                "second", f"a second one can't be built beside the first ({error_text(error)}): slots must stay 1"
-            )
+            what = f"a second one can't be built beside the first ({error_text(error)}): slots must stay 1"
+            examined.doubt("second", what)
             return
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.suppress(*RAISED))
             stack.callback(second.close)
-            _is_alike(examined, first, second)
+            for name in ("action_space", "observation_space"):
+                for line in differences(getattr(first, name), getattr(second, name), name):
+                    what = f"built twice alike, it has other spaces ({line}): make them equal"
+                    examined.problem(f"other {name}", what)
+                    raise CheckEndedError
             walking = examined.walking(second)
             together = examined.walk(first, steps, lambda: next(walking))
             if repeats and not same(alone, together):
-                examined.problem(
-                    "shared",
-                    "what a second one does changes what the first one gives: keep state in self, not in the class or "
-                    "the module",
-                )
-
-
-def _is_alike(examined: Examination, first: Any, second: Any) -> None:
-    for name in ("action_space", "observation_space"):
-        for line in differences(getattr(first, name), getattr(second, name), name):
-            examined.problem(f"other {name}", f"built twice alike, it has other spaces ({line}): make them equal")
-            raise Unfit
+                what = "what a second one does changes what the first one gives"
+                examined.problem("shared", f"{what}: keep state in self, not in the class or the module")
 
 
 def takes_env_params(examined: Examination) -> None:
@@ -193,49 +366,37 @@ def takes_env_params(examined: Examination) -> None:
             examined.step(server, examined.actions(server)(), " after apply_env_params in the middle of an episode")
         _apply(examined, server, last, "between two episodes")
         examined.reset(server, " after apply_env_params between two episodes", examined.seed)
-        _refuses_unknown(examined, server, last)
-    _make_a_difference(examined, first)
-
-
-def _refuses_unknown(examined: Examination, server: Any, params: dict[str, Any]) -> None:
-    try:
-        server.apply_env_params({**params, _UNKNOWN: 1})
-    except RAISED:  # as it should
-        return
-    examined.doubt(
-        "unknown",
-        "apply_env_params() takes a name that it can't know without a word: raise, or a misspelt env_param goes "
-        "unnoticed",
-    )
+        try:
+            server.apply_env_params({**last, _UNKNOWN: 1})
+        except RAISED:  # as it should
+            pass
+        else:
+            what = "apply_env_params() takes a name that it can't know without a word"
+            examined.doubt("unknown", f"{what}: raise, or a misspelt env_param goes unnoticed")
+    for name, value in examined.env_params.items():
+        _makes_a_difference(examined, first, name, _values(value))
 
 
 def _apply(examined: Examination, server: Any, params: dict[str, Any], when: str) -> None:
-    given = dict(params)
     try:
-        server.apply_env_params(given)
+        server.apply_env_params(dict(params))
     except RAISED as error:
-        examined.problem(
-            f"apply raises {error_text(error)}", f"apply_env_params({params}) {when} raised {error_text(error)}"
-        )
-        raise Unfit from error
+        text = error_text(error)
+        examined.problem(f"apply raises {text}", f"apply_env_params({params}) {when} raised {text}")
+        raise CheckEndedError from error
 
 
-def _make_a_difference(examined: Examination, first: dict[str, Any]) -> None:
-    for name, value in examined.env_params.items():
-        values = _values(value)
-        if len(values) < 2:
-            continue
-        seen = []
-        for one in (values[0], values[-1]):
-            with examined.built() as server:
-                _apply(examined, server, {**first, name: one}, "before the first reset")
-                seen.append(examined.walk(server, examined.steps))
-        if same(*seen):
-            examined.doubt(
-                f"no effect of {name}",
-                f"{name} = {values[0]!r} and {name} = {values[-1]!r} give the very same {examined.steps} steps: "
-                "is it used?",
-            )
+def _makes_a_difference(examined: Examination, params: dict[str, Any], name: str, values: list[Any]) -> None:
+    if len(values) < 2:
+        return
+    seen = []
+    for one in (values[0], values[-1]):
+        with examined.built() as server:
+            _apply(examined, server, {**params, name: one}, "before the first reset")
+            seen.append(examined.walk(server, examined.steps))
+    if same(*seen):
+        what = f"{name} = {values[0]!r} and {name} = {values[-1]!r} give the very same {examined.steps} steps"
+        examined.doubt(f"no effect of {name}", f"{what}: is it used?")
 
 
 def _values(value: Any) -> list[Any]:
@@ -243,4 +404,117 @@ def _values(value: Any) -> list[Any]:
 
 
 CHECKS = (walks, resets_anywhere, takes_corners, keeps_its_seed, takes_env_params, closes, has_company)
-"""All but ``is_complete``, which comes before any."""
+
+
+# elements of a space ----------------------------------------------------------------------------------
+
+
+def flaws(space: spaces.Space[Any], value: Any, where: str = "") -> list[str]:
+    """Return what is wrong with ``value`` as an element of ``space``."""
+    at = f"at {where} it " if where else "it "
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, dict):
+            return [f"{at}is {_shown(value)}, not a dict with the keys {', '.join(map(str, space.spaces))}"]
+        found = [f"{at}lacks the key {key!r} of the space" for key in space.spaces if key not in value]
+        found += [f"{at}has the key {key!r}, which the space has not" for key in value if key not in space.spaces]
+        both = [key for key in space.spaces if key in value]
+        return found + [flaw for key in both for flaw in flaws(space.spaces[key], value[key], f"{where}[{key!r}]")]
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(value, tuple) or len(value) != len(space.spaces):
+            return [f"{at}is {_shown(value)}, not a tuple of {len(space.spaces)}"]
+        parts = enumerate(zip(space.spaces, value, strict=True))
+        return [flaw for place, (one, found) in parts for flaw in flaws(one, found, f"{where}[{place}]")]
+    flaw = _index_flaw(space, value) if isinstance(space, spaces.Discrete) else _array_flaw(space, value)
+    return [f"{at}{flaw}"] if flaw else []
+
+
+def _index_flaw(space: spaces.Discrete, value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iu":
+        value = value.item()
+    if not isinstance(value, Integral):
+        return f"is {_shown(value)}, not an integer: return int(...)"
+    first, last = int(space.start), int(space.start + space.n) - 1
+    return "" if first <= int(value) <= last else f"is {int(value)}, not one of {first} to {last}, as {space} says"
+
+
+def _array_flaw(space: spaces.Space[Any], value: Any) -> str:
+    dtype, shape = np.dtype(space.dtype), tuple(space.shape or ())
+    if not isinstance(value, np.ndarray | np.generic):
+        return f"is {_shown(value)}, not a numpy array: return np.array(..., dtype=np.{dtype})"
+    if value.shape != shape:
+        return f"has the shape {value.shape}, and the space says {shape}"
+    if value.dtype != dtype:
+        return f"is of {value.dtype}, and the space says {dtype}: return np.array(..., dtype=np.{dtype})"
+    array = np.asarray(value)
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        return f"is NaN{_first(np.isnan(array))}"
+    low, high = _ends(space)
+    outside = (array < low) | (array > high)
+    if not outside.any():
+        return ""
+    place = tuple(np.argwhere(outside)[0])
+    bounds = f"{np.broadcast_to(low, shape)[place]} to {np.broadcast_to(high, shape)[place]}"
+    return f"is {array[place]}{_first(outside)}, outside of the space, which goes from {bounds}"
+
+
+def _first(wrong: np.ndarray) -> str:
+    place = [int(at) for at in np.argwhere(wrong)[0]]
+    return f" at {place}" if place else ""
+
+
+def _ends(space: spaces.Space[Any]) -> tuple[Any, Any]:
+    """Return the smallest and the largest numbers of a space that is one array or number."""
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    if isinstance(space, spaces.Discrete):
+        return space.start, space.start + space.n - 1
+    return 0, 1  # MultiBinary
+
+
+def corner(space: spaces.Space[Any], *, upper: bool) -> Any:
+    """Return the element at the end of every range; where there is no end, as far as 1e6."""
+    if isinstance(space, spaces.Dict):
+        return {key: corner(one, upper=upper) for key, one in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(corner(one, upper=upper) for one in space.spaces)
+    end = _ends(space)[upper]
+    if isinstance(space, spaces.Discrete):
+        return np.dtype(space.dtype).type(end)
+    if isinstance(space, spaces.Box):
+        low, high = (np.asarray(side, dtype=np.float64) for side in (space.low, space.high))
+        far = np.clip(1e6 if upper else -1e6, low, high)
+        end = np.where(np.isfinite(np.asarray(end, dtype=np.float64)), end, far)
+    return np.full(space.shape or (), end, dtype=space.dtype)
+
+
+def _arrays(value: Any) -> Iterator[np.ndarray]:
+    """Every array in an element."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict | tuple | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _arrays(one)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two elements are equal, NaN included."""
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, tuple | list):
+        return isinstance(other, tuple | list) and len(one) == len(other) and all(map(same, one, other))
+    left, right = np.asarray(one), np.asarray(other)
+    return np.array_equal(left, right, equal_nan=left.dtype.kind in "fc" and right.dtype.kind in "fc")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a class may raise anything, and a very large integer has no text
+        return f"something of type {type(value).__name__}"
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"

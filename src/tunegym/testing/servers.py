@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from tunegym.testing import server_checks as checks
-from tunegym.testing.examination import Examination
+from tunegym.testing.server_checks import Examination
 
 
 class GymServerError(AssertionError):
@@ -66,7 +66,7 @@ def check_gym_server(
         GymServerWarning: what works, and may not be meant.
     """
     examined = Examination(build, arguments or {}, env_params or {}, steps, seed)
-    checks.examine(examined, *checks.CHECKS)
+    examined.examine(*checks.CHECKS)
     _conclude(examined)
 
 
@@ -98,7 +98,7 @@ class GymServerSuite:
     def examine(self, *which: Callable[[Examination], None]) -> None:
         """Do some of the checks."""
         examined = Examination(type(self).server, self.arguments, self.env_params, self.steps, self.seed)
-        checks.examine(examined, *which)
+        examined.examine(*which)
         _conclude(examined)
 
     def test_is_complete(self) -> None:
