@@ -1,0 +1,158 @@
+"""``GymnasiumServer``: any Gymnasium environment, with attributes as env_params."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import tunegym.servers
+from tunegym.servers import GymnasiumServer
+from tunegym.tuning.servers.gymnasium_server import EnvParamError, UnknownEnvError
+
+
+class Engine:
+    power = 2.0
+
+
+class Car(gymnasium.Env):
+    """Has an attribute of every kind."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(-np.inf, np.inf, (1,))
+
+    def __init__(self, mass: float = 1.0) -> None:
+        self.mass = mass
+        self.wheels = 4
+        self.mode = "eco"
+        self.abs = True
+        self.engine = Engine()
+        self.drag = np.zeros(3)
+        self.redrawn = 1.0
+
+    @property
+    def weight(self) -> float:
+        return 9.8 * self.mass
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.redrawn = 1.0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), self.engine.power / self.mass, False, False, {}
+
+
+gymnasium.register("tunegym-test/Car-v0", Car, max_episode_steps=50)
+CAR = "tunegym-test/Car-v0"
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Blackjack-v1"])
+def test_passes_straight_through(env_id: str) -> None:
+    server, env = GymnasiumServer(env_id), gymnasium.make(env_id)
+    assert server.action_space == env.action_space
+    assert server.observation_space == env.observation_space
+    assert str(server.reset(seed=3)) == str(env.reset(seed=3))
+    env.action_space.seed(1)
+    action = env.action_space.sample()
+    assert str(server.step(action)) == str(env.step(action))
+    server.close()
+
+
+def test_the_time_limit_stays_and_the_checker_goes() -> None:
+    server = GymnasiumServer(CAR, max_episode_steps=3)
+    server.reset()
+    assert [server.step(0)[3] for _ in range(3)] == [False, False, True]
+    wrappers = str(server._env)
+    assert "TimeLimit" in wrappers
+    assert "PassiveEnvChecker" not in wrappers
+
+
+def test_attributes_are_env_params() -> None:
+    server = GymnasiumServer(CAR, mass=2.0)
+    server.reset()
+    assert server.step(0)[1] == 1.0
+    server.apply_env_params({"mass": 4, "engine.power": 6.0, "mode": "sport", "abs": False, "wheels": 3})
+    env: Any = server._env.unwrapped
+    assert (env.mass, env.mode, env.abs, env.wheels) == (4.0, "sport", False, 3)
+    assert type(env.mass) is float  # an integer for a float is a float
+    assert server.step(0)[1] == 1.5
+    server.reset()
+    assert server.step(0)[1] == 1.5
+    other: Any = GymnasiumServer(CAR)
+    assert other._env.unwrapped.mass == 1.0
+
+
+def test_physics_change() -> None:
+    def walked(**params: Any) -> list[float]:
+        server = GymnasiumServer("CartPole-v1")
+        if params:
+            server.apply_env_params(params)
+        server.reset(seed=3)
+        return [float(server.step(1)[0][2]) for _ in range(5)]
+
+    assert walked() == walked(gravity=9.8)
+    assert walked() != walked(gravity=1.0)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"mas": 1.0}, "Car has no attribute 'mas', which the env_param mas would set; did you mean 'mass'"),
+        ({"engin.power": 1.0}, "Car has no attribute 'engin'"),
+        ({"engine.powr": 1.0}, "Engine has no attribute 'powr'"),
+        ({"engine": 1.0}, "engine is of type Engine, and can't be an env_param; name a number in it, as in engine.x"),
+        ({"drag": 1.0}, "drag is of type ndarray"),
+        ({"mass": "heavy"}, "mass is a number .1.0., and 'heavy' is no finite number"),
+        ({"mass": True}, "mass is a number"),
+        ({"mass": float("inf")}, "no finite number"),
+        ({"mode": 3}, "mode is a string .'eco'., and 3 is not"),
+        ({"abs": 1}, "abs is a boolean"),
+        ({"mode": True}, "mode is a string"),
+        ({"weight": 3.0}, r"weight can't be set to 3\.0: AttributeError"),
+    ],
+)
+def test_refused(params: dict[str, Any], message: str) -> None:
+    server = GymnasiumServer(CAR)
+    with pytest.raises(EnvParamError, match=message) as refused:
+        server.apply_env_params({"wheels": 3, **params})
+    assert "\n" not in str(refused.value)
+    if "weight" not in params:
+        assert server._env.unwrapped.wheels == 4  # type: ignore[attr-defined]
+
+
+def test_an_attribute_that_reset_chooses_itself() -> None:
+    server = GymnasiumServer(CAR)
+    server.apply_env_params({"redrawn": 2.0})
+    with pytest.raises(EnvParamError, match=r"reset\(\) set redrawn to 1\.0, after it was set to 2\.0"):
+        server.reset()
+    server.apply_env_params({"mass": 2.0})
+    server.reset()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "message"),
+    [
+        ("CartPole-v99", {}, "env_id: .*v99"),
+        ("CarPole-v1", {}, "did you mean 'CartPole-v1'"),
+        ("Nothing", {}, 'write "module:Name-v0"'),
+        ("no_such_module:Maze-v0", {}, "env_id: there is no module 'no_such_module'; put no_such_module.py beside"),
+        (CAR, {"mas": 3}, "doesn't take mas; did you mean 'mass'. it takes: max_episode_steps"),
+    ],
+)
+def test_an_environment_that_can_not_be_made(env_id: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnknownEnvError, match=message):
+        GymnasiumServer(env_id, **options)
+
+
+def test_the_public_module() -> None:
+    assert dir(tunegym.servers) == ["GymServer", "GymnasiumServer"]
+    with pytest.raises(AttributeError, match="HttpService"):
+        _ = tunegym.servers.HttpService
+    code = "import sys, tunegym.servers; assert 'gymnasium' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
