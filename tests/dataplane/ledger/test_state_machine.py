@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -380,9 +379,8 @@ class LedgerMachine:
 
     # what must hold -----------------------------------------------------------------------------------
 
-    def plain(self) -> Any:
-        header, arrays = save(self.ledger)
-        return orjson.loads(orjson.dumps(header)), {name: array.tolist() for name, array in arrays.items()}
+    def plain(self) -> bytes:
+        return snapshot(self.ledger)
 
     def settle(self) -> None:
         """Those who wait no more: what they got was allowed."""
@@ -476,13 +474,11 @@ class LedgerMachine:
 
 def contents(ledger: Ledger) -> Any:
     """Everything that is known of each sample, by its id."""
-    header, arrays = save(ledger)
+    header, (columns,) = save(ledger)
     (plain,) = header["partitions"]
-    rows = arrays["0/resident"].nonzero()[0]
-    columns = [
-        arrays[f"0/{name}"][..., rows].T.tolist() for name in ("alive", "produced", "lengths", "states", "leases")
-    ]
-    return dict(zip(plain["names"], zip(*columns, strict=True), strict=True)), sorted(plain["retired"]), plain["gone"]
+    rows = columns["resident"].nonzero()[0]
+    known = [columns[name][..., rows].T.tolist() for name in ("alive", "produced", "lengths", "states", "leases")]
+    return dict(zip(plain["names"], zip(*known, strict=True), strict=True)), sorted(plain["retired"]), plain["gone"]
 
 
 def storm(chance: random.Random, steps: int) -> None:

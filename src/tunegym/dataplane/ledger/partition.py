@@ -59,10 +59,8 @@ class Partition:
 
     Attributes:
         epoch: the number of rewinds; a put of another epoch is refused.
-        resident: the number of samples that take room: those alive and those condemned.
-        produced: the number of samples that were ever put.
         gone: the number of cleared samples by reason: the first few hundred reasons, then ``OTHER``.
-        acked, leased: by task, the number of those alive.
+        acked: by task, the number of those alive.
         claimed, redelivered: by task, the number of samples handed out and given back so far.
         lags: by task, the time between put and claim.
         condemned: the reason of each cleared row that a rewind may bring back.
@@ -80,12 +78,24 @@ class Partition:
         self.shapes: dict[str, tuple[str, int]] = {}
         self.epoch = 0
         self.sealed = False
-        self.resident = self.alive = self.produced = 0
-        self.acked, self.leased = [0] * tasks, [0] * tasks
-        self.claimed, self.redelivered = [0] * tasks, [0] * tasks
+        self.acked, self.claimed, self.redelivered = [0] * tasks, [0] * tasks, [0] * tasks
         self.lags = [Histogram() for _ in range(tasks)]
         self.gone: Counter[str] = Counter()
         self.condemned: dict[int, str] = {}
+
+    @property
+    def resident(self) -> int:
+        """The number of samples that take room."""
+        return self.samples.resident_count
+
+    @property
+    def alive(self) -> int:
+        """The number of samples that are not cleared."""
+        return self.resident - len(self.condemned)
+
+    def leased(self, task: int) -> int:
+        """The number of samples that a task has claimed and not settled."""
+        return sum(lease.left for lease in self.leases.known.values() if lease.task == task)
 
     def room(self, count: int) -> bool:
         """Whether so many new samples fit."""
@@ -93,7 +103,7 @@ class Partition:
 
     def free_for(self, task: int) -> int:
         """The number of samples that a task has yet to claim, ready or not."""
-        return self.alive - self.acked[task] - self.leased[task]
+        return self.alive - self.acked[task] - self.leased(task)
 
     def find(self, sample_ids: Sequence[str]) -> np.ndarray:
         """The rows of samples that are alive. Raises ``SampleError`` for any other."""
@@ -189,9 +199,6 @@ class Partition:
             rows[fresh] = added
             if groups is not None:
                 samples.group[added] = self.groups.add([groups[at] for at in some], added)
-            self.resident += put.new
-            self.alive += put.new
-            self.produced += put.new
         number = samples.blocks.add(request.location, request.nbytes, count * len(request.shapes))
         samples.write(rows, [self.spec.fields.index(name) for name in request.shapes], number)
         self.shapes.update({name: (shape[0], shape[1]) for name, shape in request.shapes.items()})
@@ -240,7 +247,7 @@ class Partition:
         rows = self.queues.choose(task, mask, request.min_batch, request.batch_size, request.where, search)
         if len(rows):
             return rows
-        if not self.sealed or self.leased[task]:
+        if not self.sealed or self.leased(task):
             return None  # more may come, or be given back
         if self.free_for(task) > self.queues.ready(task, mask) + self.queues.stranded(task):
             return None  # their fields may still be written
@@ -261,7 +268,6 @@ class Partition:
         samples, task = self.samples, self.spec.task(request.task_name)
         samples.states[task][rows] = LEASED
         samples.leases[task][rows] = number
-        self.leased[task] += len(rows)
         self.claimed[task] += len(rows)
         self.lags[task].add(now - samples.born[rows])
         self.leases.add(Lease(number, task, request.owner, rows, len(rows)), now + request.lease_s)
@@ -320,7 +326,6 @@ class Partition:
             return
         samples = self.samples
         self.leases.settle(samples.leases[task][rows])
-        self.leased[task] -= len(rows)
         samples.leases[task][rows] = 0
         samples.states[task][rows] = state
 
@@ -347,7 +352,6 @@ class Partition:
             self._settle(task, held, FREE)
             self.acked[task] -= int(np.count_nonzero(states[rows] >= ACKED))
         samples.alive[rows] = False
-        self.alive -= len(rows)
         self.gone[reason] += len(rows)
         if self.groups.used:
             self.groups.set_alive(rows, samples.group[rows], alive=False)
@@ -367,7 +371,6 @@ class Partition:
         """Bring back cleared samples that are kept, for all tasks."""
         samples = self.samples
         samples.alive[rows] = True
-        self.alive += len(rows)
         for row in rows.tolist():
             self.gone[self.condemned.pop(row)] -= 1
         if self.groups.used:
@@ -384,4 +387,3 @@ class Partition:
         if self.groups.used:
             self.groups.remove(self.samples.group[rows])
         self.samples.remove(rows)
-        self.resident -= len(rows)

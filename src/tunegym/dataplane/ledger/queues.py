@@ -279,9 +279,9 @@ class Groups:
                 del self.known[number], self.numbers[group.name]
                 self._unused.append(number)
 
-    def restore(self, known: dict[int, Group]) -> None:
+    def restore(self, known: dict[int, Group], used: bool) -> None:
         """Take on these groups."""
-        self.known, self.used = known, True
+        self.known, self.used = known, used
         self.numbers = {group.name: number for number, group in known.items()}
         self._unused = sorted(set(range(1, max(known, default=0) + 1)) - known.keys(), reverse=True)
 

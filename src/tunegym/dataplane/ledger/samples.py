@@ -45,7 +45,7 @@ class Samples:
         produced: its fields, as bits.
         lengths: its length; -1 if unknown.
         born: when it was put.
-        arrival: counts samples in the order in which they were put.
+        arrival: its number in the order of the puts; ``arrived`` have come so far.
         group: its group; 0 for none.
         states, leases: by task; a lease is 0 unless the state is ``LEASED``.
         block, place: by field, where its bytes are; block 0 is none.
@@ -77,6 +77,11 @@ class Samples:
         self._unused = np.arange(size - 1, -1, -1, dtype=np.int64)  # a stack
         self._unused_count = size
 
+    @property
+    def resident_count(self) -> int:
+        """The number of rows in use."""
+        return self.size - self._unused_count
+
     def find(self, ids: Iterable[str]) -> np.ndarray:
         """The row of each id, ``UNKNOWN`` or ``RETIRED``."""
         return np.array(list(map(self.ids.get, ids, repeat(UNKNOWN))), dtype=np.int64)
@@ -89,7 +94,7 @@ class Samples:
     def add(self, ids: Sequence[str], now: float) -> np.ndarray:
         """New samples, without any fields yet. Returns their rows."""
         count = len(ids)
-        self.reserve(self.size - self._unused_count + count)
+        self.reserve(self.resident_count + count)
         rows = self._unused[self._unused_count - count : self._unused_count][::-1].copy()
         self._unused_count -= count
         self.ids.update(zip(ids, rows.tolist(), strict=True))
@@ -297,8 +302,7 @@ class TagColumns:
         """Remove all tags of rows."""
         for name, there in self.there.items():
             there[rows] = False
-            if self.values[name].dtype == object:
-                self.values[name][rows] = None
+            self.values[name][rows] = 0
 
     def column(self, name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The values of a tag at rows, and whether each has it; None counts as not having it."""

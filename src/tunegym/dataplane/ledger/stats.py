@@ -51,7 +51,7 @@ def stats_of(partition: Partition, now: float) -> dict[str, Any]:
     """The state of a partition in numbers, as plain data."""
     spec, waiters = partition.spec, partition.waiters
     return {
-        "produced": partition.produced,
+        "produced": partition.samples.arrived,
         "resident": partition.resident,
         "alive": partition.alive,
         "capacity": spec.capacity,
@@ -75,7 +75,7 @@ def _task_stats(partition: Partition, task: int, now: float) -> dict[str, Any]:
     return {
         "ready": {",".join(partition.spec.names(mask)): queue.count for mask, queue in queues.items()},
         "free": partition.free_for(task),
-        "leased": partition.leased[task],
+        "leased": partition.leased(task),
         "acked": partition.acked[task],
         "claimed": partition.claimed[task],
         "redelivered": partition.redelivered[task],
@@ -110,8 +110,8 @@ def not_ready(partition: Partition, request: Claim) -> ClaimTimeoutError:
         lines.append(f"{broken} are in incomplete groups")
     if request.where is not None and (others := partition.queues.ready(task, mask) - ready):
         lines.append(f"{others} are ready, but don't match the predicate")
-    if partition.leased[task]:
-        lines.append(f"{partition.leased[task]} are claimed")
+    if partition.leased(task):
+        lines.append(f"{partition.leased(task)} are claimed")
     return ClaimTimeoutError(f"partition {request.partition_id!r}: {', '.join(lines)}")
 
 
