@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunegym.config.discovery import scenario_files
+from tunegym.cli.verify import scenario_files
 from tunegym.core.errors import ConfigError
 
 

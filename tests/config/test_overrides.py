@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tunegym.config.document import override, value_of
 from tunegym.config.load import parse
-from tunegym.config.overrides import apply, value_of
 from tunegym.core.errors import ConfigError
 
 
@@ -75,7 +75,7 @@ def test_the_callers_document_is_left_alone(catalog):
 
 def test_later_overrides_win():
     target = document()
-    assert apply(target, ["seed=1", "seed=2"]) == ["seed", "seed"]
+    assert override(target, ["seed=1", "seed=2"]) == ["seed", "seed"]
     assert target["seed"] == 2
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tunegym.app.catalog import Catalog
-from tunegym.config import tracking
+from tunegym.config import load as tracking
 from tunegym.config.load import parse
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.model.scenario import Scenario, Tracking

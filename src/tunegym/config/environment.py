@@ -6,13 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tunegym.config.catalog import Catalog
-from tunegym.config.findings import Findings
-from tunegym.config.naming import known
+from tunegym.config.catalog import Catalog, known
 from tunegym.config.parameters import Parameters
-from tunegym.config.schema import EnvParamTable
-from tunegym.config.spelling import did_you_mean, listed, shown
-from tunegym.config.tables import checked
+from tunegym.config.problems import Findings, did_you_mean, listed, shown
+from tunegym.config.schema import EnvParamTable, checked
 from tunegym.core.errors import ObservationError
 from tunegym.tuning.model.context import EnvParam, ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Knob

@@ -7,21 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tunegym.config import agents
-from tunegym.config.catalog import Catalog
+from tunegym.config.catalog import Catalog, Scope, known
 from tunegym.config.environment import environment, flattened
-from tunegym.config.findings import Findings
-from tunegym.config.functions import Constraint, check_reward, constraints, metric_names
-from tunegym.config.live import is_live, read_live
-from tunegym.config.live_keys import LIVE_RL_MODE, refuse_live_keys
-from tunegym.config.metrics import metrics
-from tunegym.config.naming import known
-from tunegym.config.objectives import objectives
+from tunegym.config.live import LIVE_RL_MODE, is_live, read_live, refuse_live_keys
+from tunegym.config.metrics import Constraint, check_reward, constraints, metric_names, metrics, objectives
 from tunegym.config.parameters import Parameters, gather
-from tunegym.config.pruners import check_pruned, pruner
-from tunegym.config.reading import Reading, Surroundings
-from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable
-from tunegym.config.spelling import listed
-from tunegym.config.tables import checked
+from tunegym.config.problems import Findings, listed
+from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable, checked, checked_config
 from tunegym.tuning.agents.base import AgentConfig
 from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.objective import Objective
@@ -31,22 +23,39 @@ from tunegym.tuning.model.space import Space
 DEFAULT_AGENT = "grid_search"
 _PARAMETER_KEYS = {"cmd_args", "extra_env_vars", "num_nodes", "dse_excluded_args", "workload"}
 _WORKLOAD_KEYS = _PARAMETER_KEYS | {"env_params", "metrics", "agent_metrics", "objectives", "isolate", "timeout_s"}
-_BUDGETS = ("agent_steps", "max_time", "stop_after_no_improvement")
-_UNUSED_BY_PLAIN = ("agent", *_BUDGETS, "episode_steps", "objectives", "pruner", "agent_config")
+_UNUSED_BY_PLAIN = ("agent", *agents.BUDGETS, "episode_steps", "objectives", "pruner", "agent_config")
 
 
-def read(name: str, raw: Mapping[str, Any], around: Surroundings, findings: Findings) -> Reading:
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """The result of reading one experiment.
+
+    Attributes:
+        driven: whether an agent drives it; None when its problems leave that open.
+        experiment: None if it has a problem.
+        live: whether a server answers it.
+    """
+
+    name: str
+    driven: bool | None
+    experiment: Experiment | None
+    warnings: tuple[str, ...] = ()
+    live: bool = False
+
+
+def read(name: str, raw: Mapping[str, Any], around: Scope, findings: Findings) -> Draft:
     """Check one experiment's table, which is plain data, and build what it describes."""
     # Names come first: most of what follows depends on the agent and the workload.
     agent_name = raw.get("agent", DEFAULT_AGENT)
     agent = _class(around.catalog, "agents", agent_name, findings.at("agent"))
     workload = _class(around.catalog, "workloads", raw.get("workload"), findings.at("workload"))
     live = is_live(raw, workload, findings)
-    table = checked(ExperimentTable, _prepared(raw), findings, lambda key: _stray(key, around.catalog))
+    table = checked(ExperimentTable, _prepared(raw), findings, lambda key: _stray(key, workload, raw.get("workload")))
     if live is None:  # it says both, and what else is wrong depends on which is meant
-        return Reading(name, None, None)
+        return Draft(name, None, None)
     if live:
-        return read_live(name, raw, table, (table.agent or DEFAULT_AGENT, agent), around, findings)
+        built = read_live(name, raw, table, (table.agent or DEFAULT_AGENT, agent), around, findings)
+        return Draft(name, True, built, live=True)
     if workload is not None:
         refuse_live_keys(raw, findings)
     agent = agents.driver_of_trials(agent, agent_name, findings.at("agent"))
@@ -59,9 +68,9 @@ def _read_jobs(
     table: ExperimentTable,
     named_agent: tuple[str, Any],
     workload: Any,
-    around: Surroundings,
+    around: Scope,
     findings: Findings,
-) -> Reading:
+) -> Draft:
     """Check an experiment that runs jobs: tuned if it has a knob, else plain."""
     agent_name, agent = named_agent
     _check_required(table, workload, findings)
@@ -71,10 +80,10 @@ def _read_jobs(
     driven = _driven(table, parameters, complete, findings)
     specs = metrics(table.metrics, findings.at("metrics"))
     goals = objectives(table, findings)
-    ends_early = pruner(table.pruner, around.catalog, findings.at("pruner"))
+    ends_early = agents.pruner(table.pruner, around.catalog, findings.at("pruner"))
     config = None
     if agent is not None:
-        config = agents.agent_config(agent.Config, table.agent_config, findings.at("agent_config"))
+        config = checked_config(agent.Config, table.agent_config, findings.at("agent_config"))
         if driven:
             _check_driven(agent, agent_name, table, parameters, around.catalog, findings)
     _check_isolation(table, workload, findings)
@@ -89,15 +98,13 @@ def _read_jobs(
     if driven and agent is not None:
         built = dataclasses.replace(built, agent_ends_after=_ends_after(agent, built.space), pruner=ends_early)
         if not findings.broken() & {"agent_metrics", "env_params", "metrics", "objectives"}:
-            check_pruned(built, findings)
+            agents.check_pruned(built, findings)
     if workload is not None and not findings.broken() & _WORKLOAD_KEYS:
-        for problem in workload.check(built, around.scenario_dir):
-            findings.adopt(problem)
+        findings.adopt(workload.check(built, around.scenario_dir))
     if driven and agent is not None and hasattr(agent, "check") and not findings.broken():
-        for problem in agent.check(built, around.scenario_dir):
-            findings.adopt(problem)
+        findings.adopt(agent.check(built, around.scenario_dir))
     warnings = () if driven is not False else _unused(name, raw)
-    return Reading(name, driven, None if findings.broken() else built, warnings)
+    return Draft(name, driven, None if findings.broken() else built, warnings)
 
 
 def _ends_after(agent: Any, space: Space) -> int | None:
@@ -120,11 +127,10 @@ def _prepared(raw: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
-def _stray(key: str, catalog: Catalog) -> str | None:
-    """Where a key belongs that is not an experiment's."""
-    for workload in catalog.names("workloads"):
-        if key in getattr(known(catalog, "workloads", workload, Findings()), "reserved", ()):
-            return f"move it into [experiments.cmd_args]: it belongs to the workload {workload}"
+def _stray(key: str, workload: Any, name: object) -> str | None:
+    """The table that a key belongs to which is not an experiment's."""
+    if key in getattr(workload, "reserved", ()):
+        return f"move it into [experiments.cmd_args]: it belongs to the workload {name}"
     homes = {
         "[experiments.agent_config]": [field.name for field in dataclasses.fields(AgentConfig)],
         "[experiments.agent_config.rewards]": [field.name for field in dataclasses.fields(Penalties)],
@@ -185,7 +191,7 @@ def _check_driven(
             allowed="a list of at least one metric's name",
             hint=f'write for example agent_metrics = ["{metric}"]',
         )
-    agents.check_abilities(agent, name, table, catalog, findings)
+    agents.check_agent(agent, name, table, catalog, findings)
     if not findings.broken() & (_PARAMETER_KEYS | {"env_params"}):
         agents.check_space(agent, Space(parameters.knobs, parameters.fixed), findings)
 

@@ -1,32 +1,61 @@
-"""A live ``[[experiments]]``: a server answers, and what it takes for actions is what the agent chooses from."""
+"""A live ``[[experiments]]``: a server answers, and the agent chooses from the server's action space."""
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from tunegym.config import agents
+from tunegym.config.catalog import Scope, known
 from tunegym.config.environment import environment
-from tunegym.config.findings import Findings
-from tunegym.config.functions import check_reward
-from tunegym.config.knobs import is_range
-from tunegym.config.live_keys import LIVE_RL_MODE, MEANINGLESS, WORKLOAD, refuse_meaningless, refuse_misplaced
-from tunegym.config.naming import known
-from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, gather
-from tunegym.config.reading import Reading, Surroundings
-from tunegym.config.schema import ExperimentTable
-from tunegym.config.spelling import kind, shown
+from tunegym.config.metrics import check_reward
+from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, gather, is_range
+from tunegym.config.problems import Findings, kind, shown
+from tunegym.config.schema import LIVE_KEYS, ExperimentTable, checked_config, recording, server_place
 from tunegym.tuning.model.context import EnvParams
-from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, TCP, Budget, Experiment, LiveSpec, Penalties, Recording
+from tunegym.tuning.model.scenario import (
+    IN_PROCESS,
+    INJECTED,
+    TCP,
+    Budget,
+    Experiment,
+    LiveSpec,
+    Penalties,
+    Recording,
+)
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.workloads.live import declared_arguments
 
+WORKLOAD = "live"
+LIVE_RL_MODE = "live_rl_mode"
 ENV_CLASS = "env_class"
 MOST_SERVERS = 1024
-"""More slots than this are a slip: each is a server, and maybe a process, of its own."""
+"""More slots than this are a mistake: each has its own server, and maybe its own process."""
 _SERVER_KEYS = {"cmd_args", "dse_excluded_args", "env_params", "server"}
+
+MEANINGLESS = {
+    "constraints": ("the server's action space decides what the agent may choose", "let the server refuse the rest"),
+    "objectives": ("a live experiment is judged by its reward alone", "write an agent_reward_function instead"),
+    "pruner": ("a step of a live server is not ended early", ""),
+    "metrics": ("the metrics of a live server are the numbers in its info", "name them in agent_metrics"),
+    "repeats": ("a step of a live server can't be repeated under the same conditions", ""),
+    "cache": ("a live server has state, so its answers are not cached", ""),
+    "keep": ("a step of a live server has no folder", "record says which steps are written down"),
+    "isolate": ("isolate is for the python workload", 'server = "process" isolates a live server'),
+    "timeout_s": ("timeout_s is for jobs", 'write step_timeout_s and server = "process" instead'),
+    "episode_steps": ("a live server ends its episodes itself", ""),
+    "stop_after_no_improvement": ("the steps of a live server have no best setting", "write agent_steps or max_time"),
+    "num_nodes": ("num_nodes is for jobs", ""),
+    "extra_env_vars": ("extra_env_vars are for jobs", "give them to the class as arguments in cmd_args"),
+}
+"""Keys that mean nothing in a live experiment: why, and what to do besides removing them."""
+
+_HARMLESS: dict[str, Any] = {"repeats": 1, "cache": "off"}
+"""Values that say what is the case anyway."""
+
+_AMBIGUOUS: dict[str, Callable[[str], object]] = {"server": server_place, "record": recording}
+"""Keys that may also be a class's argument: in ``cmd_args`` a value that is valid for the key is taken for the key."""
 
 
 def is_live(raw: Mapping[str, Any], workload: Any, findings: Findings) -> bool | None:
@@ -37,9 +66,9 @@ def is_live(raw: Mapping[str, Any], workload: Any, findings: Findings) -> bool |
     below = findings.at("cmd_args").at(LIVE_RL_MODE)
     if mode is not None and not isinstance(mode, bool):
         hint = f"write {LIVE_RL_MODE} = true, or leave it out"
-        below.add(f"{kind(mode)} can't stand here", found=mode, allowed="true or false", hint=hint)
+        below.add(f"expected true or false, got {kind(mode)}", found=mode, allowed="true or false", hint=hint)
         mode = None
-    if workload is None:  # left out, or not known: then a server's class tells what was meant
+    if workload is None:  # missing or unknown: then a server's class says what was meant
         return mode is True or (mode is None and ENV_CLASS in arguments)
     live = bool(getattr(workload, "live", False))
     if mode is None or mode == live:
@@ -54,18 +83,35 @@ def is_live(raw: Mapping[str, Any], workload: Any, findings: Findings) -> bool |
     return None
 
 
+def refuse_live_keys(raw: Mapping[str, Any], findings: Findings) -> None:
+    """Refuse the keys that only a live experiment uses."""
+    for key in LIVE_KEYS:
+        if key in raw and key not in findings.broken():
+            what = f"{key} is for live experiments, and this one runs jobs"
+            hint = f'remove {key}, or write workload = "{WORKLOAD}"'
+            findings.at(key).add(what, found=raw[key], hint=hint)
+
+
+def check_servers(slots: int, findings: Findings) -> None:
+    """Refuse more servers than any machine has."""
+    if slots > MOST_SERVERS:
+        what = f"a live experiment has a server in each slot, and {slots:,} are too many"
+        allowed = f"an integer from 1 to {MOST_SERVERS}"
+        findings.add(what, found=slots, allowed=allowed, hint="write for example slots = 4")
+
+
 def read_live(
     name: str,
     raw: Mapping[str, Any],
     table: ExperimentTable,
     agent: tuple[str, Any],
-    around: Surroundings,
+    around: Scope,
     findings: Findings,
-) -> Reading:
-    """Check a live experiment, whose table is ``table`` and whose agent's name and class are ``agent``."""
+) -> Experiment | None:
+    """A live experiment, or None and problems; ``agent`` is the agent's name and class."""
     workload = known(around.catalog, "workloads", table.workload or WORKLOAD, Findings())
     _check_given(raw, table, findings)
-    refuse_meaningless(raw, findings)
+    _refuse_meaningless(raw, findings)
     parameters = _parameters(table, around.scenario_dir, findings)
     complete = not findings.broken() & {"cmd_args", "dse_excluded_args"}
     below = findings.at("env_params")
@@ -85,33 +131,48 @@ def read_live(
         agent_metrics=tuple(table.agent_metrics or ()),
         reward=table.agent_reward_function,
         penalties=getattr(config, "rewards", Penalties()),
-        budget=Budget(table.agent_steps, typing.cast("float | None", table.max_time)),
+        budget=Budget(table.agent_steps, agents.budget_of(table).max_time_s),
         cache=False,
         live=spec,
     )
     if workload is not None and not findings.broken() & _SERVER_KEYS:
-        for problem in workload.check(built, around.scenario_dir):
-            findings.adopt(problem)
+        findings.adopt(workload.check(built, around.scenario_dir))
     if driver is not None and hasattr(driver, "check") and not findings.broken():
-        for problem in driver.check(built, around.scenario_dir):
-            findings.adopt(problem)
-    return Reading(name, True, None if findings.broken() else built, live=True)
+        findings.adopt(driver.check(built, around.scenario_dir))
+    return None if findings.broken() else built
 
 
-def check_servers(slots: int, findings: Findings) -> None:
-    """Refuse more servers than any machine has."""
-    if slots > MOST_SERVERS:
-        what = f"a live experiment has a server in each slot, and {slots:,} are too many"
-        allowed = f"an integer from 1 to {MOST_SERVERS}"
-        findings.add(what, found=slots, allowed=allowed, hint="write for example slots = 4")
+def _refuse_meaningless(raw: Mapping[str, Any], findings: Findings) -> None:
+    """Refuse keys that a live experiment doesn't use."""
+    broken = findings.broken()
+    for key, (what, instead) in MEANINGLESS.items():
+        if key not in raw or key in broken or (key in _HARMLESS and repr(raw[key]) == repr(_HARMLESS[key])):
+            continue
+        findings.at(key).add(what, found=raw[key], hint=f"remove {key}" + (f"; {instead}" if instead else ""))
+
+
+def _refuse_misplaced(arguments: dict[str, Any], taken: Set[str], findings: Findings) -> None:
+    """Take the live experiment's own keys out of ``cmd_args``, unless the class takes an argument of the name."""
+    for key in LIVE_KEYS:
+        if key in arguments and key not in taken and (key not in _AMBIGUOUS or _valid(key, arguments[key])):
+            hint = f"move {key} out of cmd_args, below [[experiments]]"
+            what = f"{key} is a key of the experiment, not an argument"
+            findings.at(key).add(what, found=arguments.pop(key), hint=hint)
+
+
+def _valid(key: str, value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(_AMBIGUOUS[key](value))
+    except ValueError:
+        return False
 
 
 def _check_given(raw: Mapping[str, Any], table: ExperimentTable, findings: Findings) -> None:
-    """Whoever leaves the workload out must say what is meant; that a server's class is there only suggests it."""
+    """Without a workload the experiment must say that it is live: an ``env_class`` alone only suggests it."""
     if "workload" not in raw and LIVE_RL_MODE not in raw["cmd_args"]:
         hint = f'{ENV_CLASS} is there: write workload = "{WORKLOAD}"'
         findings.at("workload").add("workload is required", allowed=ExperimentTable.says("workload").allowed, hint=hint)
-    if "cmd_args" not in raw and not table.server.startswith(TCP):  # what is elsewhere may need nothing from here
+    if "cmd_args" not in raw and not table.server.startswith(TCP):  # a remote server may need no arguments
         says = ExperimentTable.says("cmd_args")
         findings.at("cmd_args").add("cmd_args is required", allowed=says.allowed, hint=says.hint)
 
@@ -120,16 +181,16 @@ def _parameters(table: ExperimentTable, folder: Path, findings: Findings) -> Par
     """The constructor's arguments and the candidates of env_params; every other list is refused."""
     arguments = dict(table.cmd_args or {})
     below = findings.at("cmd_args")
-    if table.server.startswith(TCP):  # nobody here knows what the class takes
+    if table.server.startswith(TCP):  # the class's arguments are not known here
         taken = frozenset(MEANINGLESS)
     else:
         taken = declared_arguments(arguments.get(ENV_CLASS), folder)
-    refuse_misplaced(arguments, taken, below)
+    _refuse_misplaced(arguments, taken, below)
     kept = {*table.env_params, *table.dse_excluded_args}
     own = {key: arguments.pop(key) for key in (ENV_CLASS, LIVE_RL_MODE) if key in arguments}
     rest = {**own, **_without_lists(arguments, "", kept, below)}
     alone = table.model_copy(update={"cmd_args": rest, "extra_env_vars": {}, "num_nodes": None})
-    # What an experiment has a key for may well be an argument, if the class takes one of the name.
+    # The class may take an argument that has the name of an experiment's key.
     return gather(alone, own, findings, EXPERIMENT_KEYS - taken)
 
 
@@ -164,7 +225,7 @@ def _server(table: ExperimentTable, parameters: Parameters, folder: Path, findin
     broken = findings.broken()
     hint = f'write for example {ENV_CLASS} = "my_module:MyServer"'
     if ENV_CLASS in parameters.own and not isinstance(env_class, str):
-        place.add(f"{kind(env_class)} can't stand here", found=env_class, allowed="a class's reference", hint=hint)
+        place.add(f"expected a class's reference, got {kind(env_class)}", found=env_class, hint=hint)
         env_class = ""
     elif not env_class and not elsewhere and not broken & {"cmd_args", "server"}:
         place.add(f"the workload {WORKLOAD} needs {ENV_CLASS}", allowed="a class's reference", hint=hint)
@@ -182,14 +243,14 @@ def _server(table: ExperimentTable, parameters: Parameters, folder: Path, findin
 
 
 def _check_place(table: ExperimentTable, env_class: str, findings: Findings) -> None:
-    """Refuse what can't be had from a server where it lives."""
+    """Refuse settings that a server can't have where it runs."""
     if env_class == INJECTED and table.server != IN_PROCESS:
-        what = "a server that is given in Python lives in this process"
+        what = "a server that is given in Python runs in this process"
         hint = "remove server, or name its class instead of giving an object"
         findings.at("server").add(what, found=table.server, allowed=f'"{IN_PROCESS}"', hint=hint)
     elif table.step_timeout_s is not None and table.server == IN_PROCESS:
         findings.at("step_timeout_s").add(
-            "a server in this process can't be ended, however long it takes",
+            "a step of a server in this process can't be ended",
             found=table.step_timeout_s,
             allowed='step_timeout_s with server = "process" or server = "tcp://HOST:PORT"',
             hint='write server = "process", or remove step_timeout_s',
@@ -201,7 +262,7 @@ def _token_file(table: ExperimentTable, folder: Path, findings: Findings) -> str
         return None
     file = folder / Path(table.server_token_file).expanduser()
     if not table.server.startswith(TCP):
-        what, hint = "only a server elsewhere asks for a token", "remove server_token_file"
+        what, hint = "only a remote server asks for a token", "remove server_token_file"
         allowed = 'server_token_file with server = "tcp://HOST:PORT"'
         findings.add(what, found=table.server_token_file, allowed=allowed, hint=hint)
     elif not file.is_file():
@@ -210,7 +271,7 @@ def _token_file(table: ExperimentTable, folder: Path, findings: Findings) -> str
     return str(file)
 
 
-def _driver(agent: tuple[str, Any], table: ExperimentTable, around: Surroundings, findings: Findings) -> Any:
+def _driver(agent: tuple[str, Any], table: ExperimentTable, around: Scope, findings: Findings) -> Any:
     """The class that drives the experiment, with its settings; None for what has a problem."""
     name, found = agent
     if found is None:
@@ -222,7 +283,7 @@ def _driver(agent: tuple[str, Any], table: ExperimentTable, around: Surroundings
         what, hint = f"{shown(name)} can't handle an environment that varies", "remove env_params, or use another agent"
         findings.at("env_params").add(what, found=list(table.env_params), hint=hint)
     below = findings.at("agent_config")
-    config = agents.agent_config(driver.Config, table.agent_config, below)
+    config = checked_config(driver.Config, table.agent_config, below)
     rewards = table.agent_config.get("rewards")
     if isinstance(rewards, dict) and "constraint_failure" in rewards and config is not None:
         what, hint = "a live experiment has no constraints that could refuse anything", "remove constraint_failure"
@@ -239,7 +300,7 @@ def _check_budget(table: ExperimentTable, findings: Findings) -> None:
         )
 
 
-def _check_reward(table: ExperimentTable, around: Surroundings, findings: Findings) -> None:
+def _check_reward(table: ExperimentTable, around: Scope, findings: Findings) -> None:
     reward, below = table.agent_reward_function, findings.at("agent_reward_function")
     if reward is not None and table.agent_metrics is None and "agent_metrics" not in findings.broken():
         below.add(

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from tunegym.config import overrides as changes
-from tunegym.config.catalog import Catalog
-from tunegym.config.experiment import read
-from tunegym.config.findings import Findings
+from tunegym.config.catalog import Catalog, Scope, folder_name, known
+from tunegym.config.document import OVERRIDES, copied, override, plain
+from tunegym.config.experiment import Draft, read
 from tunegym.config.lines import with_lines
 from tunegym.config.live import check_servers
-from tunegym.config.naming import folder_name, known
-from tunegym.config.plain import copied, plain
-from tunegym.config.reading import Reading, Surroundings
-from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable, TrackingTable
-from tunegym.config.spelling import kind, listed
-from tunegym.config.tables import checked
-from tunegym.config.tracking import tracking
+from tunegym.config.problems import Findings, did_you_mean, kind, listed
+from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable, TrackingTable, checked
 from tunegym.core.errors import ConfigError, Problem
-from tunegym.tuning.model.scenario import Scenario
+from tunegym.tuning.model.scenario import Scenario, Tracking
 
 _EXPERIMENT_NAME = "/\\.="
 """Not in an experiment's name: it is a folder, and a part of ``--set experiments.NAME.key=value``."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9.-]+)(?:\+[A-Za-z0-9_]+)?:")
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_SCHEMES = ("http", "https", *_DATABASES, "file", "databricks")
 
 
 def load(path: str | Path, catalog: Catalog, overrides: Sequence[str] = ()) -> Scenario:
@@ -43,7 +44,7 @@ def load(path: str | Path, catalog: Catalog, overrides: Sequence[str] = ()) -> S
     except ConfigError as error:
         if error.file != str(path):
             raise
-        raise with_lines(error, path.read_text(encoding="utf-8-sig"), skip=f"set by {changes.FILE}") from None
+        raise with_lines(error, path.read_text(encoding="utf-8-sig"), skip=f"set by {OVERRIDES}") from None
 
 
 def parse(
@@ -66,11 +67,10 @@ def parse(
         raise ConfigError(file, [Problem("", what, hint="give a dict with name and experiments")])
     findings = Findings()
     changed = copied(document)
-    paths = changes.apply(changed, overrides)
+    paths = override(changed, overrides)
     resolved = _plain_document(changed, findings)
     left_out = [problem.where for problem in findings.problems]
-    folder = Path(os.path.abspath(scenario_dir))  # noqa: PTH100 (resolve would follow links)
-    scenario = _scenario(resolved, catalog, file, folder, findings)
+    scenario = _scenario(resolved, catalog, file, _absolute(scenario_dir), findings)
     problems = findings.problems[: len(left_out)]
     problems += [problem for problem in findings.problems[len(left_out) :] if not _follows(problem, left_out)]
     if problems:
@@ -86,7 +86,7 @@ def _follows(problem: Problem, left_out: Sequence[str]) -> bool:
 def _marked(problem: Problem, paths: Sequence[str]) -> Problem:
     """A problem that an override brought in says so: the file shows something else."""
     if any(problem.where == path or problem.where.startswith((f"{path}.", f"{path}[")) for path in paths):
-        return replace(problem, what=f"{problem.what} (set by {changes.FILE})")
+        return replace(problem, what=f"{problem.what} (set by {OVERRIDES})")
     return problem
 
 
@@ -117,9 +117,9 @@ def _scenario(document: dict[str, Any], catalog: Catalog, file: str, folder: Pat
     if "runner" not in findings.at("system").broken():
         known(catalog, "runners", system.runner, findings.at("system").at("runner"))
     folder = _scenario_dir(top.scenario_dir, folder, findings.at("scenario_dir"))
-    trackers = tracking(top.tracking, folder, findings.at("tracking"))
-    readings = _experiments(top, Surroundings(catalog.at(folder), folder, top.seed), findings)
-    if "slots" not in findings.at("system").broken() and any(reading.live for reading in readings):
+    trackers = _tracking(top.tracking, folder, findings.at("tracking"))
+    drafts = _experiments(top, Scope(catalog.at(folder), folder, top.seed), findings)
+    if "slots" not in findings.at("system").broken() and any(draft.live for draft in drafts):
         check_servers(system.slots, findings.at("system").at("slots"))
     resolved = {
         "name": top.name,
@@ -134,11 +134,11 @@ def _scenario(document: dict[str, Any], catalog: Catalog, file: str, folder: Pat
         seed=top.seed,
         runner=system.runner,
         slots=system.slots,
-        experiments=tuple(reading.experiment for reading in readings if reading.experiment is not None),
+        experiments=tuple(draft.experiment for draft in drafts if draft.experiment is not None),
         scenario_dir=folder,
         document=resolved,
         file=file,
-        warnings=tuple(warning for reading in readings for warning in reading.warnings),
+        warnings=tuple(warning for draft in drafts for warning in draft.warnings),
         tracking=trackers,
     )
 
@@ -155,21 +155,21 @@ def _stray(key: str) -> str | None:
 def _scenario_dir(given: str | None, folder: Path, findings: Findings) -> Path:
     if given is None:
         return folder
-    chosen = Path(os.path.abspath(folder / given))  # noqa: PTH100
+    chosen = _absolute(folder / given)
     if not chosen.is_dir():
         hint = "leave it out: it is the file's own folder by default"
         findings.add("there is no such folder", found=given, allowed="an existing folder", hint=hint)
     return chosen
 
 
-def _experiments(top: ScenarioTable, around: Surroundings, findings: Findings) -> list[Reading]:
+def _experiments(top: ScenarioTable, around: Scope, findings: Findings) -> list[Draft]:
     below = findings.at("experiments")
     if not top.experiments:
         if "experiments" not in findings.broken():
             hint = ScenarioTable.says("experiments").hint
             below.add("a scenario needs at least one experiment", allowed="one or more [[experiments]]", hint=hint)
         return []
-    readings: list[Reading] = []
+    drafts: list[Draft] = []
     for index, raw in enumerate(top.experiments):
         place = _place(raw, index, findings)
         name = raw.get("name")
@@ -177,26 +177,99 @@ def _experiments(top: ScenarioTable, around: Surroundings, findings: Findings) -
             name = None  # the table's own check says what is wrong with it
         elif "name" not in place.broken():
             folder_name(name, place.at("name"), _EXPERIMENT_NAME)
-        if name is not None and any(reading.name == name for reading in readings):
+        if name is not None and any(draft.name == name for draft in drafts):
             place.at("name").add("two experiments have this name", found=name, hint="rename one of them")
             continue
-        readings.append(read(name or "", raw, around, place))
-    _refuse_mixture(readings, below)
-    return readings
+        drafts.append(read(name or "", raw, around, place))
+    _refuse_mixture(drafts, below)
+    return drafts
 
 
-def _refuse_mixture(readings: Sequence[Reading], findings: Findings) -> None:
-    driven = [reading.name for reading in readings if reading.driven]
-    plain_jobs = [reading.name for reading in readings if reading.driven is False]
+def _refuse_mixture(drafts: Sequence[Draft], findings: Findings) -> None:
+    driven = [draft.name for draft in drafts if draft.driven]
+    plain_jobs = [draft.name for draft in drafts if draft.driven is False]
     if driven and plain_jobs:
         has, knob = ("has knobs", "have a knob")
-        if any(reading.live for reading in readings):
+        if any(draft.live for draft in drafts):
             has, knob = ("has knobs or is live", "have a knob or are live")
         findings.add(
             f"a scenario is either tuned or plain: {listed(driven)} {has}, {listed(plain_jobs)} has none",
             allowed=f"experiments that all {knob}, or that all have none",
             hint=f"give {plain_jobs[0]} a knob, or put it into a scenario of its own",
         )
+
+
+# [tracking] -----------------------------------------------------------------------------------------------------------
+
+
+def _tracking(table: Mapping[str, Any], folder: Path, findings: Findings) -> Tracking:
+    """The trackers of a scenario. Relative paths start at ``folder``, the scenario's."""
+    wanted = checked(TrackingTable, table, findings)
+    uri = None
+    if wanted.mlflow is not None and _installed("mlflow", wanted.mlflow, findings.at("mlflow")):
+        uri = _tracking_uri(wanted.mlflow, folder, findings.at("mlflow"))
+    if wanted.tensorboard:
+        _installed("tensorboardX", True, findings.at("tensorboard"))
+    return Tracking(uri, wanted.tensorboard)
+
+
+def _tracking_uri(given: str, folder: Path, findings: Findings) -> str | None:
+    """``given`` as an absolute URI or path, or None and a problem."""
+    match = _SCHEME.match(given)
+    scheme = match[1].lower() if match is not None else ""
+    path = given.partition(":///" if scheme == "sqlite" else ":")[2]
+    what, hint = None, TrackingTable.says("mlflow").hint
+    if not given.strip():
+        what = "a tracking URI can't be empty"
+    elif scheme and scheme not in _SCHEMES:
+        what, hint = "MLflow knows no such scheme", did_you_mean(scheme, _SCHEMES, hint)
+    elif scheme in _DATABASES and not _there("sqlalchemy"):
+        what = "the small MLflow package reaches servers, and no database by itself"
+        hint = "pip install mlflow (the whole of it), or give the URL of a server"
+    elif scheme in ("http", "https") and not _host(given):
+        what = "this URL names no host"
+    elif scheme == "sqlite" and path in ("", ":memory:"):
+        what, hint = "this names no file", 'write for example mlflow = "sqlite:///mlflow.db"'
+    if what is not None:
+        findings.add(what, found=given, allowed=TrackingTable.says("mlflow").allowed, hint=hint)
+        return None
+    if scheme == "sqlite":  # sqlite:///relative or sqlite:////absolute, as SQLAlchemy has it
+        return f"{given.partition(':///')[0]}:///{_absolute(folder / path)}"
+    if scheme == "file" and not given.startswith("file:/"):
+        return str(_absolute(folder / path))
+    return given if scheme or given == "databricks" else str(_absolute(folder / given))
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _installed(package: str, given: object, findings: Findings) -> bool:
+    """Whether a tracker's package is installed, without importing it; a problem if not."""
+    if _there(package):
+        return True
+    hint = f"pip install 'tunegym[{package.removesuffix('X')}]', or remove this key"
+    findings.add(f"the package {package} is not installed", found=given, hint=hint)
+    return False
+
+
+def _there(package: str) -> bool:
+    """A folder that has the name is no package."""
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin is not None
+
+
+def _absolute(path: str | Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve would follow links
+
+
+# the file -------------------------------------------------------------------------------------------------------------
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from tunegym.config.agents import agent_config
-from tunegym.config.findings import Findings
+from tunegym.config.problems import Findings
+from tunegym.config.schema import checked_config
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import BaseAgent
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
@@ -119,7 +119,7 @@ class AgentSuite:
         if kind is None:
             return None
         findings = Findings("agent_config")
-        config = agent_config(kind, self.config, findings)
+        config = checked_config(kind, self.config, findings)
         if config is None:
             raise ConfigError(type(self).__name__, findings.problems)
         return config

@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tunegym.config.agents import agent_config
-from tunegym.config.findings import Findings
+from tunegym.config.problems import Findings
+from tunegym.config.schema import checked_config
 from tunegym.core.errors import ConfigError
 from tunegym.testing.trails import Log, Trail, flat
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
@@ -66,7 +66,7 @@ class LiveAgentSuite:
     def checked_config(self) -> Any:
         """``config`` as the agent's own ``Config``, checked as that of a scenario is."""
         findings = Findings("agent_config")
-        config = agent_config(self.agent.Config, self.config, findings)  # type: ignore[attr-defined]
+        config = checked_config(self.agent.Config, self.config, findings)  # type: ignore[attr-defined]
         if config is None:
             raise ConfigError(type(self).__name__, findings.problems)
         return config
