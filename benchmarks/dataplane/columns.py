@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tunegym.dataplane.storage.live import LiveSegments
 
 from benchmarks.dataplane.batches import KINDS, ROWS, out_of_cache
 from benchmarks.dataplane.places import memory
@@ -23,6 +22,7 @@ from benchmarks.trial_overhead.measure import Line, middle
 from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import encode
 from tunegym.dataplane.storage.mmap import MmapStorage
+from tunegym.dataplane.storage.segments import SegmentUsage
 
 TIMES = 8
 
@@ -57,7 +57,7 @@ class _Column:
         self._rows = rows
         self._flat = np.concatenate(list(rows))
         self._warm = np.ones_like(self._flat)
-        self._storage, self._live = MmapStorage(folder), LiveSegments(folder)
+        self._storage, self._usage = MmapStorage(folder), SegmentUsage(folder)
         self._locations: list[Any] = []
 
     def rates(self) -> dict[str, float]:
@@ -81,13 +81,13 @@ class _Column:
 
     def _put(self) -> None:
         location, _ = self._storage.write("p", {"field": encode(self._rows)})
-        self._live.keep(location)
+        self._usage.keep(location)
         self._storage.settle(location)
         self._locations.append(location)
 
     def _keep_up(self) -> None:
         """As consumers do."""
-        self._live.free(self._locations[:-1])
+        self._usage.free(self._locations[:-1])
         del self._locations[:-1]
 
     def _located(self) -> Any:
@@ -96,9 +96,9 @@ class _Column:
         return self._locations[-1]
 
     def _gathered(self, location: Any) -> Rows:
-        return Rows([self._storage.read(location, "field", range(ROWS))])
+        return Rows([(self._storage.read(location, "field"), range(ROWS))])
 
     def close(self) -> None:
         self._storage.close()
-        self._live.free(self._locations)
-        self._live.sweep()
+        self._usage.free(self._locations)
+        self._usage.sweep()

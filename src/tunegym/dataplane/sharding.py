@@ -107,7 +107,7 @@ def shard_meta_for_dp(
             parts = _packed(_spread(units, lengths, dp_world, "count"), lengths, max_tokens, cost, allow_empty)
         if parts is None:
             raise SampleError(
-                f"{meta.size} samples can't be packed into the same number of micro-batches on {dp_world} ranks",
+                f"{meta.size} samples are too few for the same number of micro-batches on {dp_world} ranks",
                 hint="give a larger max_tokens, claim more samples, or allow empty micro-batches: allow_empty=True",
             )
     return _shards(meta, parts, pad_to_multiple)

@@ -1,4 +1,4 @@
-"""The ledger's journal: every change, in order, so that a new host comes to the same state."""
+"""The ledger's journal: a snapshot and the changes since, so that a new host restores the same state."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ import orjson
 from tunegym.dataplane.errors import StorageError
 
 RECORD = struct.Struct("!III")
-"""Length of what follows; the same, disguised, so that a damaged one is found out; checksum."""
-_DISGUISE = 0x7467_6A6C
+"""Length of the content; the same again, masked, so that a damaged length is detected; checksum."""
+_MASK = 0x7467_6A6C
 RESERVE = 256 << 10
-"""Bytes that the journal holds on to beyond its end: what makes room on a full disk must be written down, too."""
+"""Bytes that are allocated beyond the end: on a full disk, the changes that make room must still be written."""
 SMALLEST, LARGEST = 4 << 20, 64 << 20
-"""How large the changes may become: twice what a snapshot takes, within these."""
+"""The size of the changes before the next snapshot: twice the last one, within these bounds."""
 _FLAGS = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _NAME = re.compile(r"ledger-([0-9]{8})\.(journal|snapshot|new)\Z")
 
 
 class LedgerJournal:
-    """Files of one generation after another: a snapshot, and the changes since. One process writes.
+    """Generations of two files: a snapshot, and the changes since. One process writes.
 
-    A change is in the file when ``write`` has returned, so it outlives the process; the disk is not waited for. Zeros
-    follow the last one. What a killed writer left torn is wiped out.
+    A change outlives the process when ``write`` has returned; there is no fsync. Zeros follow the last change. A torn
+    last change of a killed writer is wiped.
 
-    A generation begins with its snapshot: one without, which isn't the first, was never begun.
+    A generation starts with its snapshot: a later one without a snapshot was never started.
 
     Args:
-        folder: where the files are.
-        rotate_bytes: how large the changes may become before a snapshot takes their place; by default about as large
-            as is worth it, so that a small plane stays small, and a new host soon has it all.
+        folder: of the files.
+        rotate_bytes: the size of the changes before the next snapshot; by default in proportion to the last one.
     """
 
     def __init__(self, folder: Path, rotate_bytes: int | None = None) -> None:
@@ -53,7 +52,7 @@ class LedgerJournal:
     # reading ------------------------------------------------------------------------------------------
 
     def recover(self, restore: Callable[[bytes], None], repeat: Callable[[Any], None]) -> int:
-        """Have the last state built again: ``restore`` a snapshot, if any, then ``repeat`` each change. How many.
+        """``restore`` the snapshot, if any, then ``repeat`` each change; the number of changes.
 
         Raises:
             StorageError: a file is damaged, missing, or can't be read.
@@ -68,7 +67,8 @@ class LedgerJournal:
         for number, kind in self._files():
             if kind == "journal" and number > self._generation and self._path(kind, number).stat().st_size:
                 raise StorageError(
-                    f"{self._path('snapshot', number)} is missing", hint="bring it back; the changes after it are there"
+                    f"{self._path('snapshot', number)} is missing",
+                    hint="bring it back: the changes after it are there",
                 )
         snapshot = self._path("snapshot")
         if snapshot.exists():
@@ -93,16 +93,12 @@ class LedgerJournal:
     # writing ------------------------------------------------------------------------------------------
 
     def add(self, change: Any) -> None:
-        """A change, to be written with the next ``write``."""
+        """Add a change to the next ``write``."""
         content = orjson.dumps(change)
         self._waiting.append(_head(content) + content)
 
     def write(self) -> None:
-        """Write what waits, all of it or nothing.
-
-        Raises:
-            StorageError: it can't be written.
-        """
+        """Write the added changes, all or nothing. Raises ``StorageError``."""
         if not self._waiting:
             return
         data = b"".join(self._waiting)
@@ -119,7 +115,7 @@ class LedgerJournal:
         self._held = max(self._held, self._size)
 
     def _wipe(self, count: int) -> None:
-        """Nothing was written."""
+        """Undo a partial write."""
         with contextlib.suppress(OSError):
             try:
                 os.pwrite(self._file, bytes(count), self._size)
@@ -128,17 +124,17 @@ class LedgerJournal:
                 self._held = self._size
 
     def check_room(self, least: int | None = None) -> None:
-        """Raise ``StorageError`` if the disk is full, and all that is left is for those who make room.
+        """Raise ``StorageError`` if the disk is full, so that the reserve is left for changes that make room.
 
         Args:
-            least: refuse only if less than this is left.
+            least: raise only if less than this is left of the reserve.
         """
         self._reserve()
         if self._lacking and (least is None or self._held - self._size < least):
             raise self._full(self._lacking)
 
     def _reserve(self) -> None:
-        """Hold on to more of the disk, if there is more."""
+        """Allocate more of the disk, if possible."""
         if self._held - self._size >= RESERVE and not self._lacking:
             return
         wanted = self._size + 2 * RESERVE
@@ -152,24 +148,20 @@ class LedgerJournal:
     def _full(self, reason: str | None) -> StorageError:
         return StorageError(
             f"{self._path('journal')} can't be written: {reason}",
-            hint="make room: on the disk, or by clearing and committing samples; what was acknowledged is safe",
+            hint="make room: on the disk, or by clearing and committing samples; acknowledged changes are safe",
         )
 
     @property
     def due(self) -> bool:
-        """Whether a snapshot should take the place of the changes."""
+        """Whether it is time for a snapshot."""
         return self._size > self._limit
 
     def put_off(self) -> None:
-        """A snapshot could not be written: try again when there is more to gain by it."""
+        """A snapshot failed: try again when the changes have doubled."""
         self._limit = 2 * self._size
 
     def rotate(self, snapshot: bytes) -> None:
-        """A snapshot of the present state begins the next generation.
-
-        Raises:
-            StorageError: it can't be written; all stays as it is.
-        """
+        """Start the next generation with a snapshot. Raises ``StorageError``; then nothing has changed."""
         self.write()
         old, following = self._generation, self._generation + 1
         place, fresh = self._path("snapshot", following), self._path("new", following)
@@ -177,7 +169,7 @@ class LedgerJournal:
         try:
             file = os.open(self._path("journal", following), _FLAGS | os.O_TRUNC, 0o600)
             fresh.write_bytes(_head(snapshot) + snapshot)
-            fresh.replace(place)  # from here on the next generation counts, and not before
+            fresh.replace(place)  # from here on the new generation counts
         except OSError as error:
             if file >= 0:
                 os.close(file)
@@ -194,18 +186,18 @@ class LedgerJournal:
         self._begin(0)
 
     def close(self) -> None:
-        """Let go. Calling it twice is fine."""
+        """Close the file. Calling it twice is fine."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def _begin(self, size: int) -> None:
-        """Go on in the open file, after so many bytes."""
+        """Continue in the open file after ``size`` bytes."""
         self._size, self._held = size, max(size, os.fstat(self._file).st_size)
         self._reserve()
 
     def _worth(self, snapshot: int) -> int:
-        """How large the changes after a snapshot of so many bytes may become."""
+        """The size of the changes after a snapshot of this size."""
         return min(max(SMALLEST, 2 * snapshot), LARGEST) if self._rotate_bytes is None else self._rotate_bytes
 
     def _path(self, kind: str, number: int | None = None) -> Path:
@@ -218,18 +210,18 @@ class LedgerJournal:
 
 def _head(content: bytes) -> bytes:
     length = len(content) & 0xFFFFFFFF
-    return RECORD.pack(length, length ^ _DISGUISE, zlib.crc32(content))
+    return RECORD.pack(length, length ^ _MASK, zlib.crc32(content))
 
 
 def _changes(data: bytes, path: Path) -> Iterator[tuple[Any, int]]:
-    """Every whole change, with where it ends; a torn last one is left out."""
+    """Every complete change with its end; a torn last one is left out."""
     at = 0
     while len(data) - at >= RECORD.size:
-        length, disguised, checksum = RECORD.unpack_from(data, at)
+        length, masked, checksum = RECORD.unpack_from(data, at)
         end = at + RECORD.size + length
         content = data[at + RECORD.size : end]
         damaged = zlib.crc32(content) != checksum
-        if disguised != length ^ _DISGUISE or (damaged and end < len(data)):
+        if masked != length ^ _MASK or (damaged and end < len(data)):
             raise StorageError(
                 f"{path} is damaged at byte {at}", hint="keep a copy; the plane can't be recovered beyond that"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import threading
 import time
 import uuid
@@ -11,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunegym.core.interrupts import interrupts_deferred
 from tunegym.dataplane.connect import Plane, find
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, NoPlaneError, SpecError
 from tunegym.dataplane.hosts.operations import WAITING, Handle, Latencies, outcome_of, perform, release_rest
@@ -184,7 +184,7 @@ class LocalHost:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Alone at the ledger, and not interrupted by Ctrl-C in the middle of a change."""
-        with interrupts_deferred(), self._shared.lock:
+        with _interrupts_deferred(), self._shared.lock:
             yield
 
     def _check(self, handle: Handle) -> None:
@@ -226,6 +226,23 @@ class LocalHost:
             self._settle()
             self._wake_all()
         self._on_close()
+
+
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Handle a Ctrl-C in the main thread afterwards: a half-done change would spoil the ledger for all threads."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    arrived: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *signalled: arrived.append(signalled))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if arrived:
+            handler(*arrived[0])
 
 
 def open_plane(address: str, *, make: bool, linger_s: float) -> Plane:  # noqa: ARG001 - it has no process
