@@ -13,8 +13,8 @@ from benchmarks.trial_overhead.scenarios import folder
 from tunegym.app.kinds import kind_of
 from tunegym.app.run import as_scenario
 from tunegym.core.stop import Stop
+from tunegym.tuning.envs.face import TuneEnv
 from tunegym.tuning.envs.trials.engine import TrialEngine
-from tunegym.tuning.envs.tune import TuneEnv
 from tunegym.tuning.envs.wrappers import MultiDiscreteActions, NormalizedObservations
 from tunegym.tuning.model.scenario import Scenario
 

@@ -40,10 +40,8 @@ from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
 
 if TYPE_CHECKING:
-    from tunegym.tuning.envs.live.face import LiveTuneEnv
-    from tunegym.tuning.envs.live.vector import LiveVectorEnv
-    from tunegym.tuning.envs.tune import TuneEnv
-    from tunegym.tuning.envs.vector import TuneVectorEnv
+    from tunegym.tuning.envs.face import LiveTuneEnv, TuneEnv
+    from tunegym.tuning.envs.vector import LiveVectorEnv, TuneVectorEnv
 
 
 def kind_of(experiment: Experiment, server: Any = None) -> TrialsKind | LiveKind:
@@ -152,7 +150,7 @@ class TrialsKind:
 
     def make(self, session: OpenSession, finish: Callable[[], None]) -> TuneEnv:
         """A Gymnasium environment over an open session."""
-        from tunegym.tuning.envs.tune import TuneEnv
+        from tunegym.tuning.envs.face import TuneEnv
 
         return TuneEnv(session.env, finish)
 
@@ -246,14 +244,14 @@ class LiveKind:
 
     def make(self, session: OpenSession, finish: Callable[[], None]) -> LiveTuneEnv:
         """A Gymnasium environment with the server's spaces."""
-        from tunegym.tuning.envs.live.face import LiveTuneEnv
+        from tunegym.tuning.envs.face import LiveTuneEnv
 
         session.recover()
         return LiveTuneEnv(session.env, finish)
 
     def make_vec(self, session: OpenSession, num_envs: int, finish: Callable[[], None]) -> LiveVectorEnv:
         """The same with a server for each sub-environment."""
-        from tunegym.tuning.envs.live.vector import LiveVectorEnv
+        from tunegym.tuning.envs.vector import LiveVectorEnv
 
         del num_envs
         session.recover()

@@ -22,10 +22,8 @@ from tunegym.tuning.envs.vector import check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
 
 if TYPE_CHECKING:
-    from tunegym.tuning.envs.live.face import LiveTuneEnv
-    from tunegym.tuning.envs.live.vector import LiveVectorEnv
-    from tunegym.tuning.envs.tune import TuneEnv
-    from tunegym.tuning.envs.vector import TuneVectorEnv
+    from tunegym.tuning.envs.face import LiveTuneEnv, TuneEnv
+    from tunegym.tuning.envs.vector import LiveVectorEnv, TuneVectorEnv
 
 _Env = TypeVar("_Env")
 

@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunegym.core.errors import ActionError
-from tunegym.tuning.codec import ActionCodec
 from tunegym.tuning.envs.actions import BINS, LIMIT, BoxView, DiscreteView, MultiDiscreteView, binned
-from tunegym.tuning.envs.elements import Elements
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
 
 INT64 = 2**63
@@ -308,45 +306,3 @@ def test_lists_have_no_place_in_a_box() -> None:
 
 
 # the usual case, quickly ------------------------------------------------------------------------------------
-
-
-@given(spaces_of_anything, st.data())
-def test_elements_are_read_as_the_codec_reads_them(space: Space, data: st.DataObject) -> None:
-    codec = ActionCodec(space)
-    action = {name: data.draw(st.sampled_from(values_of(knob))) for name, knob in space.knobs.items()}
-    element = codec.encode(action)
-    assert typed(Elements(space, codec).decode(element)) == typed(codec.decode(element)) == typed(action)
-
-
-@pytest.mark.parametrize(
-    "action",
-    [
-        {"mode": 0, "n": [1.0], "f": [1.0]},
-        {"mode": np.array([3]), "n": 2, "f": np.float32(0.5)},
-        {"f": np.array([[1.0]]), "n": np.array([3], dtype=np.int32), "mode": 1.0},
-        {"mode": np.int64(2), "n": np.array([1e9]), "f": np.array([-5.0])},
-    ],
-)
-def test_other_dresses_are_the_codecs(action: dict[str, Any]) -> None:
-    codec = ActionCodec(MIXED)
-    assert typed(Elements(MIXED, codec).decode(action)) == typed(codec.decode(action))
-
-
-@pytest.mark.parametrize(
-    "action",
-    [
-        {"mode": np.int64(4), "n": np.array([1.0]), "f": np.array([1.0])},
-        {"mode": np.int64(-1), "n": np.array([1.0]), "f": np.array([1.0])},
-        {"mode": np.int64(0), "n": np.array([math.nan]), "f": np.array([1.0])},
-        {"mode": np.int64(0), "n": np.array([1.0]), "f": np.array([math.inf])},
-        {"mode": np.int64(0), "n": np.array([1.0, 2.0]), "f": np.array([1.0])},
-        {"mode": np.int64(0), "n": np.array([1.0])},
-        {"mode": np.bool_(True), "n": np.array([1.0]), "f": np.array([1.0])},
-        {"mode": np.int64(0), "n": np.array([1.0]), "f": np.array([1.0]), "z": 1},
-        [0, 1, 2],
-        None,
-    ],
-)
-def test_what_is_wrong_is_said_by_the_codec(action: Any) -> None:
-    with pytest.raises(ActionError):
-        Elements(MIXED, ActionCodec(MIXED)).decode(action)

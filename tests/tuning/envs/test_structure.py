@@ -12,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from tunegym.core.errors import ObservationError
+from tunegym.tuning.envs.face import TuneEnv
 from tunegym.tuning.envs.structure import ContextLeaves, Structure, leaf_space, structure_of
 from tunegym.tuning.envs.trials.engine import TrialEngine
-from tunegym.tuning.envs.tune import TuneEnv
 from tunegym.tuning.model.context import EnvParam, EnvParams, ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Range
 from tunegym.tuning.model.trial import Observation
@@ -73,7 +73,7 @@ class _Plain:
     """An ``Env`` without leaves: everything of an engine's but the two methods."""
 
     def __init__(self, engine: TrialEngine) -> None:
-        for name in ("experiment", "space", "observe", "begin", "next_finished", "close"):
+        for name in ("experiment", "space", "observe", "begin", "next_finished", "close", "slots"):
             setattr(self, name, getattr(engine, name))
 
 

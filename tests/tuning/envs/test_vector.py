@@ -234,8 +234,8 @@ def test_batched_infos() -> None:
         ({"mode": [0], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: 1 rows for 2 sub-environments"),
         ({"mode": [0, 0, 0], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: 3 rows for 2"),
         ({"mode": 0, "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: 0 has no rows"),
-        ([{"mode": 0}, {"mode": 0}], "actions are a mapping"),
-        (None, "actions are a mapping"),
+        ([{"mode": 0}, {"mode": 0}], "is not a mapping"),
+        (None, "is not a mapping"),
     ],
 )
 def test_actions_that_do_not_fit_use_no_number(vector: Make, actions: Any, message: str) -> None:

@@ -14,9 +14,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from tunegym.core.errors import ActionError, BudgetError, TunegymError
-from tunegym.tuning.envs.flattening import CLIP
-from tunegym.tuning.envs.tune import TuneEnv
-from tunegym.tuning.envs.wrappers import BoxActions, DiscreteActions, MultiDiscreteActions, NormalizedObservations
+from tunegym.tuning.envs.face import TuneEnv
+from tunegym.tuning.envs.wrappers import CLIP, BoxActions, DiscreteActions, MultiDiscreteActions, NormalizedObservations
 from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Choice, Range
@@ -133,7 +132,7 @@ def test_a_stranger_is_refused() -> None:
     class Odd(gymnasium.Env[Any, Any]):
         observation_space = spaces.Dict({"a": spaces.Discrete(2)})
 
-    with pytest.raises(TunegymError, match=r"tunegym.make\(\), and one with Dict"):
+    with pytest.raises(TunegymError, match=r"tunegym.make\(\), not one with Dict"):
         NormalizedObservations(Odd())
 
 

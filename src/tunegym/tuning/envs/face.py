@@ -1,128 +1,187 @@
-"""What the Gymnasium faces of an experiment share: spaces, episodes, trials, and what a step shows."""
+"""The Gymnasium face of an experiment of either kind.
+
+``TrialFace`` shows trials as steps: it offers ``reset``, ``step`` and ``step_all`` lane by lane, as a ``LiveEngine``
+does for its servers. ``TuneEnv`` and ``LiveTuneEnv`` are Gymnasium environments over the two.
+"""
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 
 from tunegym.core.errors import BudgetError, TunegymError
+from tunegym.core.registration import ENV_ID
 from tunegym.tuning.codec import ActionCodec
-from tunegym.tuning.envs.elements import Elements
+from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.structure import structure_of
+from tunegym.tuning.envs.trials.engine import TrialEngine
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation, Trial
-from tunegym.tuning.model.values import Action
-from tunegym.tuning.ports import Env
+from tunegym.tuning.model.values import Action, Scalar
 
+Five: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
+"""Observation, reward, terminated, truncated, info."""
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class Face:
-    """Shows an ``Env`` to Gymnasium, lane by lane.
+class Stepped(Protocol):
+    """What a Gymnasium environment is built over: ``TrialFace`` or ``LiveEngine``."""
+
+    experiment: Experiment
+    action_space: spaces.Space[Any]
+    observation_space: spaces.Space[Any]
+
+    @property
+    def shows_contexts(self) -> bool:
+        """Whether ``info`` has an episode's ``final_observation``, which differs from what the step shows."""
+        ...
+
+    def reset(
+        self, lane: int = 0, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin the lane's next episode."""
+        ...
+
+    def step(self, action: Any, lane: int = 0) -> Five:
+        """One step in the first lane."""
+        ...
+
+    def step_all(self, actions: Sequence[Any]) -> list[Five]:
+        """A step in each lane from 0."""
+        ...
+
+    def close(self) -> None:
+        """End the experiment."""
+        ...
+
+
+class TrialFace:
+    """Trials as Gymnasium steps, lane by lane.
 
     Observations are a float32 ``Box`` with one slot per agent metric and a ``measured`` slot, and, where the
-    environment is ``Structured``, a ``Dict`` of that and the encoded context of the trial that comes next.
-    An episode of one step terminates, as nothing follows from it; a longer one is cut off: truncated.
-
-    Args:
-        env: drives the trials; shared with nobody else.
-        on_close: called once, at the first ``close``.
+    environment is ``Structured``, a ``Dict`` of that and the encoded context of the next trial. An episode of one step
+    terminates, as nothing follows from it; a longer one is truncated. ``reset`` moves neither the counter nor any
+    context, whatever its seed.
     """
 
-    def __init__(self, env: Env, on_close: Callable[[], None] = lambda: None) -> None:
-        self.env = env
-        codec = ActionCodec(env.space)
+    shows_contexts = False
+
+    def __init__(self, engine: TrialEngine) -> None:
+        self._engine = engine
+        self.experiment = engine.experiment
+        codec = ActionCodec(engine.space)
         self.encode_action = codec.encode
-        self.decode_action = Elements(env.space, codec).decode
-        self.action_space = codec.action_space
-        self._metrics = env.experiment.agent_metrics
-        self._episode_steps = env.experiment.episode_steps
-        self._structure = structure_of(env)
+        self.decode_action = codec.decode
+        self.action_space: spaces.Space[Any] = codec.action_space
+        self._metrics = self.experiment.agent_metrics
+        self._episode_steps = self.experiment.episode_steps
+        self._structure = structure_of(engine)
         self._taken: dict[int, int] = {}
         self._upcoming: dict[int, tuple[Observation, dict[str, Any]]] = {}
-        self._on_close: Callable[[], None] | None = on_close
+        self._closed = False
         box = spaces.Box(-np.inf, np.inf, shape=(len(self._metrics) + 1,), dtype=np.float32)
         self.observation_space: spaces.Space[Any] = box
         if self._structure is not None:
             self.observation_space = spaces.Dict({"observation": box, "context": self._structure.space})
 
-    def reset(self, lane: int) -> tuple[Any, dict[str, Any]]:
-        """Begin the lane's episode: shows the context of the trial that comes next, and no metrics."""
+    @property
+    def space(self) -> Space:
+        """The knobs, in native values."""
+        return self._engine.space
+
+    def reset(
+        self, lane: int = 0, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin the lane's episode: shows the context of the next trial, and no metrics."""
+        del seed, options
         self._check_open()
         self._taken[lane] = 0
         upcoming, leaves = self._upcoming.get(lane) or self._observe(lane)
         info = {"step": upcoming.number, "next_env_params": dict(upcoming.context)}
         return self._observation(np.zeros(len(self._metrics) + 1, dtype=np.float32), leaves), info
 
-    def run(self, actions: Sequence[Action]) -> list[Trial]:
-        """One trial in each lane from 0, side by side as far as the slots allow; they are numbered in this order.
+    def step(self, action: Any, lane: int = 0) -> Five:
+        """Run one trial with an element of ``action_space``."""
+        del lane
+        return self.step_raw([self.decode_action(action)])[0]
+
+    def step_all(self, actions: Sequence[Any]) -> list[Five]:
+        """Run one trial in each lane with elements of ``action_space``."""
+        return self.step_raw([self.decode_action(action) for action in actions])
+
+    def step_raw(self, actions: Sequence[Action]) -> list[Five]:
+        """Run one trial in each lane from 0, side by side as far as the slots allow, with native values.
 
         Raises:
-            ActionError: one doesn't fit the knobs; no number is used.
-            BudgetError: not all may start, or the run was stopped; what had begun is recorded.
+            ActionError: an action doesn't fit the knobs; no number is used.
+            BudgetError: not all may start, or the run was stopped; trials that had begun are recorded.
         """
         self._check_open()
-        accepted = [self.env.space.accept(action) for action in actions]
+        engine = self._engine
+        accepted = [engine.space.accept(action) for action in actions]
         for lane in range(len(accepted)):  # so that the numbers are in the lanes' order
-            self.env.observe(lane)
+            engine.observe(lane)
         waiting = deque(enumerate(accepted))
         begun: list[int] = []
         trials: dict[int, Trial] = {}
         ended: BudgetError | None = None
         while True:
-            # No more than can run: a trial that waits for a slot would have its waiting on record as its duration.
-            while waiting and ended is None and len(begun) - len(trials) < self.env.slots:
+            # No more than can run: the wait for a slot would be recorded as a trial's duration.
+            while waiting and ended is None and len(begun) - len(trials) < engine.slots:
                 lane, action = waiting[0]
                 try:
-                    begun.append(self._begin(action, lane))
+                    self._upcoming.pop(lane, None)
+                    begun.append(engine.begin(action, lane).number)
                     waiting.popleft()
                 except BudgetError as error:
                     ended = error
             if len(trials) == len(begun):
                 break
-            trial = self._next_finished()
-            if trial.number in begun:
-                trials[trial.number] = trial
+            finished = engine.next_finished()
+            if finished is None:
+                raise BudgetError("the run was stopped while the trial ran; it stays open for a resume")
+            if finished[1].number in begun:  # an earlier one may be left from a call that an exception ended
+                trials[finished[1].number] = finished[1]
         if ended is not None:
             raise ended
-        return [trials[number] for number in begun]
+        return [self._shown(lane, trials[number]) for lane, number in enumerate(begun)]
 
-    def run_one(self, action: Action) -> Trial:
-        """As ``run`` for the first lane alone."""
-        self._check_open()
-        number = self._begin(action, 0)
-        while True:
-            trial = self._next_finished()
-            if trial.number == number:
-                return trial
+    def close(self) -> None:
+        """Leave the journal complete."""
+        self._closed = True
+        self._engine.close()
 
-    def _begin(self, action: Action, lane: int) -> int:
-        self._upcoming.pop(lane, None)
-        return self.env.begin(action, lane).number
-
-    def _next_finished(self) -> Trial:
-        """Mostly one that was just begun, but it may be one that an exception took the caller away from."""
-        finished = self.env.next_finished()
-        if finished is None:
-            raise BudgetError("the run was stopped while the trial ran; it stays open for a resume")
-        return finished[1]
-
-    def shown(self, lane: int, trial: Trial) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """What a step gives whose trial has closed: Gymnasium's five."""
+    def _shown(self, lane: int, trial: Trial) -> Five:
         upcoming, leaves = self._observe(lane)
         taken = self._taken.get(lane, 0) + 1
         ended = taken >= self._episode_steps
         self._taken[lane] = 0 if ended else taken
         single = self._episode_steps == 1
+        info = {
+            "step": trial.number,
+            "status": trial.status,
+            "cached": trial.cached_from is not None,
+            "env_params": dict(trial.context),
+            "next_env_params": dict(upcoming.context),
+            "metrics": trial.metrics,
+            "action": dict(trial.action),
+            "reason": trial.reason,
+        }
         shown = self._observation(self._slots(upcoming), leaves)
-        return shown, trial.reward, ended and single, ended and not single, info_of(trial, upcoming)
+        return shown, trial.reward, ended and single, ended and not single, info
 
     def _observe(self, lane: int) -> tuple[Observation, dict[str, Any]]:
-        """What the lane sees, and its leaves: they are shown by a step, and again by the reset that may follow."""
-        upcoming = self.env.observe(lane)
+        """What the lane sees, and its leaves: a step shows them, and again the reset that may follow."""
+        upcoming = self._engine.observe(lane)
         leaves = {} if self._structure is None else self._structure.encode(upcoming)
         self._upcoming[lane] = upcoming, leaves
         return upcoming, leaves
@@ -134,35 +193,108 @@ class Face:
         return np.array([*numbers, 1.0], dtype=np.float32)
 
     def _observation(self, slots: np.ndarray, leaves: dict[str, Any]) -> Any:
-        """The element of ``observation_space``; its arrays are the caller's own."""
+        """The element of ``observation_space``; its arrays are copies."""
         if self._structure is None:
             return slots
-        return {"observation": slots, "context": {name: _own(leaf) for name, leaf in leaves.items()}}
-
-    def close(self) -> None:
-        """Take no more steps. Calling it twice is fine."""
-        on_close, self._on_close = self._on_close, None
-        if on_close is not None:
-            on_close()
+        own = {name: leaf.copy() if type(leaf) is np.ndarray else leaf for name, leaf in leaves.items()}
+        return {"observation": slots, "context": own}
 
     def _check_open(self) -> None:
-        if self._on_close is None:
+        if self._closed:
             raise TunegymError("the environment is closed", hint="make another one: its trials go into a new folder")
 
 
-def _own(leaf: Any) -> Any:
-    return leaf.copy() if type(leaf) is np.ndarray else leaf
+def ender(owner: object, env: Stepped, then: Callable[[], None]) -> Callable[[], None]:
+    """Ends ``env`` once: when called, when ``owner`` is garbage, or when the program ends. Then calls ``then``.
+
+    In a process that was forked from this one it does nothing: the experiment goes on here.
+    """
+    process = os.getpid()
+
+    def end() -> None:
+        if os.getpid() != process:
+            return
+        try:
+            env.close()
+        finally:
+            then()
+
+    return weakref.finalize(owner, end)
 
 
-def info_of(trial: Trial, upcoming: Observation) -> dict[str, Any]:
-    """Everything about a step that isn't in its observation."""
-    return {
-        "step": trial.number,
-        "status": trial.status,
-        "cached": trial.cached_from is not None,
-        "env_params": dict(trial.context),
-        "next_env_params": dict(upcoming.context),
-        "metrics": trial.metrics,
-        "action": dict(trial.action),
-        "reason": trial.reason,
-    }
+class _FaceEnv(gymnasium.Env[Any, Any]):
+    """A Gymnasium environment over the first lane."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium declares it so
+
+    def __init__(self, env: Stepped, on_close: Callable[[], None]) -> None:
+        self._face = env
+        self._end = ender(self, env, on_close)
+        self.action_space = env.action_space
+        self.observation_space = env.observation_space
+        self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode. Numbers and contexts don't depend on seed and options; a live server gets both."""
+        if seed is not None:
+            super().reset(seed=seed, options=options)
+        return self._face.reset(0, seed, options)
+
+    def step(self, action: Any) -> Five:
+        """Take one step with an element of ``action_space``.
+
+        Raises:
+            ActionError: it isn't one; no number is used.
+            BudgetError: the experiment's budget is used up.
+            TunegymError: the environment is closed, or a live server's episode is over.
+            ServerLostError: a live server failed too often in a row.
+        """
+        return self._face.step(action)
+
+    def close(self) -> None:
+        """Leave the journal complete. Calling it twice is fine."""
+        self._end()
+
+
+class TuneEnv(_FaceEnv):
+    """One environment step is one trial; an episode is ``episode_steps`` of them, by default one. See ``TrialFace``.
+
+    Args:
+        engine: drives the trials; not shared.
+        on_close: called once, after the engine was closed.
+    """
+
+    def __init__(self, engine: TrialEngine, on_close: Callable[[], None] = lambda: None) -> None:
+        self._trials = TrialFace(engine)
+        super().__init__(self._trials, on_close)
+
+    @property
+    def space(self) -> Space:
+        """The knobs, in native values."""
+        return self._trials.space
+
+    def step_raw(self, action: Action) -> Five:
+        """Run one trial with native values; raises as ``step``."""
+        return self._trials.step_raw([action])[0]
+
+    def decode_action(self, encoded: Mapping[str, Any]) -> dict[str, Scalar]:
+        """Native values for an element of ``action_space``."""
+        return self._trials.decode_action(encoded)
+
+    def encode_action(self, action: Action) -> dict[str, Any]:
+        """The element of ``action_space`` for native values."""
+        return self._trials.encode_action(action)
+
+
+class LiveTuneEnv(_FaceEnv):
+    """A live server behind a journal, with its own spaces. ``LiveEnv`` says what steps and resets do.
+
+    Args:
+        engine: drives the server, which has been started; not shared.
+        on_close: called once, after the engine was closed.
+    """
+
+    def __init__(self, engine: LiveEngine, on_close: Callable[[], None] = lambda: None) -> None:
+        super().__init__(engine, on_close)
+        if type(self).step is _FaceEnv.step:  # nothing in between: a step may take microseconds
+            vars(self)["step"] = engine.step

@@ -195,7 +195,7 @@ class StepStore:
         row = (number, episode, action, packed, reward, duration, ended, context, metrics, unmeasured)
         rows.append(row)  # type: ignore[arg-type]  # making a Row takes four times as long
         self.upto = number
-        if len(rows) >= group.most:
+        if not len(rows) % group.most:
             if len(rows) >= _MOST_WAITING * group.most:
                 self.flush()
             else:

@@ -13,7 +13,7 @@ from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 from tests.tuning.envs.live.conftest import Counter, Engines, load
 
 from tunegym.core.errors import ActionError, BudgetError, TunegymError
-from tunegym.tuning.envs.live.vector import LiveVectorEnv
+from tunegym.tuning.envs.vector import LiveVectorEnv
 
 
 def servers(*lengths: int) -> list[Counter]:
@@ -225,8 +225,8 @@ def test_what_is_no_action_uses_no_number(engines: Engines, actions: Any, said: 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (lambda actions: [actions], "is no mapping"),
-        (lambda actions: {**actions, "pair": actions["pair"][:1]}, "pair: .* is no tuple of 2 parts"),
+        (lambda actions: [actions], "is not a mapping"),
+        (lambda actions: {**actions, "pair": actions["pair"][:1]}, "pair: .* is not a tuple of 2 parts"),
         (lambda actions: {**actions, "deep": {"many": [[0, 0]]}}, "deep: many: 1 rows for 2"),
         (lambda actions: {**actions, "else": 1}, "not of action_space"),
         (lambda actions: {"box": actions["box"]}, "not of action_space"),

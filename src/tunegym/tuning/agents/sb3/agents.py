@@ -58,7 +58,7 @@ from tunegym.tuning.ports import Env
 if TYPE_CHECKING:
     from tunegym.tuning.agents.sb3.learners import Decision, Learner, Step
     from tunegym.tuning.envs.actions import ActionView
-    from tunegym.tuning.envs.flattening import FlatObservations
+    from tunegym.tuning.envs.wrappers import FlatObservations
 
 logger = logging.getLogger(__name__)
 
@@ -282,7 +282,7 @@ class PolicyAgent(BaseAgent, ABC):
         """Build the policy, and bring it to where it was."""
         from tunegym.tuning.agents.sb3.algorithms import training
         from tunegym.tuning.agents.sb3.learners import build_learner
-        from tunegym.tuning.envs.flattening import FlatObservations
+        from tunegym.tuning.envs.wrappers import FlatObservations
 
         with training():
             checkpoint = self._files.last()

@@ -219,14 +219,13 @@ class LiveEngine:
         one = self._lanes[lane]
         if self.slots > 1:
             raise TunegymError("with several lanes each of them takes a step", hint="call step_all()")
-        chosen = action
-        if one.episode is None or type(action) is not int or not self._lowest <= action <= self._highest:
+        chosen, episode = action, one.episode
+        if episode is None or type(action) is not int or not self._lowest <= action <= self._highest:
             chosen = self._accepted(action, one)
         number = self._next
         if number > self._bound or self._timed or not number & 31:  # whether to stop is asked now and then
             number = self._go_on((one,))
         context = self._step_context(one, number) if self._varies else one.context
-        episode = one.episode
         assert episode is not None
         counted = episode.counted
         began = perf_counter()
