@@ -5,10 +5,9 @@ Names are imported when they are first used, so that ``tunegym --help`` stays in
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from tunegym.core.registration import name_environments
 
 if TYPE_CHECKING:
     from tunegym.app.make import make, make_vec
@@ -49,4 +48,5 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *_EXPORTS])
 
 
-name_environments()
+if hasattr(sys.modules.get("gymnasium"), "register"):
+    import_module("tunegym.envs")

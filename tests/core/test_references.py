@@ -10,7 +10,7 @@ import pytest
 
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import callable_by_name, is_reference, resolve
-from tunegym.core.spelling import closest
+from tunegym.core.text import closest
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ from tunegym.app.report import report_run
 from tunegym.app.run import Source, Trackers, as_scenario, new_run_folder, write_answer
 from tunegym.app.server import check_given
 from tunegym.core.errors import TunegymError
-from tunegym.core.registration import ENV_ID
 from tunegym.core.stop import Stop
 from tunegym.tuning.envs.vector import check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.ports import ENV_ID
 
 if TYPE_CHECKING:
     from tunegym.tuning.envs.face import LiveTuneEnv, TuneEnv

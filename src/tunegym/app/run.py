@@ -27,8 +27,8 @@ from tunegym.app.warm_start import with_sources
 from tunegym.config.load import load, parse
 from tunegym.core import toml
 from tunegym.core.errors import BudgetError, ServerLostError, StoreError, TunegymError
+from tunegym.core.files import write_atomic
 from tunegym.core.stop import Stop
-from tunegym.core.whole import write_whole
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.outcome import Cancelled
 from tunegym.tuning.model.scenario import Experiment, Scenario, Tracking
@@ -179,7 +179,7 @@ def write_scenario(folder: Path, scenario: Scenario) -> None:
     try:
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             return
-        write_whole(path, text)
+        write_atomic(path, text)
     except OSError as error:
         hint = "is the disk full, the folder yours? Or choose another place with --output"
         raise StoreError(f"{path} can't be written: {error.strerror}", hint=hint) from error

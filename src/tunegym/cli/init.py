@@ -10,7 +10,7 @@ import typer
 
 from tunegym.cli.terminal import guarded
 from tunegym.core.errors import ConfigError, Problem, TunegymError
-from tunegym.core.escaping import escaped, escaped_lines
+from tunegym.core.text import escaped, escaped_lines
 
 STARTERS: dict[str, tuple[str, ...]] = {"command": (), "python": ("workload.py",), "live": ()}
 """The files that each starter needs beside its scenario."""

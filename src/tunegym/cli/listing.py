@@ -9,7 +9,7 @@ import typer
 from tunegym.app.catalog import Catalog
 from tunegym.cli.terminal import guarded, print_json
 from tunegym.core.errors import ConfigError, Problem
-from tunegym.core.escaping import escaped
+from tunegym.core.text import escaped
 
 
 def main(kind: str, *, as_json: bool) -> int:

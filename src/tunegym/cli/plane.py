@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tunegym.cli.terminal import guarded
-from tunegym.core.escaping import escaped, escaped_json
+from tunegym.core.text import escaped, escaped_json
 
 if TYPE_CHECKING:
     from rich.console import Console

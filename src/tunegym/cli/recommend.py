@@ -10,7 +10,7 @@ from tunegym.app.run import as_scenario
 from tunegym.cli.terminal import console, guarded, print_json, print_table, say, warn
 from tunegym.core import toml
 from tunegym.core.errors import ConfigError, Problem, TunegymError
-from tunegym.core.escaping import escaped
+from tunegym.core.text import escaped
 from tunegym.tuning.answers.contexts import WHERE
 from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested

@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from tunegym.cli.terminal import guarded, heard, say_stopping
-from tunegym.core.escaping import escaped
 from tunegym.core.stop import StopFlag
+from tunegym.core.text import escaped
 from tunegym.tuning.servers.listener import Listener, Offer, checked_class, is_loopback
 from tunegym.tuning.servers.protocol import SHORTEST_TOKEN, TOKEN_VARIABLE, read_token
 

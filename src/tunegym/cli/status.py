@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tunegym.app.report import status
 from tunegym.cli.terminal import guarded, print_json, print_table, say
-from tunegym.core.escaping import escaped
+from tunegym.core.text import escaped
 from tunegym.tuning.model.summary import table_of
 from tunegym.tuning.model.values import printable
 

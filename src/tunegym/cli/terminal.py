@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.measure import Measurement
 
 from tunegym.core.errors import ConfigError, TunegymError
-from tunegym.core.escaping import escaped_json, escaped_lines
+from tunegym.core.text import escaped_json, escaped_lines
 from tunegym.tuning.model.summary import Table
 
 FAILURE = 1

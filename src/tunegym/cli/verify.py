@@ -12,7 +12,7 @@ from tunegym.app.catalog import Catalog
 from tunegym.cli.terminal import BAD_CONFIGURATION, guarded, show
 from tunegym.config.load import load
 from tunegym.core.errors import ConfigError, Problem
-from tunegym.core.escaping import escaped, escaped_lines
+from tunegym.core.text import escaped, escaped_lines
 from tunegym.tuning.reports.results import SCENARIO
 from tunegym.tuning.stores.reader import JOURNAL
 

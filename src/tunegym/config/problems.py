@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tunegym.core.errors import Problem
-from tunegym.core.spelling import closest
+from tunegym.core.text import closest
 from tunegym.tuning.model.values import spelled
 
 LONGEST = 80

@@ -1,1 +1,1 @@
-"""Errors, named random streams, clocks, logging: imports nothing of ours."""
+"""Errors, text, files, references, clocks, random draws, child processes, messages: imports nothing of ours."""

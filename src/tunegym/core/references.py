@@ -1,16 +1,23 @@
-"""References: ``"package.module:name"`` in a scenario becomes the Python object it names."""
+"""References: ``"package.module:name"`` in a scenario becomes the Python object it names.
+
+Modules that lie beside a scenario come before all others, and are imported again when their files have changed.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
+import sysconfig
+import threading
+import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.core.modules import import_from
-from tunegym.core.spelling import closest
+from tunegym.core.text import closest
 
 _FORM = 'write "module:function" or "package.module:Class.method"'
 
@@ -39,7 +46,7 @@ def resolve(reference: str, paths: Sequence[str] = (), wanted: Callable[[Any], b
         raise UnresolvedReferenceError(f"{reference!r} is not of the form module:name", hint=_FORM)
     module_name, _, attribute = reference.partition(":")
     folders = [os.path.abspath(path) for path in paths]  # noqa: PTH100 (sys.path wants strings)
-    module = import_from(module_name, folders)
+    module = _import_from(module_name, folders)
     return _attribute(module, module_name, attribute, wanted)
 
 
@@ -111,4 +118,165 @@ def _unknown_names(
     return UnresolvedReferenceError(
         f"{shown}() wants {wants}, which {verb} not exist (there is: {exists})",
         hint=f"did you mean {', '.join(guesses)}?" if guesses else "or take one parameter: it gets all by name",
+    )
+
+
+# modules beside a scenario -----------------------------------------------------------------------------
+
+_LOCK = threading.RLock()
+"""A module that another thread is importing is in memory and has no stamp yet: it must not be forgotten as changed."""
+
+_STAMPS: dict[str, tuple[int, int] | None] = {}
+"""Time and size of source files when they were imported."""
+
+
+def locate(module_name: str, paths: Sequence[str]) -> str | None:
+    """The source file of a dotted module that lies in ``paths``, without importing it; None if none does."""
+    relative = Path(*module_name.split("."))
+    for folder in paths:
+        for candidate in (Path(folder, relative, "__init__.py"), Path(folder, relative).with_suffix(".py")):
+            if candidate.is_file():
+                return os.path.abspath(candidate)  # noqa: PTH100
+    return None
+
+
+def check_unconfused(module_name: str, paths: Sequence[str]) -> None:
+    """Refuse a module in ``paths`` that has the name of an installed one, without importing either.
+
+    Raises:
+        UnresolvedReferenceError: it can't be told which of the two is meant.
+    """
+    name = module_name.partition(".")[0]
+    file = locate(name, paths)
+    loaded = sys.modules.get(name)
+    if file is not None and not (loaded and _origin(loaded) == os.path.realpath(file)) and _installed(name, loaded):
+        raise UnresolvedReferenceError(
+            f"{Path(file).name} has the name of the installed module {name!r}",
+            hint=f"rename {file}, so that the two can't be confused",
+        )
+
+
+def _import_from(module_name: str, folders: list[str]) -> ModuleType:
+    with _LOCK:
+        check_unconfused(module_name, folders)
+        names = [
+            name for name in _module_names(folders) if name in sys.modules and not _belongs_elsewhere(name, folders)
+        ]
+        loaded = [key for key in sys.modules if key.partition(".")[0] in names]
+        if not all(_is_current(name, folders) for name in loaded):
+            for name in loaded:  # any of them may use what changed
+                _STAMPS.pop(_origin(sys.modules.pop(name)) or "", None)
+        for folder in reversed(folders):
+            while folder in sys.path:
+                sys.path.remove(folder)
+            sys.path.insert(0, folder)
+        importlib.invalidate_caches()  # a file written a moment ago must be seen
+        module = _import(module_name, folders)
+        for name in list(sys.modules):
+            file = _origin(sys.modules[name])
+            if file is not None and file not in _STAMPS and _is_below(file, folders):
+                _STAMPS[file] = _stamp(file)
+        return module
+
+
+def _module_names(paths: Sequence[str]) -> list[str]:
+    """The modules and packages that lie directly in ``paths``."""
+    names: dict[str, None] = {}
+    for folder in paths:
+        found = sorted(Path(folder).iterdir()) if Path(folder).is_dir() else []
+        for path in found:
+            is_module = path.suffix == ".py" and path.is_file()
+            if path.stem.isidentifier() and (is_module or (not path.suffix and any(path.glob("*.py")))):
+                names.setdefault(path.stem)
+    return list(names)
+
+
+def _belongs_elsewhere(name: str, folders: list[str]) -> bool:
+    """Whether the loaded module is installed, or a real package that a mere folder does not replace."""
+    module = sys.modules.get(name)
+    return _installed(name, module) or (locate(name, folders) is None and getattr(module, "__file__", None) is not None)
+
+
+def _is_current(name: str, folders: list[str]) -> bool:
+    """Whether the loaded module is the one in the folders, as its file is now."""
+    file = _origin(sys.modules[name])
+    if file is None:
+        return True
+    wanted = locate(name, folders)
+    if wanted is None:  # a package without an __init__.py
+        return _is_below(file, folders)
+    return file == os.path.realpath(wanted) and file in _STAMPS and _STAMPS[file] == _stamp(file)
+
+
+def _stamp(file: str) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(file)  # noqa: PTH116
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+def _origin(module: ModuleType) -> str | None:
+    """The module's file, or the folder of a package without one."""
+    found = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+    return os.path.realpath(found) if isinstance(found, str) else None
+
+
+def _is_below(file: str, folders: list[str]) -> bool:
+    return any(file.startswith((folder + os.sep, os.path.realpath(folder) + os.sep)) for folder in folders)
+
+
+def _installed(name: str, module: ModuleType | None) -> bool:
+    if name in sys.stdlib_module_names or name in ("tunegym", "__main__"):
+        return True
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return False
+    roots = {sysconfig.get_path(key) for key in ("purelib", "platlib")}
+    return any(file.startswith(root + os.sep) for root in roots) or "site-packages" in Path(file).parts
+
+
+def _import(module_name: str, folders: list[str]) -> ModuleType:
+    # Compiled files know their source's time to the second only: what is edited and run at once would be stale.
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise _missing_module(missing, folders) from None
+        raise _import_failed(module_name, folders, error) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failed(module_name, folders, error) from error
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def _missing_module(missing: str, folders: list[str]) -> UnresolvedReferenceError:
+    parent, _, leaf = missing.rpartition(".")
+    beside = [str(Path(folder, *parent.split("."))) if parent else folder for folder in folders]
+    near = closest(leaf, _module_names(beside))
+    where = f" in {' or '.join(folders)} or among the installed packages" if folders else ""
+    if near:
+        hint = f"did you mean {f'{parent}.{near}' if parent else near!r}?"
+    elif parent:
+        hint = f"{parent!r} exists and has no module {leaf!r}"
+    else:
+        hint = f"put {leaf}.py beside the scenario, or install the package that has it"
+    return UnresolvedReferenceError(f"there is no module {missing!r}{where}", hint=hint)
+
+
+def _import_failed(module_name: str, folders: list[str], error: BaseException) -> UnresolvedReferenceError:
+    file = locate(module_name, folders)
+    shown = Path(file).name if file else module_name
+    if isinstance(error, SyntaxError):
+        shown = Path(error.filename).name if error.filename else shown
+        what = f"{shown} has a syntax error: {error.msg} (line {error.lineno})"
+        return UnresolvedReferenceError(what, hint=f"fix {shown}")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_below(frame.filename, folders)]
+    line = f" (line {frames[-1].lineno})" if frames else ""
+    shown = Path(frames[-1].filename).name if frames else shown
+    return UnresolvedReferenceError(
+        f"{shown} raised {type(error).__name__}: {error}{line}",
+        hint=f"python -c 'import {module_name}' in its folder shows the whole traceback",
     )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tunegym.core.escaping import escaped_toml
+from tunegym.core.text import escaped_toml
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPED = re.compile(r'[\b\t\n\f\r"\\]')

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from tunegym.core.stop import Stop
 
+ENV_ID = "tunegym/Tune-v0"
+"""The environment's name in Gymnasium. Non-deterministic: the next trial has the next context."""
+
 
 @runtime_checkable
 class Agent(Protocol):

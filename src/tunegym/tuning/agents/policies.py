@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from tunegym.core.errors import StoreError
-from tunegym.core.whole import write_whole
+from tunegym.core.files import write_atomic
 from tunegym.tuning.answers.recommendation import PolicyChoice as Choice
 from tunegym.tuning.answers.recommendation import PolicyTable
 from tunegym.tuning.model.context import EnvParam, EnvParams
@@ -104,7 +104,7 @@ def save(folder: Path, table: PolicyTable) -> None:
     }
     place = folder / FOLDER / FILE
     place.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(place, orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_atomic(place, orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def load(folder: Path) -> PolicyTable | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tunegym.core.errors import ConfigError, Problem
-from tunegym.core.spelling import closest
+from tunegym.core.text import closest
 from tunegym.tuning.model.space import Choice, Knob, Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Context, Scalar, native, spelled, spelled_pairs

@@ -18,7 +18,6 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from tunegym.core.errors import BudgetError, TunegymError
-from tunegym.core.registration import ENV_ID
 from tunegym.tuning.codec import ActionCodec
 from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.structure import structure_of
@@ -27,6 +26,7 @@ from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation, Trial
 from tunegym.tuning.model.values import Action, Scalar
+from tunegym.tuning.ports import ENV_ID
 
 Five: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""

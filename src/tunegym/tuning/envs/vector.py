@@ -13,12 +13,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from tunegym.core.errors import ActionError, TunegymError
-from tunegym.core.registration import ENV_ID
 from tunegym.tuning.envs.face import Five, Stepped, TrialFace, ender
 from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.trials.engine import TrialEngine
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.values import Action, Scalar
+from tunegym.tuning.ports import ENV_ID
 
 _Batch = tuple[Any, Any, Any, Any, dict[str, Any]]
 

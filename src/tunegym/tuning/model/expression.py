@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 from tunegym.core.errors import TunegymError
-from tunegym.core.spelling import closest
+from tunegym.core.text import closest
 from tunegym.tuning.model.values import spelled
 
 MAX_LENGTH = 2000

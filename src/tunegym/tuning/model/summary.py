@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tunegym.core.escaping import escaped
+from tunegym.core.text import escaped
 from tunegym.tuning.model.values import spelled
 
 

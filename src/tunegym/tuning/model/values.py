@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from tunegym.core.escaping import escaped, escaped_toml
+from tunegym.core.text import escaped, escaped_toml
 
 Scalar: TypeAlias = str | int | float | bool
 """What an agent chooses or a context holds."""

@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from tunegym.core.escaping import escaped
+from tunegym.core.text import escaped
 from tunegym.tuning.model.summary import Comparison, table_of
 from tunegym.tuning.model.values import printable
 from tunegym.tuning.reports.results import RunResults

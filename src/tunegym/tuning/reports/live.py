@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.errors import StoreError, TunegymError
-from tunegym.core.escaping import escaped
+from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import Curve, GroupedEpisodes, Pace, Windows, groupings
 from tunegym.tuning.model.episode import Episode

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from tunegym.core.errors import StoreError
-from tunegym.core.whole import write_whole
+from tunegym.core.files import write_atomic
 from tunegym.tuning.model.summary import masked
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import labels, printable
@@ -141,7 +141,7 @@ def write_page(path: Path, title: str, data: Mapping[str, Any], hint: str) -> Pa
         StoreError: it can't be written; ``hint`` says what to do then.
     """
     try:
-        write_whole(path, render(title, data))
+        write_atomic(path, render(title, data))
     except OSError as error:
         raise StoreError(f"{path} can't be written: {error.strerror}", hint=hint) from error
     return path

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.core.errors import ConfigError, Problem
-from tunegym.core.spelling import closest
+from tunegym.core.text import closest
 from tunegym.tuning.answers.recommendation import Recommendation
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.results import AnyResults, RunResults, load

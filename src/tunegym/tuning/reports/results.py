@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tunegym.core import toml
 from tunegym.core.errors import ActionError, StoreError, TunegymError
-from tunegym.core.whole import write_whole
+from tunegym.core.files import write_atomic
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.best import Best, best_among
 from tunegym.tuning.answers.contexts import domain, domains_of
@@ -150,7 +150,7 @@ class TrialResults(JournalResults):
         for setting in [*([document["best"]] if "best" in document else []), *document.get("pareto", [])]:
             if fixed:
                 setting["fixed"] = nested(fixed)
-        write_whole(self.folder / BEST, toml.dumps(document))
+        write_atomic(self.folder / BEST, toml.dumps(document))
 
     def policy_choices(self) -> PolicyTable | None:
         """What the agent's saved policy chooses in each context; None if there is no policy.

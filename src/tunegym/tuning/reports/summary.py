@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.errors import StoreError
-from tunegym.core.escaping import escaped
+from tunegym.core.text import escaped
 from tunegym.tuning.answers.certainty import SLACK, SURE, RewardMetric, reward_metric, reward_spread
 from tunegym.tuning.answers.importance import importance
 from tunegym.tuning.answers.ranking import Measurements, Setting

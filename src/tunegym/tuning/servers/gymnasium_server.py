@@ -14,7 +14,7 @@ from gymnasium import error, spaces
 from gymnasium.envs.registration import load_env_creator
 
 from tunegym.core.errors import TunegymError
-from tunegym.core.spelling import closest
+from tunegym.core.text import closest
 
 __all__ = ["EnvParamError", "GymnasiumServer", "UnknownEnvError"]
 

@@ -101,7 +101,7 @@ class JournalFile:
         with self._guard:
             self.check()
             try:
-                self._write_whole(line)
+                self._write_atomic(line)
             except OSError as error:
                 self._broken = unwritable(self.path, error)
                 raise self._broken from error
@@ -173,7 +173,7 @@ class JournalFile:
         if broken is not None:
             raise broken
 
-    def _write_whole(self, line: bytes) -> None:
+    def _write_atomic(self, line: bytes) -> None:
         """The whole line, or nothing of it."""
         written = os.write(self._file, line)
         if written == len(line):

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from tunegym.core.modules import locate
+from tunegym.core.references import locate
 from tunegym.tuning.model.scenario import Experiment, MetricSpec
 from tunegym.tuning.workloads.template import ENV_PREFIX, candidates
 

@@ -21,9 +21,8 @@ from typing import Any
 
 from tunegym.core.child import milliseconds, start_python
 from tunegym.core.errors import Problem, TunegymError, UnresolvedReferenceError
-from tunegym.core.modules import check_unconfused, locate
-from tunegym.core.references import is_reference, resolve
-from tunegym.core.spelling import closest
+from tunegym.core.references import check_unconfused, is_reference, locate, resolve
+from tunegym.core.text import closest
 
 IMPORT_TIMEOUT_S = 60.0
 

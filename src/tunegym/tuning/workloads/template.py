@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tunegym.core.errors import Problem, TunegymError
-from tunegym.core.spelling import closest
+from tunegym.core.text import closest
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.values import spelled

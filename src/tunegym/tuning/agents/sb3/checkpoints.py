@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tunegym.core.whole import write_whole
+from tunegym.core.files import write_atomic
 from tunegym.tuning.agents import policies
 
 FILE = "checkpoint.pt"
@@ -86,7 +86,7 @@ def load(folder: Path) -> Checkpoint | None:
 def _write(place: Path, content: io.BytesIO) -> None:
     """From memory, since torch can't tell a full disk from a bug."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(place, content.getbuffer())
+    write_atomic(place, content.getbuffer())
 
 
 class PolicyFiles:

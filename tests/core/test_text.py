@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.core.escaping import escaped, escaped_json, escaped_lines, escaped_toml
+from tunegym.core.text import escaped, escaped_json, escaped_lines, escaped_toml
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tunegym.core.whole import write_whole
+from tunegym.core.files import write_atomic
 
 
 @pytest.mark.parametrize("content", ["é\n", b"\x00\xff", memoryview(b"rows")])
 def test_it_replaces_what_is_there(tmp_path: Path, content: str | bytes | memoryview) -> None:
     place = tmp_path / "file.txt"
     place.write_text("before")
-    write_whole(place, content)
+    write_atomic(place, content)
     assert place.read_bytes() == (content.encode() if isinstance(content, str) else bytes(content))
     assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
 
@@ -30,18 +30,18 @@ def test_it_is_on_the_disk_before_it_counts(tmp_path: Path, monkeypatch: pytest.
         synced(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    write_whole(place, "all of it")
+    write_atomic(place, "all of it")
     assert seen == [(False, b"all of it")]
 
 
 _LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-from tunegym.core.whole import write_whole
+from tunegym.core.files import write_atomic
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    write_whole(Path(sys.argv[1]), b"x" * 5000)
+    write_atomic(Path(sys.argv[1]), b"x" * 5000)
 except OSError as error:
     print(error.strerror)
 """
@@ -64,5 +64,5 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "file.txt", "all of it")
+        write_atomic(tmp_path / "file.txt", "all of it")
     assert list(tmp_path.iterdir()) == []

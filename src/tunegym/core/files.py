@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all."""
+"""Atomic writes: a file is replaced as a whole, or not at all."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, content: str | bytes | memoryview) -> None:
-    """Put ``content`` in place of what ``path`` holds.
+def write_atomic(path: Path, content: str | bytes | memoryview) -> None:
+    """Replace the content of ``path``.
 
-    Whoever reads it, also after a crash of the machine, finds one or the other, never a part. What fails leaves nothing
-    behind: a full disk is no place for half a file. One writer at a time; it needs ``<name>.new`` beside it. Raises
-    ``OSError``.
+    A reader, also after a crash of the machine, finds the old or the new content, never a part. A write that fails
+    leaves nothing behind. One writer at a time; it needs ``<name>.new`` beside it. Raises ``OSError``.
     """
     data = content.encode() if isinstance(content, str) else content
     fresh = path.with_name(f"{path.name}.new")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.core.interrupts import SIGNALS, interrupts_deferred
+from tunegym.dataplane.hosts.interrupts import SIGNALS, interrupts_deferred
 
 
 @pytest.fixture(autouse=True)

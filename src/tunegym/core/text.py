@@ -1,8 +1,11 @@
-"""Text that others wrote, fit to be printed: an escape sequence in it must not reach a terminal as one."""
+"""Text: foreign text made safe to print, and the closest spelling of an unknown word.
+
+An escape sequence in text that others wrote must not reach a terminal as one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 def escaped(text: str, keep: str = "") -> str:
@@ -43,3 +46,14 @@ def _toml(char: str) -> str:
 def _json(char: str) -> str:
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def closest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that ``word`` was probably meant to be, or None if none is near."""
+    import difflib
+
+    by_lower = {candidate.lower(): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    if not matches and len(word) > 2:  # an abbreviation of just one of them
+        matches = [candidate for candidate in by_lower if candidate.startswith(word.lower())]
+    return by_lower[matches[0]] if len(matches) == 1 else None
