@@ -9,8 +9,8 @@ from pathlib import Path
 
 import orjson
 import pytest
+from tests.soundness import assert_sound
 
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.stores import reader
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from gymnasium.utils.env_checker import check_env
+from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.stores import reader
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

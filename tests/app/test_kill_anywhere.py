@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.soundness import assert_sound
 
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.stores import reader
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.soundness import assert_sound
 
 import tunegym
 from tunegym.core.errors import TunegymError
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.stores.reader import Steps, steps
 

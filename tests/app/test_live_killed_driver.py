@@ -17,10 +17,10 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as package
 from tunegym.core.errors import StoreLockedError
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import MOST_ROWS
 from tunegym.tuning.stores.steps import FLUSH_S

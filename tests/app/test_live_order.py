@@ -10,9 +10,9 @@ import numpy as np
 import orjson
 import pandas as pd
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import find_run
 

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
+from tests.soundness import assert_sound
 
 import tunegym
 from tunegym.core.errors import BudgetError, ConfigError, ServerLostError, TunegymError
-from tunegym.testing.results import assert_sound
 from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.stores import reader
 
 Killing = Callable[..., contextlib.AbstractContextManager[list[int]]]

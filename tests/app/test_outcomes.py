@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import TrialResults, find_run
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

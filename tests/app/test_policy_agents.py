@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.agents import policies
 from tunegym.tuning.reports.results import TrialResults, find_run
 from tunegym.tuning.stores import reader

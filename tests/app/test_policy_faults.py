@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as library
 from tunegym.app.catalog import build_agent
@@ -22,7 +23,6 @@ from tunegym.app.kinds import kind_of
 from tunegym.app.run import Silent
 from tunegym.core import toml
 from tunegym.core.stop import Stop
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import TrialResults, find_run

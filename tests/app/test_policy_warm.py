@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as library
 from tunegym.core.errors import StoreError
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.agents import policies
 from tunegym.tuning.reports.results import find_run
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as face
 from tunegym.core import toml
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.runners import command
 from tunegym.tuning.stores import reader

@@ -13,11 +13,11 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
+from tests.soundness import assert_sound
 
 import tunegym
 from tunegym.core import toml
 from tunegym.core.errors import BudgetError, ConfigError, ObservationError, StoreError, TunegymError
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
 
 RESULTS = Path("results")

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as library
 from tunegym.core.errors import StoreError
 from tunegym.core.stop import Stop
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import TrialResults, find_run
 from tunegym.tuning.stores import reader
 

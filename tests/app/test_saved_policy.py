@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as library
 from tunegym.app.run import Silent
 from tunegym.core.stop import Stop
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import find_run

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym
 from tunegym.core.errors import ConfigError
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import TrialResults, find_run
 from tunegym.tuning.stores import reader
 

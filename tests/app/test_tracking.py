@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.stores import reader
 from tunegym.tuning.trackers.feed import values_of

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.soundness import assert_sound
 
 import tunegym as library
 from tunegym.app.catalog import Catalog
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
 
 pytestmark = pytest.mark.slow  # every test starts the command anew

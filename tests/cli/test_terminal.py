@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from tests.soundness import assert_sound
 
-from tunegym.testing.results import assert_sound
 from tunegym.tuning.reports.results import find_run
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"

@@ -1,4 +1,4 @@
-"""What every agent must do. Subclass ``AgentSuite``, name your agent, and let pytest collect it.
+"""Contract suites for agents. Subclass one, name your agent, and let pytest collect it.
 
 ::
 
@@ -6,37 +6,46 @@
         agent = MyAgent
         config = {"random_seed": 7}
 
-The agent drives a real engine, journal and in-process runner over a small landscape of this module.
+``AgentSuite`` drives an agent of trials through a real engine, journal and in-process runner over a small landscape;
+``LiveAgentSuite`` drives an agent of live experiments over a small server, ``Trail``.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from tunegym.config.problems import Findings
 from tunegym.config.schema import checked_config
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import BaseAgent
+from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.expression import FunctionConstraint
-from tunegym.tuning.model.scenario import Budget, Experiment
+from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
 from tunegym.tuning.model.trial import Feedback, OpenTrial, Trial
 from tunegym.tuning.ports import Agent, Env
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.local import LocalRunner
+from tunegym.tuning.servers.host import InProcess
 from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.workloads.python import PythonWorkload
+
+# trials -------------------------------------------------------------------------------------------
 
 
 def plain(**parameters: Any) -> dict[str, float]:
@@ -45,7 +54,7 @@ def plain(**parameters: Any) -> dict[str, float]:
 
 
 def cliffs(**parameters: Any) -> dict[str, float]:
-    """The same, but a third of it crashes."""
+    """``plain``, but a third of it crashes."""
     if crc32(repr(sorted(parameters.items())).encode()) % 3 == 0:
         raise ValueError("fell off")
     return plain(**parameters)
@@ -57,7 +66,7 @@ def abyss(**parameters: Any) -> dict[str, float]:
 
 
 def stages(report: Callable[[int, float], None], **parameters: Any) -> dict[str, float]:
-    """The same in three stages, of which a pruner may spare itself the last."""
+    """``plain`` in three reported stages, for pruners."""
     score = plain(**parameters)["score"]
     for stage in (1, 2, 3):
         report(stage, score * stage / 3)
@@ -68,19 +77,66 @@ def _height(name: str, value: Any) -> float:
     return crc32(f"{name}={value!r}".encode()) % 1000 / 1000
 
 
-class AgentSuite:
-    """The contract of an agent, as tests.
+class _Suite:
+    """Both suites' common part: the agent's settings, and runs that must choose alike."""
+
+    agent: ClassVar[Callable[[Any, Any, int], Agent]]
+    config: ClassVar[Mapping[str, Any]] = {}
+
+    def checked_config(self) -> Any:
+        """``config`` as the agent's own ``Config``, checked like that of a scenario."""
+        kind = getattr(self.agent, "Config", None)
+        if kind is None:
+            return None
+        findings = Findings("agent_config")
+        config = checked_config(kind, self.config, findings)
+        if config is None:
+            raise ConfigError(type(self).__name__, findings.problems)
+        return config
+
+    def choices(self, folder: Path, *, slots: int = 1, seed: int = 0) -> list[str]:
+        """The actions of a whole run by number, in which types count."""
+        raise NotImplementedError
+
+    @property
+    def chooses_by_number(self) -> bool:
+        """Whether the agent learns nothing, so that its choices depend on the number alone."""
+        raise NotImplementedError
+
+    def test_same_seed_same_actions(self, tmp_path: Path) -> None:
+        """Two runs with the same seed choose the same actions."""
+        first, second = (self.choices(tmp_path / name, seed=3) for name in ("first", "second"))
+        assert first == second
+
+    def test_same_actions_at_any_width(self, tmp_path: Path) -> None:
+        """An agent that learns nothing chooses by the number alone."""
+        if not self.chooses_by_number:
+            pytest.skip("it learns: its choices depend on the order in which trials end")
+        narrow = self.choices(tmp_path / "1")
+        for slots in (2, 3, 4):
+            assert self.choices(tmp_path / str(slots), slots=slots) == narrow
+
+    def test_no_global_randomness(self, tmp_path: Path) -> None:
+        """It neither seeds nor draws from the generators that the process shares."""
+        self.choices(tmp_path / "first", slots=2)  # imports everything it uses
+        before = _shared_generators()
+        self.choices(tmp_path / "second", slots=2)
+        after = _shared_generators()
+        changed = [name for name in before if after[name] != before[name]]
+        assert not changed, f"it used the shared generator of {', '.join(changed)}"
+
+
+class AgentSuite(_Suite):
+    """The contract of an agent of trials.
 
     Attributes:
-        agent: the class (or a factory) that is called with an ``Env``, the config and a seed.
+        agent: the class, or a factory, that is called with an ``Env``, the config and a seed.
         config: its ``agent_config``, as in the TOML file.
-        knobs: what it tunes; a grid must have at least ``trials`` points.
+        knobs: the space; a grid must have at least ``trials`` points.
         trials: the budget; large enough that the agent is past its warm-up.
-        resumes_exactly: one that learns: whether at one slot it goes on as if it had never been interrupted.
+        resumes_exactly: whether an agent that learns continues at one slot as if it had never been interrupted.
     """
 
-    agent: ClassVar[Callable[[Env, Any, int], Agent]]
-    config: ClassVar[Mapping[str, Any]] = {}
     knobs: ClassVar[Mapping[str, Knob]] = {
         "algorithm": Choice(("cubic", "reno", "bbr")),
         "level": Choice((1, 1.0, True)),
@@ -90,14 +146,9 @@ class AgentSuite:
     trials: ClassVar[int] = 24
     resumes_exactly: ClassVar[bool] = False
 
-    # what it is driven with ---------------------------------------------------------------------------
-
     @property
     def learns(self) -> bool:
-        """Whether what it chooses depends on what it was told.
-
-        By default: whether it has ``update_policy``, or a loop of its own, of which nothing is known.
-        """
+        """Whether its choices depend on feedback; assumed if it overrides ``update_policy`` or ``run``."""
         own_loop = getattr(self.agent, "run", None) is not BaseAgent.run
         return self.is_told or own_loop
 
@@ -109,20 +160,18 @@ class AgentSuite:
 
     @property
     def env_params(self) -> Mapping[str, EnvParam]:
-        """What varies around it; nothing if it can't handle that."""
+        """The env_params; none if the agent can't handle them."""
         varies = getattr(self.agent, "supports_variable_environment", False)
         return {"load": EnvParam(Choice((1, 2, 3)))} if varies else {}
 
-    def checked_config(self) -> Any:
-        """``config`` as the agent's own ``Config``, checked as that of a scenario is."""
-        kind = getattr(self.agent, "Config", None)
-        if kind is None:
-            return None
-        findings = Findings("agent_config")
-        config = checked_config(kind, self.config, findings)
-        if config is None:
-            raise ConfigError(type(self).__name__, findings.problems)
-        return config
+    def choices(self, folder: Path, *, slots: int = 1, seed: int = 0) -> list[str]:
+        """The actions of a whole run."""
+        return _chosen(self.drive(folder, slots=slots, seed=seed))
+
+    @property
+    def chooses_by_number(self) -> bool:
+        """Whether it learns nothing."""
+        return not self.learns
 
     def drive(
         self,
@@ -198,11 +247,6 @@ class AgentSuite:
 
     # the contract -------------------------------------------------------------------------------------
 
-    def test_same_seed_same_actions(self, tmp_path: Path) -> None:
-        """Two runs alike choose alike, one trial at a time."""
-        first = self.drive(tmp_path / "first", seed=3)
-        assert _chosen(first) == _chosen(self.drive(tmp_path / "second", seed=3))
-
     @pytest.mark.parametrize("slots", [1, 3])
     def test_budget_is_exact(self, tmp_path: Path, slots: int) -> None:
         """Every number of the budget once, and none more."""
@@ -216,7 +260,7 @@ class AgentSuite:
 
     @pytest.mark.parametrize("slots", [1, 3])
     def test_survives_failures(self, tmp_path: Path, slots: int) -> None:
-        """A crashing trial is data: the run goes on to its end."""
+        """A crashing trial is data: the run continues to its end."""
         trials = self.drive(tmp_path, slots=slots, landscape="cliffs")
         assert [trial.number for trial in trials] == list(range(1, self.trials + 1))
         assert {trial.status for trial in trials} == {"measured", "failed"}
@@ -229,7 +273,7 @@ class AgentSuite:
         assert {trial.status for trial in trials} == {"measured", "pruned"}
 
     def test_survives_when_everything_fails(self, tmp_path: Path) -> None:
-        """There is nothing to learn, and still nothing to give up for."""
+        """The run continues although there is nothing to learn."""
         trials = self.drive(tmp_path, landscape="abyss")
         assert [trial.status for trial in trials] == ["failed"] * self.trials
 
@@ -255,23 +299,15 @@ class AgentSuite:
             assert _chosen(parts) == _chosen(whole)
 
     def test_finished_run_is_not_repeated(self, tmp_path: Path) -> None:
-        """Resuming what is complete adds nothing; with a larger budget it goes on."""
+        """Resuming a complete run adds nothing; with a larger budget it continues."""
         before = self.drive(tmp_path, steps=self.trials - 4)
         assert self.drive(tmp_path, steps=self.trials - 4) == before
         extended = self.drive(tmp_path, steps=self.trials)
         assert extended[: len(before)] == before
         assert [trial.number for trial in extended] == list(range(1, self.trials + 1))
 
-    def test_same_actions_at_any_width(self, tmp_path: Path) -> None:
-        """An agent that learns nothing chooses by the number of the trial alone."""
-        if self.learns:
-            pytest.skip("it learns: what it chooses depends on the order in which trials end")
-        narrow = _chosen(self.drive(tmp_path / "1"))
-        for slots in (2, 3, 4):
-            assert _chosen(self.drive(tmp_path / str(slots), slots=slots)) == narrow
-
     def test_is_told_of_the_past(self, tmp_path: Path) -> None:
-        """On a resume an agent that learns hears of every recorded trial, once, before it chooses anything."""
+        """On a resume an agent that learns is told every recorded trial once, before it chooses."""
         if not self.is_told:
             pytest.skip("it isn't told of anything")
         past = self.drive(tmp_path, landscape="cliffs", stop_after=8)
@@ -297,14 +333,8 @@ class AgentSuite:
         assert [feedback.action for feedback in told] == [trial.action for trial in past]
 
     def test_stops_when_asked(self, tmp_path: Path) -> None:
-        """No new trial once the run is stopping; that is no failure of the agent's."""
+        """No new trial once the run is stopping; that is no failure."""
         assert len(self.drive(tmp_path, stop_after=4)) == 4
-
-    def test_no_global_randomness(self, tmp_path: Path) -> None:
-        """Its generators are its own: it neither seeds nor draws from those that everybody shares."""
-        before = random.getstate(), repr(np.random.get_state())
-        self.drive(tmp_path)
-        assert (random.getstate(), repr(np.random.get_state())) == before
 
     def test_close_twice_is_fine(self, tmp_path: Path) -> None:
         """Also without a run."""
@@ -361,6 +391,281 @@ class _Counted:
         self.closed += 1
 
 
-def _chosen(trials: list[Trial]) -> list[tuple[int, list[tuple[str, str]]]]:
-    """The actions by number, in which types count."""
-    return [(trial.number, [(name, repr(value)) for name, value in trial.action.items()]) for trial in trials]
+def _chosen(trials: list[Trial]) -> list[str]:
+    return [f"{trial.number}: {dict(trial.action)!r}" for trial in trials]
+
+
+# live systems --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Log:
+    """Calls of all servers of one session, in order.
+
+    Attributes:
+        actions: actions of all steps.
+        resets: number of resets.
+        unasked: resets in the middle of an episode.
+        missed: steps without a reset after an end.
+    """
+
+    actions: list[Any] = field(default_factory=list)
+    resets: int = 0
+    unasked: int = 0
+    missed: int = 0
+
+
+class Trail:
+    """A server whose episodes last 3 to 9 steps; every third one is cut off.
+
+    The reward is about 1 minus the distance between the action and the observation.
+
+    Args:
+        actions: its action space.
+        log: log of its calls.
+        dies_at: it is gone for good after this many steps of all servers.
+        fails_at: these steps of all servers fail.
+    """
+
+    observation_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(
+        self, actions: spaces.Space[Any], log: Log, dies_at: int | None = None, fails_at: tuple[int, ...] = ()
+    ) -> None:
+        self.action_space = actions
+        self._log = log
+        self._dies_at = dies_at
+        self._fails_at = fails_at
+        self._episode = 0
+        self._place: int | None = None
+        self._alive()
+
+    def _alive(self) -> None:
+        if self._dies_at is not None and len(self._log.actions) >= self._dies_at:
+            raise RuntimeError("the trail is gone")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The beginning of the next episode."""
+        del seed, options
+        self._alive()
+        self._log.resets += 1
+        self._log.unasked += bool(self._place)
+        self._episode += 1
+        self._place = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step."""
+        self._alive()
+        self._log.missed += self._place is None
+        self._log.actions.append(action)
+        if len(self._log.actions) in self._fails_at:
+            self._place = None
+            raise RuntimeError("stumbled")
+        reward = 1.0 - abs(float(np.mean(flat(action))) - self._seen()[0])
+        place = (self._place or 0) + 1
+        over = place >= 3 + self._episode % 7
+        self._place = None if over else place
+        cut_off = over and self._episode % 3 == 0
+        return self._seen(place), reward, over and not cut_off, cut_off, {"reward": reward}
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _seen(self, place: int | None = None) -> np.ndarray:
+        at = (place if place is not None else self._place) or 0
+        return np.array([np.cos(at), np.sin(at + self._episode)], dtype=np.float32)
+
+
+def flat(action: Any) -> list[float]:
+    """The numbers of an action."""
+    if isinstance(action, Mapping):
+        return [number for part in action.values() for number in flat(part)]
+    if isinstance(action, tuple):
+        return [number for part in action for number in flat(part)]
+    return np.asarray(action, dtype=np.float64).reshape(-1).tolist()
+
+
+@dataclass(frozen=True)
+class Driven:
+    """The end of a session: code, reason, steps used in all, and the servers' log."""
+
+    code: int
+    failure: str | None
+    taken: int
+    log: Log
+
+
+class LiveAgentSuite(_Suite):
+    """The contract of an agent of live experiments.
+
+    Attributes:
+        agent: the class (or a factory) that is called with a ``LiveEnv``, the config and a seed.
+        config: its ``agent_config``, as in the TOML file.
+        actions: the server's action space.
+        steps: the budget; large enough that the agent is past its warm-up, and no multiple of 3.
+        learns: whether its choices depend on observations.
+    """
+
+    actions: ClassVar[spaces.Space[Any]] = spaces.Discrete(3)
+    steps: ClassVar[int] = 160
+    learns: ClassVar[bool] = True
+
+    def choices(self, folder: Path, *, slots: int = 1, seed: int = 0) -> list[str]:
+        """The actions of a whole run."""
+        return _spelled(self.drive(folder, slots=slots, seed=seed).log.actions)
+
+    @property
+    def chooses_by_number(self) -> bool:
+        """Whether it learns nothing."""
+        return not self.learns
+
+    def drive(
+        self,
+        folder: Path,
+        *,
+        steps: int | None = None,
+        slots: int = 1,
+        seed: int = 0,
+        stop_after: int | None = None,
+        dies_at: int | None = None,
+        fails_at: tuple[int, ...] = (),
+    ) -> Driven:
+        """Run the agent on the journal in ``folder`` as an app would; call again to resume it.
+
+        Args:
+            folder: the experiment's results.
+            steps: the budget.
+            slots: how many lanes there are.
+            seed: the scenario's.
+            stop_after: the run is stopped after so many steps of this session.
+            dies_at: the server is gone for good after so many.
+            fails_at: these steps of the session fail.
+        """
+        live = LiveSpec("suite:Trail", restarts=0)
+        experiment = Experiment(
+            name="suite",
+            workload="live",
+            workload_args={},
+            space=Space({}),
+            env_params=EnvParams({}, seed),
+            agent="suite",
+            agent_config=self.checked_config(),
+            agent_metrics=(),
+            reward=None,
+            budget=Budget(agent_steps=steps or self.steps),
+            live=live,
+        )
+        log = Log()
+        head = Head("suite", "suite", seed, "suite", {}, {}, [], live={"record": "all"})
+        store = StepStore(folder, head, Session("suite"), Recording())
+        hosts = [InProcess(lambda: Trail(self.actions, log, dies_at, fails_at)) for _ in range(slots)]
+        engine = LiveEngine(
+            LiveParts(experiment, hosts, store, folder, seed),
+            stopping=lambda: stop_after is not None and len(log.actions) >= stop_after,
+        )
+        try:
+            engine.take_over()
+            agent = type(self).agent(engine, experiment.agent_config, seed)
+            try:
+                code = agent.run()
+            finally:
+                agent.close()
+            return Driven(code, getattr(agent, "failure", None), engine.taken, log)
+        finally:
+            engine.close()
+            store.close()
+
+    # the contract -------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("slots", [1, 3])
+    def test_budget_is_exact(self, tmp_path: Path, slots: int) -> None:
+        """Every number of the budget and no more, also if lanes don't divide it."""
+        driven = self.drive(tmp_path, slots=slots)
+        assert (driven.code, driven.taken) == (0, self.steps), driven.failure
+        assert len(driven.log.actions) == self.steps
+
+    @pytest.mark.parametrize("steps", [1, 2, 4])
+    def test_tiny_budgets(self, tmp_path: Path, steps: int) -> None:
+        """Also when there is less to do than a warm-up would take, or than there are lanes."""
+        driven = self.drive(tmp_path, steps=steps, slots=3)
+        assert (driven.code, len(driven.log.actions)) == (0, steps), driven.failure
+
+    @pytest.mark.parametrize("slots", [1, 3])
+    def test_resets_where_episodes_end(self, tmp_path: Path, slots: int) -> None:
+        """A lane is reset where its episode ends and nowhere else."""
+        log = self.drive(tmp_path, slots=slots).log
+        assert (log.unasked, log.missed) == (0, 0)
+        assert log.resets > slots
+
+    def test_another_seed_other_actions(self, tmp_path: Path) -> None:
+        """Choices depend on the seed."""
+        first, second = (self.drive(tmp_path / str(seed), seed=seed).log.actions for seed in (1, 2))
+        assert _spelled(first) != _spelled(second)
+
+    @pytest.mark.parametrize("slots", [1, 3])
+    def test_resumes(self, tmp_path: Path, slots: int) -> None:
+        """Stopped twice and resumed: the budget is met exactly. One that learns nothing chooses as if never stopped."""
+        chosen: list[Any] = []
+        for stop_after in (40, 7, None):
+            driven = self.drive(tmp_path / "parts", slots=slots, stop_after=stop_after)
+            chosen += driven.log.actions
+            assert driven.code == 0, driven.failure
+            assert driven.taken == len(chosen)
+        assert len(chosen) == self.steps
+        if not self.learns:
+            assert _spelled(chosen) == _spelled(self.drive(tmp_path / "whole").log.actions)
+
+    def test_finished_run_is_not_repeated(self, tmp_path: Path) -> None:
+        """Resuming a complete run adds nothing; with a larger budget it continues."""
+        self.drive(tmp_path, steps=self.steps - 20)
+        again = self.drive(tmp_path, steps=self.steps - 20)
+        assert (again.code, again.log.actions) == (0, [])
+        assert len(self.drive(tmp_path, steps=self.steps).log.actions) == 20
+
+    @pytest.mark.parametrize("slots", [1, 3])
+    def test_stops_when_asked(self, tmp_path: Path, slots: int) -> None:
+        """No new step once the run is stopping; that is no failure."""
+        driven = self.drive(tmp_path, slots=slots, stop_after=30)
+        assert driven.code == 0, driven.failure
+        assert len(driven.log.actions) == 30
+
+    @pytest.mark.parametrize("slots", [1, 3])
+    def test_failed_steps_are_data(self, tmp_path: Path, slots: int) -> None:
+        """A failed step uses a number, and the run continues to its end."""
+        driven = self.drive(tmp_path, slots=slots, fails_at=(1, 5, 6, 77, 159, 160))
+        assert (driven.code, driven.taken) == (0, self.steps), driven.failure
+
+    @pytest.mark.parametrize("slots", [1, 3])
+    @pytest.mark.parametrize("dies_at", [0, 50])
+    def test_a_lost_server_is_code_1_with_its_reason(self, tmp_path: Path, slots: int, dies_at: int) -> None:
+        """No exception: other experiments run."""
+        if not dies_at:
+            dies_at = slots  # the engine itself has to start them first
+        driven = self.drive(tmp_path, slots=slots, dies_at=dies_at)
+        assert driven.code == 1
+        assert "the trail is gone" in (driven.failure or "")
+
+    def test_close_twice_is_fine(self, tmp_path: Path) -> None:
+        """Also without a run."""
+        store = StepStore(tmp_path, Head("suite", "suite", 0, "suite", {}, {}, []), Session("suite"), Recording())
+        try:
+            experiment = Experiment("suite", "live", {}, Space({}), EnvParams({}, 0), "suite", None, ())
+            engine: Any = LiveEngine(LiveParts(experiment, [], store, tmp_path, 0))
+            agent = type(self).agent(engine, self.checked_config(), 0)
+            agent.close()
+            agent.close()
+        finally:
+            store.close()
+
+
+def _shared_generators() -> dict[str, Any]:
+    """The states of the generators of Python, numpy and, if imported, torch."""
+    kind, keys, *rest = np.random.get_state()
+    states: dict[str, Any] = {"random": random.getstate(), "numpy": (kind, np.asarray(keys).tolist(), rest)}
+    torch = sys.modules.get("torch")
+    return states if torch is None else {**states, "torch": torch.get_rng_state().tolist()}
+
+
+def _spelled(actions: list[Any]) -> list[str]:
+    return [repr(flat(action)) for action in actions]

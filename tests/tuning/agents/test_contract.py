@@ -11,8 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from tunegym.core.randomness import unit
-from tunegym.testing.agents import AgentSuite
-from tunegym.testing.live_agents import LiveAgentSuite
+from tunegym.testing.agents import AgentSuite, LiveAgentSuite
 from tunegym.tuning.agents.bandit.agent import ContextualBandit
 from tunegym.tuning.agents.base import AgentConfig, BaseAgent
 from tunegym.tuning.agents.grid import GridSearch

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tunegym.testing.live_agents import Driven, LiveAgentSuite
+from tunegym.testing.agents import Driven, LiveAgentSuite
 from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac
 from tunegym.tuning.model.context import EnvParams
@@ -117,7 +117,7 @@ def test_spaces_that_dont_fit_are_code_1_with_who_could(tmp_path: Path) -> None:
 def test_all_observations_can_be_learned_from(
     tmp_path: Path, agent: type[LivePolicy], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunegym.testing.live_agents import Trail
+    from tunegym.testing.agents import Trail
 
     space = SPACES[kind] if kind in SPACES else spaces.Box(0, 255, (9, 8, 3), np.uint8)
     space.seed(1)
@@ -334,7 +334,7 @@ def test_a_server_sees_the_shared_generators_as_they_were(
     """A server in this process may draw from them; the algorithm neither moves nor looks at them."""
     import torch
 
-    from tunegym.testing.live_agents import Trail
+    from tunegym.testing.agents import Trail
 
     drawn: list[tuple[float, float]] = []
     step = Trail.step

@@ -1,4 +1,4 @@
-"""Is a live experiment's results folder sound? What must hold of it, whatever was killed meanwhile."""
+"""Is a results folder sound? What must hold of every run of either kind, whatever was killed meanwhile."""
 
 from __future__ import annotations
 
@@ -8,15 +8,83 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tunegym.app.catalog import Catalog
+from tunegym.config.load import load as load_scenario
 from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Experiment, Recording
 from tunegym.tuning.reports.live import LiveResults
+from tunegym.tuning.reports.results import SCENARIO, AnyResults, TrialResults, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.reader import Lost, Steps
 from tunegym.tuning.stores.views import ENV, EPISODES, TRAJECTORY
 
 _Row = tuple[int, str, Mapping[str, Any], int | None]
 """Number, status, context and episode of a step; a lost one has no episode."""
+
+
+def assert_sound(folder: str | Path, *, complete: bool = True) -> dict[str, AnyResults]:
+    """Check every experiment of a run that is not being written; returns their results.
+
+    Every number once and none missing, the contexts that the seed gives, the views row by row as the journal
+    says. ``complete`` also asks that nothing is open.
+    """
+    run = find_run(Path(folder))
+    scenario = load_scenario(run / SCENARIO, Catalog())
+    checked: dict[str, AnyResults] = {}
+    for experiment in scenario.experiments:
+        if experiment.live is not None:
+            live = LiveResults(experiment.name, run / experiment.name)
+            check_live(live, experiment, complete=complete)
+            checked[experiment.name] = live
+            continue
+        results = TrialResults(experiment.name, run / experiment.name)
+        _check_numbers(results, complete=complete)
+        _check_contexts(results, experiment)
+        if complete:
+            _check_views(results)
+        checked[experiment.name] = results
+    return checked
+
+
+def _check_numbers(results: TrialResults, *, complete: bool) -> None:
+    counts: dict[str, Counter[int]] = {"open": Counter(), "close": Counter()}
+    for record in reader.records(results.path):
+        if record["record"] in counts:
+            counts[record["record"]][record["number"]] += 1
+    for kind, numbers in counts.items():
+        twice = sorted(number for number, count in numbers.items() if count > 1)
+        assert not twice, f"{results.name}: numbers with more than one {kind} record: {twice}"
+    if complete:
+        assert not results.journal.open, f"{results.name}: still open: {sorted(results.journal.open)}"
+        closed = sorted(counts["close"])
+        assert closed == list(range(1, len(closed) + 1)), f"{results.name}: numbers are missing: {closed}"
+
+
+def _check_contexts(results: TrialResults, experiment: Experiment) -> None:
+    for trial in results:
+        expected = experiment.env_params.context(trial.number)
+        assert trial.context == expected, f"{results.name}: trial {trial.number} ran under {trial.context}"
+
+
+def _check_views(results: TrialResults) -> None:
+    trajectory, env = (_rows(results.folder / name) for name in (TRAJECTORY, ENV))
+    steps = [row["step"] for row in trajectory]
+    assert steps == [str(trial.number) for trial in results.trials], f"{results.name}: {TRAJECTORY} differs"
+    assert steps == [row["step"] for row in env], f"{results.name}: {TRAJECTORY} and {ENV} are not aligned"
+    for trial, row, drawn in zip(results.trials, trajectory, env, strict=True):
+        assert row["status"] == trial.status, f"{results.name}: trial {trial.number} has status {row['status']}"
+        assert row["cached"] == ("false" if trial.cached_from is None else "true")
+        assert float(row["reward"]) == trial.reward
+        for name in trial.context:
+            assert row[f"context.{name}"] == drawn[name], f"{results.name}: trial {trial.number}, {name}"
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# live ---------------------------------------------------------------------------------------------
 
 
 def check_live(results: LiveResults, experiment: Experiment, *, complete: bool) -> None:
@@ -28,17 +96,17 @@ def check_live(results: LiveResults, experiment: Experiment, *, complete: bool) 
     """
     assert experiment.live is not None
     recording = experiment.live.recording
-    rows = _rows(results, recording)
+    rows = _step_rows(results, recording)
     _check_reserved(results, complete=complete)
-    _check_numbers(results, rows, recording)
+    _check_live_numbers(results, rows, recording)
     firsts = _check_episodes(results, rows, recording)
-    _check_contexts(results, rows, experiment, firsts)
+    _check_live_contexts(results, rows, experiment, firsts)
     _check_sides(results)
     if complete:
-        _check_views(results, rows, experiment)
+        _check_live_views(results, rows, experiment)
 
 
-def _rows(results: LiveResults, recording: Recording) -> list[_Row]:
+def _step_rows(results: LiveResults, recording: Recording) -> list[_Row]:
     """What the journal says, in the order of writing."""
     found: list[_Row] = []
     for one in reader.steps(results.path):
@@ -76,7 +144,7 @@ def _check_reserved(results: LiveResults, *, complete: bool) -> None:
         assert reserved == upto, f"{name}: numbers {upto + 1} to {reserved} are unaccounted for"
 
 
-def _check_numbers(results: LiveResults, rows: list[_Row], recording: Recording) -> None:
+def _check_live_numbers(results: LiveResults, rows: list[_Row], recording: Recording) -> None:
     numbers = [number for number, *_ in rows]
     twice = sorted(number for number, count in Counter(numbers).items() if count > 1)
     assert not twice, f"{results.name}: numbers that are on record twice: {twice}"
@@ -113,7 +181,9 @@ def _check_episodes(results: LiveResults, rows: list[_Row], recording: Recording
     return firsts
 
 
-def _check_contexts(results: LiveResults, rows: list[_Row], experiment: Experiment, firsts: dict[int, int]) -> None:
+def _check_live_contexts(
+    results: LiveResults, rows: list[_Row], experiment: Experiment, firsts: dict[int, int]
+) -> None:
     for number, _, context, episode in rows:
         if episode in firsts:
             expected = experiment.env_params.step_context(firsts[episode], number)
@@ -132,11 +202,11 @@ def _check_sides(results: LiveResults) -> None:
         assert found == count, f"{results.name}: {count} steps are recorded, and {found} {kind}"
 
 
-def _check_views(results: LiveResults, rows: list[_Row], experiment: Experiment) -> None:
+def _check_live_views(results: LiveResults, rows: list[_Row], experiment: Experiment) -> None:
     name = results.name
     if results.journal.spaces is None and not (results.folder / TRAJECTORY).exists():
         return
-    trajectory, env, episodes = (_read(results.folder / view) for view in (TRAJECTORY, ENV, EPISODES))
+    trajectory, env, episodes = (_rows(results.folder / view) for view in (TRAJECTORY, ENV, EPISODES))
     steps = [int(row["step"]) for row in trajectory]
     assert steps == [number for number, *_ in rows], f"{name}: {TRAJECTORY} differs from the journal"
     assert steps == [int(row["step"]) for row in env], f"{name}: {TRAJECTORY} and {ENV} are not aligned"
@@ -153,8 +223,3 @@ def _check_views(results: LiveResults, rows: list[_Row], experiment: Experiment)
 
 def _spelled(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunegym.testing.live_agents import LiveAgentSuite
+from tunegym.testing.agents import LiveAgentSuite
 from tunegym.tuning.agents.random import LiveRandom
 
 
