@@ -23,7 +23,7 @@ from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.summary import Counts, Summary, counted, number, rate, seconds
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import JournalResults
-from tunegym.tuning.reports.summary import hosts_of, most_common_reasons, problem_of
+from tunegym.tuning.reports.summary import common_counts, common_entry, common_facts, reason_lines
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.reader import OWN_ENDS, Entry, JobStart, Lost, SessionStart, Steps
 
@@ -264,30 +264,16 @@ class LiveResults(JournalResults):
         """How far the experiment is; ``total`` is how many steps it has at most, if that is known."""
         past, statuses = self.journal, self.journal.statuses
         mean, over = self.mean_return, len(past.returns)
-        facts: dict[str, Any] = {
-            "name": self.name,
-            "state": self.state,
-            "total": total,
-            "done": past.upto,
-            "open": 0,
-            "statuses": dict(statuses),
-            "cached": 0,
-            "best": None,
-            "elapsed_s": past.elapsed_s,
-            "ended": self.ended,
-            "live": {
-                "begun": past.episodes,
-                "episodes": past.over,
-                "mean_return": mean,
-                "mean_return_over": over,
-                "unrecorded": self.unrecorded,
-                "record": self._record,
-            },
+        live = {
+            "begun": past.episodes,
+            "episodes": past.over,
+            "mean_return": mean,
+            "mean_return_over": over,
+            "unrecorded": self.unrecorded,
+            "record": self._record,
         }
-        row = {
-            "experiment": escaped(self.name),
-            "state": self.state,
-            "steps": f"{past.upto}/{total}" if total is not None else str(past.upto),
+        facts, row = common_counts(self, "step", total, statuses, past.upto, live=live)
+        row |= {
             "measured": str(statuses["measured"]),
             "failed": str(statuses["failed"] + statuses["timed_out"]),
             "cancelled": str(statuses["cancelled"]),
@@ -314,17 +300,9 @@ class LiveResults(JournalResults):
         """What the experiment found."""
         past, passed = self._read
         mean, over, state = self.mean_return, len(past.returns), self.state
-        reasons = most_common_reasons(passed.reasons)
         best = passed.best
         facts: dict[str, Any] = {
-            "name": self.name,
-            "live": True,
-            "state": state,
-            "problem": problem_of(state, past.statuses, past.ended, "step"),
-            "ended": self.ended,
-            "agent": self.head.get("agent"),
-            "seed": self.head.get("seed"),
-            "metrics": self.head.get("metrics", []),
+            **common_facts(self, "step", past.statuses, passed.reasons, {"steps_per_s": self._rate}),
             "steps": {
                 "total": total,
                 "done": past.upto,
@@ -346,15 +324,8 @@ class LiveResults(JournalResults):
                 else {"episode": best.number, "return": best.total, "last_step": best.last},
             },
             "per_context": [one for group in passed.groups for one in group.facts()],
-            "reasons": reasons,
             "restarts": passed.restarts if passed.starts else None,
             "policy": self._policy_facts(),
-            "time": {
-                "wall_s": past.elapsed_s,
-                "steps_per_s": self._rate,
-                "sessions": len(past.sessions),
-                **hosts_of(past.sessions),
-            },
         }
         parts = [counted(past.upto, "step"), counted(past.over, "episode")]
         if mean is not None:
@@ -362,9 +333,7 @@ class LiveResults(JournalResults):
         lines = [f"{escaped(self.name)}: {', '.join(parts)}"]
         if self.policy is not None:
             lines.append(f"  policy: {_short(self.policy)}")
-        lines += [f"  {one['count']} x {one['status']}: {escaped(one['reason'])}" for one in reasons[:3]]
-        if len(reasons) > 3:
-            lines.append(f"  and {len(reasons) - 3} more reasons: see report.html and journal.jsonl")
+        lines += reason_lines(facts["reasons"], "report.html")
         return Summary(self.name, facts, None, tuple(lines))
 
     @property
@@ -409,19 +378,8 @@ class LiveResults(JournalResults):
         returns, mean, pace = list(past.returns), self.mean_return, self._rate
         spread = statistics.stdev(returns) if len(returns) > 1 else None
         described = past.spaces or {}
-        entry = {
-            "experiment": self.name,
-            "state": self.state,
-            "agent": self.head.get("agent"),
-            "trials": past.upto,
-            "measured": past.statuses["measured"],
-            "best": None,
-            "total_s": past.elapsed_s,
-            "metrics": self.head.get("metrics", []),
-            "objectives": [],
-            "reward": self.declared.get("agent_reward_function"),
-            "knobs": {},
-            "env_params": self.head.get("env_params", {}),
+        entry = common_entry(self, past.upto, past.statuses["measured"], None)
+        entry |= {
             "spaces": {key: described[key] for key in ("action", "observation") if key in described} or None,
             "live": {
                 "episodes": past.over,

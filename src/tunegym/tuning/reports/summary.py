@@ -19,7 +19,7 @@ from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import exact_key, labels, spelled
 
 if TYPE_CHECKING:
-    from tunegym.tuning.reports.results import TrialResults
+    from tunegym.tuning.reports.results import JournalResults, TrialResults
 
 MOST_REASONS = 50
 MOST_CHOICES = 100
@@ -40,10 +40,7 @@ def summarise(results: TrialResults, facts: dict[str, Any]) -> Summary:
     lines = [] if results.best is not None else [f"{escaped(results.name)}: no trial was measured"]
     if results.best is not None and results.best.violation:
         lines.append("  no setting keeps the limits; these come closest")
-    reasons = _reasons_of(results)
-    lines += [f"  {count} x {status}: {escaped(reason)}" for (status, reason), count in reasons.most_common(3)]
-    if len(reasons) > 3:
-        lines.append(f"  and {len(reasons) - 3} more reasons: see trajectory.csv and journal.jsonl")
+    lines += reason_lines(facts["reasons"], "trajectory.csv")
     return Summary(results.name, facts, _best_table(results), tuple(lines))
 
 
@@ -55,15 +52,8 @@ def facts_of(results: TrialResults) -> dict[str, Any]:
     contexts = [_in_context(setting, results.best, found, metric) for setting in results.best_per_context]
     names = dict.fromkeys(head.get("knobs", {}), "knob") | dict.fromkeys(head.get("env_params", {}), "env_param")
     return {
-        "name": results.name,
-        "live": False,
-        "state": results.state,
-        "problem": problem_of(results.state, statuses, journal.ended),
-        "ended": results.ended,
-        "agent": head.get("agent"),
-        "seed": head.get("seed"),
+        **common_facts(results, "trial", statuses, _reasons_of(results), _cost(results)),
         "repeats": head.get("repeats", 1),
-        "metrics": head.get("metrics", []),
         "objectives": [objective.as_dict() for objective in results.objectives],
         "trials": {
             "total": None,
@@ -72,19 +62,127 @@ def facts_of(results: TrialResults) -> dict[str, Any]:
             "cached": sum(trial.cached_from is not None for trial in results),
             "statuses": dict(statuses.most_common()),
         },
-        "reasons": most_common_reasons(_reasons_of(results)),
         "best": None if results.best is None else _best(results.best, found, metric, results.times),
         "per_context": contexts,
         **_mean_gap(contexts),
         "policy": _policy(results, metric),
         "pareto": [_setting(setting, found, metric) for setting in results.pareto],
         "importance": importance(list(results), names),
+    }
+
+
+# what both kinds say --------------------------------------------------------------------------------------
+
+
+def common_facts(
+    results: JournalResults,
+    unit: str,
+    statuses: Mapping[str, int],
+    reasons: Counter[tuple[str, str]],
+    time: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The facts that a report has of every experiment.
+
+    Args:
+        results: the experiment.
+        unit: ``trial`` or ``step``.
+        statuses: how many of them there are of each status.
+        reasons: why some were not measured, by status and reason.
+        time: what the kind itself says about time.
+    """
+    head, sessions = results.head, results.journal.sessions
+    return {
+        "name": results.name,
+        "live": unit == "step",
+        "state": results.state,
+        "problem": _problem(results, unit, statuses),
+        "ended": results.ended,
+        "agent": head.get("agent"),
+        "seed": head.get("seed"),
+        "metrics": head.get("metrics", []),
+        "reasons": _most_common(reasons),
         "time": {
-            **_cost(results, journal.elapsed_s),
-            "sessions": len(journal.sessions),
-            **hosts_of(journal.sessions),
+            "wall_s": results.journal.elapsed_s,
+            **time,
+            "sessions": len(sessions),
+            "hosts": list(dict.fromkeys(str(session["host"]) for session in sessions if "host" in session)),
+            "started_at": sessions[0]["at"] if sessions else None,
+            "slots": sessions[-1].get("slots") if sessions else None,
         },
     }
+
+
+def common_entry(results: JournalResults, done: int, measured: int, reward: str | None) -> dict[str, Any]:
+    """The plain data that a comparison has of every experiment."""
+    return {
+        "experiment": results.name,
+        "state": results.state,
+        "agent": results.head.get("agent"),
+        "trials": done,
+        "measured": measured,
+        "best": None,
+        "total_s": results.journal.elapsed_s,
+        "metrics": results.head.get("metrics", []),
+        "objectives": [],
+        "reward": results.declared.get("agent_reward_function", reward),
+        "knobs": {},
+        "env_params": results.head.get("env_params", {}),
+        "spaces": None,
+        "live": None,
+    }
+
+
+def common_counts(
+    results: JournalResults, unit: str, total: int | None, statuses: Counter[str], done: int, **facts: Any
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The plain data of ``tunegym status --json``, and the first cells of its table."""
+    shown = f"{done}/{total}" if total is not None else str(done)
+    row = {"experiment": escaped(results.name), "state": results.state, "done" if unit == "trial" else "steps": shown}
+    plain = {
+        "name": results.name,
+        "state": results.state,
+        "total": total,
+        "done": done,
+        "open": len(results.journal.open),
+        "statuses": dict(statuses),
+        "cached": 0,
+        "best": None,
+        "elapsed_s": results.journal.elapsed_s,
+        "ended": results.ended,
+        "live": None,
+    }
+    return plain | facts, row
+
+
+def _problem(results: JournalResults, unit: str, statuses: Mapping[str, int]) -> str | None:
+    """What went wrong; None if nothing did, and while it may still turn out well."""
+    ended = results.journal.ended
+    if results.state not in ("finished", "interrupted"):
+        return None
+    if any(statuses.values()) and not statuses.get("measured", 0):
+        return f"none of its {unit}s was measured"
+    if ended is not None and not any(statuses.values()):
+        return "it made no trial" if unit == "trial" else "it took no step"
+    if ended is not None and ended["code"]:
+        return f"it ended with code {ended['code']} ({ended['reason']})"
+    return None
+
+
+def _most_common(reasons: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Statuses and reasons with their counts, the most common first; the rest together."""
+    shown = [
+        {"status": status, "reason": masked(reason), "count": count}
+        for (status, reason), count in reasons.most_common(MOST_REASONS)
+    ]
+    rest = reasons.total() - sum(one["count"] for one in shown)
+    return [*shown, {"status": "", "reason": "other reasons", "count": rest}] if rest else shown
+
+
+def reason_lines(reasons: list[dict[str, Any]], where: str) -> list[str]:
+    """The three most common reasons, to be printed at the end of a run; ``where`` has the others."""
+    lines = [f"  {one['count']} x {one['status']}: {escaped(one['reason'])}" for one in reasons[:3]]
+    more = f"  and {len(reasons) - 3} more reasons: see {where} and journal.jsonl"
+    return [*lines, more] if len(reasons) > 3 else lines
 
 
 # settings -------------------------------------------------------------------------------------------------
@@ -232,7 +330,7 @@ def _chosen(best: Setting, one: PolicyChoice) -> dict[str, Any]:
     }
 
 
-# reasons, time and problems -------------------------------------------------------------------------------
+# reasons and time ----------------------------------------------------------------------------------------
 
 
 def _reasons_of(results: TrialResults) -> Counter[tuple[str, str]]:
@@ -247,17 +345,7 @@ def _reasons_of(results: TrialResults) -> Counter[tuple[str, str]]:
     return reasons
 
 
-def most_common_reasons(reasons: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Statuses and reasons with their counts, the most common first; the rest together."""
-    shown = [
-        {"status": status, "reason": masked(reason), "count": count}
-        for (status, reason), count in reasons.most_common(MOST_REASONS)
-    ]
-    rest = reasons.total() - sum(one["count"] for one in shown)
-    return [*shown, {"status": "", "reason": "other reasons", "count": rest}] if rest else shown
-
-
-def _cost(trials: Iterable[Trial], wall_s: float) -> dict[str, Any]:
+def _cost(trials: Iterable[Trial]) -> dict[str, Any]:
     """Time and cost.
 
     ``trials_s`` is the sum over trials (more than ``wall_s`` where they run in parallel), ``not_measured_s`` the part
@@ -276,44 +364,12 @@ def _cost(trials: Iterable[Trial], wall_s: float) -> dict[str, Any]:
         elif trial.cached_from is not None:
             served.append((trial.cached_from, trial.duration_s))
     return {
-        "wall_s": wall_s,
         "trials_s": sum(by_status.values()),
         "by_status_s": dict(by_status),
         "not_measured_s": sum(total for status, total in by_status.items() if status != Measured.status),
         "saved_s": sum(max(0.0, own.get(source, took) - took) for source, took in served),
         "cpu_s": sum(cpu) if cpu else None,
     }
-
-
-def hosts_of(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Where and when it ran, and how wide."""
-    return {
-        "hosts": list(dict.fromkeys(str(session["host"]) for session in sessions if "host" in session)),
-        "started_at": sessions[0]["at"] if sessions else None,
-        "slots": sessions[-1].get("slots") if sessions else None,
-    }
-
-
-def problem_of(
-    state: str, statuses: Mapping[str, int], ended: Mapping[str, Any] | None, unit: str = "trial"
-) -> str | None:
-    """What went wrong; None if nothing did, and while it may still turn out well.
-
-    Args:
-        state: the experiment's.
-        statuses: how many trials, or steps, there are of each status.
-        ended: the journal's last record, if that is its end.
-        unit: ``trial`` or ``step``.
-    """
-    if state not in ("finished", "interrupted"):
-        return None
-    if any(statuses.values()) and not statuses.get("measured", 0):
-        return f"none of its {unit}s was measured"
-    if ended is not None and not any(statuses.values()):
-        return "it made no trial" if unit == "trial" else "it took no step"
-    if ended is not None and ended["code"]:
-        return f"it ended with code {ended['code']} ({ended['reason']})"
-    return None
 
 
 # the terminal ---------------------------------------------------------------------------------------------
@@ -324,25 +380,11 @@ def counts_of(results: TrialResults, total: int | None) -> Counts:
     statuses = Counter(trial.status for trial in results)
     done, cached = statuses.total(), sum(trial.cached_from is not None for trial in results)
     best = max((trial for trial in results if trial.measured), key=lambda trial: trial.reward, default=None)
-    facts: dict[str, Any] = {
-        "name": results.name,
-        "state": results.state,
-        "total": total,
-        "done": done,
-        "open": len(results.journal.open),
-        "statuses": dict(statuses),
-        "cached": cached,
-        "best": None,
-        "elapsed_s": results.journal.elapsed_s,
-        "ended": results.ended,
-        "live": None,
-    }
+    found = None
     if best is not None:
-        facts["best"] = {"step": best.number, "reward": best.reward, "action": best.action, "context": best.context}
-    row = {
-        "experiment": escaped(results.name),
-        "state": results.state,
-        "done": f"{done}/{total}" if total is not None else str(done),
+        found = {"step": best.number, "reward": best.reward, "action": best.action, "context": best.context}
+    facts, row = common_counts(results, "trial", total, statuses, done, cached=cached, best=found)
+    row |= {
         "open": str(len(results.journal.open)),
         "measured": str(statuses["measured"]),
         "failed": str(statuses["failed"] + statuses["timed_out"]),
@@ -405,23 +447,10 @@ def compared(results: TrialResults, facts: Mapping[str, Any]) -> tuple[dict[str,
     if best is not None:
         shown = {name: labels([value])[0] for name, value in best["action"].items()}
         best = {**best, "note": EXCEEDED if best["violation"] else None, "labels": shown}
-    entry = {
-        "experiment": results.name,
-        "state": facts["state"],
-        "agent": facts["agent"],
-        "trials": facts["trials"]["done"],
-        "measured": facts["trials"]["statuses"].get("measured", 0),
-        "best": best,
-        "total_s": total_s,
-        "metrics": facts["metrics"],
-        "objectives": facts["objectives"],
-        "reward": results.declared.get("agent_reward_function", "identity"),
-        "knobs": results.head.get("knobs", {}),
-        "env_params": results.head.get("env_params", {}),
-        "spaces": None,
-        "live": None,
-        "curve": _curve(results),
-    }
+    trials = facts["trials"]
+    entry = common_entry(results, trials["done"], trials["statuses"].get("measured", 0), "identity")
+    entry |= {"best": best, "objectives": facts["objectives"], "knobs": results.head.get("knobs", {})}
+    entry["curve"] = _curve(results)
     cells = {"trials": str(entry["trials"]), "measured": str(entry["measured"])}
     cells |= {"best": "none", "samples": "0", "settings": "", "to best": ""}
     if best is not None:
