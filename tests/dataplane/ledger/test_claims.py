@@ -8,18 +8,6 @@ from tunegym.dataplane.errors import ClaimTimeoutError, LeaseLostError, SampleEr
 from tunegym.dataplane.predicate import Tag
 
 
-def test_claims_of_other_fields_share_what_there_is(desk: Any) -> None:
-    desk.put(list("abcd"), ["x", "y"])
-    assert desk.claim(1, fields=("y",)).sample_ids == ["a"]
-    first = desk.claim(2, fields=("x", "y"))
-    assert first.sample_ids == ["b", "c"]
-    assert desk.claim(1, fields=()).sample_ids == ["d"]
-    desk.release(first)
-    assert desk.claim(2, fields=("y",)).sample_ids == ["b", "c"]
-    with pytest.raises(ClaimTimeoutError):
-        desk.claim(1)
-
-
 @pytest.mark.parametrize(("most", "least"), [(0, 0), (2, 3), (2, 0), (-1, -1)])
 def test_batches_that_make_no_sense_are_refused(desk: Any, most: int, least: int) -> None:
     with pytest.raises(SpecError):
@@ -103,24 +91,6 @@ def test_what_is_given_back_comes_first(desk: Any) -> None:
     desk.release(first)
     assert desk.claim(6).sample_ids == list("abcdef")
     assert desk.stats["tasks"]["train"]["redelivered"] == 4
-
-
-def test_a_lease_ends_by_time_unless_it_is_extended(desk: Any) -> None:
-    desk.put(list("abcd"))
-    first = desk.claim(2, lease_s=10.0)
-    second = desk.claim(2, lease_s=10.0)
-    desk.now = 6.0
-    desk.ledger.extend("p", "train", first.sample_ids[:1], first.leases[:1], 10.0, desk.now)
-    assert desk.ledger.next_deadline() == 10.0
-    desk.pass_time(4.0)
-    with pytest.raises(LeaseLostError):
-        desk.ack(second)
-    with pytest.raises(LeaseLostError):
-        desk.ledger.extend("p", "train", second.sample_ids, second.leases, 10.0, desk.now)
-    assert desk.ledger.next_deadline() == 16.0
-    desk.ack(first)
-    assert desk.ledger.next_deadline() == float("inf")
-    assert desk.claim(2).sample_ids == ["c", "d"]
 
 
 def test_leases_that_end_together_are_given_back_in_their_old_order(desk: Any) -> None:

@@ -96,18 +96,6 @@ def test_groups_of_one_claim_come_back_in_their_old_order(pairs: Any, how: str, 
     assert pairs.claim(8, where=where).sample_ids == list("abcdefgh")
 
 
-@pytest.mark.parametrize("how", ["at once", "one by one"])
-def test_a_large_group_is_cleared_in_any_order(one_task: Any, how: str) -> None:
-    count = 20_000 if how == "at once" else 500
-    ids = [f"{number}" for number in range(count)]
-    one_task.put([*ids, "last"], group_ids=["g"] * (count + 1))
-    for some in [ids[::-1]] if how == "at once" else [[one] for one in ids[::-1]]:
-        assert one_task.clear(some) == len(some)
-    assert one_task.train(2, 1, least=1) == ["last"]
-    assert one_task.rewind(0) == (1, 0)
-    assert one_task.claim(1).sample_ids == ["last"]
-
-
 @pytest.mark.parametrize("huge", [10**9, 2**62, 2**100])
 @pytest.mark.parametrize("where", [None, Tag("v") == 1])
 def test_a_claim_of_any_number_gets_what_is_there(open_desk: Callable[..., Any], huge: int, where: Any) -> None:

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tunegym.dataplane.errors import EpochError, FieldError, SampleError, SpecError, TagError
-from tunegym.dataplane.ledger.snapshot import snapshot
+from tunegym.dataplane.ledger import samples
+from tunegym.dataplane.ledger.requests import tags_of
+from tunegym.dataplane.ledger.snapshot import restore, snapshot
+
+KINDS: list[Any] = [1, 0, True, False, 1.0, -0.0, 0.0, "text", "", None]
 
 
 @pytest.mark.parametrize(
@@ -86,18 +91,20 @@ def test_what_is_cleared_or_was_never_there_can_not_be_read(desk: Any) -> None:
     assert desk.stats["gone"] == {"cleared": 2}
 
 
-def test_blocks_of_many_rows_keep_their_places(desk: Any) -> None:
-    ids = [f"s-{number:06d}" for number in range(70_000)]
-    desk.put(ids)
-    desk.put(ids, ["y"])
-    assert desk.places([ids[69_999], ids[3]], "x", "y") == [[(1, [69_999, 3])], [(2, [69_999, 3])]]
-    assert desk.places(ids, "x", "y") == [[(1, 0, 70_000)], [(2, 0, 70_000)]]
-    assert desk.train(70_000) == ids
+def test_the_newest_ids_of_samples_that_are_gone_are_remembered(one_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "REMEMBERED", 3)
+    one_task.put(list("abcde"))
+    one_task.clear(list("abcd"))
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    for one in "bcd":
+        with pytest.raises(SampleError, match="ids are used once"):
+            one_task.put([one])
+    one_task.put(["a"])
+    assert one_task.claim(2).sample_ids == ["e", "a"]
 
 
-@pytest.mark.parametrize("pattern", ["s-{:05d}", "{:05d}-s", "s{}", "g{}/t"])
-def test_an_id_is_used_once(desk: Any, pattern: str) -> None:
-    ids = [pattern.format(number) for number in range(200)]
+def test_an_id_is_used_once(desk: Any) -> None:
+    ids = [f"s-{number}" for number in range(200)]
     desk.put(ids)
     desk.clear(ids[:150])
     for one in (ids[0], ids[149]):
@@ -139,13 +146,6 @@ def test_names_of_tags_are_few_at_a_time(one_task: Any) -> None:
     assert (grant.tags[0], grant.tags[1], grant.tags[-1]) == ({"v": 1}, {"at-1": 1, "v": 1}, {"more": 1, "v": 2})
 
 
-def test_lengths_come_with_the_claim_where_all_have_one(desk: Any) -> None:
-    desk.put(["a", "b"], lengths=[3, 0])
-    desk.put(["c"])
-    assert desk.claim(2).lengths == [3, 0]
-    assert desk.claim(1).lengths is None
-
-
 def test_sixty_four_fields_are_possible(open_desk: Callable[..., Any]) -> None:
     names = tuple(f"f{number}" for number in range(64))
     desk = open_desk(fields=names)
@@ -157,3 +157,48 @@ def test_sixty_four_fields_are_possible(open_desk: Callable[..., Any]) -> None:
     desk.ack(waiter.outcome)
     desk.clear(["a"])
     assert desk.freed() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["long-" + "x" * 10_000 + str(number) for number in range(200)],
+        ["long-" + "x" * 10_000 + f"{number:05d}" for number in range(200)],
+        [f"ключ-{number}-\N{GRINNING FACE}" for number in range(200)],
+        [f"\N{FULLWIDTH DIGIT ONE}{number:05d}" for number in range(200)],
+        [" " * number + "." for number in range(200)],
+        ["\0" * number + "." for number in range(200)],
+    ],
+    ids=["long", "long and numbered", "unicode", "wide digits", "blanks", "zeros"],
+)
+def test_ids_are_any_texts(one_task: Any, ids: list[str]) -> None:
+    one_task.put(ids)
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    with pytest.raises(SampleError, match="twice"):
+        one_task.put([*ids, ids[0]], ["y"])
+    one_task.put(ids[::-1], ["y"])
+    assert one_task.train(200, 1) == ids
+    assert one_task.clear(ids) == 200
+    one_task.commit(1)
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    with pytest.raises(SampleError, match="used once"):
+        one_task.put(ids)
+    assert one_task.stats["resident"] == 0
+
+
+def test_each_sample_has_tags_of_its_own() -> None:
+    each = tags_of({"v": 1}, 3)
+    assert each == [{"v": 1}] * 3
+    each[0]["v"] = 2
+    assert each == [{"v": 2}, {"v": 1}, {"v": 1}]
+    assert tags_of([{"v": 1}, {}], 2) == [{"v": 1}, {}]
+    assert tags_of(None, 2) is None
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.permutations(KINDS, 2), *zip(KINDS, KINDS, strict=True)])
+def test_tags_for_all_are_those_of_each(one_task: Any, one: Any, other: Any) -> None:
+    one_task.put(["a", "b"], tags={"v": one})
+    one_task.put(["c", "d"], tags=[{"v": other}] * 2)
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    found = one_task.claim(4).each_tags()
+    assert [repr(tags["v"]) for tags in found] == [repr(one)] * 2 + [repr(other)] * 2

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tunegym.dataplane.errors import SampleError
-from tunegym.dataplane.ledger.snapshot import restore, snapshot
+from tunegym.dataplane.errors import SampleError, StorageError
+from tunegym.dataplane.ledger.snapshot import load, restore, save, snapshot
 
 
 def busy(desk: Any, pattern: str) -> None:
@@ -45,36 +44,6 @@ def test_a_ledger_comes_back_as_it_was(desk: Any, pattern: str) -> None:
     assert first == second
 
 
-def test_groups_come_back_too(open_desk: Callable[..., Any]) -> None:
-    desk = open_desk(group_size=2)
-    ids = [f"s{number}" for number in range(21)]
-    desk.put(ids, group_ids=[f"g{number // 2}" for number in range(21)])
-    desk.train(4, 1)
-    desk.claim(2)
-    desk.clear(["s1", "s9"])
-    data = snapshot(desk.ledger)
-    desk.ledger = restore(data)
-    assert snapshot(desk.ledger) == data
-    assert desk.claim(3, 2).sample_ids == ["s6", "s7", "s8"]
-    assert desk.rewind(0) == (4, 0)
-    assert sorted(desk.claim(4).sample_ids) == ["s0", "s1", "s2", "s3"]
-    desk.put(["s21"], group_ids=["g10"], epoch=1)
-    held_before = ["s4", "s5", "s6", "s7", "s8"]  # until the rewind, which ends all claims
-    assert sorted(desk.claim(6, 4).sample_ids) == held_before
-    assert desk.claim(99, 12).sample_ids == [f"s{number}" for number in range(10, 22)]
-
-
-def test_a_restored_ledger_does_not_hold_on_to_the_bytes(desk: Any) -> None:
-    busy(desk, "s-{:05d}")
-    data = bytearray(snapshot(desk.ledger))
-    again = restore(memoryview(data))
-    before = snapshot(again)
-    data[:] = bytes(len(data))
-    assert snapshot(again) == before
-    desk.ledger = again
-    desk.train(10, 9)
-
-
 def test_those_who_wait_are_left_out(desk: Any) -> None:
     desk.wait(3)
     again = restore(snapshot(desk.ledger))
@@ -85,3 +54,14 @@ def test_what_was_freed_and_not_handed_out_is_kept(desk: Any) -> None:
     desk.put(["a"])
     desk.clear(["a"])
     assert restore(snapshot(desk.ledger)).take_freed() == [{"n": 1}]
+
+
+def test_bytes_that_are_no_snapshot_are_refused(desk: Any) -> None:
+    busy(desk, "{}-x")
+    good = snapshot(desk.ledger)
+    for data in (b"", good[:4], good[:-1], b"tgledger" + good[8:]):
+        with pytest.raises(StorageError, match="can't be read"):
+            restore(data)
+    header, columns = save(desk.ledger)
+    with pytest.raises(StorageError, match="format 3, not 4"):
+        load({**header, "format": 3}, columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -41,24 +41,23 @@ WHERES = (
     Tag("weight_version").isin([1, 3]) | (Tag("kind") == "odd"),
 )
 FIELD_SETS = (("x", "y"), ("x",), ("y",), ())
+pytestmark = pytest.mark.invariant
 
 
 class LedgerMachine:
-    """Producers, consumers, owners that die, time that passes, checkpoints and rewinds."""
+    """Producers, consumers, owners that die, time that passes, checkpoints and rewinds: a method is one step."""
 
-    def __init__(
-        self, capacity: int | None, group_size: int | None, grouped: bool, numbered: bool, raises: bool
-    ) -> None:
-        on_full = "raise" if raises and capacity is not None else "block"
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        capacity, group_size = chance.choice([None, 6, 9]), chance.choice([None, None, 2, 3])
+        on_full = "raise" if capacity is not None and chance.random() < 0.3 else "block"
         self.spec = PartitionSpec("p", FIELDS, TASKS, capacity, group_size, on_full)
-        self.grouped = grouped or group_size is not None
-        self.numbered = numbered
+        self.grouped = chance.random() < 0.3 or group_size is not None
         self.ledger = Ledger()
         self.ledger.register(self.spec)
         self.model = LedgerModel(self.spec)
         self.now = 0.0
-        self.next = 0
-        self.block = 0
+        self.next = self.block = 0
         self.names: list[str] = []
         self.claims: list[tuple[str, str, int]] = []
         self.waiting: list[Waiter] = []
@@ -66,25 +65,22 @@ class LedgerMachine:
         self.journal: list[tuple[Any, ...]] = []
         self.base = snapshot(self.ledger)
 
+    def version(self, low: int, high: int) -> int:
+        """One near the latest commits, so that versions go on and on."""
+        return max([0, *self.model.committed.values()]) + self.chance.randint(low, high)
+
+    def some(self, known: Sequence[Any], least: int, most: int) -> list[Any]:
+        return self.chance.sample(known, min(len(known), self.chance.randint(least, most)))
+
     # what is asked of it ------------------------------------------------------------------------------
 
-    def put(
-        self, names: list[str], fields: tuple[str, ...], groups: list[str] | None, version: int, late: bool
-    ) -> None:
+    def put(self, names: list[str], fields: Sequence[str], version: int, **more: Any) -> None:
         self.block += 1
-        shapes = {name: SHAPES[name] for name in fields}
         tags = {"weight_version": version}
-        request = Put(
-            "p",
-            names,
-            shapes,
-            {"n": self.block},
-            10,
-            tags=(None, tags, [tags] * len(names))[min(version, 2)],
-            group_ids=groups,
-            epoch=self.model.epoch - late,
-            owner=OWNERS[self.block % 3],
-        )
+        tags = (None, tags, [tags] * len(names))[min(version, 2)]
+        shapes, late, groups = {name: SHAPES[name] for name in fields}, more.pop("late", False), more.get("group_ids")
+        epoch, owner = self.model.epoch - late, OWNERS[self.block % 3]
+        request = Put("p", names, shapes, {"n": self.block}, 10, tags=tags, epoch=epoch, owner=owner, **more)
         model = self.model
         dead = [one for one in names if one in model.used and not (one in model.samples and model.samples[one].alive)]
         behind = any(isinstance(one.request, Put) for one in self.waiting)
@@ -109,6 +105,7 @@ class LedgerMachine:
                 assert model.room(model.new(request))
                 assert not behind or not model.new(request)
                 self.took(request)
+                self.settle()
                 return
             assert not model.room(model.new(request)) or behind
             assert self.spec.on_full == "block"
@@ -122,57 +119,50 @@ class LedgerMachine:
         self.names += [name for name in request.sample_ids if name not in self.names]
         if not request.shapes or not request.sample_ids:
             assert request.location["n"] not in self.model.blocks
-        self.settle()
 
-    def put_new(self, count: int, fields: tuple[str, ...], version: int, late: bool, group: int) -> None:
-        names = [f"s{self.next + at:03d}" if self.numbered else f"s{self.next + at}.{at}x" for at in range(count)]
+    def put_new(self, fields: Sequence[str] | None = None, *, late: bool | None = None) -> None:
+        count, group = self.chance.randint(0, 5), self.chance.randint(0, 3)
+        names = [f"s{self.next + at:03d}" for at in range(count)]
         self.next += count
         groups = [f"g{(group + at) // 2}-{self.next // 4}" for at in range(count)] if self.grouped else None
-        self.put(names, fields, groups, version, late)
+        late = self.chance.random() < 0.1 if late is None else late
+        fields = self.chance.choice(FIELD_SETS) if fields is None else fields
+        self.put(names, fields, self.version(0, 2), late=late, group_ids=groups)
 
-    def produce(self, count: int, version: int) -> None:
-        self.put_new(count, ("x", "y"), version, False, 0)
+    def produce(self) -> None:
+        self.put_new(("x", "y"), late=False)
 
-    def train(self, task: str, most: int, version: int | None, owner: str) -> None:
+    def put_known(self) -> None:
+        self.put(self.some(self.names, 0, 4), self.chance.choice(FIELD_SETS), self.chance.randint(0, 3))
+
+    def write_tags(self) -> None:
+        names = self.some([name for name, one in self.model.samples.items() if one.alive], 1, 4)
+        tags = [{"weight_version": self.chance.randint(1, 3)}, {"kind": self.chance.choice(["odd", "even", None])}] * 2
+        tags = tags[: len(names)]
+        self.ledger.write_tags("p", names, tags, self.now)
+        self.journal.append(("write_tags", names, tags, self.now))
+        for name, own in zip(names, tags, strict=True):
+            self.model.samples[name].tags.update(own)
+        self.settle()
+
+    def train(self) -> None:
         """Claim something, and ack it."""
-        before = len(self.claims)
-        self.claim(task, ("x",), most * (self.spec.group_size or 1), 1, owner, 5.0, None, False)
+        before, task = len(self.claims), self.chance.choice(TASKS)
+        most = self.chance.randint(1, 4) * (self.spec.group_size or 1)
+        self.claim(Claim("p", task, ("x",), most, 1, self.chance.choice(OWNERS), 5.0), wait=False)
         own = self.claims[before:]
         if own:
+            version = self.chance.choice([self.version(1, 3), self.version(1, 3), None])
             self.settle_these("ack", task, [one[1] for one in own], [one[2] for one in own], version)
 
-    def put_back(self, seed: int, fields: tuple[str, ...]) -> None:
-        if self.names:
-            chance = random.Random(seed)
-            names = chance.sample(self.names, min(len(self.names), chance.randint(0, 4)))
-            self.put(names, fields, None, chance.randint(0, 3), False)
+    def claim_some(self) -> None:
+        pick, most = self.chance.choice, self.chance.randint(1, 6)
+        least, lease_s = min(most, self.chance.randint(1, 6)), pick([1.0, 5.0])
+        request = Claim("p", pick(TASKS), pick(FIELD_SETS), most, least, pick(OWNERS), lease_s, pick(WHERES))
+        self.claim(request, wait=self.chance.random() < 0.5)
 
-    def write_tags(self, seed: int, version: int) -> None:
-        alive = [name for name, one in self.model.samples.items() if one.alive]
-        if alive:
-            chance = random.Random(seed)
-            names = chance.sample(alive, min(len(alive), chance.randint(1, 4)))
-            tags = [{"weight_version": version}, {"kind": chance.choice(["odd", "even", None])}] * 2
-            tags = tags[: len(names)]
-            self.ledger.write_tags("p", names, tags, self.now)
-            self.journal.append(("write_tags", names, tags, self.now))
-            for name, given in zip(names, tags, strict=True):
-                self.model.samples[name].tags.update(given)
-            self.settle()
-
-    def claim(
-        self,
-        task: str,
-        fields: tuple[str, ...],
-        most: int,
-        least: int,
-        owner: str,
-        lease_s: float,
-        where: Any,
-        wait: bool,
-    ) -> None:
-        request = Claim("p", task, fields, most, min(most, least), owner, lease_s, where)
-        behind = where is None and any(self.line(one.request) == self.line(request) for one in self.waiting)
+    def claim(self, request: Claim, *, wait: bool) -> None:
+        behind = request.where is None and any(self.line(one.request) == self.line(request) for one in self.waiting)
         try:
             found = self.ledger.claim(request, self.now, self.now + 3.0, wait=wait)
         except SpecError:
@@ -231,73 +221,63 @@ class LedgerMachine:
             (request.task_name, name, lease) for name, lease in zip(grant.sample_ids, grant.leases, strict=True)
         ]
 
-    def some_claims(self, chance: random.Random) -> tuple[str, list[str], list[int]]:
+    def settle_claims(self) -> None:
         """Claims of one task, some of which may be lost; of one claim, mostly."""
+        chance = self.chance
         held = [one for one in self.claims if self.model.held(*one)]
         known = held if held and chance.randint(0, 4) else self.claims
+        if not known:
+            return
         task = chance.choice(known)[0]
         own = [one for one in known if one[0] == task]
         if chance.random() < 0.5:
             lease = chance.choice(own)[2]
             own = [one for one in own if one[2] == lease]
-        if chance.random() < 0.5:
-            own = chance.sample(own, chance.randint(1, min(4, len(own))))
-        return task, [one[1] for one in own], [one[2] for one in own]
-
-    def settle_claims(self, seed: int, what: str) -> None:
-        if not self.claims:
-            return
-        chance = random.Random(seed)
-        task, names, leases = self.some_claims(chance)
-        base = self.model.committed.get(task, 0)
+        own = self.some(own, 1, 4) if chance.random() < 0.5 else own
+        what, base = chance.choice(["ack", "ack", "release", "extend"]), self.model.committed.get(task, 0)
         version = chance.choice([None, base, base + 1, base + 2, base + 3]) if what == "ack" else None
-        self.settle_these(what, task, names, leases, version)
+        self.settle_these(what, task, [one[1] for one in own], [one[2] for one in own], version)
 
     def settle_these(self, what: str, task: str, names: list[str], leases: list[int], version: int | None) -> None:
         held = all(self.model.held(task, *one) for one in zip(names, leases, strict=True))
         covered = version is not None and version <= self.model.committed.get(task, version - 1)
+        more = {"ack": (version,), "release": (), "extend": (5.0,)}[what]
         before = self.plain()
         try:
-            if what == "ack":
-                self.ledger.ack("p", task, names, leases, version, self.now)
-            elif what == "release":
-                self.ledger.release("p", task, names, leases, self.now)
-            else:
-                self.ledger.extend("p", task, names, leases, 5.0, self.now)
+            getattr(self.ledger, what)("p", task, names, leases, *more, self.now)
         except LeaseLostError:
             assert not held
             assert self.plain() == before
+            return
         except SpecError:
             assert covered
             assert self.plain() == before
-        else:
-            assert held
-            assert not covered
-            self.journal.append((what, task, names, leases, version, self.now))
-            if what == "ack":
-                self.model.ack(task, names, version)
-            elif what == "release":
-                self.model.release(task, names)
-            else:
-                self.model.extend(task, names, self.now + 5.0)
-            self.settle()
+            return
+        assert held
+        assert not covered
+        self.journal.append((what, task, names, leases, *more, self.now))
+        if what == "extend":
+            more = (self.now + 5.0,)
+        getattr(self.model, what)(task, names, *more)
+        self.settle()
 
-    def clear(self, seed: int, reason: str | None) -> None:
-        if self.names:
-            chance = random.Random(seed)
-            names = chance.choices(self.names, k=chance.randint(0, 5))
-            count = self.ledger.clear("p", names, reason, self.now)
-            self.journal.append(("clear", names, reason, self.now))
-            assert count == self.model.clear(names, reason or "cleared")
-            self.settle()
+    def clear(self) -> None:
+        names, reason = self.some(self.names, 0, 5), self.chance.choice([None, "stale"])
+        names += names[:1]
+        count = self.ledger.clear("p", names, reason, self.now)
+        self.journal.append(("clear", names, reason, self.now))
+        assert count == self.model.clear(names, reason or "cleared")
+        self.settle()
 
-    def commit(self, task: str, version: int) -> None:
+    def commit(self) -> None:
+        task, version = self.chance.choice(TASKS), self.version(0, 1)
         count = self.ledger.commit("p", task, version, self.now)
         self.journal.append(("commit", task, version, self.now))
         assert count == self.model.commit(task, version)
         self.settle()
 
-    def rewind(self, task: str, version: int) -> None:
+    def rewind(self) -> None:
+        task, version = self.chance.choice(TASKS), self.version(-1, 2)
         try:
             counts = self.ledger.rewind("p", task, version, self.now)
         except SpecError:
@@ -307,8 +287,8 @@ class LedgerMachine:
         assert counts == self.model.rewind(task, version)
         self.settle()
 
-    def seal(self, chance: int) -> None:
-        if chance == 9:
+    def seal(self) -> None:
+        if self.chance.random() < 0.03:
             self.ledger.seal("p", self.now)
             self.journal.append(("seal", self.now))
             self.model.sealed = True
@@ -316,23 +296,23 @@ class LedgerMachine:
 
     # what befalls it ----------------------------------------------------------------------------------
 
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
+    def time_passes(self) -> None:
+        self.now += self.chance.choice([0.5, 1.0, 3.0])
         self.ledger.expire(self.now)
         self.journal.append(("time", self.now))
         self.model.expire(self.now)
         self.settle()
 
-    def owner_dies(self, owner: str) -> None:
+    def owner_dies(self) -> None:
+        owner = self.chance.choice(OWNERS)
         count = self.ledger.owner_gone(owner, self.now)
         self.journal.append(("gone", owner, self.now))
         assert count == self.model.owner_gone(owner)
         self.waiting = [one for one in self.waiting if one.request.owner != owner]
         self.settle()
 
-    def give_up(self, seed: int) -> None:
-        if self.waiting:
-            waiter = random.Random(seed).choice(self.waiting)
+    def give_up(self) -> None:
+        for waiter in self.some(self.waiting, 1, 1):
             self.waiting.remove(waiter)
             self.ledger.give_up(waiter, self.now)
             self.settle()
@@ -362,9 +342,9 @@ class LedgerMachine:
             assert isinstance(again, Waiter)
             self.waiting.append(again)
 
-    def delete(self, chance: int) -> None:
-        """And make it anew: nothing is left, and what was claimed is lost."""
-        if chance != 9:
+    def delete(self) -> None:
+        """Register it again: nothing is left, and claims are lost."""
+        if self.chance.random() > 0.05:
             return
         self.ledger.delete("p")
         settled = self.ledger.take_settled()
@@ -393,7 +373,7 @@ class LedgerMachine:
                 self.got(request, outcome)
             elif outcome is None:
                 assert isinstance(request, Put)
-                self.took_waiting(request)
+                self.took(request)
             elif isinstance(outcome, ClaimTimeoutError | FullError):
                 assert waiter.deadline is not None
                 assert waiter.deadline <= self.now
@@ -403,35 +383,24 @@ class LedgerMachine:
             else:
                 assert isinstance(outcome, EpochError | SealedError | SampleError)
 
-    def took_waiting(self, request: Put) -> None:
-        self.journal.append(("put", request, self.now))
-        self.model.put(request)
-        self.names += [name for name in request.sample_ids if name not in self.names]
-
     def collect(self) -> None:
         for location in self.ledger.take_freed():
             self.freed[location["n"]] += 1
 
-    def counts_are_right(self) -> None:
+    def check(self) -> None:
         assert not self.ledger.take_settled()
         self.model.check(self.ledger, self.now)
-
-    def bytes_are_freed_once(self) -> None:
         self.collect()
         assert self.freed == self.model.freed
         assert set(self.freed.values()) <= {1}
-
-    def nobody_waits_in_vain(self) -> None:
-        seen = set()
+        lines: dict[Any, Any] = {}
         for waiter in self.waiting:
-            line = self.line(waiter.request)
-            if line in seen:
-                continue
-            seen.add(line)
-            if isinstance(waiter.request, Put):
-                assert not self.model.room(self.model.new(waiter.request))
+            lines.setdefault(self.line(waiter.request), waiter.request)
+        for request in lines.values():  # nobody waits in vain
+            if isinstance(request, Put):
+                assert not self.model.room(self.model.new(request))
             else:
-                self.lacks(waiter.request)
+                self.lacks(request)
 
     def replayed(self) -> Ledger:
         """The ledger that the last snapshot and the journal since lead to: the same one."""
@@ -462,12 +431,6 @@ class LedgerMachine:
             again.expire(*given)
         elif kind == "gone":
             again.owner_gone(*given)
-        elif kind == "release":
-            task, names, leases, _, now = given
-            again.release("p", task, names, leases, now)
-        elif kind == "extend":
-            task, names, leases, _, now = given
-            again.extend("p", task, names, leases, 5.0, now)
         else:
             getattr(again, kind)("p", *given)
 
@@ -483,51 +446,29 @@ def contents(ledger: Ledger) -> Any:
 
 def storm(chance: random.Random, steps: int) -> None:
     """Many steps, mostly of those that get samples through."""
-    pick = chance.choice
-    grouped, numbered, raises = chance.random() < 0.3, chance.random() < 0.5, chance.random() < 0.3
-    machine = LedgerMachine(pick([None, 6, 9]), pick([None, None, 2, 3]), grouped, numbered, raises)
-
-    def version(low: int, high: int) -> int:
-        """One near the latest commits, so that versions go on and on."""
-        return max([0, *machine.model.committed.values()]) + chance.randint(low, high)
-
-    steps_of: dict[Callable[[], None], int] = {
-        lambda: machine.produce(chance.randint(1, 5), version(0, 2)): 6,
-        lambda: machine.put_new(
-            chance.randint(0, 5), pick(FIELD_SETS), version(0, 2), chance.random() < 0.1, chance.randint(0, 3)
-        ): 3,
-        lambda: machine.put_back(chance.randrange(2**16), pick(FIELD_SETS)): 4,
-        lambda: machine.write_tags(chance.randrange(2**16), chance.randint(1, 3)): 1,
-        lambda: machine.train(
-            pick(TASKS), chance.randint(1, 4), pick([version(1, 3), version(1, 3), None]), pick(OWNERS)
-        ): 6,
-        lambda: machine.claim(
-            pick(TASKS),
-            pick(FIELD_SETS),
-            chance.randint(1, 6),
-            chance.randint(1, 6),
-            pick(OWNERS),
-            pick([1.0, 5.0]),
-            pick(WHERES),
-            chance.random() < 0.5,
-        ): 8,
-        lambda: machine.settle_claims(chance.randrange(2**16), pick(["ack", "ack", "release", "extend"])): 8,
-        lambda: machine.clear(chance.randrange(2**16), pick([None, "stale"])): 2,
-        lambda: machine.commit(pick(TASKS), version(0, 1)): 2,
-        lambda: machine.rewind(pick(TASKS), version(0, 2)): 1,
-        lambda: machine.time_passes(pick([0.5, 1.0, 3.0])): 2,
-        lambda: machine.owner_dies(pick(OWNERS)): 1,
-        lambda: machine.give_up(chance.randrange(2**16)): 1,
+    machine = LedgerMachine(chance)
+    weights = {
+        machine.produce: 6,
+        machine.put_new: 3,
+        machine.put_known: 4,
+        machine.write_tags: 1,
+        machine.train: 6,
+        machine.claim_some: 8,
+        machine.settle_claims: 8,
+        machine.clear: 2,
+        machine.commit: 2,
+        machine.rewind: 1,
+        machine.time_passes: 2,
+        machine.owner_dies: 1,
+        machine.give_up: 1,
         machine.start_again: 1,
         machine.host_dies: 1,
-        lambda: machine.delete(9 if chance.random() < 0.05 else 0): 1,
-        lambda: machine.seal(9 if chance.random() < 0.03 else 0): 1,
+        machine.delete: 1,
+        machine.seal: 1,
     }
-    for step in chance.choices(list(steps_of), weights=list(steps_of.values()), k=steps):
+    for step in chance.choices(list(weights), weights=list(weights.values()), k=steps):
         step()
-        machine.counts_are_right()
-        machine.bytes_are_freed_once()
-        machine.nobody_waits_in_vain()
+        machine.check()
     machine.replayed()
 
 

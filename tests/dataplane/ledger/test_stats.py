@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tunegym.dataplane.ledger.stats import BOUNDS
-
 
 def buckets(told: dict[str, Any]) -> dict[float, int]:
     """By the upper end of the bucket, those that aren't empty."""
@@ -74,21 +72,3 @@ def test_ages_are_of_what_is_ready_and_lags_of_what_was_claimed(one_task: Any) -
     one_task.now = 10_000.0
     one_task.ledger.owner_gone("me", one_task.now)
     assert buckets(one_task.stats["tasks"]["train"]["age"]) == {float("inf"): 3}
-
-
-def test_a_value_at_a_bound_is_in_the_bucket_that_it_ends(one_task: Any) -> None:
-    for number, bound in enumerate(BOUNDS):
-        one_task.now = 0.0
-        one_task.put([f"s{number}", f"t{number}"])
-        one_task.now = bound
-        one_task.train(2)
-    assert one_task.stats["tasks"]["train"]["lag"]["counts"] == [2] * len(BOUNDS) + [0]
-
-
-def test_groups_have_ages_too(open_desk: Callable[..., Any]) -> None:
-    desk = open_desk(group_size=2)
-    desk.put(["a", "b", "c"], group_ids=["g", "g", "h"])
-    desk.wait(4)
-    desk.now = 0.5
-    assert buckets(desk.stats["tasks"]["train"]["age"]) == {1.0: 2}
-    assert desk.stats["tasks"]["train"]["ready"] == {"x": 2}

@@ -11,17 +11,6 @@ def versions(*numbers: int) -> list[dict[str, int]]:
     return [{"weight_version": number} for number in numbers]
 
 
-def test_an_ack_into_a_committed_version_is_refused(one_task: Any) -> None:
-    one_task.put(["a"])
-    one_task.commit(3)
-    grant = one_task.claim(1)
-    for version in (2, 3):
-        with pytest.raises(SpecError, match="covered by the commit of 3"):
-            one_task.ack(grant, version)
-    assert one_task.counts() == (0, 1, 0)
-    one_task.ack(grant, 4)
-
-
 def test_a_rewind_gives_back_exactly_what_was_trained_past_it(one_task: Any) -> None:
     one_task.put(list("abcdefgh"))
     for version in (1, 2, 3):
@@ -103,17 +92,6 @@ def test_what_one_task_orphaned_no_rewind_of_another_brings_back(desk: Any) -> N
     assert desk.stats["gone"] == {"orphaned": 2}
     assert (desk.stats["resident"], desk.counts("judge"), desk.counts("train")) == (1, (1, 0, 0), (1, 0, 0))
     assert desk.claim(1).sample_ids == ["a"]
-
-
-def test_a_rewind_ends_the_claims_of_its_task(desk: Any) -> None:
-    """Whoever still has one trains a model that is gone: its ack would lose the sample for the one that survives."""
-    desk.put(["a", "b"])
-    stale, other = desk.claim(1), desk.claim(1, task_name="judge")
-    desk.rewind(0)
-    with pytest.raises(LeaseLostError):
-        desk.ack(stale, 1)
-    desk.ack(other, 1, "judge")
-    assert desk.claim(2).sample_ids == ["a", "b"]
 
 
 def test_a_rewind_that_is_refused_ends_no_claim(one_task: Any) -> None:

@@ -9,7 +9,6 @@ from tunegym.dataplane.errors import (
     ClaimTimeoutError,
     EpochError,
     FullError,
-    SampleError,
     SpecError,
 )
 from tunegym.dataplane.predicate import Tag
@@ -18,22 +17,6 @@ from tunegym.dataplane.predicate import Tag
 @pytest.fixture
 def small(open_desk: Callable[..., Any]) -> Any:
     return open_desk(tasks=("train",), capacity=3)
-
-
-def test_a_full_partition_refuses_who_may_not_wait(small: Any) -> None:
-    small.put(["a", "b"])
-    with pytest.raises(FullError, match="2 of 3, and 2 more don't fit"):
-        small.put(["c", "d"])
-    small.put(["c"])
-    small.put(["a", "b", "c"], ["y"])
-    assert small.stats["resident"] == 3
-
-
-def test_on_full_raise_never_waits(open_desk: Callable[..., Any]) -> None:
-    desk = open_desk(capacity=1, on_full="raise")
-    desk.put(["a"])
-    with pytest.raises(FullError):
-        desk.put_or_wait(["b"])
 
 
 @pytest.mark.parametrize("make_room", ["clear", "commit"])
@@ -56,44 +39,6 @@ def test_puts_that_wait_are_taken_in_in_their_order(small: Any, make_room: str) 
     assert small.claim(3).sample_ids == ["d", "e", "f"]
 
 
-def test_acked_samples_take_room_until_they_are_committed(small: Any) -> None:
-    small.put(["a", "b", "c"])
-    small.train(3, 7)
-    waiter = small.put_or_wait(["d"])
-    small.commit(6)
-    small.clear(["a"])
-    assert small.settled() == []
-    assert small.stats["resident"] == 3
-    small.commit(7)
-    assert small.settled() == [waiter]
-    assert small.freed() == [1]
-
-
-def test_who_waits_for_room_hears_when_its_time_is_over_and_those_behind_go_on(small: Any) -> None:
-    small.put(["a", "b"])
-    large, little = small.put_or_wait(["c", "d"], timeout_s=1.0), small.put_or_wait(["e"], timeout_s=5.0)
-    assert small.ledger.next_deadline() == 1.0
-    small.pass_time(1.0)
-    assert small.settled() == [large, little]
-    assert isinstance(large.outcome, FullError)
-    assert little.outcome is None
-    assert small.ledger.next_deadline() == float("inf")
-
-
-def test_who_gives_up_lets_those_behind_go_on(small: Any) -> None:
-    small.put(["a", "b"])
-    large, little = small.put_or_wait(["c", "d"]), small.put_or_wait(["e"])
-    small.ledger.give_up(large, 0.0)
-    assert small.settled() == [little]
-    small.ledger.give_up(large, 0.0)
-    small.ledger.give_up(little, 0.0)
-    small.clear(["a"])
-    first, second = small.wait(3), small.wait(2)
-    small.ledger.give_up(first, 0.0)
-    assert small.settled() == [second]
-    assert second.outcome.sample_ids == ["b", "e"]
-
-
 def test_a_put_that_waits_is_looked_at_again_when_there_is_room(small: Any) -> None:
     small.put(["a", "b", "c"])
     twice = [small.put_or_wait(["d"]), small.put_or_wait(["d"], fields=("y",)), small.put_or_wait(["e"])]
@@ -105,16 +50,6 @@ def test_a_put_that_waits_is_looked_at_again_when_there_is_room(small: Any) -> N
     small.rewind(0)
     assert small.settled() == [again]
     assert isinstance(again.outcome, EpochError)
-
-
-def test_a_put_that_waits_can_not_use_an_id_that_is_used_up_meanwhile(small: Any) -> None:
-    small.put(["a", "b", "c"])
-    first, second = small.put_or_wait(["d"]), small.put_or_wait(["d", "e"])
-    small.clear(["a"])
-    assert small.settled() == [first]
-    small.clear(["d"])
-    assert small.settled() == [second]
-    assert isinstance(second.outcome, SampleError)
 
 
 def test_what_would_never_come_true_is_refused(small: Any, open_desk: Callable[..., Any]) -> None:
@@ -142,16 +77,6 @@ def test_one_put_serves_all_who_wait_in_their_order(one_task: Any) -> None:
     one_task.put(list("bcdefg"))
     assert one_task.settled() == waiters
     assert [one.outcome.sample_ids for one in waiters] == [["a", "b"], ["c", "d", "e"], ["f", "g"]]
-
-
-def test_a_large_claim_does_not_starve_behind_small_ones(one_task: Any) -> None:
-    large = one_task.wait(8)
-    small = [one_task.wait(1) for _ in range(3)]
-    for number in range(8):
-        one_task.put([f"s{number}"])
-    assert one_task.settled() == [large]
-    one_task.put(["x", "y"])
-    assert one_task.settled() == small[:2]
 
 
 def test_lines_of_other_fields_take_turns(one_task: Any) -> None:

@@ -1,4 +1,4 @@
-"""What claims with a predicate want: the same as if all that is ready were looked at each time."""
+"""Claims with a predicate that wait."""
 
 from __future__ import annotations
 
@@ -15,30 +15,6 @@ SIZE = 64
 
 
 # in a ledger ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", ["write_tags", "put"])
-def test_tags_that_change_are_looked_at_again(one_task: Any, how: str) -> None:
-    def retag(ids: list[str], value: int) -> None:
-        tags = [{"v": value}] * len(ids)
-        if how == "put":
-            one_task.put(ids, ["y"], tags=tags)
-        else:
-            one_task.ledger.write_tags("p", ids, tags, 0.0)
-
-    one_task.put(list("abcdefgh"), tags=[{"v": 0}] * 7 + [{"v": 1}])
-    waiter = one_task.wait(3, where=WANTED)
-    retag(["b", "f"], 1)
-    assert one_task.settled() == [waiter]
-    assert sorted(waiter.outcome.sample_ids) == ["b", "f", "h"]
-    waiter = one_task.wait(2, where=WANTED)
-    retag(["a"], 1)
-    retag(["a"], 0)
-    retag(["c"], 1)
-    assert one_task.settled() == []
-    retag(["a"], 1)
-    assert one_task.settled() == [waiter]
-    assert sorted(waiter.outcome.sample_ids) == ["a", "c"]
 
 
 def test_what_is_given_back_comes_first_for_who_waits_by_a_predicate(one_task: Any) -> None:
