@@ -155,11 +155,18 @@ class DataPlaneClient:
             EpochError: the weights vanished in a rewind: fetch the current ones. Without ``epoch`` the next put of this
                 client belongs to the current epoch, in every thread.
         """
-        given = partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths, epoch
-        return self._put(Handle(), *given)
+        return self._put(
+            Handle(), partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths=lengths, epoch=epoch
+        )
 
-    async def put_samples_async(
+    async def put_samples_async(self, *arguments: Any, **named: Any) -> BatchMeta:
+        """``put_samples`` without blocking the event loop. A cancelled put takes effect completely or not at all."""
+        handle = Handle()
+        return await _in_thread(lambda: self._put(handle, *arguments, **named), lambda: self._host.abandon(handle))
+
+    def _put(
         self,
+        handle: Handle,
         partition_id: str,
         sample_ids: Sequence[str],
         fields: Mapping[str, Any],
@@ -170,23 +177,6 @@ class DataPlaneClient:
         lengths: Sequence[int] | None = None,
         epoch: int | None = None,
     ) -> BatchMeta:
-        """``put_samples`` without blocking the event loop. A cancelled put takes effect completely or not at all."""
-        handle = Handle()
-        given = partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths, epoch
-        return await _in_thread(lambda: self._put(handle, *given), lambda: self._host.abandon(handle))
-
-    def _put(
-        self,
-        handle: Handle,
-        partition_id: str,
-        sample_ids: Sequence[str],
-        fields: Mapping[str, Any],
-        tags: Tags | Sequence[Tags] | None,
-        group_ids: Sequence[str] | None,
-        timeout_s: float | None,
-        given_lengths: Sequence[int] | None,
-        given_epoch: int | None,
-    ) -> BatchMeta:
         began = time.monotonic()
         self._check_process()
         checked_name("partition_id", partition_id)
@@ -196,20 +186,18 @@ class DataPlaneClient:
         plain_tags = model.checked_tags(tags, len(ids))
         each = tags_of(plain_tags, len(ids))
         groups = model.checked_groups(group_ids, len(ids))
-        lengths = model.checked_lengths(given_lengths, len(ids))
-        if lengths is None:
-            lengths = _lengths(columns)
-        epoch = self._epochs.setdefault(partition_id, 0)  # unknown when this client connected: not rewound by then
-        if given_epoch is not None:
-            epoch = checked_integer("epoch", given_epoch, 0)
+        given = model.checked_lengths(lengths, len(ids))
+        known = _lengths(columns) if given is None else given
+        # A partition that was unknown when this client connected was not rewound by then.
+        own = self._epochs.setdefault(partition_id, 0) if epoch is None else checked_integer("epoch", epoch, 0)
         meta = BatchMeta(
             partition_id,
             tuple(ids),
             tuple(fields),
-            sequence_lengths=None if lengths is None else tuple(lengths),
+            sequence_lengths=None if known is None else tuple(known),
             tags=None if each is None else tuple(each),
             group_ids=None if groups is None else tuple(groups),
-            epoch=epoch,
+            epoch=own,
         )
         if not ids:
             return meta
@@ -217,18 +205,18 @@ class DataPlaneClient:
             "partition_id": partition_id,
             "sample_ids": ids,
             "shapes": {name: column.shape_key for name, column in columns.items()},
-            "lengths": lengths,
+            "lengths": known,
             "tags": plain_tags,
             "group_ids": groups,
-            "epoch": epoch,
+            "epoch": own,
             "owner": self._owner,
-            "lengths_given": given_lengths is not None,
+            "lengths_given": given is not None,
             BEGAN: began,
         }
         try:
             self._write(handle, request, columns, wait_s)
         except EpochError:
-            if given_epoch is None:
+            if epoch is None:
                 with contextlib.suppress(DataPlaneError):  # read it now: before new weights are fetched
                     self._epochs[partition_id] = self.epoch(partition_id)
             raise
@@ -292,23 +280,12 @@ class DataPlaneClient:
             ClaimTimeoutError: not enough samples became ready in time.
             EndOfStreamError: the partition is sealed, and nothing is left.
         """
-        given = partition_id, task_name, required_fields, batch_size, where, min_batch, timeout_s
-        return self._claim(Handle(), *given)
+        return self._claim(Handle(), partition_id, task_name, required_fields, batch_size, where, min_batch, timeout_s)
 
-    async def claim_meta_async(
-        self,
-        partition_id: str,
-        task_name: str,
-        required_fields: Sequence[str],
-        batch_size: int,
-        where: Predicate | None = None,
-        min_batch: int | None = None,
-        timeout_s: float | None = 60.0,
-    ) -> BatchMeta:
+    async def claim_meta_async(self, *arguments: Any, **named: Any) -> BatchMeta:
         """``claim_meta`` without blocking the event loop. A cancelled claim gives its samples back."""
         handle = Handle()
-        given = partition_id, task_name, required_fields, batch_size, where, min_batch, timeout_s
-        return await _in_thread(lambda: self._claim(handle, *given), lambda: self._host.abandon(handle))
+        return await _in_thread(lambda: self._claim(handle, *arguments, **named), lambda: self._host.abandon(handle))
 
     def _claim(
         self,
@@ -317,9 +294,9 @@ class DataPlaneClient:
         task_name: str,
         required_fields: Sequence[str],
         batch_size: int,
-        where: Predicate | None,
-        min_batch: int | None,
-        timeout_s: float | None,
+        where: Predicate | None = None,
+        min_batch: int | None = None,
+        timeout_s: float | None = 60.0,
     ) -> BatchMeta:
         began = time.monotonic()
         self._check_process()

@@ -11,16 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from tunegym.dataplane import dtypes
-from tunegym.dataplane.dtypes import As
-from tunegym.dataplane.encoding import Column, encode
+from tunegym.dataplane.encoding import As, Column, convert, encode, import_torch, raw_dtype, raw_number
 from tunegym.dataplane.errors import FieldError
 from tunegym.dataplane.model import BatchMeta, Tags
 from tunegym.dataplane.objects import object_array
+
+if TYPE_CHECKING:
+    from tunegym.dataplane.client import DataPlaneClient
 
 Layout: TypeAlias = Literal["padded", "jagged"]
 
@@ -97,7 +98,7 @@ class Rows:
         """A list with one value per row."""
         if self._objects:
             return [row for column, places in self._parts for row in column.object_rows(places)]
-        return [dtypes.convert(row, self.dtype, as_) for row in self._raw]
+        return [convert(row, self.dtype, as_) for row in self._raw]
 
     def objects(self) -> np.ndarray:
         """An object array with one item per row."""
@@ -112,7 +113,7 @@ class Rows:
             if len(shapes) > 1:
                 raise FieldError(f"rows of {len(shapes)} shapes can't be one array", hint="use padded() or jagged()")
             raw = self._stacked(shapes.pop())
-        return dtypes.convert(raw, self.dtype, as_)
+        return convert(raw, self.dtype, as_)
 
     def padded(self, pad_to: int | None = None, pad_value: float = 0, as_: As = "numpy") -> Any:
         """One array, with rows padded at the end to ``pad_to`` or to the longest row.
@@ -121,23 +122,23 @@ class Rows:
             FieldError: a row is longer than ``pad_to``, rows are scalars, or the dtype can't hold ``pad_value``.
         """
         self._check_lengths("padded()")
-        value = dtypes.raw_number(pad_value, self.dtype)
+        value = raw_number(pad_value, self.dtype)
         shapes = {column.shape if column.kind == "dense" else None for column, _ in self._parts}
         shape = shapes.pop() if len(shapes) == 1 else None
         if shape is not None and pad_to in (None, shape[0]):
             raw = self._stacked(shape)
         else:
             raw = _padded(self._raw, pad_to, value)
-        return dtypes.convert(raw, self.dtype, as_)
+        return convert(raw, self.dtype, as_)
 
     def jagged(self, as_: As = "numpy") -> Any:
         """All rows concatenated: ``Jagged``, or a nested tensor of torch."""
         self._check_lengths("jagged()")
         whole = self._one_jagged() or _flattened(self._raw)
-        values = dtypes.convert(whole.values, self.dtype, as_)
+        values = convert(whole.values, self.dtype, as_)
         if as_ == "numpy":
             return Jagged(values, whole.offsets)
-        torch = dtypes.import_torch()
+        torch = import_torch()
         return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(whole.offsets.copy()))
 
     @property
@@ -191,7 +192,7 @@ class Rows:
         return Jagged(column.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def _stacked(self, shape: tuple[int, ...]) -> np.ndarray:
-        stacked = np.empty((len(self), *shape), dtype=dtypes.raw_dtype(self.dtype))
+        stacked = np.empty((len(self), *shape), dtype=raw_dtype(self.dtype))
         at = 0
         for column, places in self._parts:
             place = stacked[at : at + len(places)]
@@ -242,29 +243,6 @@ def _flattened(rows: Sequence[np.ndarray]) -> Jagged:
     return Jagged(np.concatenate(rows), offsets)
 
 
-class Plane(Protocol):
-    """The calls of a client that these functions need, so that a wrapper works, too."""
-
-    def put_samples(
-        self,
-        partition_id: str,
-        sample_ids: Sequence[str],
-        fields: Mapping[str, Any],
-        tags: Tags | Sequence[Tags] | None = None,
-        group_ids: Sequence[str] | None = None,
-        timeout_s: float | None = None,
-        *,
-        lengths: Sequence[int] | None = None,
-        epoch: int | None = None,
-    ) -> BatchMeta:
-        """See ``DataPlaneClient``."""
-        ...
-
-    def get_samples(self, meta: BatchMeta, select_fields: Sequence[str]) -> Mapping[str, Rows]:
-        """See ``DataPlaneClient``."""
-        ...
-
-
 def padded(rows: Any, pad_to: int | None = None, pad_value: float = 0, as_: As = "numpy") -> Any:
     """Rows, or values that can be a column, as one padded array: see ``Rows.padded``."""
     return _rows(rows).padded(pad_to, pad_value, as_)
@@ -296,7 +274,7 @@ def cut(values: Any, lengths: Sequence[int]) -> list[Any]:
 
 
 def kv_first_write(
-    plane: Plane,
+    plane: DataPlaneClient,
     partition_id: str,
     sample_ids: Sequence[str],
     fields: Mapping[str, Any],
@@ -345,7 +323,7 @@ def kv_first_write(
 
 
 def read_columns(
-    plane: Plane,
+    plane: DataPlaneClient,
     meta: BatchMeta,
     fields: Sequence[str],
     layout: Layout = "padded",
@@ -401,7 +379,7 @@ def _laid_out(rows: Rows, layout: Layout, pad_to: int | None, pad_value: float, 
 
 
 def write_columns(
-    plane: Plane,
+    plane: DataPlaneClient,
     meta: BatchMeta,
     columns: Mapping[str, Any],
     timeout_s: float | None = None,

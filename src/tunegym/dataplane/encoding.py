@@ -1,11 +1,15 @@
 """Columns: the values of one field for some samples, as bytes plus a JSON description.
 
 ``encode`` turns what a producer has into a ``Column`` without a copy; ``restore`` turns stored bytes back into one.
+Values of dtypes that numpy lacks, such as bfloat16, are stored as integers of the same bits.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +17,16 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from tunegym.dataplane import dtypes, objects
 from tunegym.dataplane.errors import FieldError, StorageError
 
+As: TypeAlias = Literal["numpy", "torch"]
+"""The package of the returned arrays."""
+
+_RAW = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+"""Dtypes that numpy lacks, and the integers that store their bits."""
+_NUMERIC = "biufc"
+_TIMES = "mM"
+_TEXTS = "SU"
 Kind: TypeAlias = Literal["dense", "jagged", "object"]
 
 ALIGNED = 64
@@ -126,6 +137,8 @@ class Column:
 
     def object_rows(self, places: Sequence[int]) -> list[Any]:
         """Rows of objects, decoded."""
+        from tunegym.dataplane import objects  # it needs the dtypes of this module
+
         text, bounds, leaves = self.values, self._bounds, self.buffers[2][0]
         return [objects.unpack(text[bounds[place] : bounds[place + 1]].tobytes(), leaves) for place in places]
 
@@ -161,7 +174,7 @@ def restore(description: Mapping[str, Any], memory: np.ndarray) -> Column:
 
 
 def _shaped(part: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    return part.view(dtypes.raw_dtype(dtype)).reshape(shape)
+    return part.view(raw_dtype(dtype)).reshape(shape)
 
 
 def _check(offsets: np.ndarray, rows: int, end: int) -> None:
@@ -184,7 +197,7 @@ def encode(values: Any) -> Column:
     """
     if isinstance(values, Column):
         return values
-    if dtypes.is_tensor(values):
+    if is_tensor(values):
         return _of_tensor(values)
     if isinstance(values, np.ndarray):
         return _of_list(_items(values)) if values.dtype.kind == "O" else _of_array(values)
@@ -200,8 +213,8 @@ def _of_array(array: np.ndarray) -> Column:
         raise FieldError("an array without dimensions has no rows", hint="give a row for each sample")
     if isinstance(array, np.ma.MaskedArray):
         raise FieldError("a masked array can't be a column", hint="give values and mask as two fields")
-    name = dtypes.name_of(array.dtype)
-    raw = dtypes.to_raw(np.asarray(array), name)
+    name = name_of(array.dtype)
+    raw = to_raw(np.asarray(array), name)
     return Column("dense", len(array), name, array.shape[1:], ((raw,),))
 
 
@@ -209,12 +222,12 @@ def _of_tensor(tensor: Any) -> Column:
     if not tensor.is_nested:
         if not tensor.dim():
             raise FieldError("a tensor without dimensions has no rows", hint="give a row for each sample")
-        array, name = dtypes.tensor_array(tensor)
+        array, name = tensor_array(tensor)
         return Column("dense", len(array), name, array.shape[1:], ((array,),))
-    packed = tensor.layout == dtypes.import_torch().jagged and tensor._ragged_idx == 1 and tensor.lengths() is None
+    packed = tensor.layout == import_torch().jagged and tensor._ragged_idx == 1 and tensor.lengths() is None
     if not packed:
         return _of_list(list(tensor.unbind()))
-    array, name = dtypes.tensor_array(tensor.values())
+    array, name = tensor_array(tensor.values())
     offsets = tensor.offsets().detach().cpu().numpy().astype(np.int64)
     if offsets[0] or offsets[-1] != len(array):
         return _of_list(list(tensor.unbind()))
@@ -235,7 +248,7 @@ def _of_list(items: list[Any]) -> Column:
         raise FieldError("an empty list has no dtype", hint="give an empty array: np.zeros((0, ...), dtype=...)")
     kinds = {_kind_of(one) for one in {type(one): one for one in items}.values()}
     if kinds == {"tensor"}:
-        return _of_rows([dtypes.tensor_array(one) for one in items])
+        return _of_rows([tensor_array(one) for one in items])
     if kinds == {"array"}:
         return _of_arrays([np.asarray(one) for one in items])
     if len(kinds) > 1:
@@ -246,6 +259,8 @@ def _of_list(items: list[Any]) -> Column:
     types = {type(one) for one in items}
     if types <= set(_NUMBERS):
         return _of_numbers(items, types)
+    from tunegym.dataplane import objects
+
     text, offsets, leaves = objects.pack(items)
     return Column("object", len(items), "object", (), ((text,), (offsets,), (leaves,)))
 
@@ -261,7 +276,7 @@ def _of_numbers(items: list[Any], types: set[type]) -> Column:
 
 
 def _kind_of(value: Any) -> str:
-    if dtypes.is_tensor(value):
+    if is_tensor(value):
         return "tensor"
     if isinstance(value, np.ma.MaskedArray):
         raise FieldError("a masked array can't be a row", hint="give values and mask as two fields")
@@ -269,13 +284,13 @@ def _kind_of(value: Any) -> str:
 
 
 def _of_arrays(arrays: list[np.ndarray]) -> Column:
-    names = {dtype: dtypes.name_of(dtype) for dtype in {one.dtype for one in arrays}}
+    names = {dtype: name_of(dtype) for dtype in {one.dtype for one in arrays}}
     if len(names) > 1:
         raise _several("dtypes", names.values())
     dtype, name = names.popitem()
-    if dtype == dtypes.raw_dtype(name):
+    if dtype == raw_dtype(name):
         return _of_raws([one if one.flags.c_contiguous else one.copy(order="C") for one in arrays], name)
-    return _of_raws([dtypes.to_raw(one, name) for one in arrays], name)
+    return _of_raws([to_raw(one, name) for one in arrays], name)
 
 
 def _of_rows(rows: list[tuple[np.ndarray, str]]) -> Column:
@@ -320,3 +335,138 @@ def _stacked(
 
 def _several(what: str, found: Iterable[Any]) -> FieldError:
     return FieldError(f"rows of several {what}: {', '.join(map(str, sorted(found)))}", hint="convert them to one")
+
+
+# dtypes -----------------------------------------------------------------------------------------------
+
+
+def name_of(dtype: np.dtype, *, texts: bool = False) -> str:
+    """The name of a dtype, such as ``int64``. Raises ``FieldError`` if it can't be stored."""
+    if dtype.kind in _NUMERIC + _TIMES and (dtype.isnative or dtype.itemsize <= 8):
+        return dtype.name if dtype.isnative else dtype.str
+    if dtype.name in _RAW:
+        return dtype.name
+    if texts and dtype.kind in _TEXTS:
+        return dtype.str
+    if dtype.kind in _TEXTS:
+        raise FieldError("an array of texts can't be a column", hint="give a list of texts: values.tolist()")
+    raise FieldError(
+        f"values of dtype {dtype} can't be a column", hint="give numbers, or a list of dicts, lists and texts"
+    )
+
+
+@functools.cache
+def raw_dtype(name: str) -> np.dtype:
+    """The dtype that values are stored as: the dtype itself wherever a file can hold it."""
+    if name in _RAW:
+        return np.dtype(_RAW[name])
+    dtype = np.dtype(name)
+    if dtype.kind in _TEXTS or (dtype.isnative and dtype.kind not in _TIMES):
+        return dtype
+    # Times have no buffers, and concatenate swaps the bytes of a foreign byte order.
+    return np.dtype(f"u{dtype.itemsize}")
+
+
+def to_raw(array: np.ndarray, name: str) -> np.ndarray:
+    """An array as it is stored, contiguous; without a copy where possible."""
+    if not array.flags.c_contiguous:
+        array = array.copy(order="C")
+    dtype = raw_dtype(name)
+    return array if array.dtype == dtype else array.view(dtype)
+
+
+def to_numpy(raw: np.ndarray, name: str) -> np.ndarray:
+    """Stored values as an array of their dtype, without a copy.
+
+    Raises:
+        FieldError: numpy has no such dtype, and ml_dtypes is not installed.
+    """
+    if name not in _RAW:
+        dtype = np.dtype(name)
+        return raw if raw.dtype == dtype else raw.view(dtype)
+    try:
+        more = importlib.import_module("ml_dtypes")
+    except ImportError:
+        raise FieldError(
+            f"numpy has no {name}", hint='read it with as_="torch", or install the package ml_dtypes'
+        ) from None
+    return raw.view(getattr(more, name))
+
+
+def to_torch(raw: np.ndarray, name: str) -> Any:
+    """Stored values as a writable tensor: read-only memory is copied, other memory is shared."""
+    torch = import_torch()
+    dtype = getattr(torch, "bool" if name == "bool" else name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise FieldError(f"torch has no dtype {name}", hint='read it with as_="numpy"')
+    if not raw.flags.writeable or not raw.flags.c_contiguous:
+        raw = raw.copy(order="C")
+    if name not in _RAW:
+        return torch.from_numpy(raw)
+    # Not every torch knows uint16.
+    return torch.from_numpy(raw.view(raw.dtype.str.replace("u", "i"))).view(dtype)
+
+
+def convert(raw: np.ndarray, name: str, as_: As) -> Any:
+    """Stored values as a numpy array or a torch tensor."""
+    if as_ == "numpy":
+        return to_numpy(raw, name)
+    if as_ == "torch":
+        return to_torch(raw, name)
+    raise FieldError(f"as_ is {as_!r}", hint='give "numpy" or "torch"')
+
+
+def raw_number(value: float, name: str) -> Any:
+    """A number as the dtype stores it. Raises ``FieldError`` if the dtype can't hold it."""
+    if name == "bfloat16":
+        return _bfloat16(float(value))
+    if name in _RAW:
+        torch = import_torch()
+        return torch.tensor(value, dtype=getattr(torch, name)).view(torch.uint8).item()
+    try:
+        with np.errstate(all="ignore"):
+            found = np.asarray(value).astype(name, casting="unsafe")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FieldError(f"{value!r} is not a {name}", hint="give a number") from error
+    exact = found.dtype.kind not in "biu" or found == value
+    if not exact or (found.dtype.kind == "f" and np.isinf(found) and not np.isinf(value)):
+        raise FieldError(f"{value!r} does not fit into {name}", hint="give a value that the dtype can hold")
+    return to_raw(found, name)[()]
+
+
+def _bfloat16(value: float) -> int:
+    bits = int(np.float32(value).view(np.uint32))
+    if math.isnan(value):
+        return bits >> 16 | 0x40
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a torch tensor. Never imports torch."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    return tensor is not None and isinstance(value, tensor)
+
+
+def import_torch() -> Any:
+    """The torch package. Raises ``FieldError`` if it is not installed."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise FieldError("torch is not installed", hint='install it, or read with as_="numpy"') from None
+
+
+def tensor_array(tensor: Any) -> tuple[np.ndarray, str]:
+    """A dense tensor as it is stored, and the name of its dtype. Device and gradients are not kept."""
+    torch = import_torch()
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise FieldError("a sparse or quantized tensor can't be a column", hint="give tensor.to_dense()")
+    name = str(tensor.dtype).removeprefix("torch.")
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    if name in _RAW:
+        signed = torch.int16 if raw_dtype(name).itemsize == 2 else torch.int8
+        return plain.view(signed).numpy().view(_RAW[name]), name
+    try:
+        array = plain.numpy()
+    except TypeError as error:
+        raise FieldError(f"a tensor of dtype {name} can't be a column", hint="convert it to another dtype") from error
+    return array, name_of(array.dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tunegym.dataplane import dtypes
+from tunegym.dataplane import encoding
 from tunegym.dataplane.errors import FieldError, StorageError
 
 MOST_DEPTH = 100
@@ -103,13 +103,13 @@ def _pack_leaf(value: Any, leaves: Leaves, depth: int) -> Any:
         return {_TAG: ["o", list(value.shape), *(_pack(one, leaves, depth + 1) for one in value.ravel().tolist())]}
     if type(value) in _PLAIN_ARRAYS or isinstance(value, np.generic):
         array = np.asarray(value)
-        name = dtypes.name_of(array.dtype, texts=True)
-        at = leaves.add(dtypes.to_raw(array, name))
+        name = encoding.name_of(array.dtype, texts=True)
+        at = leaves.add(encoding.to_raw(array, name))
         return {_TAG: ["s" if isinstance(value, np.generic) else "n", name, list(array.shape), at]}
-    if dtypes.is_tensor(value):
+    if encoding.is_tensor(value):
         if value.is_nested:
             raise FieldError("a nested tensor can't be inside an object", hint="give a list of tensors")
-        array, name = dtypes.tensor_array(value)
+        array, name = encoding.tensor_array(value)
         return {_TAG: ["T", name, list(array.shape), leaves.add(array)]}
     raise FieldError(
         f"a {type(value).__module__}.{type(value).__qualname__} can't be stored exactly",
@@ -144,14 +144,14 @@ def _unpack(value: Any, leaves: np.ndarray) -> Any:
 
 
 def _unpack_leaf(kind: str, leaves: np.ndarray, name: str, shape: list[int], at: int) -> Any:
-    dtype = dtypes.raw_dtype(name)
+    dtype = encoding.raw_dtype(name)
     if dtype.itemsize:
         raw = _cut(leaves, at, math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
     else:
         raw = np.zeros(shape, dtype=dtype)
     if kind == "T":
-        return dtypes.to_torch(raw.copy(), name)
-    array = dtypes.to_numpy(raw, name)
+        return encoding.to_torch(raw.copy(), name)
+    array = encoding.to_numpy(raw, name)
     return array[()] if kind == "s" else array
 
 

@@ -29,6 +29,10 @@ _FINEST = (0.0001, 0.0003)
 """Histogram buckets for calls, below those of all other histograms."""
 
 
+_FOLD = 1000
+"""Calls that are counted at once."""
+
+
 class Handle:
     """Identifies one call, so that another thread can abandon it.
 
@@ -211,6 +215,7 @@ class Latencies:
 
     def __init__(self) -> None:
         self._begun: dict[Hashable, _Begun] = {}
+        self._ended: list[tuple[tuple[str, str | None], float, float]] = []
         self._known: dict[tuple[str, str | None], tuple[Histogram, Histogram]] = {}
 
     def begin(self, key: Hashable, arguments: Arguments) -> dict[str, Any]:
@@ -226,12 +231,17 @@ class Latencies:
         call = self._begun.pop(key, None)
         if call is None:
             return
-        if call.place not in self._known:
-            self._known[call.place] = Histogram(_FINEST), Histogram(_FINEST)
-        latency, wait = self._known[call.place]
         now = time.monotonic()
-        latency.add_one(now - call.began)
-        wait.add_one(now - call.received if waited else 0.0)
+        self._ended.append((call.place, now - call.began, now - call.received if waited else 0.0))
+        if len(self._ended) >= _FOLD:
+            self._fold()
+
+    def _fold(self) -> None:
+        for place, latency, wait in self._ended:
+            known = self._known.setdefault(place, (Histogram(_FINEST), Histogram(_FINEST)))
+            known[0].add_one(latency)
+            known[1].add_one(wait)
+        self._ended.clear()
 
     def drop(self, key: Hashable) -> None:
         """The call failed or was abandoned."""
@@ -239,11 +249,13 @@ class Latencies:
 
     def forget(self, partition_id: str) -> None:
         """A partition is deleted."""
+        self._fold()
         for place in [one for one in self._known if one[0] == partition_id]:
             del self._known[place]
 
     def add_to(self, stats: Mapping[str, Any]) -> dict[str, Any]:
         """A ledger's stats with these latencies."""
+        self._fold()
         return {
             name: {
                 **partition,
