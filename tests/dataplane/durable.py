@@ -101,7 +101,6 @@ class DurablePlaneSuite(DataPlaneSuite):
     # the host dies ------------------------------------------------------------------------------------
 
     def test_a_killed_host_loses_nothing(self, plane: DataPlaneClient, folder: Path, join: Join, begin: Begin) -> None:
-        """A killed host loses nothing."""
         plane.put_samples(P, named(6), {"tokens": tokens(named(6))}, tags={"weight_version": 1})
         other = join(attach)
         claimed = plane.claim_meta(P, "train", ["tokens"], 2)
@@ -118,7 +117,6 @@ class DurablePlaneSuite(DataPlaneSuite):
         plane.put_samples(P, ["s-0"], {"reward": np.ones(1)})
         assert waiting.result(PATIENCE_S).sample_ids == ("s-0",)
 
-    @pytest.mark.slow
     def test_hosts_killed_at_any_moment(self, plane: DataPlaneClient, folder: Path, join: Join) -> None:
         """Each id is consumed once by each task, whenever the host dies; repeated calls take effect once."""
         producers, kills, size = 2, 5, 5
@@ -174,7 +172,6 @@ class DurablePlaneSuite(DataPlaneSuite):
         assert plane.check_consumption_status(P, ["train", "judge"])
 
     def test_the_plane_outlives_all_of_its_processes(self, plane: DataPlaneClient, folder: Path, join: Join) -> None:
-        """The plane outlives all of its processes."""
         plane.put_samples(P, named(4), {"tokens": tokens(named(4))})
         plane.ack(plane.claim_meta(P, "train", ["tokens"], 2))
         plane.close()
@@ -186,9 +183,7 @@ class DurablePlaneSuite(DataPlaneSuite):
 
     # clients die --------------------------------------------------------------------------------------
 
-    @pytest.mark.slow
     def test_a_killed_client_gives_back(self, plane: DataPlaneClient, folder: Path, begin: Begin) -> None:
-        """A killed client gives back."""
         plane.put_samples(P, named(3), {"tokens": tokens(named(3))})
         with running("claim_and_stay", self.url(folder), 3) as other:
             assert other.stdout is not None
@@ -200,9 +195,7 @@ class DurablePlaneSuite(DataPlaneSuite):
             assert set(waiting.result(PATIENCE_S).sample_ids) == {*named(3), "s-1000"}
         until(lambda: plane.stats()[P]["waiting"]["claims"] == 0, "the dead wait for nothing")
 
-    @pytest.mark.slow
     def test_both_die(self, plane: DataPlaneClient, folder: Path) -> None:
-        """Both die."""
         plane.put_samples(P, named(3), {"tokens": tokens(named(3))})
         with running("claim_and_stay", self.url(folder), 3) as other:
             assert other.stdout is not None
@@ -214,9 +207,7 @@ class DurablePlaneSuite(DataPlaneSuite):
 
     # beginnings ---------------------------------------------------------------------------------------
 
-    @pytest.mark.slow
     def test_processes_that_race_to_start_get_one_host(self, folder: Path, join: Join) -> None:
-        """Processes that race to start get one host."""
         with contextlib.ExitStack() as stack:
             others = [stack.enter_context(running("connect_and_name", self.url(folder), f"of-{at}")) for at in range(4)]
             for one in others:
@@ -231,7 +222,6 @@ class DurablePlaneSuite(DataPlaneSuite):
             kill_host(folder)  # theirs lingers for longer than a test should
 
     def test_a_stale_socket_is_in_nobodys_way(self, plane: DataPlaneClient, folder: Path, join: Join) -> None:
-        """A stale socket is in nobody's way."""
         plane.close()
         kill_host(folder)
         place = folder / "host.sock"
@@ -241,7 +231,6 @@ class DurablePlaneSuite(DataPlaneSuite):
         assert set(join(attach).stats()) == {P}
 
     def test_a_foreign_format_is_refused(self, folder: Path) -> None:
-        """A foreign format is refused."""
         folder.mkdir()
         (folder / "plane.json").write_bytes(orjson.dumps({"format": 99}))
         for how in (connect, attach):
@@ -250,7 +239,6 @@ class DurablePlaneSuite(DataPlaneSuite):
         assert not hosts_of(folder)
 
     def test_a_folder_of_other_things_is_left_alone(self, folder: Path) -> None:
-        """A folder of other things is left alone."""
         folder.mkdir()
         (folder / "thesis.txt").write_text("mine", encoding="utf-8")
         with pytest.raises(StorageError, match="not empty"):
@@ -260,7 +248,6 @@ class DurablePlaneSuite(DataPlaneSuite):
         assert (folder / "thesis.txt").read_text(encoding="utf-8") == "mine"
 
     def test_only_its_user_gets_in(self, plane: DataPlaneClient, folder: Path) -> None:
-        """Only its user gets in."""
         plane.put_samples(P, named(2), {"tokens": tokens(named(2))})
         assert not folder.stat().st_mode & 0o77
         assert not (folder / "host.sock").stat().st_mode & 0o77
@@ -268,7 +255,6 @@ class DurablePlaneSuite(DataPlaneSuite):
     # a full disk --------------------------------------------------------------------------------------
 
     def test_no_room_for_bytes(self, plane: DataPlaneClient, monkeypatch: pytest.MonkeyPatch) -> None:
-        """No room for bytes."""
         plane.put_samples(P, named(2), {"tokens": tokens(named(2))})
         with monkeypatch.context() as patched:
 

@@ -19,7 +19,7 @@ def test_help() -> None:
     command = [sys.executable, "-m", "benchmarks.dataplane", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for part in ("ledger", "columns", "peers", "wake_up", "recovery"):
+    for part in ("ledger", "columns", "peers", "wake-up", "recovery"):
         assert part in done.stdout
 
 

@@ -70,15 +70,6 @@ def test_jagged_and_lists(one: tuple[Rows, list[np.ndarray]]) -> None:
                 rows.dense()
 
 
-def test_long_and_short_rows_are_padded_alike() -> None:
-    generator = np.random.default_rng(1)
-    for longest in (3, 300):
-        rows = [generator.integers(0, 99, size) for size in generator.integers(0, longest, 20)]
-        found = padded(rows, longest, -1)
-        for got, row in zip(found, rows, strict=True):
-            assert got.tolist() == [*row.tolist(), *[-1] * (longest - len(row))]
-
-
 def test_as_torch() -> None:
     rows = [torch.ones(2, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16)]
     found = padded(rows, 4, -1.5, as_="torch")
@@ -204,23 +195,6 @@ def test_lengths_that_disagree() -> None:
     assert (meta.fields, meta.sequence_lengths) == (("prompt", "answer"), (4, 1))
     with pytest.raises(FieldError, match="no lengths"):
         kv_first_write(Plane(), "p", ["a", "b"], fields, lengths_of="other")
-
-
-def test_the_lengths_of_a_named_field_count_also_if_they_are_all_the_same() -> None:
-    fields = {"answer": [np.arange(4), np.arange(1)], "prompt": [np.arange(2), np.arange(2)]}
-    assert kv_first_write(Plane(), "p", ["a", "b"], fields, lengths_of="prompt").sequence_lengths == (2, 2)
-
-
-def test_what_is_written_back_has_the_lengths_of_its_batch() -> None:
-    meta = BatchMeta("p", ("a", "b"), sequence_lengths=(3, 5))
-    assert write_columns(Plane(), meta, {"adv": np.zeros((2, 1))}).sequence_lengths == (3, 5)
-
-
-@pytest.mark.parametrize("pad_to", [np.int64(6), {"tokens": np.int32(6)}])
-def test_numpys_integers_are_lengths(pad_to: Any) -> None:
-    plane = Plane()
-    meta = kv_first_write(plane, "p", ["a", "b"], {"tokens": [np.arange(2), np.arange(4)]})
-    assert read_columns(plane, meta, ["tokens"], pad_to=pad_to)["tokens"].shape == (2, 6)
 
 
 @pytest.mark.parametrize("package", [np, torch])

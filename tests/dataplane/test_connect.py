@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import pytest
 from tests.dataplane.durable import without_hosts
 
 from tunegym.dataplane import DataPlaneClient, attach, connect
-from tunegym.dataplane.errors import ClosedError, DataPlaneError, NoPlaneError, SpecError, StorageError
+from tunegym.dataplane.errors import ClosedError, DataPlaneError, SpecError, StorageError
 
 
 @pytest.fixture(params=["memory", "mmap"])
@@ -44,17 +43,6 @@ def test_a_url_that_is_none(how: Callable[..., DataPlaneClient], given: Any, hin
     with pytest.raises(SpecError) as told:
         how(given)
     assert hint in (told.value.hint or "")
-
-
-@pytest.mark.parametrize("name", ["lease_s", "linger_s"])
-@pytest.mark.parametrize("wrong", [0, -1, math.nan, math.inf, "1", None, True])
-def test_seconds_that_are_none_make_no_plane(name: str, wrong: Any, tmp_path: Path) -> None:
-    for url in ("memory://seconds", f"mmap://{tmp_path / 'plane'}"):
-        with pytest.raises(SpecError, match=name):
-            connect(url, **{name: wrong})
-        with pytest.raises(NoPlaneError):
-            attach(url)
-    assert not (tmp_path / "plane").exists()
 
 
 def test_a_folder_that_can_be_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ from tests.dataplane.durable import DurablePlaneSuite, hosts_of, without_hosts
 
 from tunegym.testing.dataplane import DataPlaneSuite
 
+pytestmark = pytest.mark.invariant
+
 SHARED_MEMORY = Path("/dev/shm")
 
 

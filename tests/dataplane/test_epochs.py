@@ -9,6 +9,8 @@ import pytest
 from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import EpochError
 
+pytestmark = pytest.mark.invariant
+
 URL = "memory://epochs"
 
 
@@ -64,25 +66,3 @@ def test_a_thread_with_old_weights_is_refused_after_another_was(trainer: DataPla
             asyncio.run(producer.put_samples_async("p", ["b"], {"x": [1]}, epoch=second))
         put = asyncio.run(producer.put_samples_async("p", ["b"], {"x": [1]}, lengths=[7], epoch=first))
         assert (put.epoch, put.sequence_lengths) == (1, (7,))
-
-
-def test_neither_another_partitions_refusal_nor_registering_again_makes_weights_new(trainer: DataPlaneClient) -> None:
-    with trainer, attach(URL) as producer:
-        for name in ("p", "q"):
-            trainer.register_partition(name, ["x"], ["train"])
-            producer.put_samples(name, ["a"], {"x": [1]})
-            trainer.rewind(name, "train", 0)
-        producer.register_partition("p", ["x"], ["train"])
-        for name in ("p", "q"):
-            with pytest.raises(EpochError):
-                producer.put_samples(name, ["b"], {"x": [1]})
-            producer.put_samples(name, ["b"], {"x": [1]})
-
-
-def test_whoever_makes_a_partition_anew_is_of_its_first_epoch(trainer: DataPlaneClient) -> None:
-    with trainer:
-        trainer.register_partition("p", ["x"], ["train"])
-        rewound(trainer)
-        trainer.delete_partition("p")
-        trainer.register_partition("p", ["x"], ["train"])
-        trainer.put_samples("p", ["a"], {"x": [1]})

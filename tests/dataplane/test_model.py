@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import math
 import pickle
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -116,15 +115,6 @@ def test_places_that_are_none_are_refused(places: Any) -> None:
         numbered([0, 1]).subset(places)
 
 
-def test_negative_places_count_from_the_end() -> None:
-    assert numbered([0, 1, 2]).subset([-1, 0]) == numbered([2, 0])
-
-
-def test_only_what_is_there_can_be_dropped() -> None:
-    with pytest.raises(SampleError, match="'s9' can't be dropped"):
-        numbered([0, 1]).drop(["s0", "s9"])
-
-
 @pytest.mark.parametrize(
     ("other", "message"),
     [
@@ -142,19 +132,9 @@ def test_what_does_not_belong_together_is_not_put_together(other: BatchMeta, mes
         BatchMeta.concat([])
 
 
-def test_an_empty_part_changes_nothing() -> None:
-    empty = BatchMeta("rollouts", (), ("reward",), "train", epoch=1)
-    assert BatchMeta.concat([empty, numbered([1], epoch=4)]) == numbered([1], epoch=4)
-
-
 def test_parts_of_two_epochs_are_of_the_older() -> None:
     """What belongs in part to weights that are gone must not be put as if it were of the present ones."""
     assert BatchMeta.concat([numbered([1], epoch=4), numbered([2], epoch=3)]).epoch == 3
-
-
-def test_extra_info_is_put_together() -> None:
-    parts = [numbered([1]).with_info(a=1, b=1), numbered([2]).with_info(b=2)]
-    assert BatchMeta.concat(parts).extra_info == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize("name", PER_SAMPLE)
@@ -162,11 +142,6 @@ def test_values_that_are_not_one_for_each_are_refused(name: str) -> None:
     error = TagError if name == "tags" else SampleError
     with pytest.raises(error, match=f"1 {name} for 2 samples"):
         BatchMeta("rollouts", ("a", "b"), **{name: ({},) if name == "tags" else (1,)})  # type: ignore[arg-type]
-
-
-def test_lists_become_tuples() -> None:
-    meta = BatchMeta("rollouts", ["a"], ["tokens"], tags=[{"x": 1}])  # type: ignore[arg-type]
-    assert (meta.sample_ids, meta.fields, meta.tags) == (("a",), ("tokens",), ({"x": 1},))
 
 
 def test_it_prints_usefully() -> None:
@@ -177,65 +152,12 @@ def test_it_prints_usefully() -> None:
     assert repr(BatchMeta("rollouts", ())) == "BatchMeta(0 samples of 'rollouts', [])"
 
 
-def test_equal_is_what_has_equal_parts() -> None:
-    assert numbered([1]) == numbered([1])
-    assert numbered([1]) != numbered([1]).stamp_tags({"x": 1})
-    assert numbered([1]) != "s1"
-
-
 # tags -----------------------------------------------------------------------------------------------------
-
-
-@given(
-    st.dictionaries(
-        st.text(min_size=1),
-        st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    )
-)
-def test_small_values_are_tags(tags: dict[str, Any]) -> None:
-    assert repr(check_tags([tags])) == repr((tags,))
-
-
-def test_the_same_tags_for_all_are_each_samples_own() -> None:
-    one, other = {"a": np.int64(1)}, {"a": 2}
-    found = check_tags([one, one, other, other, one])
-    assert found == ({"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}, {"a": 1})
-    assert len({id(each) for each in found}) == 5
-    assert all(type(each["a"]) is int for each in found)
-    with pytest.raises(TagError, match="sample 2"):
-        check_tags([one, one, {"a": []}])
 
 
 def test_numpy_scalars_become_plain() -> None:
     (tags,) = check_tags([{"a": np.int32(1), "b": np.float64(0.5), "c": np.bool_(True), "d": np.str_("x")}])
     assert {name: type(value) for name, value in tags.items()} == {"a": int, "b": float, "c": bool, "d": str}
-
-
-@pytest.mark.parametrize(
-    "tags",
-    [
-        {"a": [1]},
-        {"a": np.zeros(1)},
-        {"": 1},
-        {1: 1},
-        {"a": 2**63},
-        {"a": b"x"},
-        {"a": math.inf},
-        {"a": math.nan},
-        None,
-        3,
-    ],
-)
-def test_other_values_are_no_tags(tags: Any) -> None:
-    with pytest.raises(TagError):
-        check_tags([tags])
-    with pytest.raises((TagError, TypeError)):
-        numbered([1]).stamp_tags([tags])
-
-
-def test_stamps_are_one_for_each() -> None:
-    with pytest.raises(TagError, match="1 tags for 2 samples"):
-        numbered([0, 1]).stamp_tags([{"a": 1}])
 
 
 def test_a_tag_that_is_missing_is_named() -> None:
@@ -285,19 +207,3 @@ def test_what_is_not_declared_is_named() -> None:
         spec.mask(["tokens", "reward"])
     with pytest.raises(SpecError, match="no task 'score'"):
         spec.task("score")
-
-
-def test_a_large_batch_prints_in_a_line() -> None:
-    size = 100_000
-    meta = BatchMeta(
-        "rollouts",
-        tuple(f"s{number}" for number in range(size)),
-        ("tokens",),
-        "train",
-        sequence_lengths=tuple(range(size)),
-        tags=({"weight_version": 1},) * size,
-    )
-    assert repr(meta) == (
-        "BatchMeta(100000 samples of 'rollouts', for 'train', ['s0', 's1', 's2' and 99997 more], fields tokens,"
-        " lengths 0 to 99999, tags weight_version)"
-    )

@@ -82,11 +82,6 @@ def test_counts_are_equal_within_one(lengths: list[int], ranks: int) -> None:
     assert max(tokens) - min(tokens) <= (max(lengths) if len(lengths) % ranks else max(lengths) - min(lengths))
 
 
-def test_long_samples_are_not_on_one_rank() -> None:
-    shards, _ = shard_meta_for_dp(batch([900, 900, 100, 100, 100, 100]), 2)
-    assert [shard.tokens for shard in shards] == [1100, 1100]
-
-
 def test_without_lengths_only_the_count_can_be_balanced() -> None:
     meta = batch(None, size=5)
     shards, inverse = shard_meta_for_dp(meta, 2, "count")
@@ -164,14 +159,6 @@ def test_consecutive_samples_are_groups_by_their_size() -> None:
         shard_meta_for_dp(meta, 2, group_size=3)
     with pytest.raises(SampleError, match="4 groups are too few for 5 ranks"):
         shard_meta_for_dp(meta, 5, group_size=2)
-
-
-def test_group_size_must_be_that_of_the_groups_or_one() -> None:
-    meta = batch([5, 5, 5, 5], ["a", "b", "a", "b"])
-    with pytest.raises(SampleError, match="group 'a' has 2 samples"):
-        shard_meta_for_dp(meta, 2, group_size=4)
-    assert [shard.meta.group_ids for shard in shard_meta_for_dp(meta, 2, group_size=2)[0]] == [("a", "a"), ("b", "b")]
-    assert len(shard_meta_for_dp(meta, 4, group_size=1)[0]) == 4
 
 
 # micro-batches --------------------------------------------------------------------------------------------

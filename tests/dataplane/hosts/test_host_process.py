@@ -69,17 +69,6 @@ def test_a_damaged_journal_is_told_at_once(folder: Path, how: Callable[..., Data
         assert plane.stats()["p"]["alive"] == 2
 
 
-def test_whoever_waits_is_told_that_the_ledger_is_lost(folder: Path) -> None:
-    with joined(folder) as plane:
-        plane.register_partition("p", ["x"], ["train"])
-        (host,) = hosts_of(folder)
-        os.kill(host, 19)  # it can't go on, and so can't write
-        (folder / "ledger-00000000.journal").write_bytes(b"damaged" * 100)
-        os.kill(host, 9)
-        with pytest.raises(StorageError, match="is damaged"):
-            plane.put_samples("p", ["a"], {"x": [1]})
-
-
 def test_a_host_that_dies_while_it_starts_is_started_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, targets = client.start_python, ["no.such.module:main", "os:abort"]
 
@@ -162,21 +151,6 @@ def test_a_folder_of_another_user_is_left_alone(how: Callable[..., DataPlaneClie
         assert victim.read_bytes() == bytes(2 << 20)
 
 
-@pytest.mark.parametrize("how", [connect, attach])
-@pytest.mark.parametrize("mode", [0o720, 0o702])
-def test_a_folder_that_others_may_write_to_is_refused(
-    folder: Path, how: Callable[..., DataPlaneClient], mode: int
-) -> None:
-    filled(folder)
-    folder.chmod(mode)
-    with pytest.raises(StorageError, match="others may write to") as error:
-        joined(folder, how)
-    assert "chmod go-w" in (error.value.hint or "")
-    folder.chmod(0o755)
-    with joined(folder, how) as plane:
-        assert set(plane.stats()) == {"p"}
-
-
 @pytest.mark.parametrize("name", ["host.log", "start.lock"])
 def test_links_are_not_followed(folder: Path, name: str) -> None:
     filled(folder)
@@ -188,33 +162,6 @@ def test_links_are_not_followed(folder: Path, name: str) -> None:
     with pytest.raises(StorageError, match=f"{name} is a symbolic link"):
         joined(folder)
     assert victim.read_bytes() == bytes(2 << 20)
-
-
-IMPOSTOR = """
-import os, socket, sys
-with socket.socket(socket.AF_UNIX) as listener:
-    listener.bind(sys.argv[1])
-    os.chmod(sys.argv[1], 0o777)
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-    listener.listen()
-    print("listens", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_the_host_of_another_user_is_not_believed(folder: Path) -> None:
-    if os.geteuid():
-        pytest.skip(f"{MISSING}the right to become another user")
-    filled(folder)
-    (folder / "host.sock").unlink(missing_ok=True)
-    command = [sys.executable, "-c", IMPOSTOR, str(folder / "host.sock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as impostor:
-        assert impostor.stdout is not None
-        assert impostor.stdout.readline() == "listens\n"
-        with pytest.raises(StorageError, match=r"another user's \(65534\)"):
-            joined(folder)
 
 
 FORKS = """
@@ -300,13 +247,6 @@ def test_what_a_stopped_host_was_asked_for_is_given_back(folder: Path, monkeypat
         finally:
             os.kill(host, 18)
         assert other.claim_meta("p", "train", ["x"], 2, timeout_s=30).sample_ids == ("a", "b")
-
-
-def test_a_client_of_another_format_is_told(folder: Path) -> None:
-    with joined(folder), socket.socket(socket.AF_UNIX) as other:
-        other.connect(str(folder / "host.sock"))
-        other.sendall(pack({"format": 99}))
-        assert f"has format {FORMAT}, this client 99".encode() in other.recv(1000)
 
 
 # damage -----------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,16 +113,6 @@ def test_a_full_disk_has_room_for_what_makes_room(tmp_path: Path, monkeypatch: p
     assert begun(tmp_path)[1] == [*[change] * 6, change * 2]
 
 
-@pytest.mark.parametrize("spoil", [lambda content: content[:-1], lambda content: content[:3], lambda _: b""])
-def test_a_damaged_snapshot_is_told(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
-    journal, _ = begun(tmp_path)
-    journal.rotate(b"snapshot")
-    place = tmp_path / "ledger-00000001.snapshot"
-    place.write_bytes(spoil(place.read_bytes()))
-    with pytest.raises(StorageError, match=r"snapshot is damaged"):
-        begun(tmp_path)
-
-
 def test_a_missing_snapshot_is_told(tmp_path: Path) -> None:
     journal, _ = begun(tmp_path)
     journal.rotate(b"snapshot")
@@ -194,17 +183,3 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
             written(journal, 2)
     written(journal, 3)
     assert begun(tmp_path)[1] == [1, 3]
-
-
-def test_a_small_plane_stays_small(tmp_path: Path) -> None:
-    """The journal may be twice as large as a snapshot, and never smaller or larger than is sensible."""
-    journal, _ = begun(tmp_path)
-    for snapshot, most in ((10, module.SMALLEST), (4 << 20, 8 << 20), (50 << 20, module.LARGEST)):
-        journal.rotate(bytes(snapshot))
-        assert not journal.due
-        for one in (journal, begun(tmp_path)[0]):
-            one._size = most
-            assert not one.due
-            one._size += 1
-            assert one.due
-            one._size = 0

@@ -191,19 +191,6 @@ def test_a_reply_that_cannot_be_sent_is_an_error_and_holds_nothing(tmp_path: Pat
     assert sorted(host.claim(3)["sample_ids"]) == ["a", "c", "d"]
 
 
-def test_while_a_call_waits_the_replies_to_others_are_not_kept(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    host.call("register", spec=SPEC)
-    host.wait(2, "claim", **asking(100))
-    host._number, host.pending = 2, [2]
-    for name in "abcdefghij":
-        host.put(name)
-    assert list(host.service.callers["me"].replies) == [host._number]
-    host.service.close()
-    again = Host(tmp_path)  # which forgets the same
-    assert list(again.service.callers["me"].replies) == [host._number]
-
-
 def test_a_call_that_is_sent_again_makes_nobody_forget_later_ones(tmp_path: Path) -> None:
     """It says which calls were not answered when it was made."""
     host = Host(tmp_path)
@@ -228,8 +215,3 @@ def test_a_call_that_is_sent_again_makes_nobody_forget_later_ones(tmp_path: Path
 
 def tagging(name: str, value: int) -> dict[str, Any]:
     return {"partition_id": "p", "sample_ids": [name], "tags": [{"at": value}]}
-
-
-@pytest.mark.parametrize("operation", ["gone", "expire", "stop"])
-def test_nobody_can_end_what_others_have(tmp_path: Path, operation: str) -> None:
-    assert Host(tmp_path).call(operation, owner="me")["error"] == "SpecError"
