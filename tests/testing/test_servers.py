@@ -1,7 +1,10 @@
+"""``check_gym_server``: what it finds in broken servers, what it doubts, and what it lets pass."""
+
 from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,158 +62,77 @@ def changed(**index: Any) -> type[Good]:
     return Changed
 
 
-def without(name: str) -> type[Good]:
-    """A server that lacks a method."""
-    return type("Lacking", (Good,), {name: None})
+def patched(**attributes: Any) -> type[Good]:
+    """A server with other methods or attributes."""
+    return type("Patched", (Good,), attributes)
+
+
+def resetting(make: Callable[[Any, Any], Any]) -> type[Good]:
+    """A server whose reset gives ``make(server, answer)``, or raises; ``taken`` is from before the reset."""
+
+    def reset(self: Any, *, seed: Any = None, options: Any = None) -> Any:
+        taken, self.resets = self.taken, getattr(self, "resets", 0) + 1
+        answer = Good.reset(self, seed=seed)
+        self.before = taken
+        return make(self, answer)
+
+    return patched(reset=reset)
+
+
+def stepping(make: Callable[[Any, Any, Any], Any]) -> type[Good]:
+    """A server whose step gives ``make(server, action, answer)``, or raises."""
+    return patched(step=lambda self, action: make(self, action, Good.step(self, action)))
 
 
 def spaced(**attributes: Any) -> type[Good]:
     """A server with other spaces."""
 
-    class Spaced(Good):
+    def init(self: Any) -> None:
+        Good.__init__(self)
+        vars(self).update(attributes)
+
+    return patched(__init__=init)
+
+
+def fail(error: BaseException) -> Any:
+    raise error
+
+
+def fail_if(condition: Any, text: str, otherwise: Any = None) -> Any:
+    return fail(RuntimeError(text)) if condition else otherwise
+
+
+NESTED = spaces.Dict({"a": spaces.Discrete(3, start=1), "b": spaces.Tuple([spaces.MultiBinary(2)])})
+BITS = np.array([0, 1], np.int8)
+
+
+def nested(value: Any) -> type[Good]:
+    """A server with a nested observation space that gives just this."""
+
+    class Nested(Good):
         def __init__(self) -> None:
             super().__init__()
-            vars(self).update(attributes)
+            self.observation_space = NESTED
 
-    return Spaced
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            return value, {}
 
+        def step(self, action: Any) -> Any:
+            return (value, *super().step(action)[1:])
 
-class Unbuildable(Good):
-    def __init__(self) -> None:
-        raise OSError("the port is taken")
-
-
-class Spaceless(Good):
-    def __init__(self) -> None:
-        super().__init__()
-        del self.action_space
-
-
-class OldReset(Good):
-    def reset(self) -> Any:  # type: ignore[override]
-        return super().reset()
-
-
-class ResetAlone(Good):
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return super().reset(seed=seed)[0]
-
-
-class ResetListed(Good):
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return super().reset(seed=seed)[0], [1]
-
-
-class ResetOutside(Good):
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return np.array([0, 200], np.float32), {}
-
-
-class ResetRaises(Good):
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        raise RuntimeError("not ready")
-
-
-class StepRaises(Good):
-    def step(self, action: Any) -> Any:
-        raise RuntimeError("boom")
-
-
-class Four(Good):
-    def step(self, action: Any) -> Any:
-        observation, reward, _, done, info = super().step(action)
-        return observation, reward, done, info
-
-
-class Nothing(Good):
-    def step(self, action: Any) -> Any:
-        super().step(action)
-
-
-class NoArgument(Good):
-    def step(self) -> Any:  # type: ignore[override]
-        return super().step(0)
-
-
-class BreaksAfterTheEnd(Good):
-    broken = False
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        if self.broken:
-            raise RuntimeError("wedged")
-        return super().reset(seed=seed)
-
-    def step(self, action: Any) -> Any:
-        self.broken = self.taken >= 10
-        return super().step(action)
-
-
-class NotInTheMiddle(Good):
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        if 0 < self.taken < 10:
-            raise RuntimeError("still running")
-        return super().reset(seed=seed)
-
-
-class OnceReset(Good):
-    resets = 0
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self.resets += 1
-        if self.resets > 1:
-            raise RuntimeError("I was reset already")
-        return super().reset(seed=seed)
-
-
-class NoCorners(Good):
-    def step(self, action: Any) -> Any:
-        if (np.asarray(action) >= 1.0).any():
-            raise ValueError("too strong")
-        return super().step(action)
-
-
-class LateParams(Good):
-    begun = False
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self.begun = True
-        return super().reset(seed=seed)
-
-    def apply_env_params(self, params: Any) -> None:
-        if not self.begun:
-            raise RuntimeError("there is no episode")
-        super().apply_env_params(params)
-
-
-class EarlyParams(LateParams):
-    def apply_env_params(self, params: Any) -> None:
-        if self.begun:
-            raise RuntimeError("it has begun")
-        self.mass = params["mass"]
-
-
-class NoParams(Good):
-    apply_env_params: Any = None
-
-
-class WrongParams(Good):
-    def apply_env_params(self) -> None:  # type: ignore[override]
-        pass
+    return Nested
 
 
 class ClosedOnce(Good):
     closed = False
 
     def close(self) -> None:
-        if self.closed:
-            raise RuntimeError("closed already")
-        self.closed = True
+        self.closed = fail_if(self.closed, "closed already", True)
 
 
-class ClosedInUse(Good):
-    def close(self) -> None:
-        if self.taken == 0 and abs(self.at).sum():
-            raise RuntimeError("in use")
+class NoCorners(Good):
+    def step(self, action: Any) -> Any:
+        return fail_if((np.asarray(action) >= 1.0).any(), "too strong") or super().step(action)
 
 
 class OtherSpaces(Good):
@@ -235,63 +157,46 @@ class Shared(Good):
         return observation, self.everywhere[0], terminated, truncated, info
 
 
-NAN = np.array([0, np.nan], np.float32)
-TALL = np.zeros((2, 1), np.float32)
-NESTED = spaces.Dict({"a": spaces.Discrete(3, start=1), "b": spaces.Tuple([spaces.MultiBinary(2)])})
+def late_params(self: Any, params: Any) -> None:
+    fail_if(not self.taken, "there is no episode")
 
 
-def nested(value: Any) -> type[Good]:
-    """A server with a nested observation space that gives just this."""
+def early_params(self: Any, params: Any) -> None:
+    fail_if(self.taken, "it has begun")
 
-    class Nested(Good):
-        def __init__(self) -> None:
-            super().__init__()
-            self.observation_space = NESTED
-
-        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-            return value, {}
-
-        def step(self, action: Any) -> Any:
-            return (value, *super().step(action)[1:])
-
-    return Nested
-
-
-BITS = np.array([0, 1], np.int8)
 
 BROKEN: list[tuple[type, str]] = [
-    (Unbuildable, "it could not be built: OSError: the port is taken"),
-    (Spaceless, "it has no action_space: set self.action_space in __init__"),
+    (patched(__init__=lambda self: fail(OSError("the port is taken"))), "it could not be built: OSError: the port is"),
+    (patched(__init__=lambda self: None), "it has no action_space: set self.action_space in __init__"),
     (spaced(observation_space=(2,)), "observation_space: (2,) is no space that can be passed on"),
     (spaced(action_space=spaces.Text(4)), "action_space: a Text is no space that can be passed on; those are Box,"),
-    (without("reset"), "it has no reset(): write def reset(self, *, seed=None, options=None)"),
-    (without("step"), "it has no step(): write def step(self, action)"),
-    (without("close"), "it has no close(): write def close(self)"),
-    (OldReset, "reset() can't be called as tunegym does (got an unexpected keyword argument 'seed')"),
-    (NoArgument, "step() can't be called as tunegym does (too many positional arguments)"),
-    (ResetAlone, "reset() returned no tuple, not two: return observation, info"),
-    (ResetListed, "info of reset() is [1] (list), not a dict"),
-    (ResetOutside, "the observation of reset() is none of observation_space: it is 200.0 at [1], outside of the space"),
-    (ResetRaises, "reset(seed=0) raised RuntimeError: not ready"),
-    (StepRaises, "raised RuntimeError: boom"),
+    (patched(reset=None), "it has no reset(): write def reset(self, *, seed=None, options=None)"),
+    (patched(close=None), "it has no close(): write def close(self)"),
+    (patched(reset=lambda self: None), "reset() can't be called as tunegym does (got an unexpected keyword argument"),
+    (patched(step=lambda self: None), "step() can't be called as tunegym does (too many positional arguments)"),
+    (resetting(lambda self, answer: answer[0]), "reset() returned no tuple, not two: return observation, info"),
+    (resetting(lambda self, answer: (answer[0], [1])), "info of reset() is [1] (list), not a dict"),
     (
-        Four,
+        resetting(lambda self, answer: (np.array([0, 200], np.float32), {})),
+        "the observation of reset() is none of observation_space: it is 200.0 at [1], outside of the space",
+    ),
+    (resetting(lambda self, answer: fail_if(True, "not ready")), "reset(seed=0) raised RuntimeError: not ready"),
+    (stepping(lambda self, action, answer: fail_if(True, "boom")), "raised RuntimeError: boom"),
+    (
+        stepping(lambda self, action, answer: (*answer[:2], *answer[3:])),
         "step() returned 4 values, not five (done has become terminated and truncated): return observation, reward,",
     ),
-    (Nothing, "step() returned no tuple, not five: return observation, reward, terminated, truncated, info"),
-    (changed(observation=NAN), "it is NaN at [1]"),
-    (changed(observation=TALL), "it has the shape (2, 1), and the space says (2,)"),
+    (stepping(lambda self, action, answer: None), "step() returned no tuple, not five: return observation, reward,"),
+    (changed(observation=np.array([0, np.nan], np.float32)), "it is NaN at [1]"),
+    (changed(observation=np.zeros((2, 1), np.float32)), "it has the shape (2, 1), and the space says (2,)"),
     (changed(observation=np.zeros(2)), "it is of float64, and the space says float32: return np.array(..., dtype="),
     (changed(observation=[0.0, 0.0]), "it is [0.0, 0.0] (list), not a numpy array"),
-    (changed(observation=None), "it is None, not a numpy array"),
-    (changed(reward=float("nan")), "the reward of step() is nan: it must be finite"),
     (changed(reward=np.float32("-inf")), "the reward of step() is -inf: it must be finite"),
     (changed(reward=np.zeros(1)), "the reward of step() is an array of shape (1,), not a number: return float(reward)"),
-    (changed(reward="high"), "the reward of step() is 'high' (str), not a number"),
     (changed(reward=None), "the reward of step() is None, not a number"),
     (changed(reward=True), "the reward of step() is True (bool), not a number"),
+    (changed(reward=10**400), "and float() of it raises OverflowError"),
     (changed(terminated=0), "terminated of step() is 0 (int), not True or False: return bool(terminated)"),
-    (changed(truncated=None), "truncated of step() is None, not True or False"),
     (changed(info=None), "info of step() is None, not a dict: return {} at least"),
     (nested({"a": 0, "b": (BITS,)}), "at ['a'] it is 0, not one of 1 to 3"),
     (nested({"a": 1.5, "b": (BITS,)}), "at ['a'] it is 1.5 (float), not an integer"),
@@ -300,35 +205,37 @@ BROKEN: list[tuple[type, str]] = [
     (nested({"a": 1, "b": [BITS]}), "at ['b'] it is [array([0, 1], dtype=int8)] (list), not a tuple of 1"),
     (nested({"a": 1, "b": (BITS + 1,)}), "at ['b'][0] it is 2 at [1], outside of the space, which goes from 0 to 1"),
     (nested((1, 2)), "it is (1, 2) (tuple), not a dict with the keys a, b"),
-    (BreaksAfterTheEnd, "after a step past the end of an episode raised RuntimeError: wedged"),
-    (NotInTheMiddle, "in the middle of an episode raised RuntimeError: still running"),
-    (OnceReset, "raised RuntimeError: I was reset already"),
-    (NoCorners, "the largest action of its space, raised ValueError: too strong"),
-    (LateParams, "apply_env_params({'mass': 1.0}) before the first reset raised RuntimeError: there is no episode"),
-    (EarlyParams, "in the middle of an episode raised RuntimeError: it has begun"),
     (
-        NoParams,
-        "it has no apply_env_params(), and there are env_params (mass): write def apply_env_params(self, params)",
+        resetting(lambda self, answer: fail_if(self.before > 10, "wedged", answer)),
+        "after a step past the end of an episode raised RuntimeError: wedged",
     ),
-    (WrongParams, "apply_env_params can't be called as tunegym does (too many positional arguments)"),
+    (
+        resetting(lambda self, answer: fail_if(0 < self.before < 10, "still running", answer)),
+        "in the middle of an episode raised RuntimeError: still running",
+    ),
+    (resetting(lambda self, answer: fail_if(self.resets > 1, "once only", answer)), "raised RuntimeError: once only"),
+    (NoCorners, "the largest action of its space, raised RuntimeError: too strong"),
+    (patched(apply_env_params=late_params), "before the first reset raised RuntimeError: there is no episode"),
+    (patched(apply_env_params=early_params), "in the middle of an episode raised RuntimeError: it has begun"),
+    (patched(apply_env_params=None), "it has no apply_env_params(), and there are env_params (mass): write def apply_"),
+    (patched(apply_env_params=lambda self: None), "apply_env_params can't be called as tunegym does (too many posit"),
     (ClosedOnce, "close() a second time raised RuntimeError: closed already: let it do nothing then"),
-    (ClosedInUse, "close() in the middle of an episode raised RuntimeError: in use"),
+    (
+        patched(close=lambda self: fail_if(not self.taken and abs(self.at).sum(), "in use")),
+        "close() in the middle of an episode raised RuntimeError: in use",
+    ),
     (OtherSpaces, "built twice alike, it has other spaces (action_space:"),
     (Shared, "what a second one does changes what the first one gives: keep state in self"),
 ]
 
 
-def found(server: Any, **options: Any) -> list[str]:
+@pytest.mark.parametrize(("server", "message"), BROKEN, ids=[f"{at}-{one[1][:40]}" for at, one in enumerate(BROKEN)])
+def test_broken(server: type, message: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GymServerWarning)
         with pytest.raises(GymServerError) as raised:
-            check_gym_server(server, env_params={"mass": [1.0, 2.0]}, **options)
-    return list(raised.value.problems)
-
-
-@pytest.mark.parametrize(("server", "message"), BROKEN, ids=[f"{at}-{one[1][:40]}" for at, one in enumerate(BROKEN)])
-def test_broken(server: type, message: str) -> None:
-    problems = found(server, steps=40)
+            check_gym_server(server, env_params={"mass": [1.0, 2.0]}, steps=40)
+    problems = list(raised.value.problems)
     assert any(message in problem for problem in problems), problems
     assert len(problems) <= 3, "one mistake, and a page of problems"
 
@@ -338,49 +245,13 @@ class SpeechlessError(Exception):
         raise ValueError("it has no words")
 
 
-def raising(method: str, error: BaseException) -> type[Good]:
-    """A server whose method raises whatever is wanted."""
-
-    def raises(*args: Any, **named: Any) -> Any:
-        raise error
-
-    return type("Raising", (Good,), {method: raises})
-
-
-class Property(Good):
-    @property
-    def observation_space(self) -> Any:  # type: ignore[override]
-        raise RuntimeError("not yet")
-
-    @observation_space.setter
-    def observation_space(self, space: Any) -> None:
-        pass
-
-
-class LateProperty(Good):
-    """Its space can be had once."""
-
-    asked = 0
-
-    def __init__(self) -> None:
-        vars(self)["spare"] = spaces.Box(-100.0, 100.0, (2,), np.float32)
-        super().__init__()
-
-    @property
-    def observation_space(self) -> Any:  # type: ignore[override]
-        type(self).asked += 1
-        if type(self).asked > 1:
-            raise SystemExit("gone")
-        return vars(self)["spare"]
-
-    @observation_space.setter
-    def observation_space(self, space: Any) -> None:
-        pass
-
-
 class OddDict(dict):  # type: ignore[type-arg]
     def items(self) -> Any:
         raise RuntimeError("no items")
+
+
+def raising(method: str, error: BaseException) -> type[Good]:
+    return patched(**{method: lambda *args, **named: fail(error)})
 
 
 @pytest.mark.parametrize(
@@ -388,26 +259,21 @@ class OddDict(dict):  # type: ignore[type-arg]
     [
         (raising("__init__", SystemExit(7)), "it could not be built: SystemExit: 7"),
         (raising("reset", SystemExit(7)), "reset(seed=0) raised SystemExit: 7"),
-        (raising("step", SystemExit(3)), "raised SystemExit: 3"),
         (raising("step", GeneratorExit()), "raised GeneratorExit"),
         (raising("close", SystemExit(5)), "close() before the first reset raised SystemExit: 5"),
         (raising("step", SpeechlessError()), "raised SpeechlessError"),
-        (changed(reward=10**400), "and float() of it raises OverflowError"),
-        (changed(reward=10**5000), "the reward of step() is something of type int, and float() of it raises"),
-        (Property, "observation_space raised RuntimeError: not yet: set self.observation_space in __init__"),
-        (LateProperty, "observation_space raised SystemExit: gone"),
+        (raising("apply_env_params", SystemExit(1)), "raised SystemExit: 1"),
+        (
+            patched(observation_space=property(lambda self: fail_if(True, "not yet"), lambda self, space: None)),
+            "not yet",
+        ),
         (changed(info=OddDict()), "what it gave could not be looked at (walks): RuntimeError: no items"),
     ],
 )
 def test_whatever_it_raises_is_a_finding(server: type, message: str) -> None:
     with pytest.raises(GymServerError) as caught:
-        check_gym_server(server, steps=20)
+        check_gym_server(server, steps=20, env_params={"mass": 1.0})
     assert any(message in problem for problem in caught.value.problems), caught.value.problems
-
-
-def test_an_env_param_that_ends_python_is_a_finding() -> None:
-    with pytest.raises(GymServerError, match=r"apply_env_params\(.* raised SystemExit: 1"):
-        check_gym_server(raising("apply_env_params", SystemExit(1)), env_params={"mass": [1.0, 2.0]})
 
 
 def test_all_problems_at_once() -> None:
@@ -424,7 +290,7 @@ def test_all_problems_at_once() -> None:
         assert part in text
 
 
-# what is only doubtful ------------------------------------------------------------------------------------
+# what is only doubtful --------------------------------------------------------------------------------
 
 
 class Reusing(Good):
@@ -432,28 +298,6 @@ class Reusing(Good):
         self.taken += 1
         self.at += np.asarray(action, np.float32) / self.mass
         return self.at, 0.0, False, self.taken >= 10, {}
-
-
-class Forgetful(Good):
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return super().reset(seed=None)
-
-
-class Global(Good):
-    def step(self, action: Any) -> Any:
-        random.random()
-        return super().step(action)
-
-
-class Deaf(Good):
-    def apply_env_params(self, params: Any) -> None:
-        if params.keys() != {"mass"}:
-            raise ValueError
-
-
-class Gullible(Good):
-    def apply_env_params(self, params: Any) -> None:
-        self.mass = params["mass"]
 
 
 class Only(Good):
@@ -482,15 +326,20 @@ class Far(Good):
     ("server", "message"),
     [
         (Reusing, "step() changes the array of the observation before it: tunegym copies it"),
-        (Forgetful, "two resets with seed=0 give different observations"),
-        (Global, "it draws from, or seeds, a random generator that everybody shares"),
-        (Deaf, "mass = 1.0 and mass = 2.0 give the very same 200 steps: is it used?"),
-        (Gullible, "apply_env_params() takes a name that it can't know without a word"),
         (
-            changed(info={"made": object()}),
-            "info['made'] of step() can't go to another process (a object can't be sent)",
+            patched(reset=lambda self, *, seed=None, options=None: Good.reset(self)),  # noqa: PLW0108
+            "two resets with seed=0 give different observations",
         ),
-        (changed(info={"sets": [{1}]}), "info['sets'] of step() can't go to another process"),
+        (stepping(lambda self, action, answer: random.random() and answer), "a random generator that everybody shares"),
+        (
+            patched(apply_env_params=lambda self, params: fail_if(params.keys() != {"mass"}, "no")),
+            "mass = 1.0 and mass = 2.0 give the very same 200 steps: is it used?",
+        ),
+        (
+            patched(apply_env_params=lambda self, params: setattr(self, "mass", params["mass"])),
+            "apply_env_params() takes a name that it can't know without a word",
+        ),
+        (changed(info={"sets": [{1}]}), "info['sets'] of step() can't go to another process (a set can't be sent)"),
         (Only, "a second one can't be built beside the first (OSError: the port is taken): slots must stay 1"),
         (Far, "an observation of step() is infinite somewhere"),
     ],
@@ -579,27 +428,12 @@ class GymnasiumSuite(GymServerSuite):
 
 class TestCartPole(GymnasiumSuite):
     arguments: ClassVar[dict[str, Any]] = {"env_id": "CartPole-v1"}
-    env_params: ClassVar[dict[str, Any]] = {"gravity": [1.0, 9.8], "masspole": [0.1, 1.0], "x_threshold": [0.1, 2.4]}
+    env_params: ClassVar[dict[str, Any]] = {"gravity": [1.0, 9.8], "x_threshold": [0.1, 2.4]}
 
 
 class TestPendulum(GymnasiumSuite):
     arguments: ClassVar[dict[str, Any]] = {"env_id": "Pendulum-v1", "max_episode_steps": 30}
     env_params: ClassVar[dict[str, Any]] = {"g": [1, 10.0], "max_speed": [1.5, 8], "max_torque": [0.5, 2.0]}
-
-
-class TestMountainCar(GymnasiumSuite):
-    arguments: ClassVar[dict[str, Any]] = {"env_id": "MountainCar-v0"}
-    env_params: ClassVar[dict[str, Any]] = {"force": [0.001, 0.01], "gravity": [0.001, 0.0025]}
-
-
-class TestMountainCarContinuous(GymnasiumSuite):
-    arguments: ClassVar[dict[str, Any]] = {"env_id": "MountainCarContinuous-v0", "max_episode_steps": 50}
-    env_params: ClassVar[dict[str, Any]] = {"power": [0.001, 0.01], "max_action": [0.1, 1.0]}
-
-
-class TestAcrobot(GymnasiumSuite):
-    arguments: ClassVar[dict[str, Any]] = {"env_id": "Acrobot-v1", "max_episode_steps": 50}
-    env_params: ClassVar[dict[str, Any]] = {"LINK_MASS_1": [1, 2], "MAX_VEL_1": [0.5, 5.0]}
 
 
 def test_suite_fails_where_the_mistake_is() -> None:
