@@ -162,7 +162,7 @@ def test_differences_name_what_is_different() -> None:
         (spaces.Box(0, 1, shape=(2,), dtype=np.dtype(">f4")), "an array of >f4 can't be passed on"),  # type: ignore[arg-type]
         (spaces.Box(0, 1, shape=(2,), dtype=np.longdouble), "can't be passed on"),
         (spaces.Box(0, 1, shape=(0,)), "has no numbers"),
-        (spaces.Dict({1: spaces.Discrete(2)}), "the key 1 of a Dict is no text"),  # type: ignore[dict-item]
+        (spaces.Dict({1: spaces.Discrete(2)}), "the key 1 of a Dict is no string"),  # type: ignore[dict-item]
         (spaces.Dict({"": spaces.Discrete(2), "value": spaces.Discrete(2)}), "two parts have the name 'value'"),
         (
             spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(2)})}),

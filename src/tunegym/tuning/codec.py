@@ -1,7 +1,7 @@
-"""Native actions to and from gymnasium's spaces.
+"""Encodes native actions as elements of Gymnasium spaces, and decodes them.
 
 A list is a ``Discrete`` over its candidates' positions, a range is a ``Box`` of one float64 in native units
-(int64 where it holds integers that no float64 can), so that every value survives the way there and back.
+(int64 where it holds integers that no float64 can), so that every value survives encoding and decoding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tunegym.tuning.model.space import Choice, Range, Space
 from tunegym.tuning.model.values import Action, Scalar
 
 EXACT = 2**53
-"""Up to here a float64 holds every integer."""
+"""A float64 holds every integer up to this one."""
 
 
 class ActionCodec:
@@ -34,7 +34,7 @@ class ActionCodec:
         )
 
     def decode(self, encoded: Mapping[str, Any]) -> dict[str, Scalar]:
-        """Native values for an element of ``action_space``. Integer knobs round and clamp.
+        """Return the native values of an element of ``action_space``. Integer knobs round and clamp.
 
         Raises:
             ActionError: a missing or an extra key, an index out of range, a value that is no number.
@@ -50,7 +50,7 @@ class ActionCodec:
         return action
 
     def encode(self, action: Action) -> dict[str, Any]:
-        """The element of ``action_space`` for native values; raises ``ActionError`` if they don't fit."""
+        """Return the element of ``action_space`` for native values; raises ``ActionError`` if they don't fit."""
         accepted = self._space.accept(action)
         encoded: dict[str, Any] = {}
         for name, knob in self._space.knobs.items():
@@ -87,7 +87,7 @@ def _box(knob: Range) -> spaces.Box:
 
 
 def _number(name: str, value: Any) -> float:
-    """The one number in a scalar or an array of one element."""
+    """Return the number of a scalar or an array of one element."""
     try:
         array = np.asarray(value)
     except ValueError:  # nested lists of different lengths

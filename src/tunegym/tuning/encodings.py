@@ -1,4 +1,4 @@
-"""How an env_param's value becomes a leaf of the observation."""
+"""Encodings: how an env_param becomes a leaf of the observation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tunegym.tuning.model.values import Scalar
 
 
 class Encoding(Protocol):
-    """Turns a native value into a leaf of the observation. Built as ``Class(domain)``: a ``Choice`` or a ``Range``."""
+    """Turns a native value into an observation leaf. Built as ``Class(domain)``: a ``Choice`` or a ``Range``."""
 
     def descriptor(self) -> ObsLeafDescriptor:
-        """The leaf's shape; always the same."""
+        """Return the leaf's shape; always the same."""
         ...
 
     def encode(self, value: Scalar) -> Any:
-        """The leaf for ``value``, the same each time: an integer below ``n``, or a float32 array of length ``dim``."""
+        """Return the leaf of ``value``: an integer below ``n``, or a float32 array of length ``dim``. Deterministic."""
         ...
 
 
@@ -123,9 +123,9 @@ ENCODINGS: dict[str, type[Any]] = {
 
 
 def encoding_of(param: EnvParam, find: Callable[[str], Callable[[Knob], Encoding]] = ENCODINGS.__getitem__) -> Encoding:
-    """The encoding that an env_param names; by default ``categorical`` for lists, ``minmax`` for ranges.
+    """Return an env_param's encoding; by default ``categorical`` for lists, ``minmax`` for ranges.
 
-    ``find`` knows encodings by name; by default the built-in ones.
+    ``find`` returns an encoding by name.
     """
     default = "categorical" if isinstance(param.domain, Choice) else "minmax"
     return find(param.encoding or default)(param.domain)

@@ -1,4 +1,4 @@
-"""Named metrics to a reward: one number, larger is better."""
+"""Rewards: functions from metrics to one number, larger is better."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tunegym.tuning.ports import Reward
 
 
 class RewardError(Exception):
-    """A measurement that can't be scored; the message is the trial's reason."""
+    """The measurement can't be scored; the message becomes the trial's reason."""
 
 
 class FirstMetric:
@@ -24,7 +24,7 @@ class FirstMetric:
         self._metric = metrics[0]
 
     def __call__(self, metrics: Metrics) -> float:
-        """The function's value for the first metric."""
+        """Return the function's value for the first metric."""
         try:
             value = self._function(metrics[self._metric])
         except ZeroDivisionError:
@@ -35,15 +35,15 @@ class FirstMetric:
 
 
 LIMIT_COST = 10.0
-"""What exceeding a limit by its own size costs, in units of the first measurement."""
+"""Penalty for exceeding a limit by its own size, in units of the first measurement."""
 
 
 class FromObjectives:
     """The reward of an experiment with objectives.
 
     One objective is its own reward: the metric, or minus the metric where less is better. Several are weighed
-    against each other in units of their first measurement, which ``remember`` takes in: that makes them comparable
-    without moving the rewards of earlier trials. A limit is soft: exceeding it costs in proportion.
+    against each other in units of their first measurement, which ``remember`` records: this makes them comparable
+    without changing the rewards of earlier trials. A limit is soft: exceeding it costs in proportion.
     """
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
@@ -52,7 +52,7 @@ class FromObjectives:
         self._units: dict[str, float] = {}
 
     def remember(self, metrics: Metrics) -> None:
-        """Take in a measurement; the first one that isn't 0 is the unit of its metric."""
+        """Use the first measurement that isn't 0 as the unit of its metric."""
         if len(self._units) < len(self._aims):
             for objective in self._aims:
                 value = metrics.get(objective.metric, 0.0)
@@ -60,7 +60,7 @@ class FromObjectives:
                     self._units[objective.metric] = abs(value)
 
     def __call__(self, metrics: Metrics) -> float:
-        """The reward; a limit on a metric that isn't there costs nothing."""
+        """Return the reward; a limit on a missing metric costs nothing."""
         first = self._aims[0]
         known = [objective for objective in self._objectives if objective.metric in metrics]
         cost = LIMIT_COST * violation(known, metrics)
@@ -81,7 +81,7 @@ class ByName:
         self._function = function
 
     def __call__(self, metrics: Metrics) -> float:
-        """The function's value; what it raises, or a value that is no finite number, fails the trial."""
+        """Return the function's value; an exception, or a value that isn't finite, fails the trial."""
         try:
             value = float(self._function(metrics))
         except (Exception, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as plain data, compared, and as what their elements are made of."""
+"""Gymnasium spaces: as plain data, compared, flattened to leaves, and their elements checked."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _DTYPES = tuple(np.dtype(name) for name in ("bool", *_INTEGERS, "float16", "floa
 
 
 class SpaceError(Exception):
-    """A space that can't be passed on, or an element that is none of its space; the message says why."""
+    """A space that can't be passed on, or a value that is no element of its space."""
 
 
 def describe(space: Any, depth: int = 0) -> dict[str, Any]:
-    """``space`` as JSON; ``build`` makes an equal one of it. Raises ``SpaceError``."""
+    """Return ``space`` as JSON, from which ``build`` makes an equal one. Raises ``SpaceError``."""
     if depth > _DEEPEST:
         raise SpaceError(f"it is nested deeper than {_DEEPEST} levels")
     if depth == 0:
@@ -49,7 +49,7 @@ def _not_passed_on(space: Any) -> SpaceError:
 
 
 def _check_leaves(space: Any) -> None:
-    """Refuse arrays that can't be recorded, or told apart by their names."""
+    """Refuse arrays that can't be recorded, or that have the same name."""
     names: set[str] = set()
     for leaf in _leaves(space, ()):
         if leaf.dtype not in _DTYPES:
@@ -63,7 +63,7 @@ def _check_leaves(space: Any) -> None:
 
 
 def build(description: Any, depth: int = 0) -> spaces.Space[Any]:
-    """The space of a description, which may come from anywhere. Raises ``SpaceError``."""
+    """Return the space of a description, which is not trusted. Raises ``SpaceError``."""
     if depth > _DEEPEST:
         raise SpaceError(f"it is nested deeper than {_DEEPEST} levels")
     try:
@@ -76,7 +76,7 @@ def build(description: Any, depth: int = 0) -> spaces.Space[Any]:
         return _built_leaf(kind, description)
     except SpaceError:
         raise
-    except Exception as error:  # whatever a foreign description makes the library raise
+    except Exception as error:  # a malformed description can make the library raise anything
         raise SpaceError(f"this describes no space: {type(error).__name__}: {error}") from error
 
 
@@ -97,7 +97,7 @@ def _built_leaf(kind: Any, description: Any) -> spaces.Space[Any]:
 
 
 def _numbers(bounds: np.ndarray) -> Any:
-    """A bound as JSON, in which there is no infinity: one number if all are the same."""
+    """Return a bound as JSON: one number if all are equal, infinities as strings."""
     flat = bounds.reshape(-1)
     if flat.size and (flat == flat[0]).all():
         return _spelled(flat[0].item())
@@ -116,9 +116,9 @@ def _bounds(found: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndar
 
 
 def differences(expected: spaces.Space[Any], found: spaces.Space[Any], where: str) -> list[str]:
-    """What is different, a line each, such as ``action_space: Discrete(2) before, Discrete(3) now``.
+    """Return one line per difference, such as ``action_space: Discrete(2) before, Discrete(3) now``.
 
-    Not the order of a Dict's keys: an element is known by them.
+    The order of a Dict's keys doesn't count.
     """
     if isinstance(expected, spaces.Dict) and isinstance(found, spaces.Dict):
         lines = [f"{where}: {key} is missing now" for key in expected.spaces if key not in found.spaces]
@@ -148,10 +148,10 @@ def _short(space: spaces.Space[Any]) -> str:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array that every element of a space holds.
+    """One array in every element of a space.
 
     Attributes:
-        path: the keys that lead to it; empty for a space that is one array itself.
+        path: the keys that lead to it; empty if the space is one array.
         shape: of the array; empty for a single number.
         dtype: of the array.
     """
@@ -162,30 +162,30 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """The path as one word."""
+        """The path as one string."""
         return ".".join(str(part) for part in self.path)
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """Number of values."""
         return math.prod(self.shape)
 
     def names(self) -> list[str]:
-        """A name for each of its numbers."""
+        """Return a name for each value."""
         if self.shape == () or self.size == 1:
             return [self.name]
         prefix = f"{self.name}." if self.path else ""
         return [prefix + ".".join(str(at) for at in index) for index in np.ndindex(*self.shape)]
 
     def of(self, element: Any) -> Any:
-        """The leaf in an element."""
+        """Return the leaf of an element."""
         for part in self.path:
             element = element[part]
         return element
 
 
 def leaves(space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> list[Leaf]:
-    """What every element of ``space`` is made of, in its order. Raises ``SpaceError``."""
+    """Return the leaves of ``space`` in order. Raises ``SpaceError``."""
     return list(_leaves(space, path))
 
 
@@ -195,7 +195,7 @@ def _leaves(space: spaces.Space[Any], path: tuple[str | int, ...]) -> Iterator[L
     if isinstance(space, spaces.Dict):
         for key, one in space.spaces.items():
             if not isinstance(key, str):
-                raise SpaceError(f"the key {key!r} of a Dict is no text")
+                raise SpaceError(f"the key {key!r} of a Dict is no string")
             yield from _leaves(one, (*path, key))
     elif isinstance(space, spaces.Tuple):
         for place, one in enumerate(space.spaces):
@@ -207,11 +207,10 @@ def _leaves(space: spaces.Space[Any], path: tuple[str | int, ...]) -> Iterator[L
 
 
 def element_of(space: spaces.Space[Any]) -> Callable[[Any], Any]:
-    """What makes an element of ``space`` the caller's own: with the declared shapes and dtypes, and copied.
+    """Return a function that copies a value as an element of ``space``, with the declared shapes and dtypes.
 
-    It raises ``SpaceError`` for what has other shapes, isn't numbers, holds NaN, or can't be converted without loss.
-    Bounds of a ``Box`` are not looked at: that would cost as much as a step of a small environment, and the checker
-    for servers does it.
+    It raises ``SpaceError`` for other shapes, values that aren't numbers, NaN, and lossy conversions. It doesn't check
+    the bounds of a ``Box``, which would cost as much as a step of a small environment: ``check_gym_server`` does.
     """
     if isinstance(space, spaces.Dict):
         return _dict_of({key: element_of(one) for key, one in space.spaces.items()})
@@ -228,7 +227,7 @@ def element_of(space: spaces.Space[Any]) -> Callable[[Any], Any]:
 
 
 def nothing_of(space: spaces.Space[Any]) -> Any:
-    """What stands for an element where there is none: zeros, of the declared shapes and dtypes."""
+    """Return zeros of the declared shapes and dtypes, as a placeholder."""
     if isinstance(space, spaces.Dict):
         return {key: nothing_of(one) for key, one in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -265,13 +264,13 @@ def _array_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[Any], A
 
 
 SHORT = 100
-"""Vectors below this are what quick systems have."""
+"""Vectors below this length are checked for NaN in Python, which is faster."""
 
 
 def has_nan(short: np.ndarray) -> bool:
-    """Whether a short vector of floats holds NaN, at a fraction of what ``isnan`` costs.
+    """Return whether a short vector of floats holds NaN, faster than ``isnan``.
 
-    A sum of Python's floats neither warns nor raises when it overflows; infinities of both signs make it NaN too.
+    A sum of Python floats doesn't warn when it overflows; infinities of both signs make it NaN, too.
     """
     total = sum(short.tolist())
     return total != total and bool(np.isnan(short).any())

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.tuning.model.context import EnvParam, EnvParams
+from tunegym.tuning.model.context import EnvParam, EnvParams, ObsLeafDescriptor
 from tunegym.tuning.model.space import Choice, Range
 
 PARAMS = {
@@ -100,3 +102,33 @@ def test_no_env_params() -> None:
     assert not EnvParams({})
     assert EnvParams({}).context(5) == {}
     assert EnvParams(PARAMS)
+
+
+# leaves of the observation ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "box", "dim": 2, "low": 0, "high": 1}, None),
+        ({"kind": "box", "low": -1.5}, None),
+        ({"kind": "discrete", "n": 1}, None),
+        ({"kind": "Box"}, 'kind must be "box" or "discrete", not \'Box\''),
+        ({"kind": "box", "dim": 0}, "dim must be an integer of at least 1, not 0"),
+        ({"kind": "box", "dim": True}, "dim must be"),
+        ({"kind": "box", "n": 3}, "a box has a dim and no n, here n=3"),
+        ({"kind": "box", "low": 1.0, "high": 1.0}, "low must be below high"),
+        ({"kind": "box", "high": math.nan}, "low must be below high"),
+        ({"kind": "box", "low": "0", "high": 1.0}, "low must be below high"),
+        ({"kind": "discrete"}, "a discrete leaf needs n, an integer of at least 1, not None"),
+        ({"kind": "discrete", "n": 2.0}, "a discrete leaf needs n"),
+        ({"kind": "discrete", "n": 2, "dim": 2}, "neither dim nor bounds"),
+        ({"kind": "discrete", "n": 2, "high": 1.0}, "neither dim nor bounds"),
+    ],
+)
+def test_descriptor_of_a_leaf(settings: dict[str, Any], message: str | None) -> None:
+    if message is None:
+        assert ObsLeafDescriptor(**settings) == ObsLeafDescriptor(**settings)
+        return
+    with pytest.raises(ValueError, match=message):
+        ObsLeafDescriptor(**settings)

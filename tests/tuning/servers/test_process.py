@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from gymnasium import spaces
 
 from tunegym.core.errors import ServerLostError, StoreError
 from tunegym.core.processes import living_processes, marked
@@ -46,73 +44,6 @@ def no_zombie() -> bool:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
     except ChildProcessError:
         return True
-
-
-def test_a_conversation(host: Callable[..., ProcessHost], do: Callable, trouble: Path) -> None:
-    written: list[JobHandle] = []
-    closed = trouble / "closed"
-    held = host({"size": 4, "closes": str(closed)}, started=written.append)
-    held.start()
-    assert held.action_space == spaces.Discrete(16)
-    assert held.observation_space == spaces.Dict({"x": spaces.Box(-9, 9, (4,), np.float32), "n": spaces.Discrete(1000)})
-    assert held.applies_env_params
-    assert [one["pid"] for one in written] == [held.pid]
-    assert living_processes(written)
-    held.apply_env_params({"load": 0.5})
-    seen, info = held.reset(3, {"a": (1, 2)})
-    assert info == {"seed": 3, "options": {"a": (1, 2)}, "params": {"load": 0.5}}
-    assert seen in held.observation_space
-    seen, reward, terminated, truncated, info = held.step(np.int64(do("fine")))
-    assert seen in held.observation_space
-    assert (reward, terminated, truncated) == (0.5, False, False)
-    assert [type(one) for one in (reward, terminated, truncated)] == [float, bool, bool]
-    assert info == {"steps": 1, "pid": held.pid}
-    held.send(do("fine"))
-    assert held.receive()[4]["steps"] == 2
-    held.close()
-    held.close()
-    assert not living_processes(written)
-    assert closed.read_text() == "closed\n"
-    assert no_zombie()
-
-
-def test_what_the_server_raises_leaves_it_where_it_is(host: Callable[..., ProcessHost], do: Callable) -> None:
-    held = host()
-    held.start()
-    pid = held.pid
-    held.reset(None, None)
-    for call, reason in (
-        (lambda: held.step(do("raise")), "step: RuntimeError: as told"),
-        (lambda: held.apply_env_params({"load": "bad"}), "apply_env_params: KeyError: 'load'"),
-        (lambda: held.step(do("four")), "step: it gave back a tuple of 4, and not .observation, reward"),
-        (lambda: held.step(do("odd_observation")), "step: its answer can't be sent: a object can't be sent"),
-        (lambda: held.step(object()), "step: what it is given can't be sent"),
-    ):
-        with pytest.raises(ServerFailure, match=reason) as failure:
-            call()
-        assert not failure.value.lost
-    assert held.step(do("fine"))[4]["pid"] == pid
-
-
-def test_what_can_not_travel_is_left_out(host: Callable[..., ProcessHost], do: Callable, trouble: Path) -> None:
-    held = host()
-    held.start()
-    held.reset(None, None)
-    for _ in range(3):
-        info = held.step(do("odd_info"))[4]
-        assert info.keys() == {"steps", "pid", "fine", "ok"}
-    held.close()
-    log = (trouble / "server-0.log").read_text()
-    assert log.count("info['thing'] is left out: a object can't be sent") == 1
-    assert log.count("info['nested'] is left out") == 1
-
-
-def test_an_answer_that_is_too_large_is_said_to_be(host: Callable[..., ProcessHost], do: Callable) -> None:
-    held = host()
-    held.start()
-    held.reset(None, None)
-    assert "large" not in held.step(do("large"))[4]
-    assert held.step(do("fine"))[4]["steps"] == 2
 
 
 @pytest.mark.parametrize(
@@ -158,20 +89,6 @@ def test_a_death_is_not_blamed_on_what_was_printed_before(host: Callable[..., Pr
     with pytest.raises(ServerFailure) as failure:  # nor on what the process before it printed
         held.step(do("exit"))
     assert str(failure.value) == "the server died: exited with 3"
-
-
-def test_a_text_that_is_no_unicode_survives(host: Callable[..., ProcessHost], trouble: Path, do: Callable) -> None:
-    (trouble / "half.py").write_text(
-        "from trouble import Trouble\n"
-        "class Half(Trouble):\n    def step(self, action):\n        raise ValueError('caf\\udce9 is closed')\n"
-    )
-    held = host(reference="half:Half")
-    held.start()
-    held.reset(None, None)
-    with pytest.raises(ServerFailure) as failure:
-        held.step(do("fine"))
-    assert str(failure.value) == "step: ValueError: caf\\udce9 is closed"
-    assert not failure.value.lost
 
 
 @pytest.mark.parametrize("what", ["hang", "spin", "stop", "mute"])
@@ -311,28 +228,6 @@ def test_kill_ends_the_wait_and_everything(
     assert no_zombie()
 
 
-def test_an_answer_that_was_not_waited_for_is_never_taken_for_another(
-    host: Callable[..., ProcessHost], do: Callable
-) -> None:
-    held = host()
-    held.start()
-    held.reset(None, None)
-    held.send(do("fine"))
-    with pytest.raises(ServerFailure, match="never waited for") as failure:
-        held.step(do("fine"))
-    assert failure.value.lost
-
-
-def test_close_says_what_the_servers_close_raised(
-    host: Callable[..., ProcessHost], caplog: pytest.LogCaptureFixture, token: str
-) -> None:
-    held = host({"closes": "raises"})
-    held.start()
-    held.close()
-    assert "the server's close() failed: close: OSError: it sticks" in caplog.text
-    assert marked(token) == []
-
-
 DRIVER = """
 import sys
 from pathlib import Path
@@ -358,14 +253,6 @@ def test_it_ends_with_its_driver(trouble: Path, token: str, wait: Callable, do: 
         driver.kill()
         driver.wait()
     wait(lambda: marked(token) == [])
-
-
-def test_modules_beside_the_scenario_come_first(host: Callable[..., ProcessHost], trouble: Path, do: Callable) -> None:
-    (trouble / "beside.py").write_text("from trouble import Trouble\nclass Mine(Trouble):\n    pass\n")
-    held = host(reference="beside:Mine")
-    held.start()
-    held.reset(None, None)
-    assert held.step(do("fine"))[4]["steps"] == 1
 
 
 def test_the_token_of_others_is_not_the_servers_business(

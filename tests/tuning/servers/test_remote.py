@@ -83,3 +83,19 @@ def test_what_is_no_answer(hear: Callable[..., Scripted], reply: Any) -> None:
     with pytest.raises(ServerFailure, match="no answer") as failed:
         host.step(0)
     assert failed.value.lost
+
+
+def test_an_answer_that_was_not_waited_for_is_never_taken_for_another(hear: Callable[..., Scripted]) -> None:
+    host = hear(["ok", FIVE, 0.1], ["ok", FIVE, 0.1])
+    host.send(0)
+    with pytest.raises(ServerFailure, match="never waited for") as failed:
+        host.step(0)
+    assert failed.value.lost
+
+
+def test_an_action_that_can_not_be_sent_loses_nothing(hear: Callable[..., Scripted]) -> None:
+    host = hear(["ok", FIVE, 0.1])
+    with pytest.raises(ServerFailure, match="step: what it is given can't be sent: a object") as failed:
+        host.step(object())
+    assert not failed.value.lost
+    assert host.step(0)[1] == 0.5

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.core.wire import decode
+from tunegym.core.wire import WireError, decode
 from tunegym.tuning.servers import serve
 
 
@@ -48,3 +48,32 @@ def test_an_answer_says_how_long_the_call_took(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(serve, "perf_counter", lambda: next(now))
     reply = decode(session().answer(["step", action]))
     assert (reply[0], reply[2]) == (kind, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((0, 0.0, False, {}), "step: it gave back a tuple of 4, and not (observation, reward"),
+        (None, "step: it gave back a NoneType"),
+        ((0, 0.0, False, False, [1]), "step: its info is a list of 1, and not a dict"),
+        ((object(), 0.0, False, False, {}), "step: its answer can't be sent: a object can't be sent"),
+        ((0, "much", False, False, {}), "step: ValueError: could not convert string to float"),
+        (ValueError("caf\udce9 is closed"), "step: ValueError: caf\\udce9 is closed"),
+    ],
+)
+def test_what_is_no_answer(answer: Any, reason: str) -> None:
+    class Odd(Chatty):
+        def step(self, action: Any) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    kind, text, _ = decode(serve._Session(Odd()).answer(["step", 0]))  # type: ignore[arg-type]
+    assert kind == "raised"
+    assert text.startswith(reason)
+
+
+@pytest.mark.parametrize("request_", [None, [], ["fly"], [["step"], 1], {"step": 1}, "step"])
+def test_what_is_no_request(request_: Any) -> None:
+    with pytest.raises(WireError, match="is no request"):
+        session().answer(request_)

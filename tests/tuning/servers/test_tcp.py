@@ -61,27 +61,6 @@ def pretend() -> Iterator[Callable[[Callable[[socket.socket], None]], tuple[str,
     listener.close()
 
 
-def test_a_conversation(
-    serve: Callable, host: Callable[..., TcpHost], do: Callable, trouble: Any, wait: Callable
-) -> None:
-    served = serve()
-    closed = trouble / "closed"
-    held = host(served.address, env_class="trouble:Trouble", arguments={"size": 4, "closes": str(closed)})
-    held.start()
-    assert held.observation_space["x"].shape == (4,)  # type: ignore[index]
-    assert held.applies_env_params
-    held.apply_env_params({"load": 2})
-    assert held.reset(5, None)[1] == {"seed": 5, "options": None, "params": {"load": 2}}
-    assert held.step(do("fine"))[4]["steps"] == 1
-    with pytest.raises(ServerFailure, match="step: RuntimeError: as told") as failure:
-        held.step(do("raise"))
-    assert not failure.value.lost
-    assert held.step(do("fine"))[4]["steps"] == 3
-    held.close()
-    assert closed.read_text() == "closed\n"
-    wait(lambda: served.children() == [])
-
-
 def test_two_clients_have_a_server_each(serve: Callable, host: Callable[..., TcpHost], do: Callable) -> None:
     served = serve()
     one, other = host(served.address), host(served.address)
@@ -122,14 +101,6 @@ def test_what_does_not_belong_together(
     assert hint in (lost.value.hint or "")
     assert f"tcp://127.0.0.1:{served.port}" in lost.value.message
     assert served.children() == []
-
-
-def test_a_constructor_that_raises(serve: Callable, host: Callable[..., TcpHost], wait: Callable) -> None:
-    served = serve()
-    with pytest.raises(ServerFailure, match="it could not be built: ValueError: no such thing") as failure:
-        host(served.address, arguments={"breaks": True}).start()
-    assert failure.value.lost
-    wait(lambda: served.children() == [])
 
 
 def test_nothing_listens(host: Callable[..., TcpHost]) -> None:
@@ -368,18 +339,3 @@ def test_a_serve_that_was_killed_and_restarted(
     held.start()
     held.reset(None, None)
     assert held.step(do("fine"))[4]["steps"] == 1
-
-
-def test_kill_ends_the_wait(serve: Callable, host: Callable[..., TcpHost], do: Callable) -> None:
-    held = host(serve().address)
-    held.start()
-    held.reset(None, None)
-    before = signal.signal(signal.SIGALRM, lambda *_: held.kill())
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-        with pytest.raises(ServerFailure, match="told to stop at once"):
-            held.step(do("hang"))
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    with pytest.raises(ServerFailure, match="told to stop at once"):
-        held.start()

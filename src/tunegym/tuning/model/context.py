@@ -1,4 +1,4 @@
-"""Contexts: what the environment draws for each trial instead of the agent choosing it."""
+"""Contexts: parameters that the environment draws for each trial instead of the agent choosing them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class EnvParam:
     Attributes:
         domain: its candidates, or a range.
         weights: how often each candidate is drawn; None for equally often.
-        encoding: how it is shown to the agent.
-        every_step: in a live experiment, drawn for each step rather than once for an episode.
+        encoding: how the agent sees it.
+        every_step: in a live experiment, draw for each step instead of each episode.
     """
 
     domain: Knob
@@ -36,7 +36,7 @@ class EnvParam:
         return list(accumulate(self.weights or ()))
 
     def draw(self, seed: int, name: str, number: int) -> Scalar:
-        """The value of trial ``number``: depends on these three arguments and nothing else."""
+        """Draw the value of trial ``number``. It depends on these three arguments and nothing else."""
         u = unit(seed, "env_params", name, number)
         if self.weights is None:
             return self.domain.from_unit(u)
@@ -83,17 +83,17 @@ class EnvParams:
 
 @dataclass(frozen=True, slots=True)
 class ObsLeafDescriptor:
-    """What an encoding makes of a value.
+    """Shape of one leaf of a structured observation: the result of an encoding.
 
     Attributes:
         kind: ``box``, a float32 vector, or ``discrete``, one of the integers from 0.
         dim: a box's length; 1 for a discrete leaf.
-        n: how many integers a discrete leaf has; None for a box.
+        n: number of integers of a discrete leaf; None for a box.
         low: a box's smallest number.
         high: a box's largest number.
 
     Raises:
-        ValueError: these don't go together.
+        ValueError: the values contradict each other.
     """
 
     kind: Literal["box", "discrete"]

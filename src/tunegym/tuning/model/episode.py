@@ -1,4 +1,4 @@
-"""What is known of a live system's episodes."""
+"""Episodes of a live system."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "reset", "cut"]
-"""How an episode ended: by the server's word, by a reset before that, or with the run."""
+"""The server ended it, a reset came before that, or the run ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One episode that is over.
+    """One finished episode.
 
     Attributes:
-        number: counts all episodes of the experiment, in the order in which they began.
+        number: counts the experiment's episodes in the order in which they began.
         lane: which server.
-        first: the number of its first step.
-        last: the number of its last step; other lanes have numbers in between.
-        length: how many steps it had.
-        total: the sum of its rewards.
+        first: number of its first step.
+        last: number of its last step; other lanes have numbers in between.
+        length: number of steps.
+        total: sum of its rewards.
         end: how it ended.
-        context: the context of its first step.
+        context: of its first step.
     """
 
     number: int

@@ -41,7 +41,7 @@ _ALLOWED = "numbers, strings, true, false, parameters, + - * / // %, == <, in [.
 
 
 class ExpressionError(TunegymError):
-    """An expression that is not one of ours, or names what doesn't exist."""
+    """Not a valid expression, or it names an unknown parameter."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Expression:
     run: Run = field(repr=False, compare=False)
 
     def evaluate(self, parameters: Mapping[str, Any]) -> bool:
-        """Whether the expression holds; raises ArithmeticError or TypeError where it has no value."""
+        """Return whether the expression holds; raises ArithmeticError or TypeError if it has no value."""
         return bool(self.run(parameters))
 
 
 def parse(text: str, names: Collection[str]) -> Expression:
-    """The expression over the parameters ``names`` (addresses such as ``server.threads``) that ``text`` is.
+    """Parse ``text`` as an expression over the parameters ``names`` (addresses such as ``server.threads``).
 
     Raises:
         ExpressionError: it is no expression, too long, too deep, names an unknown parameter, holds something
@@ -311,7 +311,7 @@ class ExpressionConstraint:
     expression: Expression = field(repr=False, compare=False)
 
     def refuse(self, parameters: Mapping[str, Any]) -> str | None:
-        """Why the parameters are refused, with the values the expression read; None if they may run."""
+        """Return why the parameters are refused, with the values that the expression read; None if they may run."""
         try:
             if self.expression.evaluate(parameters):
                 return None
@@ -333,14 +333,14 @@ class FunctionConstraint:
     function: Callable[[Mapping[str, Any]], Any] = field(repr=False, compare=False)
 
     def refuse(self, parameters: Mapping[str, Any]) -> str | None:
-        """Why the parameters are refused; None if they may run."""
+        """Return why the parameters are refused; None if they may run."""
         try:
             answer = self.function(parameters)
             if hasattr(answer, "item"):  # numpy's own booleans
                 answer = answer.item()
             if not isinstance(answer, bool):
                 raise TypeError(f"it returned {answer!r}, not True or False")
-        except (Exception, SystemExit) as error:  # a user's code may raise whatever it likes
+        except (Exception, SystemExit) as error:  # a user's code may raise anything
             return _not_evaluated(self.reference, error)
         return None if answer else f'constraint "{self.reference}"'
 

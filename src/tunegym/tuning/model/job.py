@@ -1,4 +1,4 @@
-"""Jobs: what a workload asks a runner to do, and what the runner saw."""
+"""Jobs: work that a workload plans and a runner runs, and the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Where the intermediate values of a command are found while it runs: the matches of a pattern, line by line.
+    """Source of a running command's intermediate values: the matches of a pattern, line by line.
 
     Attributes:
         pattern: over bytes; the first group that took part is the value, or the whole match without one.
@@ -44,7 +44,7 @@ class CommandJob:
 
     @property
     def reports(self) -> bool:
-        """Whether it gives intermediate values."""
+        """Whether it reports intermediate values."""
         return self.stream is not None
 
 
@@ -57,9 +57,9 @@ class CallJob:
         target: ``module:function``.
         paths: folders put in front of ``sys.path``, so that modules beside the scenario are found.
         isolate: in a warm worker process (True) or in the driver's own (False; then no timeout).
-        folder: where stdout.txt and stderr.txt go; made when there is something to put there.
-        env: environment variables for the time of the call.
-        reports: it is given one more argument, ``report``, to call with (step, value) on its way.
+        folder: for stdout.txt and stderr.txt; created when there is output.
+        env: environment variables during the call.
+        reports: the callable gets one more argument, ``report``, and calls it with (step, value).
     """
 
     name: str
@@ -90,15 +90,15 @@ Ending: TypeAlias = Literal["exited", "timed_out", "interrupted", "pruned"]
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a runner saw of a job. A failing job is data; only broken infrastructure is an exception.
+    """The result of a job. A failing job is data; only broken infrastructure is an exception.
 
     Attributes:
         ending: ``exited`` by itself (or crashed), ``timed_out`` and ended by us, ``interrupted`` because
-            the run stops (the trial then stays open), or ``pruned`` because whoever watched it said so.
+            the run stops (the trial then stays open), or ``pruned`` because ``watch`` said so.
         exit_code: of a process; negative for a signal, as in ``subprocess``; 0 for a call that returned.
         error: why the job is a failure although it ended by itself; None when it is not.
         value: what a callable returned.
-        duration_s, cpu_s, max_rss_mb: the built-in metrics; None where they can't be had.
+        duration_s, cpu_s, max_rss_mb: the built-in metrics; None where unknown.
     """
 
     ending: Ending

@@ -1,4 +1,4 @@
-"""How a trial ended: a union, never a magic number."""
+"""Outcomes of a trial: a union, never a magic number."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Measured:
     status: ClassVar[str] = "measured"
 
     def mean(self) -> dict[str, float]:
-        """Every metric's mean over the samples that have it."""
+        """Return every metric's mean over the samples that have it."""
         if len(self.samples) == 1:
             return dict(self.samples[0])
         return {name: _mean(values) for name, values in self._columns().items()}
 
     def spread(self) -> dict[str, float]:
-        """Every metric's sample standard deviation; 0 for a single sample."""
+        """Return every metric's sample standard deviation; 0 for a single sample."""
         spread: dict[str, float] = {}
         for name, values in self._columns().items():
             mean = _mean(values)
@@ -60,7 +60,7 @@ class Infeasible:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The job failed, or gave no usable metric."""
+    """The job failed, or a metric could not be read."""
 
     reason: str
     status: ClassVar[str] = "failed"
@@ -84,7 +84,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The trial was ended early: what it reported on its way was hopeless."""
+    """A pruner ended the trial early."""
 
     reason: str = "pruned"
     status: ClassVar[str] = "pruned"
@@ -96,7 +96,7 @@ STATUSES = ("measured", "infeasible", "failed", "timed_out", "cancelled", "prune
 
 
 def from_record(status: str, reason: str, samples: list[dict[str, float]]) -> Outcome:
-    """The outcome that a journal's record holds."""
+    """Return the outcome of a journal's record."""
     if status == Measured.status:
         return Measured(tuple(samples))
     kinds = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Cancelled, Pruned)}

@@ -1,4 +1,4 @@
-"""What a scenario says, once configuration has checked it. The core trusts these values."""
+"""A scenario as frozen values. Configuration has checked them, and the core trusts them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunegym.tuning.model.objective import Objective, aims
 from tunegym.tuning.model.space import Space
 
 BUILTIN_METRICS = ("duration_s", "cpu_s", "max_rss_mb")
-"""Metrics that every process gives without being asked."""
+"""Metrics that every process has."""
 
 Penalty: TypeAlias = float | Literal["auto"]
 
@@ -28,15 +28,15 @@ class Penalties:
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """Where one metric is read from.
+    """Source of one metric.
 
     Attributes:
         kind: ``regex`` (first group, else the whole match), ``json`` (a path) or ``csv`` (a column's name).
         expression: the pattern, the path or the column.
         file: relative to the trial's folder; None for stdout.
-        match: which match of a regex counts.
-        row: which data row of a CSV counts; -1 is the last.
-        stream: every match of a regex is reported while the job runs.
+        match: the match of a regex that counts.
+        row: the data row of a CSV that counts; -1 is the last.
+        stream: report every match of a regex while the job runs.
     """
 
     name: str
@@ -50,7 +50,7 @@ class MetricSpec:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When an experiment ends. None means that this bound is not set."""
+    """When an experiment ends. None means no such bound."""
 
     agent_steps: int | None = None
     max_time_s: float | None = None
@@ -59,7 +59,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What stays in ``trials/``: ``all``, ``failed``, ``best`` (then ``count`` of them) or ``none``."""
+    """Folders to keep in ``trials/``: ``all``, ``failed``, ``best`` (``count`` of them) or ``none``."""
 
     kind: Literal["all", "failed", "best", "none"] = "all"
     count: int = 0
@@ -67,7 +67,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class PrunerSpec:
-    """Which pruner ends hopeless trials early, and how it is set.
+    """The pruner of an experiment, and its settings.
 
     Attributes:
         kind: ``median`` or ``hyperband``, or a reference.
@@ -80,11 +80,11 @@ class PrunerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """Where trials are told of beside the journal.
+    """Trackers that trials are sent to, beside the journal.
 
     Attributes:
-        mlflow: the tracking URI of an MLflow store; None for none.
-        tensorboard: whether event files are written beside the results.
+        mlflow: tracking URI of an MLflow store; None for none.
+        tensorboard: whether to write event files beside the results.
     """
 
     mlflow: str | None = None
@@ -92,7 +92,7 @@ class Tracking:
 
 
 INJECTED = "<injected>"
-"""In place of a reference: the server is an object that somebody gave in Python."""
+"""In place of a reference: the server is an object given in Python."""
 
 IN_PROCESS = "in_process"
 PROCESS = "process"
@@ -101,9 +101,9 @@ TCP = "tcp://"
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Which steps are written down: ``all`` of them, ``every`` n-th, or those that end ``episodes``.
+    """Which steps are recorded: ``all``, ``every`` n-th, or those that end ``episodes``.
 
-    A step without a measurement is always written down.
+    A step without a measurement is always recorded.
     """
 
     kind: Literal["all", "every", "episodes"] = "all"
@@ -111,23 +111,23 @@ class Recording:
 
     @property
     def spelled(self) -> str:
-        """As it is written in a scenario."""
+        """Return it as a scenario writes it."""
         return f"every:{self.every}" if self.kind == "every" else self.kind
 
 
 @dataclass(frozen=True)
 class LiveSpec:
-    """A live experiment's server.
+    """The server of a live experiment.
 
     Attributes:
         env_class: the reference of a ``GymServer`` class; ``INJECTED`` if an object is given in Python, and empty where
             ``server`` is elsewhere and the scenario leaves the class to it.
-        arguments: what its constructor is given, by name.
+        arguments: the constructor's, by name.
         server: ``in_process``, ``process``, or ``tcp://HOST:PORT`` of a ``tunegym serve``.
-        step_timeout_s: how long an answer may take; None for ever, which is all there is in process.
-        restarts: how often in a row a server may be started again without a single measured step in between.
-        recording: which steps are written down.
-        token_file: holds the token that ``tunegym serve`` wants; None for the environment variable.
+        step_timeout_s: how long an answer may take; None for ever, the only choice in process.
+        restarts: how often in a row a server may be restarted without a measured step in between.
+        recording: which steps are recorded.
+        token_file: holds the token of the ``tunegym serve``; None for the environment variable.
     """
 
     env_class: str
@@ -140,7 +140,7 @@ class LiveSpec:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port of a server elsewhere; None for one that is started here."""
+        """Host and port of a server elsewhere; None for one that we start."""
         if not self.server.startswith(TCP):
             return None
         host, _, port = self.server.removeprefix(TCP).rpartition(":")
@@ -154,16 +154,16 @@ class Experiment:
     Attributes:
         agent: the agent's name or reference; None for a plain job, which has no knob and runs once.
         agent_config: the agent's own frozen ``Config``.
-        agent_ends_after: how many trials the agent makes at most by itself; None if it never ends by itself.
+        agent_ends_after: most trials that the agent makes by itself; None if it never ends by itself.
         space: the tunable knobs and fixed parameters by address. Addresses under ``extra_env_vars.`` become
             environment variables; ``num_nodes`` is an address too when the scenario gives it.
-        env_params: what the environment draws per trial, by address.
+        env_params: parameters drawn per trial, by address.
         workload_args: the workload's own keys of ``cmd_args`` (``command``, ``setup``, ``callable``, ...).
-        reward: the reward's name or reference; None if the objectives say what is better.
+        reward: the reward's name or reference; None if the objectives define it.
         constraints: refuse parameters that must not be tried: parsed expressions, or users' functions.
-        objectives: what is better, by metric; empty where the reward alone says so.
-        pruner: what ends hopeless trials early; None for nothing.
-        episode_steps: how many trials are an episode of the Gymnasium face.
+        objectives: criteria by metric; empty if the reward alone decides.
+        pruner: ends hopeless trials early; None for none.
+        episode_steps: trials in an episode of the Gymnasium environment.
         live: the server that answers instead of jobs; None for an experiment that runs jobs.
     """
 
@@ -193,7 +193,7 @@ class Experiment:
 
     @property
     def most_trials(self) -> int | None:
-        """How many trials there are at most; None if only time or improvement bounds them."""
+        """Upper bound of the number of trials; None if only time or improvement bounds it."""
         bounds = [bound for bound in (self.budget.agent_steps, self.agent_ends_after) if bound is not None]
         return min(bounds, default=None)
 
@@ -204,16 +204,16 @@ class Experiment:
 
     @property
     def judged_metric(self) -> str | None:
-        """The metric that a running trial is judged by, and reports values of; None if there is none."""
+        """The metric that a running trial reports and pruners judge; None if there is none."""
         goals = aims(self.objectives)
         return goals[0].metric if goals else next(iter(self.agent_metrics), None)
 
     def parameter_names(self) -> list[str]:
-        """Every address that a trial has a value for: fixed, knobs and env_params."""
+        """Return every address that a trial has a value for: fixed, knobs and env_params."""
         return [*self.space.fixed, *self.space.knobs, *self.env_params.params]
 
     def parameters(self, action: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
-        """The value of every address in one trial."""
+        """Return the value of every address in one trial."""
         return {**self.space.fixed, **action, **context}
 
 
@@ -222,10 +222,10 @@ class Scenario:
     """Experiments and the system they run on.
 
     Attributes:
-        file: what messages call the source: a path, or ``<python>``.
-        scenario_dir: what ``{scenario_dir}`` means and where modules are looked for first.
+        file: the source in messages: a path, or ``<python>``.
+        scenario_dir: value of ``{scenario_dir}``; modules are looked for there first.
         document: the resolved scenario as plain data; written to ``scenario.toml`` and enough to run again.
-        warnings: what configuration noticed and allowed.
+        warnings: of configuration.
     """
 
     name: str

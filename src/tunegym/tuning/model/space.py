@@ -25,37 +25,37 @@ class Choice:
 
     @property
     def size(self) -> int:
-        """How many candidates there are."""
+        """Number of candidates."""
         return len(self.values)
 
     def index(self, value: object) -> int | None:
-        """The position of ``value``, by exact type, or None if it is no candidate."""
+        """Return the position of ``value``, by exact type, or None if it is no candidate."""
         try:
             return self._index.get((type(value), value))  # type: ignore[arg-type]
         except TypeError:  # unhashable: certainly no candidate
             return None
 
     def at(self, index: int) -> Scalar:
-        """The candidate at ``index``."""
+        """Return the candidate at ``index``."""
         return self.values[index]
 
     def from_unit(self, unit: float) -> Scalar:
-        """The candidate under ``unit`` in [0, 1), all equally wide."""
+        """Map ``unit`` in [0, 1) to a candidate, all equally likely."""
         return self.values[int(unit * len(self.values))]
 
     def accept(self, value: object) -> Scalar:
-        """``value`` as a candidate; raises ValueError saying what is allowed."""
+        """Return ``value`` as a candidate; raises ValueError with what is allowed."""
         index = self.index(value)
         if index is None:
             raise ValueError(f"{spelled(value)} is not one of {self.describe()}")
         return self.values[index]
 
     def describe(self) -> str:
-        """The candidates as a user would write them."""
+        """Return the candidates as a user would write them."""
         return spelled(self.values)
 
     def spec(self) -> dict[str, Any]:
-        """The knob as plain data, for the journal's head."""
+        """Return the knob as plain data, for the journal's head."""
         return {"values": list(self.values)}
 
 
@@ -75,19 +75,19 @@ class Range:
 
     @property
     def size(self) -> int | None:
-        """How many values a grid over the range has; None for a continuous one."""
+        """Number of values of a grid over the range; None without a step."""
         step = self.step
         if step is None:
             return None
         return round((self.high - self.low) / step) + 1
 
     def at(self, index: int) -> Scalar:
-        """The value number ``index`` of a range with a step."""
+        """Return value number ``index`` of a range with a step."""
         assert self.step is not None
         return self.snap(self.low + index * self.step)
 
     def snap(self, value: float) -> Scalar:
-        """The nearest value of the range: clamped, then rounded to the step or the integer. Idempotent."""
+        """Return the nearest value of the range: clamped, then rounded to the step or the integer. Idempotent."""
         value = min(max(value, self.low), self.high)
         step = self.step
         if step is None:
@@ -108,7 +108,7 @@ class Range:
         return Decimal(repr(self.low)), Decimal(repr(self.step))
 
     def from_unit(self, unit: float) -> Scalar:
-        """The value under ``unit`` in [0, 1); every value of an integer or stepped range is equally wide."""
+        """Map ``unit`` in [0, 1) to a value; those of an integer or stepped range are equally likely."""
         count = self.size if self.step is not None else None
         if count is not None:
             return self.at(min(int(unit * count), count - 1))
@@ -121,7 +121,7 @@ class Range:
         return self.snap(self.low + unit * (self.high - self.low))
 
     def position(self, value: float) -> float:
-        """Where ``value`` lies, from 0 at ``low`` to 1 at ``high``; on the log scale where the range has one."""
+        """Return the position of ``value`` from 0 (``low``) to 1 (``high``), on the range's scale."""
         if self.log:
             low, high, value = math.log(self.low), math.log(self.high), math.log(value)
         else:  # halved, because the width itself may be too large for a float
@@ -129,7 +129,7 @@ class Range:
         return (value - low) / (high - low) if high > low else 0.0
 
     def at_position(self, position: float) -> Scalar:
-        """The value nearest to ``position``; 0 and below is ``low`` itself, 1 and above ``high``."""
+        """Return the value nearest to ``position``; 0 and below is exactly ``low``, 1 and above ``high``."""
         if position <= 0.0:
             return self.snap(self.low)
         if position >= 1.0:
@@ -140,7 +140,7 @@ class Range:
         return self.snap(self.low * (1.0 - position) + self.high * position)
 
     def accept(self, value: object) -> Scalar:
-        """``value`` snapped into the range; raises ValueError for what is no number or lies outside."""
+        """Return ``value`` snapped to the range; raises ValueError if it is no number or outside."""
         # Compared before anything is computed: an integer may be too large for a float. A NaN is nowhere.
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise ValueError(f"{spelled(value)} is not a number in {self.describe()}")
@@ -149,11 +149,11 @@ class Range:
         return self.snap(value)
 
     def describe(self) -> str:
-        """The range as a user would write it."""
+        """Return the range as a user would write it."""
         return spelled(self.spec())
 
     def spec(self) -> dict[str, Any]:
-        """The knob as plain data, for the journal's head."""
+        """Return the knob as plain data, for the journal's head."""
         spec: dict[str, Any] = {"low": self.low, "high": self.high, "dtype": self.dtype}
         if self.log:
             spec["log"] = True
@@ -178,7 +178,7 @@ class Space:
 
     @property
     def size(self) -> int | None:
-        """How many actions a grid has; None when a knob is continuous."""
+        """Number of actions of a grid; None when a knob is continuous."""
         product = 1
         for knob in self.knobs.values():
             size = knob.size
@@ -188,7 +188,7 @@ class Space:
         return product
 
     def point(self, index: int) -> dict[str, Scalar]:
-        """The action number ``index`` of the grid; the last knob turns fastest. Costs no memory."""
+        """Return action number ``index`` of the grid; the last knob changes fastest."""
         action: dict[str, Scalar] = {}
         for name in reversed(list(self.knobs)):
             knob = self.knobs[name]
@@ -199,7 +199,7 @@ class Space:
         return {name: action[name] for name in self.knobs}
 
     def accept(self, action: Action) -> dict[str, Scalar]:
-        """``action`` in the space's order with every value snapped.
+        """Return ``action`` in the space's order with every value snapped.
 
         Raises:
             ActionError: keys are missing or extra, or a value is no candidate; it lists them.
@@ -224,12 +224,12 @@ class Space:
         return accepted
 
     def spec(self) -> dict[str, Any]:
-        """The knobs as plain data, for the journal's head."""
+        """Return the knobs as plain data, for the journal's head."""
         return {name: knob.spec() for name, knob in self.knobs.items()}
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Addresses back to tables: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``."""
+    """Turn addresses into tables: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``."""
     tree: dict[str, Any] = {}
     for address, value in flat.items():
         *path, leaf = address.split(".")

@@ -28,7 +28,7 @@ class Trial:
 
     Attributes:
         cached_from: the number of the trial whose measurement this one was given; None if it ran itself.
-        reward: what the agent is told; the reward function's value only for a measured trial.
+        reward: the agent's reward; the reward function's value only for a measured trial.
         duration_s: from open to close.
         reports: the intermediate values (step, value) that it reported while it ran, in order.
     """
@@ -49,7 +49,7 @@ class Trial:
 
     @property
     def measured(self) -> bool:
-        """Whether the trial has a measurement (of its own or from the cache)."""
+        """Whether the trial has a measurement, new or from the cache."""
         return isinstance(self.outcome, Measured)
 
     @property
@@ -65,7 +65,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an agent acts on.
+    """The observation that an agent acts on.
 
     Attributes:
         number: the trial that it is about to run.
@@ -82,7 +82,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What an agent is told of a closed trial.
+    """The result of a closed trial, for the agent.
 
     Attributes:
         trial_index: the trial's number.

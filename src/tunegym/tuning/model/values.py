@@ -1,4 +1,4 @@
-"""Native values: what a knob, a context or a fixed parameter can hold."""
+"""Native values of knobs, contexts and fixed parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from tunegym.core.text import escaped, escaped_toml
 
 Scalar: TypeAlias = str | int | float | bool
-"""What an agent chooses or a context holds."""
+"""A value that an agent chooses or a context holds."""
 
 Action: TypeAlias = Mapping[str, Scalar]
 """One value for every tunable knob, by address (``threads``, ``server.port``, ``extra_env_vars.X``)."""
@@ -20,13 +20,13 @@ Context: TypeAlias = Mapping[str, Scalar]
 """One draw of every env_param, by address."""
 
 Metrics: TypeAlias = Mapping[str, float]
-"""Named numbers that one measurement gave."""
+"""Named numbers of one measurement."""
 
 INT64 = 2**63
 
 
 def exact_key(*parts: Mapping[str, Any]) -> bytes:
-    """A key under which typed values meet only themselves: 1, 1.0 and True differ, key order doesn't matter.
+    """Return a key that is equal only for equal typed values: 1, 1.0 and True differ, key order doesn't matter.
 
     Scalars must have passed ``storable``; JSON then keeps their types apart.
     """
@@ -40,16 +40,16 @@ def printable(text: str) -> str:
 
 
 def native(value: Any) -> Any:
-    """A numpy or torch scalar as the Python value that it holds; anything else as it is."""
+    """Return a numpy or torch scalar as a Python value; anything else unchanged."""
     if type(value) in (str, int, float, bool) or getattr(value, "shape", None) != ():
         return value
     return value.item()
 
 
 def storable(value: object) -> str | None:
-    """Why ``value`` can't be a scalar of ours, or None if it can.
+    """Return why ``value`` can't be stored, or None if it can.
 
-    The journal must give back exactly what it was given, so what JSON would bend is refused.
+    The journal must give back exactly the same value, so values that JSON would change are refused.
     """
     if isinstance(value, bool | str):
         return None
@@ -61,7 +61,7 @@ def storable(value: object) -> str | None:
 
 
 def spelled(value: object) -> str:
-    """A value in TOML's spelling, for messages, tables and command lines' booleans. It is always printable."""
+    """Return a value in TOML's spelling, always printable."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -74,7 +74,7 @@ def spelled(value: object) -> str:
 
 
 def _key(key: object) -> str:
-    """Bare, unless it could not be printed then."""
+    """Bare if it is printable."""
     return key if isinstance(key, str) and key.isprintable() else spelled(key)
 
 

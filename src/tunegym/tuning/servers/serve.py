@@ -2,7 +2,7 @@
 
 The first message is the welcome: the class, its spaces and whether it has ``apply_env_params``, or why it could not be
 built. Then each request, ``[call, argument, ...]``, has one answer: ``["ok", value, seconds]``, or ``["raised", text,
-seconds]`` for what the server's own code raised. ``main`` runs this in a process of its own (see ``process``).
+seconds]`` for what the server's own code raised. ``main`` runs this in a server process (see ``process``).
 """
 
 from __future__ import annotations
