@@ -100,7 +100,7 @@ def ours(problem: Problem, sampler: str, seed: int, trials: int, cached: bool = 
     with (
         timed(proposing, (StudyProposer, "propose"), (StudyProposer, "tell"), (NumberedDraws, "propose")),
         timed(loop, (app_run, "_run_agent")),
-        timed(reports, (app_run, "write_answer"), (app_run, "report_run")),
+        timed(reports, (app_run, "report_run")),
     ):
         begun = time.process_time()
         code = tunegym.run(scenario, output=output, watch=watch)

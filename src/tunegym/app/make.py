@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from tunegym.app.kinds import LiveKind, OpenSession, TrialsKind, kind_of
 from tunegym.app.report import report_run
-from tunegym.app.run import Source, Trackers, as_scenario, new_run_folder, write_answer
+from tunegym.app.run import Source, Trackers, as_scenario, new_run_folder
 from tunegym.app.server import check_given
 from tunegym.core.errors import TunegymError
 from tunegym.core.stop import Stop
@@ -109,8 +109,7 @@ def _finish(session: OpenSession, trackers: Trackers, scenario: Scenario, folder
     finally:
         session.close()
         trackers.finish()
-    write_answer(session.experiment, folder / session.experiment.name)
-    report_run(folder, scenario)
+    report_run(folder, scenario, [session.experiment])
 
 
 def _chosen(source: Source, name: str | None, server: Any) -> tuple[Scenario, Experiment]:

@@ -7,7 +7,7 @@ scenario, as far as it can still be loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Comparison, Counts
 from tunegym.tuning.reports.compare import compare as compare_runs
 from tunegym.tuning.reports.page import REPORT, Known, run_document, write_page
-from tunegym.tuning.reports.results import SCENARIO, RunResults, load
+from tunegym.tuning.reports.results import SCENARIO, AnyResults, RunResults, load
 
 logger = logging.getLogger(__name__)
 
@@ -39,17 +39,33 @@ def status(folder: Path) -> tuple[Path, list[Counts], str | None]:
     return results.folder, counts, first
 
 
-def report_run(folder: Path, scenario: Scenario) -> None:
-    """Write a run's page at its end. A failure is logged, and masks nothing."""
+def report_run(folder: Path, scenario: Scenario, experiments: Iterable[Experiment]) -> None:
+    """Write ``best.toml`` of some experiments and the run's page, from one reading of the journals.
+
+    A failure is logged, and masks nothing.
+    """
     path = folder / REPORT
     try:
-        write_report(load(folder), scenario)
+        results = load(folder)
+        for experiment in experiments:
+            _write_best(results.experiments[experiment.name], experiment)
+        write_report(results, scenario)
     except (OSError, TunegymError) as error:
         why = error.message if isinstance(error, TunegymError) else str(error)
         what = why if why.startswith(str(path)) else f"{path} could not be written: {why}"
         logger.error("%s; tunegym report writes it later", what)  # noqa: TRY400
     except (Exception, SystemExit):
         logger.exception("%s could not be written", path)
+
+
+def _write_best(results: AnyResults, experiment: Experiment) -> None:
+    try:
+        if results.path.exists():
+            results.write_best(experiment.space.fixed)
+    except (OSError, TunegymError) as error:
+        logger.error("the report of %s could not be written: %s", experiment.name, error)  # noqa: TRY400
+    except Exception:
+        logger.exception("the report of %s could not be written", experiment.name)
 
 
 def write_report(results: RunResults, scenario: Scenario | None = None) -> Path:

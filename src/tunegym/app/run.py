@@ -26,7 +26,7 @@ from tunegym.app.server import check_given, check_server, with_injected
 from tunegym.app.warm_start import with_sources
 from tunegym.config.load import load, parse
 from tunegym.core import toml
-from tunegym.core.errors import BudgetError, ServerLostError, StoreError, TunegymError
+from tunegym.core.errors import BudgetError, ServerLostError, StoreError
 from tunegym.core.files import write_atomic
 from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
@@ -35,7 +35,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario, Tracking
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Agent
-from tunegym.tuning.reports.results import SCENARIO, open_results
+from tunegym.tuning.reports.results import SCENARIO
 from tunegym.tuning.stores.lock import HEARTBEAT_S, WriterLock
 from tunegym.tuning.trackers import mlflow, tensorboard
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
@@ -237,9 +237,7 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, server: An
         _write_failure(folder, started[-1].name if started else "", error)
         raise
     finally:
-        for experiment in started:
-            write_answer(experiment, folder / experiment.name)
-        report_run(folder, scenario)
+        report_run(folder, scenario, started)
     if stop.requested:
         return INTERRUPTED
     return 1 if failed else 0
@@ -360,18 +358,6 @@ def _save_policy(agent: Agent, session: OpenSession) -> None:
         logger.warning("the policy of %s could not be saved: %s", experiment.name, error.strerror or error)
     except (Exception, SystemExit):
         logger.warning("the policy of %s could not be saved", experiment.name, exc_info=True)
-
-
-def write_answer(experiment: Experiment, folder: Path) -> None:
-    """Write the files that follow from the journal, such as ``best.toml``. A failure is logged and masks nothing."""
-    try:
-        results = open_results(experiment.name, folder, {})
-        if results.path.exists():
-            results.write_best(experiment.space.fixed)
-    except (OSError, TunegymError) as error:
-        logger.error("the report of %s could not be written: %s", experiment.name, error)  # noqa: TRY400
-    except Exception:
-        logger.exception("the report of %s could not be written", experiment.name)
 
 
 def _write_failure(folder: Path, experiment: str, error: BaseException) -> None:

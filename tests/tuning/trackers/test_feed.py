@@ -12,7 +12,7 @@ from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.outcome import Cancelled, Failed
 from tunegym.tuning.stores.reader import JOURNAL, Steps
 from tunegym.tuning.stores.trials import JournalStore
-from tunegym.tuning.trackers.feed import EpisodeMeans, Feed, Item, count_items
+from tunegym.tuning.trackers.feed import EpisodeMeans, Feed, Item, all_items
 
 
 def test_follows_what_is_written(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
@@ -110,7 +110,7 @@ def test_every_early_episode_is_an_item(tmp_path: Path) -> None:
         "episodes": 2.0,
     }
     assert list(second.values)[-1] == "episodes"
-    assert count_items(tmp_path / "e" / JOURNAL) == 2
+    assert all_items(tmp_path / "e" / JOURNAL) == [first, second]
 
 
 def test_many_are_thinned_the_same_way_every_time() -> None:

@@ -80,10 +80,10 @@ class Feed:
         return self.rest() if isinstance(entry, SessionStart | SessionEnd) else []
 
 
-def count_items(path: Path) -> int:
-    """How many items a journal holds."""
+def all_items(path: Path) -> list[Item]:
+    """Every item of a journal that is not being written."""
     feed = Feed(path)
-    return len(feed.read()) + len(feed.rest())
+    return [*feed.read(), *feed.rest()]
 
 
 def values_of(trial: Trial) -> dict[str, float]:

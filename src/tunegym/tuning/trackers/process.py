@@ -25,7 +25,7 @@ import orjson
 
 from tunegym.core.child import Child, start_python
 from tunegym.tuning.stores.reader import JOURNAL
-from tunegym.tuning.trackers.feed import Feed, Item, count_items
+from tunegym.tuning.trackers.feed import Feed, Item, all_items
 
 logger = logging.getLogger(__name__)
 
@@ -152,17 +152,15 @@ class TrackerProcess:
 
     def _warn_of_missing(self) -> None:
         try:
-            count = count_items(self._journal)
+            items = all_items(self._journal)
         except Exception as error:  # a damaged journal is reported by its writer
             logger.debug("%s can't be counted: %s", self._journal, error)
             return
-        if count > self._sent:
-            logger.warning(
-                "tracker %s: %d of %d trials were not sent; the journal has them, and a resume sends them",
-                self._spec.name,
-                count - self._sent,
-                count,
-            )
+        lacks = len(items) - self._sent
+        if lacks > 0:
+            what = "points" if items[0].trial is None else "trials"
+            end = f"{what} were not sent; the journal has them, and a resume sends them"
+            logger.warning("tracker %s: %d of %d %s", self._spec.name, lacks, len(items), end)
 
     def _listen(self, messages: IO[bytes]) -> None:
         """On its own thread: hear the process's messages, to its end."""
