@@ -1,6 +1,6 @@
 """Child processes: how every Python child is started, waited for, and reaped.
 
-``start_python`` is the one way to start a Python child. The child calls ``module:function`` in a session of its own (a
+``start_python`` is the one way to start a Python child. The child calls ``module:function`` in a new session (a
 Ctrl-C is for the driver), finds modules where this process finds them, and carries a marker (see ``core.processes``). A
 pipe that this process holds is its lifeline: the kernel kills the child's process group when this process is gone, also
 while it hangs. (A signal at the death of a parent would come at the end of the *thread* that started it.) A detached
@@ -184,7 +184,7 @@ def start_python(
         stdout: as for ``subprocess``.
         stderr: as for ``subprocess``.
         lifeline: it is killed when this process is gone.
-        detach: it outlives this process and is nobody's child: the ``Child`` that is returned exits at once. No
+        detach: it outlives this process and is not its child: the ``Child`` that is returned exits at once. No
             lifeline then.
         cwd: the folder that it runs in.
 

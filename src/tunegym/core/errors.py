@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class TunegymError(Exception):
     """Root of everything that tunegym raises on purpose.
 
-    ``hint`` is the next thing a user should try; the command line prints it on a line of its own.
+    ``hint`` is the next thing a user should try; the command line prints it on a separate line.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -65,7 +65,7 @@ class ConfigError(TunegymError):
 
 
 class StoreError(TunegymError):
-    """The journal can't be read or written. The trials in it are safe; retry after mending the cause."""
+    """The journal can't be read or written. The trials in it are safe; retry after removing the cause."""
 
 
 class StoreLockedError(StoreError):

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 class Stop:
-    """A request to stop, and those who must hear of it at once.
+    """A request to stop, and the functions to call when it is made.
 
-    ``request`` may be called from a signal handler: it takes no lock, and every subscriber must be as careful.
+    ``request`` may be called from a signal handler: it takes no lock, and subscribers must take none either.
     """
 
     def __init__(self) -> None:
@@ -20,11 +20,11 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody asked."""
+        """Whether a stop was requested."""
         return self._requested
 
     def request(self) -> None:
-        """Ask. Asking again changes nothing."""
+        """Request a stop. Requesting again changes nothing."""
         self._requested = True
         for subscriber in list(self._subscribers):
             subscriber()
@@ -37,7 +37,7 @@ class Stop:
             subscriber()
 
     def force(self) -> None:
-        """Stopping in good order takes too long: whoever can, kills at once."""
+        """Stopping in good order takes too long: call every killer."""
         for killer in list(self._killers):
             killer()
 
@@ -60,7 +60,7 @@ class StopFlag:
         self.hurry_fd, self._hurry_write_fd = os.pipe()
 
     def set(self) -> None:
-        """Tell everybody to stop; the second time, to do so at once."""
+        """Tell all threads to stop; the second time, to do so at once."""
         fd = self._hurry_write_fd if self.is_set else self._write_fd
         self.is_set = True
         if fd >= 0:
@@ -68,9 +68,9 @@ class StopFlag:
                 os.write(fd, b"!")
 
     def close(self) -> None:
-        """Let go of the descriptors. Nobody may wait any longer. Calling it twice is fine."""
+        """Close the descriptors. No thread may wait any longer. Calling it twice is fine."""
         fds = self.fd, self._write_fd, self.hurry_fd, self._hurry_write_fd
-        # Forgotten first: a signal handler must never write to a number that is somebody else's by then.
+        # Forgotten first: a signal handler must never write to a descriptor that was opened since.
         self.fd = self._write_fd = self.hurry_fd = self._hurry_write_fd = -1
         for fd in fds:
             if fd >= 0:

@@ -66,7 +66,7 @@ def _is_only_headers(path: tuple[str, ...], table: Mapping[str, Any]) -> bool:
 
 
 def _needs_header(path: tuple[str, ...], value: Any) -> bool:
-    """Whether a value is written under a ``[header]`` or ``[[header]]`` of its own."""
+    """Whether a value is written under a separate ``[header]`` or ``[[header]]``."""
     if isinstance(value, Mapping):
         return len(path) < _INLINE_DEPTH or not _is_small_leaf(value)
     if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):

@@ -226,7 +226,7 @@ class LauncherKilledError(Exception):
 
 
 class Launcher:
-    """Starts shell commands in sessions of their own, through the launcher process. Thread-safe.
+    """Starts each shell command in a new session, through the launcher process. Thread-safe.
 
     A launcher process that is killed is replaced.
     """

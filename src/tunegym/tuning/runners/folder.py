@@ -31,7 +31,7 @@ _HINTS = {
 
 def broken(what: str, error: OSError) -> RunnerError:
     """The error for infrastructure that refuses to work."""
-    hint = _HINTS.get(error.errno or 0, "mend the cause, then resume the run")
+    hint = _HINTS.get(error.errno or 0, "remove the cause, then resume the run")
     return RunnerError(f"{what}: {error.strerror or error}", hint=hint)
 
 

@@ -76,9 +76,9 @@ class LocalRunner:
         self._stop.set()
 
     def kill(self) -> None:
-        """As ``stop``, with no grace for anybody: when it returns, every process of this run is gone."""
+        """As ``stop``, without grace: when it returns, every process of this run is gone."""
         self._stop.set()
-        self._stop.set()  # whoever already waits for a grace to pass waits no longer
+        self._stop.set()  # a thread that waits for a grace to pass waits no longer
         self._launcher.retire()
         end_tree(Tree(self._token), grace_s=0.0)
 
@@ -154,11 +154,11 @@ class LocalRunner:
 # calls in the driver's own process ---------------------------------------------------------------------
 
 _ENVIRONMENT = threading.Lock()
-"""There is one environment, whatever number of runners."""
+"""All runners share the process's environment."""
 
 
 class InProcessCalls:
-    """Runs calls where it is itself.
+    """Runs calls in this process.
 
     A call that raises is a failed job, and its traceback is in the folder's stderr.txt; KeyboardInterrupt is
     not caught. Environment variables of a job are set for the whole process while it runs, so jobs that have
@@ -203,7 +203,7 @@ def _call(function: Callable[..., Any], job: CallJob) -> JobResult:
 
 
 def _reporting_call(function: Callable[..., Any], job: CallJob, watch: Watch | None) -> JobResult:
-    report = Report(watch or _nobody)
+    report = Report(watch or (lambda *_: False))
     begun = perf_counter()
     try:
         result = _call(partial(function, report=report), job)
@@ -214,12 +214,6 @@ def _reporting_call(function: Callable[..., Any], job: CallJob, watch: Watch | N
     if result is None or report.told:  # however the function took it
         return JobResult("pruned", duration_s=perf_counter() - begun)
     return result
-
-
-def _nobody(step: int, value: float) -> bool:
-    """Nobody watches."""
-    del step, value
-    return False
 
 
 def _failed(job: CallJob, error: BaseException, duration: float) -> JobResult:

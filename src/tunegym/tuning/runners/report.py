@@ -40,7 +40,7 @@ class Report:
 
         Raises:
             TypeError, ValueError: this is no step or no number.
-            RuntimeError: called where, or when, nobody listens.
+            RuntimeError: called in another process, or after the function returned.
             TrialPruned: the trial is to end now.
         """
         if os.getpid() != self._pid:
@@ -54,7 +54,7 @@ class Report:
                 raise TrialPruned
 
     def close(self) -> None:
-        """Nobody listens from now on; waits for a value that is on its way."""
+        """Refuse values from now on; waits for one that is on its way."""
         if os.getpid() == self._pid:  # in a copy of the process the lock may be held for ever
             with self._lock:
                 self._open = False

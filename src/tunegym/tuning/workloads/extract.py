@@ -71,7 +71,7 @@ def finite(value: Any) -> float:
         shown = json.dumps(value) if value is None or kind is bool else f"a {_kind(value)}"
         raise MetricError(f"{shown} is not a number")
     try:
-        if isinstance(value, str) and "_" in value:  # Python's 1_000; nobody else's
+        if isinstance(value, str) and "_" in value:  # only Python reads 1_000 as a number
             raise ValueError
         number = float(value)
     except OverflowError:

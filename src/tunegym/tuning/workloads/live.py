@@ -11,10 +11,7 @@ from tunegym.core.references import is_reference
 from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.workloads import fingerprint
-from tunegym.tuning.workloads.signature import GymClass, argument_problems, describe_class
-
-_ENV_CLASS = "cmd_args.env_class"
-_FORM = 'write "package.module:Class"; the module may lie beside the scenario'
+from tunegym.tuning.workloads.signature import GymClass, argument_problems, check_form, describe_class
 
 
 class LiveWorkload:
@@ -38,14 +35,13 @@ class LiveWorkload:
         assert spec is not None
         if spec.env_class == INJECTED or (not spec.env_class and spec.address is not None):
             return []
-        if not is_reference(spec.env_class):
-            return [_wrong_form(spec.env_class)]
-        if spec.address is not None:
-            return []
         try:
+            check_form(spec.env_class, "Class")
+            if spec.address is not None:
+                return []
             gym_class = describe_class(spec.env_class, _paths(scenario_dir))
         except TunegymError as error:
-            return [Problem(_ENV_CLASS, error.message, found=spelled(spec.env_class), hint=error.hint)]
+            return [Problem("cmd_args.env_class", error.message, found=spelled(spec.env_class), hint=error.hint)]
         problems = [_below(problem, spec) for problem in argument_problems(gym_class, spec.arguments)]
         if experiment.env_params and not gym_class.applies_env_params:
             problems.append(_not_applied(experiment, gym_class))
@@ -96,20 +92,6 @@ def declared_arguments(env_class: Any, scenario_dir: Path) -> frozenset[str]:
 
 def _paths(scenario_dir: Path) -> tuple[str, ...]:
     return (os.path.abspath(scenario_dir),)  # noqa: PTH100
-
-
-def _wrong_form(env_class: str) -> Problem:
-    """What is wrong with a reference that is none: which of the two usual mistakes it is."""
-    allowed = '"package.module:Class"'
-    module, dot, name = env_class.rpartition(".")
-    if env_class.isidentifier():
-        what = f"{env_class!r} is a bare class name: the module that it is in is missing"
-        return Problem(_ENV_CLASS, what, spelled(env_class), allowed, f'write "module:{env_class}"')
-    if dot and is_reference(f"{module}:{name}"):
-        what = f"{env_class!r} has no colon between the module and the class"
-        return Problem(_ENV_CLASS, what, spelled(env_class), allowed, f'write "{module}:{name}"')
-    what = f"{env_class!r} is not of the form package.module:Class"
-    return Problem(_ENV_CLASS, what, spelled(env_class), allowed, _FORM)
 
 
 def _below(problem: Problem, spec: LiveSpec) -> Problem:

@@ -79,7 +79,7 @@ class PythonWorkload:
             del arguments[address]
         if self._nested:
             arguments = nested(arguments)
-        if folder[:1] != "/":  # the worker has a folder of its own
+        if folder[:1] != "/":  # the worker runs in another folder
             folder = os.path.abspath(folder)  # noqa: PTH100
         if self._given:
             given = {"trial_dir": folder, "scenario_dir": self._paths[0], "step": number}
@@ -160,7 +160,7 @@ def _number(name: Any, value: Any) -> float:
         raise MetricError(f"metric {name}: {error}") from None
     except OverflowError:
         raise MetricError(f"metric {name}: is infinite") from None
-    except Exception:  # whatever a foreign object's conversion raises
+    except Exception:  # a foreign object may raise anything
         raise MetricError(f"metric {name}: {_short(value)} is not a number") from None
 
 
@@ -174,7 +174,7 @@ def _shared_variable(address: str) -> Problem:
 
 
 def _can_report(signature: Signature, asked: bool) -> bool:
-    """Whether the callable is given ``report``; one that takes anything only if somebody wants to hear of it."""
+    """Whether the callable is given ``report``; one that takes anything only if there is a pruner."""
     return template.REPORT in signature.parameters or (asked and signature.takes_any)
 
 

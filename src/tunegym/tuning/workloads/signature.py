@@ -1,6 +1,6 @@
 """What a user's callable or ``GymServer`` class takes by name.
 
-Only an import can tell, and it runs the user's code: so a process of its own imports the module and answers. It has a
+Only an import can tell, and it runs the user's code: so a child process imports the module and answers. It has a
 minute. Answers are remembered until the module's file changes.
 """
 
@@ -76,7 +76,8 @@ def describe(target: str, paths: tuple[str, ...] = (), *, isolate: bool = True) 
     Raises:
         UnresolvedReferenceError: there is no such callable, or it can't be called by name; says why.
     """
-    _check_reference(target, paths, "function")
+    check_form(target, "function")
+    check_unconfused(target.partition(":")[0], paths)
     if not isolate:
         return inspect_callable(target, paths)
     found = _asked("callable", target, paths, _stamp(target, paths))
@@ -91,7 +92,8 @@ def describe_class(reference: str, paths: Iterable[str] = ()) -> GymClass:
         ClassError: what it names is no ``GymServer`` class.
     """
     folders = tuple(paths)
-    _check_reference(reference, folders, "Class")
+    check_form(reference, "Class")
+    check_unconfused(reference.partition(":")[0], folders)
     found = _asked("class", reference, folders, _stamp(reference, folders))
     return GymClass(parameters=tuple(found.pop("parameters")), required=tuple(found.pop("required")), **found)
 
@@ -113,14 +115,19 @@ def argument_problems(gym_class: GymClass, arguments: Mapping[str, Any]) -> list
     return problems
 
 
-def _check_reference(text: str, paths: tuple[str, ...], what: str) -> None:
-    if not is_reference(text):
-        hint = f'write "package.module:{what}"; the module may lie beside the scenario'
-        problem = (
-            "is a bare name: the module is missing" if text.isidentifier() else f"is not of the form module:{what}"
-        )
-        raise UnresolvedReferenceError(f"{text!r} {problem}", hint=hint)
-    check_unconfused(text.partition(":")[0], paths)
+def check_form(text: str, what: str) -> None:
+    """Refuse a text that is no reference. Raises ``UnresolvedReferenceError``."""
+    if is_reference(text):
+        return
+    module, _, name = text.rpartition(".")
+    hint = f'write "package.module:{what}"; the module may lie beside the scenario'
+    if text.isidentifier():
+        why = "is a bare name: the module is missing"
+    elif is_reference(f"{module}:{name}"):
+        why, hint = f"has no colon between the module and the {what.lower()}", f'write "{module}:{name}"'
+    else:
+        why = f"is not of the form module:{what}"
+    raise UnresolvedReferenceError(f"{text!r} {why}", hint=hint)
 
 
 # here -------------------------------------------------------------------------------------------------
@@ -218,7 +225,7 @@ def _constructor(reference: str, found: type) -> tuple[tuple[str, ...], tuple[st
     return _named(parameters)
 
 
-# in a process of its own ------------------------------------------------------------------------------
+# in a child process -----------------------------------------------------------------------------------
 
 
 def _stamp(reference: str, paths: tuple[str, ...]) -> tuple[int, int] | None:

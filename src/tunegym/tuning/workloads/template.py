@@ -185,7 +185,7 @@ class _ShellLexer:
         elif character in '"`':
             self._toggle(character)
         elif quotes == "double":
-            if character == "(" and self._previous == "$":  # a command's own quotes begin anew
+            if character == "(" and self._previous == "$":  # a nested command has its own quotes
                 self._open.append("(")
         elif character in "'(":
             self._open.append(character)
