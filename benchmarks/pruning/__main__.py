@@ -12,7 +12,7 @@ import tunegym
 from benchmarks.output import row, write
 from benchmarks.pruning import stages
 from benchmarks.trial_overhead.scenarios import folder, rooms
-from tunegym.app.run import Silent
+from tunegym.app.run import Watch
 from tunegym.tuning.model.trial import Trial
 
 TRIALS = 100
@@ -26,7 +26,7 @@ BOUND = 0.6
 WIDTHS = (7, 18, 7, 8, 6, 14, 7, 7)
 
 
-class Best(Silent):
+class Best(Watch):
     """The best measured setting, and how many trials were pruned."""
 
     def __init__(self) -> None:

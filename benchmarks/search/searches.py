@@ -14,7 +14,7 @@ import tunegym
 from benchmarks.search.problems import Action, Knobs, Problem
 from benchmarks.trial_overhead.scenarios import folder
 from tunegym.app import run as app_run
-from tunegym.app.run import Silent
+from tunegym.app.run import Watch
 from tunegym.tuning.agents.optuna import NumberedDraws, StudyProposer
 from tunegym.tuning.model.trial import Trial
 
@@ -78,7 +78,7 @@ def measure(**knobs):
 """
 
 
-class _Tried(Silent):
+class _Tried(Watch):
     def __init__(self) -> None:
         self.tried: Tried = []
 

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import tunegym
 from benchmarks.trial_overhead.measure import cpu_s
-from tunegym.app.run import Silent
+from tunegym.app.run import Watch
 from tunegym.tuning.model.trial import OpenTrial, Trial
 
 MEMORY = "/dev/shm"
@@ -27,7 +27,7 @@ def measure(algorithm, size, rate):
 """
 
 
-class Stamps(Silent):
+class Stamps(Watch):
     """Stamps CPU time when a trial opens, wall time at the first open and the last close.
 
     From one open to the next is one whole trial: what is left of it after its close (settling the cache)

@@ -20,7 +20,7 @@ from tests.soundness import assert_sound
 import tunegym as library
 from tunegym.app.catalog import build_agent
 from tunegym.app.kinds import kind_of
-from tunegym.app.run import Silent
+from tunegym.app.run import Watch
 from tunegym.core import toml
 from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
@@ -297,7 +297,7 @@ def test_a_stopped_run_has_learned_from_all_that_it_measured(agent: str, scenari
     assert len(results_of("run").trials) == 100
 
 
-class StopsAfter(Silent):
+class StopsAfter(Watch):
     """Stops a run when so many trials have been closed."""
 
     def __init__(self, stop: Stop, trials: int) -> None:

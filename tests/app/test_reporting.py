@@ -14,7 +14,7 @@ import pytest
 import tunegym as library
 from tunegym.app import report as module
 from tunegym.app.report import document_of, write_report
-from tunegym.app.run import Silent
+from tunegym.app.run import Watch
 from tunegym.core.stop import Stop
 from tunegym.tuning.reports import page
 from tunegym.tuning.reports.results import load
@@ -70,11 +70,11 @@ def test_a_run_ends_with_its_page(scenario: Path) -> None:
 def test_an_interrupted_run_has_its_page(scenario: Path) -> None:
     stop = Stop()
 
-    class Watch(Silent):
+    class Watching(Watch):
         def trial_closed(self, trial: Any) -> None:
             stop.request()
 
-    assert library.run(scenario, watch=Watch(), stop=stop) == 130
+    assert library.run(scenario, watch=Watching(), stop=stop) == 130
     (one,) = embedded(load("results").folder)["experiments"]
     assert one["state"] == "interrupted"
     assert one["trials"]["done"] >= 1

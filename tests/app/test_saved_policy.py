@@ -9,7 +9,7 @@ import pytest
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.app.run import Silent
+from tunegym.app.run import Watch
 from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.trial import Trial
@@ -177,12 +177,12 @@ def test_not_after_an_exception(scenario: Callable[..., Path]) -> None:
 def test_an_interrupted_run(scenario: Callable[..., Path]) -> None:
     stop = Stop()
 
-    class Watch(Silent):
+    class Watching(Watch):
         def trial_closed(self, trial: Trial) -> None:
             if trial.number == 3:
                 stop.request()
 
-    assert library.run(scenario("Chooses"), watch=Watch(), stop=stop) == 130
+    assert library.run(scenario("Chooses"), watch=Watching(), stop=stop) == 130
     table = saved()
     assert table is not None
     assert table.trials == 3

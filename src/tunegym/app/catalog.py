@@ -150,8 +150,8 @@ def build_reward(scenario: Scenario, experiment: Experiment) -> Reward:
     return Catalog().at(scenario.scenario_dir).get("rewards", experiment.reward)(experiment.agent_metrics)
 
 
-def build_head(scenario: Scenario, experiment: Experiment) -> Head:
-    """The journal's head: the experiment that it belongs to."""
+def build_head(scenario: Scenario, experiment: Experiment, **more: Any) -> Head:
+    """The journal's head: the experiment that it belongs to, and what its kind adds."""
     declared = [spec.name for spec in experiment.metrics]
     return Head(
         experiment=experiment.name,
@@ -166,7 +166,7 @@ def build_head(scenario: Scenario, experiment: Experiment) -> Head:
         metrics=list(dict.fromkeys([*experiment.agent_metrics, *declared])),
         repeats=experiment.repeats,
         objectives=[objective.as_dict() for objective in experiment.objectives],
-        live={} if experiment.live is None else {"record": experiment.live.recording.spelled},
+        **more,
     )
 
 

@@ -216,8 +216,8 @@ class LiveKind:
         workload = build_workload(scenario, experiment)
         reward = build_reward(scenario, experiment) if experiment.reward is not None else None
         with contextlib.ExitStack() as resources:
-            session = build_session(scenario, experiment, workload)
-            store = StepStore(folder, build_head(scenario, experiment), session, spec.recording)
+            head = build_head(scenario, experiment, live={"record": spec.recording.spelled})
+            store = StepStore(folder, head, build_session(scenario, experiment, workload), spec.recording)
             resources.callback(store.close)
             build = partial(
                 build_host, spec, scenario.scenario_dir, folder, token=store.head.run, started=store.job_started

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tunegym.app.catalog import build_agent, build_workload
 from tunegym.tuning.model.context import EnvParam
@@ -22,17 +22,6 @@ from tunegym.tuning.model.values import Action, Context, spelled
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class PlannedTrial:
-    """One trial: what the agent would choose, what would be drawn and run, or the constraint that refuses it."""
-
-    number: int
-    action: Action
-    context: Context
-    runs: str
-    refused: str | None = None
-
-
 def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
     """The size of the search, and its first ``count`` trials as the agent would choose them without feedback."""
     combinations = experiment.space.size
@@ -42,25 +31,16 @@ def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
         "agent": experiment.agent,
         "trials": experiment.most_trials,
         "combinations": combinations if (combinations or 0) < 2**63 else None,
-        "first": [
-            {
-                "step": trial.number,
-                "action": trial.action,
-                "context": trial.context,
-                "runs": trial.runs,
-                "infeasible": trial.refused,
-            }
-            for trial in first
-        ],
+        "first": first,
     }
     lines = [_headline(scenario, experiment), *_budget_lines(experiment)]
     lines += [f"  {name} = {knob.describe()}" for name, knob in experiment.space.knobs.items()]
     lines += [f"  {_drawn(name, param)} per trial" for name, param in experiment.env_params.params.items()]
     for trial in first:
-        context = f"  [{pairs(trial.context)}]" if trial.context else ""
-        lines += _indented(f"  trial {trial.number}{context}:", trial.runs)
-        if trial.refused is not None:
-            lines.append(f"    infeasible: {trial.refused}")
+        context = f"  [{pairs(trial['context'])}]" if trial["context"] else ""
+        lines += _indented(f"  trial {trial['step']}{context}:", trial["runs"])
+        if trial["infeasible"] is not None:
+            lines.append(f"    infeasible: {trial['infeasible']}")
     return Plan(tuple(lines), document)
 
 
@@ -137,11 +117,11 @@ def command_of(scenario: Scenario, experiment: Experiment, folder: Path) -> Call
     return command
 
 
-def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> list[PlannedTrial]:
+def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> list[dict[str, Any]]:
     workload = build_workload(scenario, experiment)
     agent = build_agent(scenario, experiment, _Unmeasured(experiment))
     select = getattr(agent, "select_action", None)
-    first: list[PlannedTrial] = []
+    first: list[dict[str, Any]] = []
     for number in range(1, min(count, experiment.most_trials or count) + 1):
         context = experiment.env_params.context(number)
         action = select(Observation(number, context)) if select is not None else None
@@ -150,8 +130,8 @@ def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> lis
         action = experiment.space.accept(action)
         parameters = experiment.parameters(action, context)
         refused = next((why for one in experiment.constraints if (why := one.refuse(parameters))), None)
-        job = workload.plan(number, 1, parameters, str(Path("trials") / f"{number:06d}"))
-        first.append(PlannedTrial(number, action, context, what_runs(job), refused))
+        runs = what_runs(workload.plan(number, 1, parameters, str(Path("trials") / f"{number:06d}")))
+        first.append({"step": number, "action": action, "context": context, "runs": runs, "infeasible": refused})
     return first
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tunegym.app.catalog import Catalog, build_workload
 from tunegym.app.kinds import kind_of
-from tunegym.app.run import Silent, Watch, drive, locked, write_scenario
+from tunegym.app.run import Watch, drive, locked, write_scenario
 from tunegym.app.server import check_given, check_server
 from tunegym.app.warm_start import WARM_START
 from tunegym.config.load import load
@@ -61,7 +61,7 @@ def resume(
                 what = f"{experiment.name} has used {used} {kind.units} already, --agent-steps {agent_steps} is less"
                 raise StoreError(what, hint=f"give {used} or more")
         write_scenario(run_folder, scenario)
-        return drive(scenario, run_folder, watch or Silent(), stop or Stop(), server)
+        return drive(scenario, run_folder, watch or Watch(), stop or Stop(), server)
 
 
 def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scenario:

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from tunegym.app.catalog import Catalog, build_agent
 from tunegym.app.kinds import OpenSession, kind_of
@@ -47,47 +47,26 @@ RESULTS = "results"
 Source = str | Path | Mapping[str, Any] | Scenario
 
 
-class Watch(Protocol):
-    """Shows a run while it goes. It also hears of every trial; for live steps, read ``session.progress()``."""
+class Watch:
+    """Shows a run while it goes; this one shows nothing. Override what you need.
+
+    It hears of every trial. Live steps are too many for that: read ``session.progress()``.
+    """
 
     def run_started(self, scenario: Scenario, folder: Path) -> None:
-        """Results will be in ``folder``."""
-        ...
+        """The run begins; results will be in ``folder``."""
 
     def experiment_started(self, session: OpenSession) -> None:
         """The experiment is open, and its trials or steps follow."""
-        ...
 
     def trial_opened(self, trial: OpenTrial) -> None:
         """A trial was decided."""
-        ...
 
     def trial_closed(self, trial: Trial) -> None:
         """A trial ended."""
-        ...
 
     def experiment_ended(self, session: OpenSession) -> None:
         """No more trials of it follow in this session."""
-        ...
-
-
-class Silent:
-    """A ``Watch`` that shows nothing."""
-
-    def run_started(self, scenario: Scenario, folder: Path) -> None:
-        """Show nothing."""
-
-    def experiment_started(self, session: OpenSession) -> None:
-        """Show nothing."""
-
-    def trial_opened(self, trial: OpenTrial) -> None:
-        """Show nothing."""
-
-    def trial_closed(self, trial: Trial) -> None:
-        """Show nothing."""
-
-    def experiment_ended(self, session: OpenSession) -> None:
-        """Show nothing."""
 
 
 def as_scenario(source: Source, overrides: Sequence[str] = (), *, server: Any = None) -> Scenario:
@@ -142,7 +121,7 @@ def run(
         checked = with_sources(checked, folder)
         write_scenario(folder, checked)
     with locked(folder):
-        return drive(checked, folder, watch or Silent(), stop or Stop(), server)
+        return drive(checked, folder, watch or Watch(), stop or Stop(), server)
 
 
 # the run's folder -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Warm start: the trials of another run, as if they had been made in this one."""
+"""Warm start: the trials of another run, mapped to the knobs of this one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Scalar, exact_key, spelled
 from tunegym.tuning.ports import Reward
-from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import SCENARIO, TrialResults, load
 from tunegym.tuning.stores import reader
 
@@ -27,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 WARM_START = "warm_start"
-"""The folder, in an experiment's, with what is left of the run that it started from."""
+"""The folder, in an experiment's, with a copy of the run that it started from."""
 
 
 class UnfitError(Exception):
@@ -56,61 +55,48 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
             unfit[str(error)] += 1
         else:
             mapped += exact_key(action, context) != exact_key(trial.action, trial.context)
-    _tell(len(taken), mapped, unfit)
+    _log(len(taken), mapped, unfit)
     return taken
 
 
 def with_sources(scenario: Scenario, folder: Path) -> Scenario:
     """The scenario with the runs that it starts from copied into its own results folder.
 
-    So a resume starts from the same trials, whatever becomes of the other run.
+    So a resume starts from the same trials, whatever happens to the other run.
 
     Raises:
         StoreError: there is no such run, or it can't be copied.
     """
-    experiments = [_with_source(one, scenario.scenario_dir, folder / one.name) for one in scenario.experiments]
-    document: dict[str, Any] = {**scenario.document, "experiments": []}
-    for table, one in zip(scenario.document["experiments"], experiments, strict=True):
-        source = _source_of(one)
-        config = table.get("agent_config", {})
-        changed = table if source is None else {**table, "agent_config": {**config, "warm_start": source}}
-        document["experiments"].append(changed)
-    return replace(scenario, experiments=tuple(experiments), document=document)
+    experiments: list[Experiment] = []
+    tables: list[Any] = []
+    for table, experiment in zip(scenario.document["experiments"], scenario.experiments, strict=True):
+        source = getattr(experiment.agent_config, "warm_start", None)
+        if source is not None:
+            copy = str(_copied(_chosen(scenario.scenario_dir / source, experiment), folder / experiment.name))
+            experiment = replace(experiment, agent_config=replace(experiment.agent_config, warm_start=copy))
+            table = {**table, "agent_config": {**table.get("agent_config", {}), "warm_start": copy}}
+        experiments.append(experiment)
+        tables.append(table)
+    return replace(scenario, experiments=tuple(experiments), document={**scenario.document, "experiments": tables})
 
 
-def _source_of(experiment: Experiment) -> str | None:
-    return getattr(experiment.agent_config, "warm_start", None)
-
-
-def _with_source(experiment: Experiment, scenario_dir: Path, folder: Path) -> Experiment:
-    source = _source_of(experiment)
-    if source is None:
-        return experiment
-    results = _chosen(scenario_dir / source, experiment)
-    _check_whole(results)
+def _copied(results: TrialResults, folder: Path) -> Path:
+    """Copy a run's scenario and journal to ``folder``, whole or not at all; the copy's folder."""
+    try:
+        reader.scan(results.path)
+    except StoreError as error:  # damaged: the message names the original, not the copy
+        hint = "put it back as it was, or leave warm_start out"
+        raise StoreError(f"warm_start: {error.message}", hint=hint) from error
     copy, fresh = folder / WARM_START, folder / f"{WARM_START}.new"
     try:
         (fresh / results.name).mkdir(parents=True)
         shutil.copyfile(results.folder.parent / SCENARIO, fresh / SCENARIO)
         if results.path.exists():
             shutil.copyfile(results.path, fresh / results.name / results.path.name)
-        fresh.rename(copy)  # whole or not at all: a resume starts from what it finds here
+        return fresh.rename(copy)
     except OSError as error:
-        raise StoreError(
-            f"{copy} can't be written: {error.strerror}", hint="choose another place with --output"
-        ) from error
-    return replace(experiment, agent_config=replace(experiment.agent_config, warm_start=str(copy)))
-
-
-def _check_whole(results: TrialResults) -> None:
-    """Refuse a damaged journal while it has its own name; a reader of the copy would have the copy mended."""
-    try:
-        if results.path.exists():
-            reader.scan(results.path)
-    except StoreError as error:
-        raise StoreError(
-            f"warm_start: {error.message}", hint="put it back as it was, or leave warm_start out"
-        ) from error
+        what = f"{copy} can't be written: {error.strerror}"
+        raise StoreError(what, hint="choose another place with --output") from error
 
 
 def _chosen(folder: Path, experiment: Experiment) -> TrialResults:
@@ -119,13 +105,13 @@ def _chosen(folder: Path, experiment: Experiment) -> TrialResults:
     found = results.experiments.get(experiment.name)
     if found is None and len(results.experiments) == 1:
         found = next(iter(results.experiments.values()))
-    if isinstance(found, LiveResults):
+    if isinstance(found, TrialResults):
+        return found
+    if found is not None:
         raise StoreError(
             f"warm_start: {found.name} in {results.folder} is a live experiment, which has no trials to start from",
             hint="give a run whose experiment ran jobs, or leave warm_start out",
         )
-    if found is not None:
-        return found
     raise StoreError(
         f"warm_start: {results.folder} has no experiment {experiment.name!r}",
         hint=f"name this one as one of those: {', '.join(results.experiments)}",
@@ -133,7 +119,7 @@ def _chosen(folder: Path, experiment: Experiment) -> TrialResults:
 
 
 def _fixed(folder: Path, name: str) -> Mapping[str, Any]:
-    """What was fixed in the other run; nothing if its scenario can't be read any more."""
+    """The parameters that were fixed in the other run; none if its scenario can't be read any more."""
     run = load(folder).folder
     try:
         scenario = load_scenario(run / SCENARIO, Catalog())
@@ -207,11 +193,11 @@ def _scored(trial: Trial, experiment: Experiment, reward: Reward) -> Trial:
         return replace(trial, reward=float(reward(metrics)))
     except KeyError as error:
         raise UnfitError(f"metric {error.args[0]} was not measured") from None
-    except Exception as error:  # anybody's reward may raise whatever it likes
+    except Exception as error:  # a user's function
         raise UnfitError(f"it can't be scored: {error}") from error
 
 
-def _tell(taken: int, mapped: int, unfit: Counter[str]) -> None:
+def _log(taken: int, mapped: int, unfit: Counter[str]) -> None:
     parts = [f"warm start: {taken} trial{'' if taken == 1 else 's'} taken"]
     if mapped:
         parts.append(f"{mapped} of them mapped to the knobs here")

@@ -1,4 +1,4 @@
-"""The ``tunegym`` command. Each command lives in a module of its own and is imported when it is called."""
+"""The ``tunegym`` command. Each subcommand is a module, which is imported when it is called."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ResultsArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A run's re
 def init(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file, or its folder.")] = Path("scenario.toml"),
     kind: Annotated[str, typer.Option("--workload", help="command, python or live.")] = "command",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a commented starter scenario that runs as it is."""
     from tunegym.cli import init as command
@@ -89,9 +89,9 @@ def resume(
         int | None, typer.Option("--agent-steps", min=1, help="Extend the run to this many trials.")
     ] = None,
     slots: SlotsOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Go on although what is measured has changed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Continue although what is measured has changed.")] = False,
 ) -> None:
-    """Go on with a run that was interrupted or killed, or extend a finished one."""
+    """Continue an interrupted run, or extend a finished one."""
     from tunegym.cli import resume as command
 
     _end(command.main(folder, agent_steps, slots, force=force))
@@ -99,7 +99,7 @@ def resume(
 
 @app.command()
 def status(folder: ResultsArgument, as_json: JsonOption = False) -> None:
-    """Show where a run stands."""
+    """Show how far a run is."""
     from tunegym.cli import status as command
 
     _end(command.main(folder, as_json=as_json))
@@ -130,7 +130,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in the default browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run's report.html anew, also while it runs."""
+    """Write a run's report.html again, also while it runs."""
     from tunegym.cli import report as command
 
     _end(command.main(folder, show=show, as_json=as_json))
@@ -160,7 +160,7 @@ def serve(
     ] = None,
     max_connections: Annotated[int, typer.Option("--max-connections", min=1, help="Servers at a time.")] = 8,
 ) -> None:
-    """Serve a live system to experiments elsewhere."""
+    """Serve a live system to experiments on other machines."""
     from tunegym.cli import serve as command
 
     _end(command.main(reference, host, port, token_file, max_connections))
@@ -230,5 +230,5 @@ def _end(code: int) -> None:
 
 
 def main() -> None:
-    """What the ``tunegym`` script calls."""
+    """The entry point of the ``tunegym`` script."""
     app()

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tunegym.app.kinds import OpenSession
-from tunegym.app.run import Silent
+from tunegym.app.run import Watch
 from tunegym.cli.terminal import SteadyConsole, console
 from tunegym.tuning.model.scenario import Scenario
 from tunegym.tuning.model.summary import counted, rate
@@ -115,7 +115,7 @@ class LogHandler(logging.Handler):
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class Progress(Silent):
+class Progress(Watch):
     """Watches a run. Use it as a context manager.
 
     It never raises when the terminal or the pipe that it writes to is gone: the run goes on without it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from tunegym.config.catalog import Catalog, known
@@ -11,7 +12,7 @@ from tunegym.config.parameters import Parameters
 from tunegym.config.problems import Findings, did_you_mean, listed, shown
 from tunegym.config.schema import EnvParamTable, checked
 from tunegym.core.errors import ObservationError
-from tunegym.tuning.model.context import EnvParam, ObsLeafDescriptor
+from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Observation
 
@@ -115,7 +116,7 @@ def _check_weights(weights: list[float] | None, domain: Knob, findings: Findings
 
 
 def _check_encoding(name: str, domain: Knob, catalog: Catalog, findings: Findings) -> None:
-    """Refuse an encoding that can't show the domain; one of somebody else's is tried out."""
+    """Refuse an encoding that can't show the domain. A user's encoding is tried out."""
     encoding = known(catalog, "encodings", name, findings)
     if encoding is None:
         return
@@ -124,30 +125,35 @@ def _check_encoding(name: str, domain: Knob, catalog: Catalog, findings: Finding
         return
     numbers = domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
     numeric = all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
-    if name in ("categorical", "onehot", "ordinal") and not isinstance(domain, Choice):
-        hint = 'use encoding = "minmax", or list the candidates'
-        findings.add(f"{name} needs a list of candidates", found=name, allowed="minmax, log", hint=hint)
-    elif name in ("minmax", "log") and not numeric:
-        hint = 'use encoding = "categorical"'
-        allowed = "categorical, onehot, ordinal"
-        findings.add(f"{name} needs candidates that are numbers", found=name, allowed=allowed, hint=hint)
+    if name not in ("minmax", "log"):
+        if not isinstance(domain, Choice):
+            hint = 'use encoding = "minmax", or list the candidates'
+            findings.add(f"{name} needs a list of candidates", found=name, allowed="minmax, log", hint=hint)
+    elif not numeric:
+        what, allowed = f"{name} needs candidates that are numbers", "categorical, onehot, ordinal"
+        findings.add(what, found=name, allowed=allowed, hint='use encoding = "categorical"')
     elif name == "log" and (min(map(float, numbers)) < 0 or max(map(float, numbers)) <= 0):
-        hint = 'use encoding = "minmax"'
-        findings.add("log needs candidates of at least 0, and one above", found=name, hint=hint)
+        what = "log needs candidates of at least 0, and one above"
+        findings.add(what, found=name, hint='use encoding = "minmax"')
 
 
-def _try_out(encoding: Any, name: str, domain: Knob, findings: Findings) -> None:
-    """Let an encoding show what will be drawn, and say what goes wrong."""
+def _try_out(factory: Any, name: str, domain: Knob, findings: Findings) -> None:
+    """Let an encoding show what will be drawn, and refuse it if that fails."""
     from tunegym.tuning.envs.structure import Structure
 
     try:
-        structure = Structure(_Alone(encoding(domain)))
+        encoding = factory(domain)
+        leaf: Any = SimpleNamespace(
+            structured_observation_descriptors=lambda: {"value": encoding.descriptor()},
+            encode_observation=lambda observation: {"value": encoding.encode(observation.context["value"])},
+        )
+        structure = Structure(leaf)
         values = domain.values if isinstance(domain, Choice) else (domain.low, domain.at_position(0.5), domain.high)
         for value in values:
             structure.encode(Observation(0, {"value": value}))
     except ObservationError as error:
         reason = error.message.replace("leaf value: ", "")
-    except Exception as error:  # anybody's class may raise whatever it likes
+    except Exception as error:  # a user's class
         reason = f"{type(error).__name__}: {error}"
     else:
         return
@@ -155,20 +161,5 @@ def _try_out(encoding: Any, name: str, domain: Knob, findings: Findings) -> None
         f"the encoding fails: {reason}",
         found=name,
         allowed="a class over a domain, with descriptor() and encode(value)",
-        hint="mend it: descriptor() is an ObsLeafDescriptor, and encode(value) gives what it describes",
+        hint="correct it: descriptor() is an ObsLeafDescriptor, and encode(value) gives what it describes",
     )
-
-
-class _Alone:
-    """One encoding as an environment's only leaf."""
-
-    def __init__(self, encoding: Any) -> None:
-        self._encoding = encoding
-
-    def structured_observation_descriptors(self) -> dict[str, ObsLeafDescriptor]:
-        """Its own."""
-        return {"value": self._encoding.descriptor()}
-
-    def encode_observation(self, observation: Observation) -> dict[str, Any]:
-        """What it makes of the value."""
-        return {"value": self._encoding.encode(observation.context["value"])}

@@ -16,8 +16,7 @@ from tunegym.config.problems import Findings, listed
 from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable, checked, checked_config
 from tunegym.tuning.agents.base import AgentConfig
 from tunegym.tuning.model.context import EnvParams
-from tunegym.tuning.model.objective import Objective
-from tunegym.tuning.model.scenario import Budget, Experiment, Keep, MetricSpec, Penalties
+from tunegym.tuning.model.scenario import Budget, Experiment, Keep, Penalties
 from tunegym.tuning.model.space import Space
 
 DEFAULT_AGENT = "grid_search"
@@ -51,7 +50,7 @@ def read(name: str, raw: Mapping[str, Any], around: Scope, findings: Findings) -
     workload = _class(around.catalog, "workloads", raw.get("workload"), findings.at("workload"))
     live = is_live(raw, workload, findings)
     table = checked(ExperimentTable, _prepared(raw), findings, lambda key: _stray(key, workload, raw.get("workload")))
-    if live is None:  # it says both, and what else is wrong depends on which is meant
+    if live is None:  # it says both, and further problems depend on which is meant
         return Draft(name, None, None)
     if live:
         built = read_live(name, raw, table, (table.agent or DEFAULT_AGENT, agent), around, findings)
@@ -59,19 +58,22 @@ def read(name: str, raw: Mapping[str, Any], around: Scope, findings: Findings) -
     if workload is not None:
         refuse_live_keys(raw, findings)
     agent = agents.driver_of_trials(agent, agent_name, findings.at("agent"))
-    return _read_jobs(name, raw, table, (agent_name, agent), workload, around, findings)
+    driven, built = _read_jobs(name, table, (agent_name, agent), workload, around, findings)
+    unused = [key for key in _UNUSED_BY_PLAIN if key in raw] if driven is False else []
+    verb = "is" if len(unused) == 1 else "are"
+    warning = f"experiment '{name}' has no knob: it runs once, and {listed(unused)} {verb} not used"
+    return Draft(name, driven, None if findings.broken() else built, (warning,) if unused else ())
 
 
 def _read_jobs(
     name: str,
-    raw: Mapping[str, Any],
     table: ExperimentTable,
     named_agent: tuple[str, Any],
     workload: Any,
     around: Scope,
     findings: Findings,
-) -> Draft:
-    """Check an experiment that runs jobs: tuned if it has a knob, else plain."""
+) -> tuple[bool | None, Experiment]:
+    """An experiment that runs jobs, and whether an agent drives it: it does if there is a knob."""
     agent_name, agent = named_agent
     _check_required(table, workload, findings)
     parameters = gather(table, getattr(workload, "reserved", ()), findings)
@@ -93,23 +95,39 @@ def _read_jobs(
         limits = constraints(table.constraints, names, around.scenario_dir, findings.at("constraints"))
     reward, below = table.agent_reward_function, findings.at("agent_reward_function")
     check_reward(reward, metric_names(table), around.catalog, around.scenario_dir, below)
-    env_params = EnvParams(drawn, around.seed)
-    built = _build(name, table, parameters, env_params, specs, goals, limits, config, bool(driven))
-    if driven and agent is not None:
-        built = dataclasses.replace(built, agent_ends_after=_ends_after(agent, built.space), pruner=ends_early)
-        if not findings.broken() & {"agent_metrics", "env_params", "metrics", "objectives"}:
-            agents.check_pruned(built, findings)
+    space = Space(parameters.knobs, parameters.fixed)
+    tuner: Any = agent if driven else None
+    built = Experiment(
+        name=name,
+        workload=table.workload or "",
+        workload_args=parameters.own,
+        space=space,
+        env_params=EnvParams(drawn, around.seed),
+        agent=(table.agent or DEFAULT_AGENT) if driven else None,
+        agent_config=config if driven else None,
+        agent_ends_after=tuner.ends_after(space) if hasattr(tuner, "ends_after") else None,
+        agent_metrics=tuple(dict.fromkeys([*(table.agent_metrics or ()), *(goal.metric for goal in goals)])),
+        reward=table.agent_reward_function or (None if goals else "identity"),
+        objectives=goals,
+        metrics=specs,
+        constraints=limits,
+        penalties=config.rewards if driven and config is not None else Penalties(),
+        budget=agents.budget_of(table) if driven else Budget(agent_steps=1),
+        pruner=ends_early if tuner is not None else None,
+        timeout_s=table.timeout_s,
+        repeats=table.repeats,
+        cache=table.cache == "on",
+        keep=table.keep if isinstance(table.keep, Keep) else Keep(),
+        isolate=table.isolate is not False,
+        episode_steps=table.episode_steps,
+    )
+    if tuner is not None and not findings.broken() & {"agent_metrics", "env_params", "metrics", "objectives"}:
+        agents.check_pruned(built, findings)
     if workload is not None and not findings.broken() & _WORKLOAD_KEYS:
         findings.adopt(workload.check(built, around.scenario_dir))
-    if driven and agent is not None and hasattr(agent, "check") and not findings.broken():
-        findings.adopt(agent.check(built, around.scenario_dir))
-    warnings = () if driven is not False else _unused(name, raw)
-    return Draft(name, driven, None if findings.broken() else built, warnings)
-
-
-def _ends_after(agent: Any, space: Space) -> int | None:
-    """An agent of somebody else's need not say."""
-    return agent.ends_after(space) if hasattr(agent, "ends_after") else None
+    if tuner is not None and hasattr(tuner, "check") and not findings.broken():
+        findings.adopt(tuner.check(built, around.scenario_dir))
+    return driven, built
 
 
 def _class(catalog: Catalog, kind: str, name: object, findings: Findings) -> Any:
@@ -206,46 +224,3 @@ def _check_isolation(table: ExperimentTable, workload: Any, findings: Findings) 
         what = "without isolation there is no process that could be ended"
         hint = "remove timeout_s, or write isolate = true"
         findings.at("timeout_s").add(what, found=table.timeout_s, allowed="timeout_s with isolate = true", hint=hint)
-
-
-def _unused(name: str, raw: Mapping[str, Any]) -> tuple[str, ...]:
-    unused = [key for key in _UNUSED_BY_PLAIN if key in raw]
-    if not unused:
-        return ()
-    verb = "is" if len(unused) == 1 else "are"
-    return (f"experiment '{name}' has no knob: it runs once, and {listed(unused)} {verb} not used",)
-
-
-def _build(
-    name: str,
-    table: ExperimentTable,
-    parameters: Parameters,
-    env_params: EnvParams,
-    specs: tuple[MetricSpec, ...],
-    goals: tuple[Objective, ...],
-    limits: tuple[Constraint, ...],
-    config: Any,
-    driven: bool,
-) -> Experiment:
-    return Experiment(
-        name=name,
-        workload=table.workload or "",
-        workload_args=parameters.own,
-        space=Space(parameters.knobs, parameters.fixed),
-        env_params=env_params,
-        agent=(table.agent or DEFAULT_AGENT) if driven else None,
-        agent_config=config if driven else None,
-        agent_metrics=tuple(dict.fromkeys([*(table.agent_metrics or ()), *(goal.metric for goal in goals)])),
-        reward=table.agent_reward_function or (None if goals else "identity"),
-        objectives=goals,
-        metrics=specs,
-        constraints=limits,
-        penalties=config.rewards if driven and config is not None else Penalties(),
-        budget=agents.budget_of(table) if driven else Budget(agent_steps=1),
-        timeout_s=table.timeout_s,
-        repeats=table.repeats,
-        cache=table.cache == "on",
-        keep=table.keep if isinstance(table.keep, Keep) else Keep(),
-        isolate=table.isolate is not False,
-        episode_steps=table.episode_steps,
-    )
