@@ -206,20 +206,6 @@ def test_a_server_that_is_killed_while_it_runs(
     assert_same(stored(server.uri, out), trials(out))
 
 
-def test_a_server_that_comes_late_gets_them_on_resume(
-    scenario: Callable, server: Server, tunegym: Cli, tmp_path: Path, wait_until: Callable[..., None]
-) -> None:
-    server.kill()
-    path = scenario(f'mlflow = "{server.uri}"')
-    done = tunegym("run", path, "--output", "out")
-    assert done.returncode == 0, done.stderr
-    assert "tracker mlflow is away" in done.stderr
-    assert "tracker mlflow: 20 of 20 trials were not sent" in done.stderr
-    server.start(wait_until)
-    assert tunegym("resume", "out").returncode == 0
-    assert_same(stored(server.uri, tmp_path / "out"), trials(tmp_path / "out"))
-
-
 def test_a_server_that_never_answers(scenario: Callable, tunegym: Cli, tmp_path: Path) -> None:
     """It takes connections and says nothing; that the run ends at all is the point."""
     taken: list[socket.socket] = []
@@ -279,18 +265,6 @@ def assert_tensorboard(folder: Path, expected: tuple[Trial, ...]) -> None:
     assert events.Scalars("best_reward")[-1].value == np.float32(max(trial.reward for trial in measured))
 
 
-def test_both_at_once_and_a_resume(scenario: Callable, tunegym: Cli, tmp_path: Path) -> None:
-    path = scenario('mlflow = "runs/mlflow"\ntensorboard = true')
-    assert tunegym("run", path, "--output", "out").returncode == 0
-    done = tunegym("resume", "out", "--agent-steps", 25)
-    assert done.returncode == 0
-    assert "warning" not in done.stderr
-    expected = trials(tmp_path / "out")
-    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
-    assert_tensorboard(folder, expected)
-    assert len(list((tmp_path / "runs/mlflow").glob("*/*/params/x"))) == 25
-
-
 PATIENT = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started with it ignored
@@ -347,26 +321,6 @@ def test_an_environment_is_tracked_too(scenario: Callable, tmp_path: Path) -> No
     assert statuses == ["measured", "failed", "measured", "infeasible", "measured"]
     (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
     assert_tensorboard(folder, trials(tmp_path / "out"))
-
-
-def test_nothing_is_started_without_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tunegym.app import run as module
-
-    monkeypatch.setattr(module, "TrackerProcess", lambda *_: pytest.fail("a tracker was started"))
-    document = {
-        "name": "tracked",
-        "experiments": [
-            {
-                "name": "e",
-                "workload": "command",
-                "agent_metrics": ["duration_s"],
-                "cmd_args": {"command": "echo {x}", "x": [1, 2]},
-            }
-        ],
-    }
-    assert library.run(document, output=tmp_path / "out") == 0
-    journal = next(tmp_path.rglob(reader.JOURNAL)).read_text().splitlines()
-    assert sum(json.loads(line)["record"] == "close" for line in journal) == 2
 
 
 TRAINS = """
