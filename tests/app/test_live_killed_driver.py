@@ -20,7 +20,6 @@ import pytest
 from tests.soundness import assert_sound
 
 import tunegym as package
-from tunegym.core.errors import StoreLockedError
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import MOST_ROWS
 from tunegym.tuning.stores.steps import FLUSH_S
@@ -115,18 +114,6 @@ def _check_loss(session: list[dict[str, Any]]) -> None:
     assert reserved[-1] - steps[-1]["upto"] <= block + MOST_ROWS
     paces = [(two["upto"] - one["upto"]) / (two["since"] - one["since"]) for one, two in itertools.pairwise(steps)]
     assert block <= max(10.0, *paces), "more than a second's worth is reserved"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["in_process", "process"])
-def test_a_driver_that_is_killed_again_and_again(
-    live: Any, storm: Storm, processes_of: Callable[[str], list[int]], token_of: Callable[[Path], str], place: str
-) -> None:
-    arguments = {**CONTEXT, "sleep_s": 0.0001}
-    said = storm(live.write(args=arguments, env_params=DRAWN, server=place, agent_steps=10**8), kills=6, seed=1)
-    _check_storm(live, said)
-    live.assert_nothing_left()
-    assert processes_of(token_of(live.run / "e")) == []
 
 
 @pytest.mark.chaos
@@ -382,37 +369,6 @@ def test_a_full_disk_is_an_error_that_can_be_mended(
     assert results.steps == used + 20
     assert set(results.statuses) <= {"measured", "cancelled"}, "no server is blamed for the disk"
     assert not (live.run / "dse_failure.txt").exists()
-
-
-@pytest.mark.slow
-def test_two_drivers_at_once(live: Any, start_tunegym: Start, tunegym: Cli, await_steps: Callable[..., None]) -> None:
-    path = live.write(args={"sleep_s": 0.001}, agent_steps=10**6)
-    process = start_tunegym("run", path, "--output", live.output, log=live.folder / "log.txt")
-    await_steps(process)
-    done = tunegym("resume", live.output)
-    assert done.returncode == 1
-    assert "is being written by" in done.stderr
-    assert "Traceback" not in done.stderr
-    with pytest.raises(StoreLockedError):
-        package.resume(live.output)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    assert_sound(live.run)
-
-
-def test_an_environment_that_is_open_is_not_resumed(live: Any) -> None:
-    env = package.make(live.document())
-    env.reset()
-    env.step(0)
-    with pytest.raises(StoreLockedError, match="is being written by"):
-        package.resume(live.output)
-    env.step(1)
-    env.close()
-    (results,) = assert_sound(live.run).values()
-    assert results.steps == 2
-    assert package.resume(live.run) == 0
-    (results,) = assert_sound(live.run).values()
-    assert results.steps == 40
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import pandas as pd
 import pytest
 from tests.soundness import assert_sound
@@ -101,21 +100,3 @@ def test_a_server_that_comes_back_in_another_order_goes_on_with_the_order_on_rec
     results = assert_sound(find_run(Path("run")))["e"]
     assert isinstance(results, LiveResults)
     check(results, 30, inline=size == 2)
-
-
-def test_a_run_whose_order_was_recorded_otherwise_goes_on(unsorted: Callable[..., dict[str, Any]]) -> None:
-    """As of a server elsewhere whose keys were once taken for sorted."""
-    assert tunegym.run(unsorted("process"), output="run") == 0
-    (journal,) = Path("run").rglob("journal.jsonl")
-    lines = [orjson.loads(line) for line in journal.read_bytes().splitlines()]
-    for line in lines:
-        if line["record"] == "spaces":
-            for which in ("action", "observation"):
-                line[which]["spaces"] = dict(sorted(line[which]["spaces"].items()))
-        if line["record"] == "steps" and line["count"]:
-            line["action"], line["observation"] = line["action"][::-1], line["observation"][::-1]
-    journal.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-    assert tunegym.resume("run", agent_steps=30) == 0
-    results = assert_sound(find_run(Path("run")))["e"]
-    assert isinstance(results, LiveResults)
-    check(results, 30, inline=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from gymnasium.utils.env_checker import check_env
 from tests.soundness import assert_sound
 
 import tunegym
-from tunegym.core.errors import BudgetError, ConfigError, ServerLostError, TunegymError
+from tunegym.core.errors import BudgetError, TunegymError
 from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
@@ -136,18 +135,6 @@ def test_check_env_of_nested_spaces(checker: str) -> None:
     assert_sound(find_run(RESULTS))
 
 
-@pytest.mark.filterwarnings("ignore:.*:UserWarning")
-@pytest.mark.parametrize("checker", ["gymnasium", "sb3"])
-def test_check_env_with_a_context_that_is_shown(live: Any, checker: str) -> None:
-    params = {"load": {"encoding": "onehot"}, "level": {"draw": "step", "encoding": "minmax"}}
-    arguments = {"load": [1, 2, 5], "level": {"low": 0.0, "high": 1.0}}
-    env = tunegym.make(live.document(args=arguments, env_params=params, agent_steps=2000))
-    assert isinstance(env.observation_space, spaces.Dict)
-    _check(env, checker)
-    env.close()
-    assert_sound(find_run(RESULTS))
-
-
 def _check(env: gymnasium.Env[Any, Any], checker: str) -> None:
     if checker == "gymnasium":
         check_env(env, skip_render_check=True, skip_close_check=True)
@@ -155,30 +142,6 @@ def _check(env: gymnasium.Env[Any, Any], checker: str) -> None:
         from stable_baselines3.common.env_checker import check_env as check_sb3
 
         check_sb3(env, skip_render_check=True)
-
-
-def test_the_budget_and_the_end_of_an_environment(live: Any) -> None:
-    env = tunegym.make(live.document(agent_steps=3))
-    env.reset()
-    for _ in range(3):
-        env.step(0)
-    with pytest.raises(BudgetError, match="step 4 may not be taken"):
-        env.step(0)
-    env.close()
-    env.close()
-    for call in (env.reset, lambda: env.step(0)):
-        with pytest.raises(TunegymError, match="the environment is closed"):
-            call()
-    assert len(live.notes("closed")) == 1
-    assert_sound(find_run(RESULTS))
-
-
-def test_an_environment_whose_server_can_not_begin_leaves_nothing_open(live: Any) -> None:
-    document = live.document(args={"faults": "build@1=raise"})
-    with pytest.raises(ServerLostError, match="build 1 was to fail"):
-        tunegym.make(document)
-    assert tunegym.make(document, output="others").reset()[1]["step"] == 1
-    assert tunegym.resume(find_run(RESULTS)) == 0, "nobody holds it"
 
 
 # as several -------------------------------------------------------------------------------------------------
@@ -219,15 +182,6 @@ def test_a_server_of_several_that_is_killed_is_started_again(live: Any) -> None:
     assert_sound(find_run(RESULTS))
 
 
-def test_make_vec_by_id_and_with_a_class(live: Any) -> None:
-    envs = gymnasium.make_vec(
-        "tunegym/Tune-v0", num_envs=2, vectorization_mode="vector_entry_point", scenario=injected(), server=Nested
-    )
-    assert taken(envs, 6) == list(range(1, 13))
-    envs.close()
-    assert_sound(find_run(RESULTS))
-
-
 @pytest.mark.parametrize(
     ("count", "given", "said"),
     [
@@ -242,14 +196,6 @@ def test_what_make_vec_refuses_leaves_no_folder(count: int, given: Any, said: st
         tunegym.make_vec(injected(), count, server=given)
     assert caught.value.hint or count == 0
     assert not RESULTS.exists()
-
-
-def test_an_object_is_one_sub_environment(live: Any) -> None:
-    server = Nested()
-    envs = tunegym.make_vec(injected(), 1, server=server)
-    assert taken(envs, 12) == list(range(1, 13))
-    envs.close()
-    assert "close" not in server.calls
 
 
 _FORGETFUL = """
@@ -372,33 +318,9 @@ def test_a_class_or_a_function_is_called(maker: Callable[[], Nested]) -> None:
     assert_sound(find_run(RESULTS))
 
 
-def test_a_class_is_called_for_each_slot() -> None:
-    before = Nested.made
-    assert tunegym.run(injected(), server=Nested, slots=3) == 0
-    assert Nested.made == before + 3
-    assert_sound(find_run(RESULTS))
-
-
 def test_one_object_can_not_be_in_several_slots() -> None:
     with pytest.raises(TunegymError, match="one server object can't be in 3 slots at once"):
         tunegym.run(injected(), server=Nested(), slots=3)
-
-
-def test_what_is_given_wins_over_what_the_scenario_names(live: Any) -> None:
-    assert tunegym.run(live.write(), server=Placed) == 0
-    assert live.notes("built") == []
-    assert_sound(find_run(RESULTS))
-
-
-def test_an_environment_with_an_object() -> None:
-    server = Nested()
-    env = tunegym.make(injected(), server=server)
-    env.reset(seed=5, options={"a": 1})
-    assert server.calls == [("reset", 5, {"a": 1})]
-    env.step(env.action_space.sample())
-    env.close()
-    assert len(server.calls) == 2  # it is closed by whoever made it
-    assert_sound(find_run(RESULTS))
 
 
 def test_a_run_with_an_object_is_resumed_with_one_only() -> None:
@@ -435,32 +357,6 @@ def test_a_class_is_called_with_cmd_args() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "messages"),
-    [
-        ({"size": 1}, ["experiments.e.cmd_args.folder: Placed() needs this argument, and it is missing"]),
-        (
-            {"folder": ".", "sise": 1},
-            ["experiments.e.cmd_args.sise: Placed() doesn't take this argument", "did you mean 'size'?"],
-        ),
-    ],
-)
-def test_a_class_is_not_called_with_what_it_does_not_take(arguments: dict[str, Any], messages: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        tunegym.run(injected(cmd_args=arguments), server=Placed)
-    assert all(message in str(caught.value) for message in messages)
-    assert not RESULTS.exists()
-
-
-@pytest.mark.parametrize(("server", "kind"), [(Nested(), "an object"), (_nested, "a function")])
-def test_what_takes_no_arguments_has_none_beside_it(server: Any, kind: str) -> None:
-    for call in (tunegym.run, tunegym.make):
-        with pytest.raises(ConfigError, match=rf"cmd_args\.size: the server is given as {kind}") as caught:
-            call(injected(cmd_args={"size": 3}), server=server)
-        assert "remove size, or give the class" in str(caught.value)
-    assert not RESULTS.exists()
-
-
-@pytest.mark.parametrize(
     ("server", "message", "hint"),
     [
         (5, "server= is 5, and not a GymServer", "its class"),
@@ -479,14 +375,6 @@ def test_what_is_no_server_is_refused_before_anything_is_made(server: Any, messa
     assert not RESULTS.exists()
 
 
-def test_an_object_that_lacks_a_method_is_refused() -> None:
-    server = Nested()
-    server.reset = None  # type: ignore[assignment]
-    with pytest.raises(TunegymError, match=r"this Nested has no reset\(\)"):
-        tunegym.run(injected(), server=server)
-    assert not RESULTS.exists()
-
-
 def test_a_server_that_nobody_would_use_is_refused(live: Any, write: Callable[..., Path]) -> None:
     write("work.py", "def value(x): return x")
     jobs = {"name": "plain", "experiments": [JOBS]}
@@ -502,19 +390,6 @@ def test_a_server_that_nobody_would_use_is_refused(live: Any, write: Callable[..
     assert tunegym.run(live.document()) == 0
     with pytest.raises(TunegymError, match="the server of e is its env_class systems:System"):
         tunegym.resume(find_run(RESULTS), agent_steps=60, server=Placed)
-
-
-def test_a_server_that_is_given_has_no_place_of_its_own() -> None:
-    with pytest.raises(ConfigError, match="a server that is given in Python lives in this process"):
-        tunegym.run(injected(server="process"), server=Nested)
-
-
-def test_a_server_without_apply_env_params_and_a_context(caplog: pytest.LogCaptureFixture) -> None:
-    document = injected(env_params={"load": {}}, cmd_args={"env_class": "not:There", "load": [1, 2]})
-    assert tunegym.run(document, server=Nested) == 1
-    assert "there are env_params, and the server has no apply_env_params()" in caplog.text
-    with pytest.raises(ServerLostError, match="has no apply_env_params"):
-        tunegym.make(document, server=Nested)
 
 
 # beside others ----------------------------------------------------------------------------------------------
@@ -545,37 +420,6 @@ def test_live_experiments_and_those_with_jobs_in_one_scenario(live: Any, write: 
     assert (results["a"].steps, len(results["jobs"].trials), results["b"].steps) == (50, 50, 50)
 
 
-def test_a_server_is_given_to_live_experiments_only(live: Any, write: Callable[..., Path]) -> None:
-    write("work.py", "def value(x): return x")
-    Placed.given.clear()
-    assert tunegym.run(live.document(live.experiment("a"), JOBS, live.experiment("b")), server=Placed) == 0
-    assert len(Placed.given) == 2
-    assert_sound(find_run(RESULTS))
-
-
-def test_a_plain_job_beside_it_is_refused(live: Any) -> None:
-    plain = {"name": "plain", "workload": "command", "cmd_args": {"command": "true"}}
-    with pytest.raises(ConfigError) as caught:
-        tunegym.run(live.document(live.experiment("a"), plain))
-    assert "plain" in str(caught.value)
-    assert not RESULTS.exists()
-
-
-def test_a_lost_server_leaves_the_next_experiments_alone(
-    live: Any, write: Callable[..., Path], caplog: pytest.LogCaptureFixture
-) -> None:
-    write("work.py", "def value(x): return x")
-    lost = live.experiment("lost", args={"faults": "reset@1+=raise"})
-    assert tunegym.run(live.document(lost, JOBS, live.experiment("fine"))) == 1
-    assert "reset 1 was to fail" in caplog.text
-    results = assert_sound(find_run(RESULTS))
-    assert results["lost"].steps == 0
-    assert (results["lost"].journal.ended or {})["code"] == 1
-    assert "reset 1 was to fail" in (results["lost"].journal.ended or {})["reason"]
-    assert results["fine"].steps == 40
-    assert len(results["jobs"].trials) == 5
-
-
 def test_a_token_that_nobody_knows_is_asked_for_before_anything_runs(
     live: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -597,17 +441,6 @@ def test_a_token_that_nobody_knows_is_asked_for_before_anything_runs(
     monkeypatch.delenv(TOKEN_VARIABLE)
     with pytest.raises(TunegymError, match="is not known"):
         tunegym.resume(find_run(RESULTS))
-
-
-def test_a_live_experiment_is_told_of_in_steps(live: Any, tunegym: Any) -> None:
-    done = tunegym("run", live.write(args={"length": 1}, agent_steps=1))
-    assert done.returncode == 0
-    assert "e: 1 step, 1 episode" in done.stdout + done.stderr
-    done = tunegym("run", live.write(args={"faults": "step@1+=raise"}, agent_steps=3), "--output", "failing")
-    assert done.returncode == 1
-    assert "experiment e: none of its steps was measured" in done.stderr
-    done = tunegym("resume", find_run(Path("failing")), "--agent-steps", 2)
-    assert "e has used 3 steps already, --agent-steps 2 is less" in done.stderr
 
 
 def test_what_to_do_is_said_where_the_agent_gives_up(live: Any, tunegym: Any) -> None:
@@ -650,43 +483,3 @@ def test_the_server_saw_the_context_that_is_on_record(live: Any, place: str, dra
     for row in rows(run / "e", "trajectory.csv"):
         loads.setdefault(row["episode"], set()).add(row["context.load"])
     assert any(len(different) > 1 for different in loads.values()) == (draw == "step")
-
-
-@pytest.mark.parametrize("draw", ["episode", "step"])
-def test_an_agent_is_told_the_context_that_comes_also_after_a_failure(live: Any, draw: str) -> None:
-    """T4: what a step says of the next one is what the next one says of itself."""
-    params = {"load": {"draw": draw, "encoding": "minmax"}, "level": {}}
-    arguments = {"load": {"low": 0.0, "high": 1.0}, "level": [0, 1, 2], "faults": "step@4=raise,step@17=raise"}
-    env = tunegym.make(live.document(args=arguments, env_params=params, agent_steps=30))
-    observation, info = env.reset()
-    for number in range(1, 31):
-        before, promised = observation, info["next_env_params"]
-        observation, _, terminated, _, info = env.step(0)
-        assert info["step"] == number
-        assert info["env_params"] == promised, number
-        assert before["context"]["load"] == pytest.approx(info["env_params"]["load"]), number
-        if terminated:
-            observation, info = env.reset()
-    env.close()
-    assert_sound(find_run(RESULTS))
-
-
-def test_a_run_is_the_same_again(live: Any) -> None:
-    arguments = {"load": [1, 2, 5], "level": [0, 1]}
-    document = live.document(args=arguments, env_params={"load": {}, "level": {"draw": "step"}}, agent_steps=100)
-    found = []
-    for output in ("one", "two"):
-        assert tunegym.run(document, output=output) == 0
-        folder = find_run(Path(output)) / "e"
-        keep = ("step", "status", "reward", "action", "context.load", "context.level", "episode")
-        found.append([[row[key] for key in keep] for row in rows(folder, "trajectory.csv")])
-    assert found[0] == found[1]
-
-
-def test_a_spec_makes_another_one(live: Any) -> None:
-    env = tunegym.make(live.document())
-    assert env.spec is not None
-    again = gymnasium.make(pickle.loads(pickle.dumps(env.spec)), disable_env_checker=True)
-    assert again.reset()[1]["step"] == 1
-    again.close()
-    env.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tomllib
@@ -166,39 +165,6 @@ def test_force_warns_and_serves_nothing_old(finished: Path, tunegym: Cli, write:
     assert tunegym("resume", finished).returncode == 0, "the change was accepted once and for all"
 
 
-def test_from_another_working_directory(scenario: Path, tunegym: Cli, tmp_path: Path) -> None:
-    run = interrupted(scenario, after=2)
-    elsewhere = tmp_path / "else" / "where"
-    elsewhere.mkdir(parents=True)
-    done = tunegym("resume", os.path.relpath(run, elsewhere), cwd=elsewhere)
-    assert done.returncode == 0, done.stderr
-    assert [len(one.trials) for one in assert_sound(run).values()] == [4, 4]
-    assert list(elsewhere.iterdir()) == []
-
-
-@pytest.mark.parametrize("given", ["results", "results/again", "run", "experiment"])
-def test_the_run_is_found_from_folders_around_it(given: str, scenario: Path, tunegym: Cli) -> None:
-    run = interrupted(scenario, after=2)
-    folder = {"run": run, "experiment": run / "shell"}.get(given, Path(given))
-    assert tunegym("resume", folder).returncode == 0
-    assert_sound(run)
-
-
-def test_the_resolved_copy_counts(scenario: Path, tunegym: Cli) -> None:
-    run = interrupted(scenario, after=2)
-    scenario.unlink()
-    done = tunegym("resume", run)
-    assert done.returncode == 0, done.stderr
-    assert [len(one.trials) for one in assert_sound(run).values()] == [4, 4]
-
-
-def test_changes_of_the_command_line_are_in_the_copy(scenario: Path, tunegym: Cli) -> None:
-    assert tunegym("run", scenario, "--set", "experiments.shell.agent_steps=2", "--slots", 2).returncode == 0
-    done = tunegym("resume", RESULTS)
-    assert done.returncode == 0
-    assert [len(one.trials) for one in assert_sound(RESULTS).values()] == [2, 4]
-
-
 def test_a_missing_scenario_folder_is_named(scenario: Path, tunegym: Cli) -> None:
     run = interrupted(scenario, after=2)
     shutil.rmtree(scenario.parent)
@@ -208,14 +174,6 @@ def test_a_missing_scenario_folder_is_named(scenario: Path, tunegym: Cli) -> Non
     assert str(scenario.parent) in done.stderr
     assert "Traceback" not in done.stderr
     assert tunegym("status", run).returncode == 0
-
-
-def test_an_experiment_that_had_not_started(scenario: Path, tunegym: Cli) -> None:
-    run = interrupted(scenario, after=2)
-    assert not (run / "call").exists()
-    assert "not started" in tunegym("status", run).stdout
-    assert tunegym("resume", run).returncode == 0
-    assert [len(one.trials) for one in assert_sound(run).values()] == [4, 4]
 
 
 def test_another_width(scenario: Path, tunegym: Cli) -> None:

@@ -35,19 +35,6 @@ def test_agent_steps_is_exact(bench: Benches, slots: int) -> None:
     assert [trial.number for trial in one.trials()] == [1, 2, 3, 4, 5]
 
 
-def test_agent_steps_can_be_extended(bench: Benches) -> None:
-    first = bench(measure, store="journal", budget=Budget(agent_steps=2))
-    first.step(x=1)
-    first.step(x=2)
-    assert first.engine.exhausted() is not None
-    first.engine.close()
-    first.store.close()
-    more = bench(measure, store="journal", budget=Budget(agent_steps=3))
-    assert more.engine.exhausted() is None
-    assert more.step(x=3).number == 3
-    assert more.engine.exhausted() is not None
-
-
 def test_max_time(bench: Benches, clock: Any) -> None:
     """No trial starts once it is over; one that runs may end."""
 
@@ -117,25 +104,3 @@ def test_stop_after_no_improvement(bench: Benches) -> None:
         one.step(x=x)
     assert one.engine.exhausted() == "no improvement in 4 trials"
     assert one.engine.tally.best.number == 6
-
-
-def test_no_budget_no_end(bench: Benches) -> None:
-    one = bench(measure)
-    for _ in range(50):
-        one.step(x=1)
-    assert one.engine.exhausted() is None
-
-
-def test_tally(bench: Benches) -> None:
-    def function(x: int) -> dict[str, float]:
-        if x == 9:
-            raise ValueError("no")
-        return {"m": float(x)}
-
-    one = bench(function, constraints=[lambda p: p["x"] != 4])
-    for x in (1, 1, 4, 9, 3, 3):
-        one.step(x=x)
-    tally = one.engine.tally
-    assert tally.statuses == {"measured": 4, "infeasible": 1, "failed": 1}
-    assert (tally.done, tally.cached, tally.idle) == (6, 2, 1)
-    assert tally.best.number == 5  # the earliest of equals

@@ -48,13 +48,6 @@ def test_equal_looking_values_differ(bench: Benches) -> None:
     assert [type(run["x"]) for run in one.lab.runs] == [int, float, bool, str, str]
 
 
-def test_order_of_keys_does_not_matter(bench: Benches) -> None:
-    one = bench(counting(), knobs={"a": Choice((1, 2)), "b": Choice((1, 2))})
-    one.engine.step({"a": 1, "b": 2})
-    assert one.engine.step({"b": 2, "a": 1}).cached_from == 1
-    assert one.engine.step({"a": 2, "b": 1}).cached_from is None
-
-
 def test_jitter_on_an_integer_knob_is_one_key(bench: Benches) -> None:
     one = bench(counting(), knobs={"n": Range(0, 9, "int"), "f": Range(0.0, 1.0, step=0.1)})
     one.step(n=3, f=0.3)
@@ -98,16 +91,6 @@ def test_measurement_that_can_not_be_scored_is_never_served(bench: Benches) -> N
         assert (trial.status, trial.cached_from) == ("failed", None)
         assert "m is 0" in trial.reason
     assert len(one.lab.runs) == 3
-
-
-def test_refused_actions_are_refused_again(bench: Benches) -> None:
-    """And never run, although an equal one was measured while it was allowed."""
-    allowed = [True]
-    one = bench(counting(), constraints=[lambda p: allowed[0]])
-    one.step(x=1)
-    allowed[0] = False
-    assert [one.step(x=1).status, one.step(x=1).status] == ["infeasible", "infeasible"]
-    assert len(one.lab.runs) == 1
 
 
 def test_cache_off(bench: Benches) -> None:
@@ -169,38 +152,3 @@ def test_second_runs_itself_when_the_first_fails(bench: Benches) -> None:
         (2, "measured", 2),
     ]
     assert gate.calls == 2
-
-
-def test_all_fail_one_after_another(bench: Benches) -> None:
-    gate = Gate(True, True, True)
-    one = bench(gate, slots=3)
-    for lane in range(3):
-        one.engine.begin({"x": 1}, lane)
-        gate.open.release()
-    assert [one.engine.next_finished()[1].status for _ in range(3)] == ["failed"] * 3
-    assert gate.calls == 3
-
-
-def test_different_trials_in_flight_run_side_by_side(bench: Benches) -> None:
-    gate = Gate()
-    one = bench(gate, slots=4)
-    for lane in range(4):
-        one.engine.begin({"x": lane}, lane)
-    for _ in range(4):
-        gate.wait()  # all four are in there before any may leave
-    for _ in range(4):
-        gate.open.release()
-    finished = [one.engine.next_finished() for _ in range(4)]
-    assert sorted(lane for lane, _ in finished) == [0, 1, 2, 3]
-    assert all(trial.cached_from is None for _, trial in finished)
-
-
-def test_equal_trials_in_flight_under_other_contexts_both_run(bench: Benches) -> None:
-    gate = Gate()
-    one = bench(gate, slots=2, env_params={"rate": EnvParam(Range(0.0, 1.0))})
-    for lane in range(2):
-        one.engine.begin({"x": 1}, lane)
-        gate.wait()
-    for _ in range(2):
-        gate.open.release()
-    assert [one.engine.next_finished()[1].cached_from for _ in range(2)] == [None, None]

@@ -6,20 +6,17 @@ import csv
 import itertools
 import threading
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tunegym.core.errors import ActionError, BudgetError, StoreError
-from tunegym.core.randomness import unit
 from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.outcome import Failed, Measured
 from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Choice, Range
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import OpenTrial
 from tunegym.tuning.stores import reader
 
 Benches = Callable[..., Any]
@@ -64,34 +61,6 @@ def test_walk(bench: Benches, store: str) -> None:
     after = one.engine.observe()
     assert (after.number, after.metrics, after.measured) == (2, {"m": 30.0, "side": 1.0}, True)
     assert one.engine.next_finished() is None
-
-
-class Told:
-    """A listener that checks that the store knew before."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, int]] = []
-
-    def trial_opened(self, trial: OpenTrial) -> None:
-        self.events.append(("opened", trial.number))
-
-    def trial_closed(self, trial: Trial) -> None:
-        self.events.append(("closed", trial.number))
-
-
-def test_listeners_are_told_of_every_trial(bench: Benches) -> None:
-    told = Told()
-    one = bench(measure, listeners=[told], slots=2, constraints=[lambda p: p["x"] != 9])
-    for x in (1, 1, 9):
-        one.step(x=x)
-    one.engine.observe(0)
-    one.engine.begin({"x": 2}, 1)
-    one.engine.next_finished()
-    one.engine.close()
-    assert told.events == [
-        *[(event, number) for number in (1, 2, 3) for event in ("opened", "closed")],
-        ("opened", 5), ("closed", 5), ("closed", 4),
-    ]  # fmt: skip
 
 
 def test_one_counter(bench: Benches) -> None:
@@ -211,16 +180,6 @@ def test_contexts_at_any_width(bench: Benches, tmp_path: Path) -> None:
         assert contexts(bench, tmp_path / str(slots), slots, LOAD) == at_one
 
 
-def test_contexts_do_not_move_with_other_parameters(bench: Benches, tmp_path: Path) -> None:
-    both = contexts(bench, tmp_path / "a", 1, LOAD)
-    more = contexts(bench, tmp_path / "b", 1, {"first": EnvParam(Choice(("x", "y"))), **LOAD})
-    less = contexts(bench, tmp_path / "c", 1, {"rate": LOAD["rate"]})
-    for number, context in both.items():
-        assert {name: more[number][name] for name in LOAD} == context
-        assert less[number] == {"rate": context["rate"]}
-    assert contexts(bench, tmp_path / "d", 1, LOAD, seed=4) != both
-
-
 # repeats ------------------------------------------------------------------------------------------------------
 
 
@@ -266,15 +225,6 @@ def test_one_failing_repeat_fails_the_trial(bench: Benches, error: Exception, st
 )
 def test_unusable_measurement_is_none(bench: Benches, metrics: dict[str, float], reason: str) -> None:
     assert bench(lambda x: metrics).step(x=1).outcome == Failed(reason)
-
-
-def test_numbers_of_other_kinds_are_floats_in_the_record(bench: Benches) -> None:
-    """Whatever a workload of somebody else's gives: the journal holds plain numbers, or a failure."""
-    one = bench(lambda x: {"m": np.float32(0.5), "n": np.int64(3), "o": Decimal("0.25")})
-    (sample,) = one.step(x=1).outcome.samples
-    assert sample == {"m": 0.5, "n": 3.0, "o": 0.25}
-    assert {type(value) for value in sample.values()} == {float}
-    assert bench(lambda x: {"m": "fast"}).step(x=1).outcome == Failed("metric m: 'fast' is not a number")
 
 
 def test_time_out_says_after_how_long(bench: Benches) -> None:
@@ -331,20 +281,6 @@ def test_interrupted_trials_stay_open_and_are_taken_over(bench: Benches, slots: 
     assert all(trial.measured for trial in taken)
     assert again.engine.observe().number == slots + 2
     assert again.engine.observe().metrics == {}
-
-
-def test_take_over_of_more_than_there_are_slots(bench: Benches) -> None:
-    """A run of four lanes is resumed at one: equal trials still run once, constraints still hold."""
-    first = bench(measure, slots=4, store="journal")
-    for lane, x in enumerate((1, 1, 9, 2)):
-        first.store.open(lane, {}, {"x": x})
-    first.store.close()
-    again = bench(measure, store="journal", constraints=[lambda p: p["x"] != 9])
-    again.engine.take_over()
-    assert [run["x"] for run in again.lab.runs] == [1, 2]
-    assert [(trial.status, trial.cached_from) for trial in again.trials()] == [
-        ("measured", None), ("measured", 1), ("infeasible", None), ("measured", None),
-    ]  # fmt: skip
 
 
 def test_take_over_stops_when_asked(bench: Benches) -> None:
@@ -433,17 +369,6 @@ def test_observation_is_that_of_the_lane(bench: Benches) -> None:
     assert (one.engine.observe(1).metrics, one.engine.observe(1).measured) == ({"m": 2.0}, True)
 
 
-def test_weighted_contexts_reach_the_workload(bench: Benches) -> None:
-    params = {"load": EnvParam(Choice(("rare", "never", "often")), weights=(0.1, 0.0, 0.9))}
-    one = bench(lambda x, load: {"m": 1.0}, env_params=params, cache=False)
-    for number in range(1, 401):
-        one.step(x=int(unit(0, "x", number) * 10))
-    loads = [run["load"] for run in one.lab.runs]
-    assert loads == [trial.context["load"] for trial in one.trials()]
-    assert loads.count("never") == 0
-    assert 15 <= loads.count("rare") <= 75
-
-
 def test_learning_the_past_again_costs_no_budget(bench: Callable[..., Any], clock: Any) -> None:
     """An agent that takes long over its history still has all of its time for trials; later, time is time."""
     first = bench(lambda x: {"m": float(x)}, clock=clock, store="journal")
@@ -458,21 +383,3 @@ def test_learning_the_past_again_costs_no_budget(bench: Callable[..., Any], cloc
     for _ in one.engine.history():
         clock.now += 6.0
     assert one.engine.exhausted() is not None
-
-
-@pytest.mark.parametrize("slots", [1, 2])
-def test_a_measurement_that_raises_leaves_nothing_behind(bench: Any, slots: int) -> None:
-    """Broken infrastructure is raised; the same settings can be tried again, and the first trial stays open."""
-    broken = iter([True, False])
-
-    def function(x: int) -> dict[str, float]:
-        if next(broken):
-            raise OSError("gone")
-        return {"m": float(x)}
-
-    one = bench(function, slots=slots)
-    with pytest.raises(OSError, match="gone"):
-        one.engine.step({"x": 1})
-    assert one.engine.in_flight == 0
-    assert one.step(x=1).number == 2
-    assert [trial.number for trial in one.store.open_trials()] == [1]

@@ -34,21 +34,6 @@ def test_bytes_and_seconds_weigh_the_same() -> None:
     assert shown.std(axis=0) == pytest.approx([1.0, 1.0], abs=1e-6)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e-300, 1e300, -7e-5, 123456789.123])
-def test_a_constant_is_zero(value: float) -> None:
-    scale = MetricScale(1)
-    for _ in range(100):
-        scale.learn(np.array([value]))
-        assert scale.scaled(np.array([value])).tolist() == [0.0]
-
-
-def test_one_measurement_has_no_scale() -> None:
-    scale = MetricScale(1)
-    assert scale.scaled(np.array([5.0])).tolist() == [0.0]
-    scale.learn(np.array([5.0]))
-    assert scale.scaled(np.array([5.0])).tolist() == [0.0]
-
-
 @given(st.lists(finite, min_size=1, max_size=30), finite)
 def test_never_a_nan(learned: list[float], value: float) -> None:
     scale = MetricScale(1)
@@ -83,15 +68,6 @@ def test_the_slots(flattened: Any) -> None:
     assert shown.tolist() == pytest.approx([0, HINT, 1, 0.25, 0, 1, 0])
     assert shown.dtype == np.float32
     assert observations.usual(context).tolist() == [0, 0, 1, 0.25, 0, 1, 0]
-
-
-def test_encoding_learns_nothing(flattened: Any) -> None:
-    observations, _ = flattened()
-    for value in (1.0, 2.0):
-        observations.learn({"m": value, "n": value})
-    shown = Observation(3, {}, {"m": 100.0, "n": 2.0}, measured=True)
-    assert observations.encode(shown).tolist() == observations.encode(shown).tolist()
-    assert observations.encode(shown).tolist() == pytest.approx([HINT * CLIP, HINT, 1.0])
 
 
 @given(st.lists(st.tuples(finite, finite), max_size=20), st.tuples(finite, finite))

@@ -58,13 +58,6 @@ def test_earlier_of_equals_stays(bench: Benches) -> None:
     assert kept(one) == [1]
 
 
-def test_folders_of_repeats_go_too(bench: Benches) -> None:
-    one = bench(function, keep=Keep("none"), repeats=2)
-    one.step(x=1)
-    assert len(one.lab.runs) == 2
-    assert kept(one) == []
-
-
 def test_folder_of_an_open_trial_stays(bench: Benches) -> None:
     """What stays open for a resume is not closed, so nothing of it is dropped."""
 

@@ -117,22 +117,6 @@ def test_attractive_penalty_warns_once(caplog: pytest.LogCaptureFixture) -> None
     assert "rewards.metric_failure = -100" in warnings(caplog)[1]
 
 
-def test_auto_never_warns(caplog: pytest.LogCaptureFixture) -> None:
-    scoring = TrialScore(identity(["m"]), Penalties())
-    for value in (5.0, -1e9):
-        scoring.score(Measured(({"m": value},)))
-        scoring.score(Failed("f"))
-    assert warnings(caplog) == []
-
-
-def test_inverse_of_zero_is_a_failed_trial(bench: Benches) -> None:
-    one = bench(lambda x: {"m": float(x)}, reward=inverse)
-    good, bad = one.step(x=4), one.step(x=0)
-    assert good.reward == 0.25
-    assert bad.outcome == Failed("reward inverse: m is 0")
-    assert bad.reward < 0.25
-
-
 @pytest.mark.parametrize(
     ("reward", "reason"),
     [
@@ -147,26 +131,3 @@ def test_anybody_s_reward_may_fail(bench: Benches, reward: Any, reason: str) -> 
     assert trial.status == "failed"
     assert trial.reason.startswith(reason)
     assert math.isfinite(trial.reward)
-
-
-def test_repeats_are_scored_by_their_mean(bench: Benches) -> None:
-    values = iter((1.0, 3.0))
-    trial = bench(lambda x: {"m": next(values)}, repeats=2, reward=inverse).step(x=1)
-    assert trial.reward == 0.5  # not the mean of 1 and 1/3
-
-
-def test_failure_with_an_attractive_number_is_still_never_best(bench: Benches) -> None:
-    """Somebody's own penalty may be higher than every reward: it is told to the agent, and wins nothing."""
-
-    def function(x: int) -> dict[str, float]:
-        if x == 5:
-            raise ValueError("no")
-        return {"m": float(x)}
-
-    one = bench(function, penalties=Penalties(constraint_failure=1e9, metric_failure=1e9))
-    assert one.step(x=5).reward == 1e9
-    assert one.engine.tally.statuses["measured"] == 0
-    assert not one.engine.tally.best
-    one.step(x=1)
-    one.step(x=5)
-    assert one.engine.tally.best.number == 2

@@ -6,17 +6,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from tunegym.core.errors import ActionError, BudgetError, TunegymError
 from tunegym.tuning.envs.vector import TuneVectorEnv, batched_infos, check_share
 from tunegym.tuning.envs.wrappers import (
-    MultiDiscreteActions,
     VectorBoxActions,
     VectorDiscreteActions,
     VectorMultiDiscreteActions,
@@ -140,13 +137,6 @@ def test_more_sub_environments_than_slots(vector: Make) -> None:
     assert len(one.lab.runs) == 8
 
 
-def test_equal_trials_of_one_step_run_once(vector: Make) -> None:
-    envs, one = vector(4, slots=2)
-    *_, infos = envs.step_raw(raw(3, 3, 3, 3))
-    assert infos["cached"].tolist() == [False, True, True, True]
-    assert len(one.lab.runs) == 1
-
-
 # episodes ---------------------------------------------------------------------------------------------------
 
 
@@ -162,20 +152,6 @@ def test_an_episode_of_one_begins_anew_in_the_same_step(vector: Make) -> None:
     assert all(envs.single_observation_space.contains(one) for one in infos["final_obs"])
     assert infos["final_info"]["step"].tolist() == infos["step"].tolist() == [1, 2]
     assert infos["_final_obs"].tolist() == infos["_final_info"].tolist() == [True, True]
-
-
-def test_longer_episodes_are_truncated(vector: Make) -> None:
-    envs, _ = vector(2, episode_steps=3)
-    envs.reset()
-    ends = []
-    for turn in range(1, 8):
-        observations, _, terminations, truncations, infos = envs.step_raw(raw(turn, turn + 1))
-        assert not terminations.any()
-        assert truncations[0] == truncations[1]
-        ends.append(bool(truncations[0]))
-        assert ("final_obs" in infos) == truncations[0]
-        assert observations.tolist() == ([[0, 0], [0, 0]] if truncations[0] else [[turn, 1], [turn + 1, 1]])
-    assert ends == [False, False, True, False, False, True, False]
 
 
 def test_failures_keep_the_shape(vector: Make) -> None:
@@ -197,15 +173,6 @@ def test_failures_keep_the_shape(vector: Make) -> None:
 
 
 # infos ------------------------------------------------------------------------------------------------------
-
-
-def test_native_values_keep_their_types(vector: Make) -> None:
-    """Gymnasium's own batching makes 2 of 2.5, and fails at "a", where the first value is an integer."""
-    envs, _ = vector(3)
-    *_, infos = envs.step_raw([{"mode": mode, "n": 1, "f": 0.5} for mode in (1, "a", 2.5)])
-    assert [(type(mode), mode) for mode in infos["action"]["mode"]] == [(int, 1), (str, "a"), (float, 2.5)]
-    assert infos["action"]["n"].dtype == np.int64
-    assert infos["action"]["f"].dtype == np.float64
 
 
 def test_batched_infos() -> None:
@@ -244,22 +211,6 @@ def test_actions_that_do_not_fit_use_no_number(vector: Make, actions: Any, messa
         envs.step(actions)
     assert one.store.highest == 0
     assert envs.step_raw(raw(1, 2))[4]["step"].tolist() == [1, 2]
-
-
-def test_native_actions_that_do_not_fit_use_no_number(vector: Make) -> None:
-    """Also when the first of them would."""
-    envs, one = vector(2)
-    for actions in ([raw(1)[0], {"mode": "a"}], raw(1, 9), raw(1), raw(1, 2, 3), []):
-        with pytest.raises(ActionError):
-            envs.step_raw(actions)
-    assert one.store.highest == 0
-    assert one.lab.runs == []
-
-
-@pytest.mark.parametrize("count", [0, -1, 1.0, True, "2", None])
-def test_a_number_of_sub_environments_that_is_none(vector: Make, count: Any) -> None:
-    with pytest.raises(TunegymError, match="num_envs must be an integer of at least 1"):
-        vector(count)
 
 
 @pytest.mark.parametrize(
@@ -315,12 +266,6 @@ def test_close(vector: Make) -> None:
             call()
 
 
-def test_close_without_a_step(vector: Make) -> None:
-    envs, one = vector(2, store="journal")
-    envs.close()
-    assert one.trials() == []
-
-
 @pytest.mark.parametrize("slots", [1, 2])
 def test_an_exception_in_the_middle_does_not_shift_rows(vector: Make, slots: int) -> None:
     """Broken infrastructure raises; what was left in flight is not taken for a later step's trial."""
@@ -372,18 +317,6 @@ def test_vector_wrappers(vector: Make) -> None:
     assert [trial.number for trial in one.trials()] == list(range(1, 81))
 
 
-def test_normalised_within_an_episode(vector: Make) -> None:
-    tuned, _ = vector(2, episode_steps=3)
-    envs = VectorNormalizedObservations(tuned)
-    envs.reset()
-    for turn, ended in ((1, False), (2, False), (3, True)):
-        observations, *_, infos = envs.step(
-            {"mode": np.array([0, 0]), "n": np.array([[turn], [turn + 3]]), "f": np.array([[0.5], [0.5]])}
-        )
-        assert observations[:, -1].tolist() == ([0.0, 0.0] if ended else [1.0, 1.0])
-        assert ("final_obs" in infos) == ended
-
-
 def test_the_other_action_wrappers(vector: Make) -> None:
     ranges = {"n": Range(1, 8, "int"), "f": Range(0.0, 1.0)}
     tuned, _ = vector(2, knobs=ranges)
@@ -396,53 +329,6 @@ def test_the_other_action_wrappers(vector: Make) -> None:
     assert numbered.step(np.array([0, 3]))[1].tolist() == [1.0, 8.0]
     with pytest.raises(ActionError, match="more than 5"):
         VectorDiscreteActions(vector(2)[0], limit=5)
-
-
-def test_strangers_are_refused(vector: Make) -> None:
-    stranger = gymnasium.make_vec("CartPole-v1", num_envs=1, vectorization_mode="sync")
-    with pytest.raises(TunegymError, match=r"an environment of tunegym.make_vec\(\), not SyncVectorEnv"):
-        VectorMultiDiscreteActions(stranger)
-    with pytest.raises(TunegymError, match=r"an environment of tunegym.make\(\), not TuneVectorEnv"):
-        MultiDiscreteActions(vector(2)[0])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("actions", [[[0, 0, 0]], [[0, 0, 0]] * 3, 0, [[0, 0], [0, 0]], [[0, 0, 0], [9, 0, 0]], None])
-def test_wrapped_actions_that_do_not_fit_use_no_number(vector: Make, actions: Any) -> None:
-    tuned, one = vector(2)
-    with pytest.raises(ActionError):
-        VectorMultiDiscreteActions(tuned).step(actions)
-    assert one.store.highest == 0
-
-
-def test_gymnasiums_own_vector_wrappers(vector: Make) -> None:
-    tuned, _ = vector(2)
-    envs = RecordEpisodeStatistics(tuned)
-    envs.reset()
-    *_, infos = envs.step({"mode": np.array([0, 0]), "n": np.array([[3.0], [4.0]]), "f": np.array([[0.5], [0.5]])})
-    assert infos["episode"]["r"].tolist() == [3.0, 4.0]
-
-
-def test_waiting_for_a_slot_is_no_trials_duration(vector: Make, clock: Any) -> None:
-    """Each trial is on record with its own time, and is recorded before the next one runs."""
-    closed: list[int] = []
-
-    def slow(**_: Any) -> dict[str, float]:
-        clock.now += 0.5
-        closed.append(len(one.trials()))
-        return {"m": 1.0}
-
-    envs, one = vector(4, slow, clock=clock, cache=False)
-    envs.step_raw(raw(1, 2, 3, 4))
-    assert [trial.duration_s for trial in one.trials()] == [0.5] * 4
-    assert closed == [0, 1, 2, 3]
-
-
-def test_infos_of_one_type_are_one_array() -> None:
-    arrays = [{"a": np.arange(3), "n": np.float32(1.5), "i": 7}, {"a": np.arange(3, 6), "n": np.float32(2.5)}]
-    batch = batched_infos(arrays)
-    assert batch["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert (batch["n"].dtype, batch["n"].tolist()) == (np.float32, [1.5, 2.5])
-    assert (batch["i"].tolist(), batch["_i"].tolist()) == ([7, 0], [True, False])
 
 
 def test_infos_that_no_array_can_hold_are_objects() -> None:

@@ -127,11 +127,6 @@ def test_cut_and_padded_with_zeros(journal: Journals, written: bytes, tmp_path: 
     check_taken_over(journal(tmp_path, env_params=("load",)), tmp_path, Cut(written, whole))
 
 
-def test_zeros_after_the_last_record(journal: Journals, written: bytes, tmp_path: Path) -> None:
-    (tmp_path / reader.JOURNAL).write_bytes(written + b"\0" * 4096)
-    check_taken_over(journal(tmp_path, env_params=("load",)), tmp_path, Cut(written, len(written)))
-
-
 def test_last_record_without_its_newline(journal: Journals, written: bytes, tmp_path: Path) -> None:
     """It is whole, so it counts, and what follows starts on a line of its own."""
     (tmp_path / reader.JOURNAL).write_bytes(written.rstrip(b"\n"))
@@ -191,12 +186,6 @@ def test_another_experiment_is_refused(journal: Journals, tmp_path: Path, key: s
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
-def test_the_run_keeps_its_token(journal: Journals, tmp_path: Path) -> None:
-    """It marks processes, so a resume must know those of the first session."""
-    journal(tmp_path, run="first").close()
-    assert journal(tmp_path, run="second").head.run == "first"
-
-
 def test_fingerprint_of_the_session(journal: Journals, tmp_path: Path) -> None:
     """A trial has the fingerprint of the session that closed it."""
     for fingerprint in ("old", "new"):
@@ -235,19 +224,6 @@ def test_elapsed_time_of_earlier_sessions(tmp_path: Path, journal: Journals) -> 
         clock.now += 1000.0
         store.close()
     assert reader.scan(tmp_path / reader.JOURNAL).elapsed_s == 12.0
-
-
-def test_forgiven_time_is_not_spent(tmp_path: Path, journal: Journals) -> None:
-    first = journal(tmp_path)
-    head, clock = first.head, Ticking()
-    first.close()
-    (tmp_path / reader.JOURNAL).unlink()
-    store = JournalStore(tmp_path, head, Session("f"), clock)
-    clock.now += 50.0
-    store.forgive(45.0)
-    store.open(0, {}, {"x": 1})
-    store.close()
-    assert reader.scan(tmp_path / reader.JOURNAL).elapsed_s == 5.0
 
 
 def test_every_record_is_with_the_system_when_the_call_returns(journal: Journals, tmp_path: Path) -> None:
@@ -321,26 +297,6 @@ def test_processes_in_journals_of_version_1_are_leftovers(journal: Journals, tmp
     path = tmp_path / reader.JOURNAL
     path.write_bytes(path.read_bytes().replace(b'"handle":{"job":"7"}', b'"pid":4242,"start_time":"77"'))
     assert journal(tmp_path).leftovers() == [{"pid": 4242, "start": "77", "boot": boot_id()}]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"record":"close"}\n',
-        b'{"record":"close","number":1,"status":"measured","reward":1,"duration_s":0,"samples":[{}]}\n',
-        b'{"record":"open","number":2}\n',
-    ],
-    ids=["empty", "twice", "half"],
-)
-def test_a_record_that_is_none_is_an_error_with_a_hint(journal: Journals, tmp_path: Path, line: bytes) -> None:
-    store = journal(tmp_path)
-    store.close_trial(closed(store.open(0, {}, {"x": 1})))
-    store.close()
-    path = tmp_path / reader.JOURNAL
-    path.write_bytes(path.read_bytes() + line + b'{"record":"end","code":0,"reason":""}\n')
-    with pytest.raises(StoreError) as caught:
-        list(reader.trials(path))
-    assert caught.value.hint is not None
 
 
 def test_reading_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,16 +139,6 @@ def test_large_observations_have_a_file_of_their_own(tmp_path: Path, opened: lis
     assert np.array_equal(found["value"][300], shown[7])
 
 
-def test_an_episode_that_ends_without_a_step_to_write_is_written(tmp_path: Path, opened: list[StepStore]) -> None:
-    store = open_store(tmp_path, observations=spaces.Box(0, 255, shape=(64,), dtype=np.uint8))
-    opened.append(store)
-    add(store, 1, observation=np.zeros(64, dtype=np.uint8))
-    store.flush()
-    store.episode_over(Episode(1, 0, 1, 1, 1, 0.5, "cut", {}))
-    store.close()
-    assert [one.end for one in reader.episodes(tmp_path / "journal.jsonl")] == ["cut"]
-
-
 def test_what_a_crash_left_behind_the_journal_is_cut_off(tmp_path: Path, opened: list[StepStore]) -> None:
     pictures = spaces.Box(0, 255, shape=(64,), dtype=np.uint8)
     store = open_store(tmp_path, observations=pictures)
@@ -243,16 +232,6 @@ def test_a_killed_writer_loses_what_waited_and_no_number_is_used_twice(tmp_path:
     assert [int(row["step"]) for row in rows(tmp_path / "trajectory.csv")] == steps
 
 
-def test_what_waits_is_written_although_no_step_follows(tmp_path: Path, opened: list[StepStore]) -> None:
-    store = open_store(tmp_path)
-    opened.append(store)
-    add(store, 1)
-    deadline = time.monotonic() + 60
-    while "steps" not in kinds(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert "steps" in kinds(tmp_path)
-
-
 def test_a_journal_cut_at_any_byte_can_be_gone_on_with(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     store = open_store(whole)
@@ -302,18 +281,6 @@ def test_views_written_again_are_the_same_to_the_last_byte(tmp_path: Path) -> No
     assert {name: (tmp_path / name).read_bytes() for name in names} == before
 
 
-def test_a_failed_step_is_on_record_at_once(tmp_path: Path, opened: list[StepStore]) -> None:
-    store = open_store(tmp_path)
-    opened.append(store)
-    store.reserve(2)
-    add(store, 1)
-    store.add_unmeasured(2, 1, 0, np.zeros(2, dtype=np.float32), -3.0, 0.5, {}, "failed", "killed by SIGKILL")
-    (group,) = [one for one in recorded(tmp_path) if isinstance(one, Steps)]
-    assert group.unmeasured == {1: ("failed", "killed by SIGKILL")}
-    assert [row["status"] for row in rows(tmp_path / "trajectory.csv")] == ["measured", "failed"]
-    assert reader.scan(tmp_path / "journal.jsonl").statuses == {"measured": 1, "failed": 1}
-
-
 def test_other_spaces_than_before_are_refused_and_named(tmp_path: Path) -> None:
     open_store(tmp_path).close()
     store = StepStore(tmp_path, head(knobs={}, metrics=[], live={"record": "all"}), Session("f"), Recording())
@@ -322,12 +289,6 @@ def test_other_spaces_than_before_are_refused_and_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="observation_space: Box"):
         store.declare(ACTIONS, spaces.Box(0, 1, shape=(2,)))
     store.close()
-
-
-def test_another_recording_is_refused(tmp_path: Path) -> None:
-    open_store(tmp_path).close()
-    with pytest.raises(StoreError, match="another `live`"):
-        open_store(tmp_path, live={"record": "episodes"})
 
 
 def test_episodes_are_on_record(tmp_path: Path) -> None:
@@ -415,29 +376,6 @@ def test_a_resume_that_fails_gives_nothing_back_that_others_reserved(
     assert (past.upto, past.reserved, past.statuses) == (500, 500, {"measured": 1, "cancelled": 499})
 
 
-def test_equal_looking_contexts_stay_apart(tmp_path: Path) -> None:
-    store = open_store(tmp_path, env_params=("load",))
-    for number, value in enumerate((1, True, 1.0, 1), start=1):
-        add(store, number, context={"load": value})
-    store.close()
-    assert [row["load"] for row in rows(tmp_path / "env.csv")] == ["1", "true", "1.0", "1"]
-    open_store(tmp_path, env_params=("load",)).close()
-    assert [row["load"] for row in rows(tmp_path / "env.csv")] == ["1", "true", "1.0", "1"]
-
-
-def test_steps_that_are_not_recorded_are_counted_while_another_thread_writes(tmp_path: Path) -> None:
-    store = open_store(tmp_path, record=Recording("every", 1000), live={"record": "every:1000"})
-    store.reserve(60_000)
-    for number in range(1, 60_001):
-        store.upto = number
-        if number % 7 == 0:
-            store.begun += 1
-        if number % 500 == 0:
-            store.flush()
-    store.close()
-    assert reader.scan(tmp_path / "journal.jsonl").statuses == {"measured": 60_000}
-
-
 def test_leftovers_are_known_until_somebody_starts_servers_again(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.job_started({"job": "then"})
@@ -450,17 +388,3 @@ def test_leftovers_are_known_until_somebody_starts_servers_again(tmp_path: Path)
     fourth = open_store(tmp_path)
     assert fourth.leftovers() == [{"job": "now"}]
     fourth.close()
-
-
-def test_sessions_may_have_groups_of_other_sizes(tmp_path: Path) -> None:
-    known = head(knobs={}, metrics=[], live={"record": "all"})
-    first = open_store(tmp_path)
-    for number in range(1, 300):
-        add(first, number)
-    first.close()
-    second = StepStore(tmp_path, known, Session("f", agent_steps=400), Recording())
-    second.declare(ACTIONS, OBSERVATIONS)
-    for number in range(300, 401):
-        add(second, number)
-    second.close()
-    assert [int(row["step"]) for row in rows(tmp_path / "trajectory.csv")] == list(range(1, 401))

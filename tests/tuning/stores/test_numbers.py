@@ -25,15 +25,6 @@ LANES = st.integers(0, 3)
 OUTCOMES: list[Outcome] = [Measured(({"score": 1.0},)), Failed("f"), TimedOut(), Infeasible("i")]
 
 
-@given(st.sets(st.integers(1, 40)))
-def test_past_leaves_its_gaps_free(used: set[int]) -> None:
-    numbers = Numbers(used)
-    assert numbers.highest == max(used, default=0)
-    handed = [numbers.use(0) for _ in range(50)]
-    assert sorted([*handed, *used]) == list(range(1, 50 + len(used) + 1))
-    assert handed == sorted(handed)
-
-
 @given(st.lists(st.tuples(st.sampled_from(["hold", "use", "release"]), LANES), max_size=60))
 def test_lowest_that_is_neither_used_nor_held(moves: list[tuple[str, int]]) -> None:
     """Against a model that looks through everything."""

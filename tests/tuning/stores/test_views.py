@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,13 +38,6 @@ def views(tmp_path: Path) -> Iterator[TrialViews]:
     views.close()
 
 
-def test_columns(views: TrialViews, tmp_path: Path) -> None:
-    assert (tmp_path / "trajectory.csv").read_text() == (
-        "step,status,cached,reward,action.x,context.load,observation.score,duration_s\n"
-    )
-    assert (tmp_path / "env.csv").read_text() == "step,load\n"
-
-
 def test_a_row_for_every_outcome(views: TrialViews, tmp_path: Path) -> None:
     """Row by row the same steps in both, whatever became of the trial."""
     outcomes = [None, Infeasible("no"), Failed("x"), TimedOut(), Cancelled()]
@@ -62,19 +54,6 @@ def test_a_row_for_every_outcome(views: TrialViews, tmp_path: Path) -> None:
         "6,measured,true,-6.0,6,60,1.5,0.25",
     ]
     assert (tmp_path / "env.csv").read_text().splitlines()[1:] == [f"{n},{n * 10}" for n in range(1, 7)]
-
-
-def test_in_the_order_of_steps(views: TrialViews, tmp_path: Path) -> None:
-    """A row waits for the lower numbers; the end waits for nobody."""
-    for number in (2, 5, 1, 7, 3):
-        views.add(trial(number))
-    views.flush()
-    for name in ("trajectory.csv", "env.csv"):
-        assert [row["step"] for row in rows(tmp_path / name)] == ["1", "2", "3"]
-    views.close()
-    views.close()
-    for name in ("trajectory.csv", "env.csv"):
-        assert [row["step"] for row in rows(tmp_path / name)] == ["1", "2", "3", "5", "7"]
 
 
 @pytest.mark.parametrize("text", NASTY)
@@ -149,16 +128,3 @@ def test_written_anew_on_resume(journal: Journals, tmp_path: Path) -> None:
     trajectory, env = rows(tmp_path / "trajectory.csv"), rows(tmp_path / "env.csv")
     assert [row["step"] for row in trajectory] == [row["step"] for row in env] == ["1", "2", "3", "4"]
     assert [row["context.load"] for row in trajectory] == [row["load"] for row in env] == ["0", "1", "2", "3"]
-
-
-@pytest.mark.slow
-def test_rows_appear_while_it_runs(journal: Journals, tmp_path: Path) -> None:
-    """Somebody who looks doesn't have to wait for the end."""
-
-    store = journal(tmp_path)
-    opened = store.open(0, {}, {"x": 1})
-    store.close_trial(Trial(1, {}, opened.action, TimedOut(), -1.0, 0.0))
-    deadline = time.monotonic() + 60.0
-    while not rows(tmp_path / "trajectory.csv"):
-        assert time.monotonic() < deadline, "it never appeared"
-        time.sleep(0.01)

@@ -10,7 +10,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -22,7 +22,6 @@ from tunegym.tuning.codec import ActionCodec
 from tunegym.tuning.envs.live.engine import LiveEngine
 from tunegym.tuning.envs.structure import structure_of
 from tunegym.tuning.envs.trials.engine import TrialEngine
-from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation, Trial
 from tunegym.tuning.model.values import Action, Scalar
@@ -31,37 +30,6 @@ from tunegym.tuning.ports import ENV_ID
 Five: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""
 _LARGEST = float(np.finfo(np.float32).max)
-
-
-class Stepped(Protocol):
-    """What a Gymnasium environment is built over: ``TrialFace`` or ``LiveEngine``."""
-
-    experiment: Experiment
-    action_space: spaces.Space[Any]
-    observation_space: spaces.Space[Any]
-
-    @property
-    def shows_contexts(self) -> bool:
-        """Whether ``info`` has an episode's ``final_observation``, which differs from what the step shows."""
-        ...
-
-    def reset(
-        self, lane: int = 0, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begin the lane's next episode."""
-        ...
-
-    def step(self, action: Any, lane: int = 0) -> Five:
-        """One step in the first lane."""
-        ...
-
-    def step_all(self, actions: Sequence[Any]) -> list[Five]:
-        """A step in each lane from 0."""
-        ...
-
-    def close(self) -> None:
-        """End the experiment."""
-        ...
 
 
 class TrialFace:
@@ -202,6 +170,10 @@ class TrialFace:
     def _check_open(self) -> None:
         if self._closed:
             raise TunegymError("the environment is closed", hint="make another one: its trials go into a new folder")
+
+
+Stepped: TypeAlias = TrialFace | LiveEngine
+"""What a Gymnasium environment is built over."""
 
 
 def ender(owner: object, env: Stepped, then: Callable[[], None]) -> Callable[[], None]:

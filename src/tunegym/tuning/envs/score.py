@@ -1,8 +1,8 @@
 """Step 6 of the walk: only a measurement is scored; any other outcome gets a penalty as the reward itself.
 
 ``TrialScore`` scores trials, ``StepScore`` live steps. Both share one ``RewardScale``, so that an automatic penalty
-means the same in every kind of experiment: below the worst reward measured so far, by as much as the largest. That is
-low enough to be the worst, and not so low that a network trained on it sees nothing else.
+means the same in every kind of experiment: ten times the largest reward below the worst one measured so far. A later
+reward seldom falls below that, and a network trained on it still sees other rewards.
 """
 
 from __future__ import annotations
@@ -27,20 +27,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_METRICS: Mapping[str, float] = {}
-FIRST_PENALTY = -1.0
-"""The automatic penalty before the first measurement."""
+MARGIN = 10.0
+"""An automatic penalty lies this many times the largest reward below the worst one."""
+UNKNOWN_SCALE = -1e15
+"""The automatic penalty of a trial before the first measurement: no reward to come should fall below it."""
+FIRST_STEP = -1.0
+"""The same of a live step: a network learns from it at once."""
 
 
 class RewardScale:
     """The worst and the largest reward measured so far, and the penalties that follow.
 
     Attributes:
-        worst: infinity before the first measurement.
+        worst: infinity before the first measurement; the automatic penalty is ``unknown`` until then.
         largest: the largest absolute reward, at least 1.
     """
 
-    def __init__(self, penalties: Penalties, worst: float | None = None, largest: float = 1.0) -> None:
+    def __init__(self, penalties: Penalties, unknown: float, worst: float | None = None, largest: float = 1.0) -> None:
         self._penalties = penalties
+        self._unknown = unknown
         self.worst = math.inf if worst is None else worst
         self.largest = largest
         self._warned: set[str] = set()
@@ -58,7 +63,9 @@ class RewardScale:
         penalty = getattr(self._penalties, name)
         if penalty != "auto":
             return float(penalty)
-        return FIRST_PENALTY if self.worst == math.inf else max(self.worst - self.largest, -sys.float_info.max)
+        if self.worst == math.inf:
+            return self._unknown
+        return max(self.worst - MARGIN * self.largest, -sys.float_info.max)
 
     def _warn_if_attractive(self, name: str) -> None:
         penalty = getattr(self._penalties, name)
@@ -77,7 +84,7 @@ class TrialScore:
     def __init__(self, reward: Reward, penalties: Penalties) -> None:
         self._reward = reward
         self._remember = getattr(reward, "remember", None)
-        self._scale = RewardScale(penalties)
+        self._scale = RewardScale(penalties, UNKNOWN_SCALE)
         self._warned = False
 
     def score(self, outcome: Outcome) -> tuple[Outcome, float]:
@@ -143,7 +150,7 @@ class StepScore:
         self._reward = reward
         self._metrics = experiment.agent_metrics
         self._store = store
-        self._scale = RewardScale(experiment.penalties, store.worst, store.largest)
+        self._scale = RewardScale(experiment.penalties, FIRST_STEP, store.worst, store.largest)
         self._own = reward is None and not experiment.agent_metrics
         self.low, self.high = math.inf, -math.inf
         if self._own and store.worst is not None:

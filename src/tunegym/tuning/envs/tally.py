@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import Protocol
 
 from tunegym.core.clock import Clock
 from tunegym.tuning.model.scenario import Budget
@@ -75,23 +74,14 @@ class StepTally:
         return mean_return(self.returns)
 
 
-class Idling(Protocol):
-    """What a budget needs to know of a tally."""
-
-    @property
-    def idle(self) -> int:
-        """Closed trials since the best one."""
-        ...
-
-
 class BudgetClock:
     """Says why no further trial may start.
 
-    It stands still until the first trial begins, and whenever it is paused: what an agent takes to get ready, or to
-    learn the past again, is no trial's time.
+    It stands still until the first trial begins, and whenever it is paused: the time that an agent takes to get ready
+    doesn't count.
     """
 
-    def __init__(self, budget: Budget, tally: Idling, clock: Clock, spent_s: float = 0.0) -> None:
+    def __init__(self, budget: Budget, tally: Tally | StepTally, clock: Clock, spent_s: float = 0.0) -> None:
         self.budget = budget
         self._tally = tally
         self._clock = clock

@@ -158,7 +158,7 @@ class Journal:
             place = record.get(name)
             if isinstance(place, dict):
                 self.sides[name] = place["row"] + record["count"]
-        for episode in ended(record):
+        for episode in _finished(record):
             self.over += 1
             if episode.end in OWN_ENDS:
                 self.returns.append(episode.total)
@@ -323,14 +323,6 @@ class Reader:
                 if not whole:
                     return
 
-    def space(self, name: str) -> spaces.Space[Any] | None:
-        """The live server's ``action`` or ``observation`` space; None before its first answer.
-
-        Raises:
-            StoreError: the record describes no space.
-        """
-        return space_of(self.path, self.journal, name)
-
     def _check(self, record: Record) -> None:
         kind = record["record"]
         if kind == "head" and record["version"] > VERSION:
@@ -412,7 +404,7 @@ def episodes(path: Path) -> Iterator[Episode]:
             yield from one.over
 
 
-def ended(record: Record) -> list[Episode]:
+def _finished(record: Record) -> list[Episode]:
     """The episodes that a ``steps`` record says are over."""
     return [Episode(*one) for one in record.get("episodes", ())]
 
@@ -483,7 +475,7 @@ def _steps(record: Record, elapsed_s: float) -> Steps:
         [(at, context) for at, context in record.get("context", ())],
         record.get("metrics", {}),
         {at: (status, why) for at, status, why in record.get("unmeasured", ())},
-        ended(record),
+        _finished(record),
         record["upto"],
         record.get("at", 0.0),
         elapsed_s,

@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 
 FLUSH_S = 0.5
 """Steps wait no longer than this, half of what a crash may cost."""
-_MOST_WAITING = 4
-"""The driving thread waits for the keeper when this many groups are waiting."""
+MOST_WAITING = 4
+"""The driving thread waits for the keeper when this many groups wait; with a small budget, when one does."""
 
 
 class StepStore:
@@ -141,6 +141,7 @@ class StepStore:
         # A crash must not cost much of a small budget either.
         most = MOST_ROWS if self._budget is None else max(1, min(MOST_ROWS, self._budget // 100))
         self._group = group = Group(actions, observations, self.head.metrics, list(self.head.env_params), most)
+        self._most_waiting = group.most * (MOST_WAITING if most == MOST_ROWS else 1)
         for name, columns in (("action", group.actions), ("observation", group.observations)):
             if not columns.inline:
                 self._sides[name] = SideFile(
@@ -196,7 +197,7 @@ class StepStore:
         rows.append(row)  # type: ignore[arg-type]  # making a Row takes four times as long
         self.upto = number
         if not len(rows) % group.most:
-            if len(rows) >= _MOST_WAITING * group.most:
+            if len(rows) >= self._most_waiting:
                 self.flush()
             else:
                 self._journal.wake()

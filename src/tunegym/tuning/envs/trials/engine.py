@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import BudgetError
@@ -40,24 +40,8 @@ logger = logging.getLogger(__name__)
 Measure = Callable[[OpenTrial], Outcome | None]
 
 
-class Lanes(Protocol):
-    """Starts measurements and hands back the finished ones in the order in which they finish."""
-
-    def start(self, trial: OpenTrial) -> None:
-        """Begin to measure. On the caller's own thread, this raises what the measurement raises."""
-        ...
-
-    def wait(self) -> tuple[OpenTrial, Outcome | BaseException | None]:
-        """The next finished one: its outcome, or what its measurement raised on another thread."""
-        ...
-
-    def close(self) -> None:
-        """Wait for running measurements, and drop them."""
-        ...
-
-
 class InlineLane:
-    """One lane on the caller's own thread."""
+    """One lane on the caller's own thread: starts a measurement, and hands it back when it is waited for."""
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
@@ -76,7 +60,7 @@ class InlineLane:
 
 
 class ThreadLanes:
-    """One thread per slot. They mostly wait for processes."""
+    """One thread per slot, mostly waiting for processes; measurements come back in the order in which they finish."""
 
     def __init__(self, measure: Measure, slots: int) -> None:
         self._measure = measure
@@ -164,7 +148,7 @@ class TrialEngine:
         self._cache = MeasurementCache() if experiment.cache else None
         self.budget = BudgetClock(experiment.budget, self.tally, self._clock, spent_s)
         measure = Measurement(experiment, parts.workload, parts.runner, parts.store, self._prune, trials).measure
-        self._lanes: Lanes = InlineLane(measure) if slots == 1 else ThreadLanes(measure, slots)
+        self._lanes = InlineLane(measure) if slots == 1 else ThreadLanes(measure, slots)
         self._flights: dict[int, tuple[int, float, bytes]] = {}
         self._closed: deque[tuple[int, Trial]] = deque()
         self._last: dict[int, tuple[Metrics, bool]] = {}
