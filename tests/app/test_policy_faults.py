@@ -258,7 +258,7 @@ def test_a_setting_weighs_once_on_the_scale_of_rewards(agent: str, scenario: Cal
     seen = {(trial.context["load"], trial.action["a"], trial.action["b"]): trial.reward for trial in trials}
     assert len(seen) < len(trials) / 2
     with resumed(find_run(Path("run"))) as learning:
-        assert sorted(learning._scale._scales._rewards[0]) == sorted(seen.values())
+        assert sorted(learning._scale._all.rewards) == sorted(seen.values())
 
 
 # a run that ends and goes on ------------------------------------------------------------------------------
@@ -316,13 +316,6 @@ def test_a_budget_of_time_alone(agent: str, scenario: Callable[..., Document]) -
     assert library.run(document, output="run") == 0
     results = results_of("run")
     assert policy_of("run").trials == len(results.trials) > 10
-
-
-def test_before_it_has_learned_anything_it_recommends_nothing_of_its_own(scenario: Callable[..., Document]) -> None:
-    assert library.run(scenario("ppo", 3), output="run") == 0
-    folder = find_run(Path("run")) / "e"
-    assert policies.load(folder) is None
-    assert library.recommend("run").source == "trials"
 
 
 # checkpoints that are of no use ---------------------------------------------------------------------------

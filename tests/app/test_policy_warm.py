@@ -11,7 +11,6 @@ import pytest
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.core.errors import StoreError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.reports.results import find_run
 
@@ -132,18 +131,6 @@ def test_old_trials_without_a_metric_that_is_only_shown_are_learned_from(
     )
     assert library.run(new, output="new") == 0
     assert "warm start: 60 trials taken" in caplog.text
-
-
-def test_a_damaged_source_is_named_and_not_its_copy(scenario: Callable[..., Document]) -> None:
-    cmd_args = {"callable": "work:value", "load": list(LOADS), **LISTS}
-    assert library.run(scenario("random_search", 10, cmd_args, {"load": {}}), output="old") == 0
-    (journal,) = Path("old").rglob("journal.jsonl")
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([*lines[:4], b"\x00garbage\n", *lines[4:]]))
-    new = scenario("contextual_bandit", 10, cmd_args, {"load": {}}, agent_config={"warm_start": "old"})
-    with pytest.raises(StoreError, match=r"warm_start: .*/old/.*: line 5 is damaged") as error:
-        library.run(new, output="new")
-    assert error.value.hint == "put it back as it was, or leave warm_start out"
 
 
 # which of them fit ----------------------------------------------------------------------------------------

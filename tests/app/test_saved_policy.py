@@ -159,15 +159,6 @@ def test_an_agent_that_failed_says_why(scenario: Callable[..., Path], caplog: py
     assert saved() is not None
 
 
-def test_one_that_says_nothing(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
-    assert library.run(scenario("FailsSilently")) == 1
-    assert "the agent of e returned 4\n" in caplog.text
-    (results,) = assert_sound("results").values()
-    ended = results.journal.ended
-    assert ended is not None
-    assert (ended["code"], ended["reason"]) == (4, "agent_steps = 6 are used up")
-
-
 def test_not_after_an_exception(scenario: Callable[..., Path]) -> None:
     with pytest.raises(LookupError, match="own mistake"):
         library.run(scenario("Raises"))
@@ -196,13 +187,6 @@ def test_a_policy_that_can_not_be_asked(
     assert "the policy of e could not be saved" in caplog.text
     assert saved() is None
     assert library.recommend("results", {"load": 1}).source == "trials"
-
-
-def test_contexts_without_an_answer_are_left_out(scenario: Callable[..., Path]) -> None:
-    assert library.run(scenario("Unsure")) == 0
-    table = saved()
-    assert table is not None
-    assert [one.context for one in table.choices] == [{"load": 1.0}]
 
 
 def test_an_agent_of_somebody_else(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:

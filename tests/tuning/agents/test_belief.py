@@ -6,31 +6,10 @@ import numpy as np
 import pytest
 
 from tunegym.tuning.agents.bandit.agent import DRAWN, MOST_NEAR, CandidateSource, CellStats
-from tunegym.tuning.agents.bandit.belief import JITTER, Axis, Belief, Shape, Told
-from tunegym.tuning.agents.reward_scale import RewardScale
+from tunegym.tuning.agents.bandit.belief import JITTER, Axis, Belief, Told
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
 
 # axes -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("knob", "ordered"),
-    [
-        (Range(1, 64, "int", log=True), True),
-        (Choice((1, 2, 4)), True),
-        (Choice((4.0, 2, 1)), True),
-        (Choice((1, 4, 2)), False),
-        (Choice((1, 2)), False),
-        (Choice((1, 1.0, True)), False),
-        (Choice((1, 2, "4")), False),
-        (Choice((False, 2, 4)), False),
-        (Choice(("a", "b", "c")), False),
-    ],
-)
-def test_neighbours_are_alike_where_there_is_an_order(knob: Knob, ordered: bool) -> None:
-    reaches = Axis(knob).reaches
-    assert any(reach is not None for reach in reaches) == ordered
-    assert (None in reaches) == isinstance(knob, Choice)
 
 
 def test_places() -> None:
@@ -39,12 +18,6 @@ def test_places() -> None:
     assert Axis(Range(1, 100, log=True)).place(10) == pytest.approx(0.5)
     strangers = [(Choice((1, 2)), 3), (Choice((1, 2)), None), (Range(1, 100, log=True), 0), (Range(0.0, 1.0), "x")]
     assert all(math.isnan(Axis(knob).place(value)) for knob, value in strangers)
-
-
-@pytest.mark.parametrize("shape", [Shape(0.3, None), Shape(0.3, 0.2)])
-def test_what_is_nowhere_is_unlike_anything(shape: Shape) -> None:
-    places = np.array([0.5, math.nan])
-    assert shape.likeness(places, places).tolist() == [[1.0, 0.3], [0.3, 0.3]]
 
 
 # belief -----------------------------------------------------------------------------------------------
@@ -156,29 +129,7 @@ def test_repeats_of_one_cell_take_no_doubt_from_the_others() -> None:
     assert doubt(often) > 0.8 * doubt(once)
 
 
-def test_many_axes_are_fitted_as_few_are() -> None:
-    """Each axis is looked at with the likeness along all others, whatever was decided of those before it."""
-    draw = np.random.default_rng(4)
-    axes = [Axis(Range(0.0, 1.0)) for _ in range(40)]
-    belief = Belief([], axes)
-    places = draw.random((30, 40))
-    for place in places:
-        belief.add(place)
-    belief.fit(Told(np.sin(6.0 * places[:, 3]), np.ones(30), 0.0))
-    alike = np.prod([shape.likeness(places[:, i], places[:, i]) for i, shape in enumerate(belief.shapes)], axis=0)
-    assert belief._settings_alike == pytest.approx(alike)
-    assert belief.shapes[3].floor < min(shape.floor for i, shape in enumerate(belief.shapes) if i != 3)
-
-
 # candidates -------------------------------------------------------------------------------------------
-
-
-def test_few_combinations_are_all_candidates() -> None:
-    source = CandidateSource(Space({"a": Choice((1, 1.0)), "b": Range(0, 4, "int", step=2)}), 10)
-    found = source.make(np.random.default_rng(0), [{"a": 1, "b": 0}])
-    assert source.complete
-    assert [repr(found.action(row)["a"]) for row in range(len(found))] == ["1"] * 3 + ["1.0"] * 3
-    assert [found.action(row)["b"] for row in range(len(found))] == [0, 2, 4] * 2
 
 
 def test_of_many_some_are_drawn_and_good_ones_are_looked_around() -> None:
@@ -205,12 +156,6 @@ def test_of_many_knobs_some_are_looked_along() -> None:
     assert all(min(counts) <= 1 for counts in differing), "each is a good setting, or differs from one in one knob"
 
 
-def test_flags_have_one_neighbour_each() -> None:
-    space = Space({f"k{i}": Choice((False, True)) for i in range(60)})
-    good = [dict.fromkeys(space.knobs, False), dict.fromkeys(space.knobs, True)]
-    assert len(CandidateSource(space, 10).make(np.random.default_rng(0), good)) == DRAWN + 2 * (1 + 60)
-
-
 def test_between_the_bins_only_around_good_ones() -> None:
     source = CandidateSource(Space({"r": Range(0.0, 1.0)}), 3)
     found = source.make(np.random.default_rng(0), [])
@@ -220,22 +165,6 @@ def test_between_the_bins_only_around_good_ones() -> None:
 
 
 # evidence ---------------------------------------------------------------------------------------------
-
-
-def test_cells_are_summed_up_on_the_common_scale() -> None:
-    evidence = CellStats()
-    assert evidence.of([]).means.size == 0
-    scale = RewardScale()
-    trials = [(1, 5.0), (2, 3.0), (1, 6.0), (3, 9.0)]
-    for x, reward in trials:
-        evidence.add({}, {"x": x}, reward, "measured")
-    for (_, reward), weighs in zip(trials, (True, True, False, True), strict=True):
-        scale.add({}, reward, measured=True, weighs=weighs)
-    first, second, third, fourth = scale.scaled()
-    told = evidence.of([0, 1, 2])
-    assert told.means == pytest.approx([(first + third) / 2, second, fourth])
-    assert told.counts.tolist() == [2, 1, 1]
-    assert told.within == pytest.approx((first - third) ** 2 / 2)
 
 
 def test_sums_follow_the_scale_whenever_they_are_asked_for() -> None:
@@ -254,16 +183,6 @@ def test_sums_follow_the_scale_whenever_they_are_asked_for() -> None:
     assert one.means.tolist() == other.means.tolist()
     assert (one.counts.tolist(), one.within) == (other.counts.tolist(), other.within)
     assert one.counts.sum() == 400
-
-
-def test_what_does_not_weigh_moves_no_scale() -> None:
-    one, other = RewardScale(), RewardScale()
-    for reward in (1.0, 2.0, 3.0):
-        one.add({}, reward, measured=True)
-        other.add({}, reward, measured=True)
-    other.add({}, 1000.0, measured=True, weighs=False)
-    assert other.scaled()[:3].tolist() == one.scaled().tolist()
-    assert other.scaled()[3] > other.scaled()[2]
 
 
 def test_a_failure_is_below_the_worst_and_a_pruned_trial_is_not() -> None:

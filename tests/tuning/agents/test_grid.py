@@ -39,21 +39,6 @@ def test_everything_once(bench: Benches, slots: int, seed: int | None) -> None:
     assert seed is not None or start == 0
 
 
-def test_random_starts_differ(bench: Benches) -> None:
-    starts = set()
-    for seed in range(20):
-        one = bench(measure, knobs=KNOBS, budget=Budget(agent_steps=1))
-        GridSearch(one.engine, GridConfig(start_action="random"), seed).run()
-        starts.update(points(one.trials()))
-    assert len(starts) > 5
-
-
-def test_last_knob_turns_fastest(bench: Benches) -> None:
-    one = bench(measure, knobs={"a": Choice((1, 2)), "b": Choice(("x", "y"))})
-    GridSearch(one.engine).run()
-    assert [tuple(trial.action.values()) for trial in one.trials()] == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
-
-
 @pytest.mark.parametrize("start", ["first", "random"])
 def test_huge_grid_costs_nothing(bench: Benches, start: Any) -> None:
     """Far more points than could be listed: each is worked out when it is asked for."""

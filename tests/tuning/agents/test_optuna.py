@@ -15,7 +15,7 @@ from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
-from tunegym.tuning.model.trial import Observation, Trial
+from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.rewards import FromObjectives
 
 Benches = Callable[..., Any]
@@ -250,29 +250,6 @@ def test_goes_on_as_if_it_had_never_been_interrupted(bench: Benches, sampler: st
         assert actions(rest.trials()) == actions(whole.trials())
 
 
-@pytest.mark.slow
-def test_gp_goes_on_from_its_whole_history(bench: Benches) -> None:
-    part = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=20))
-    agent_of(part, sampler="gp").run()
-    rest = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=24), store=part.store)
-    agent = agent_of(rest, sampler="gp")
-    agent.run()
-    told = [(trial.params, trial.value) for trial in study_of(agent).trials]
-    assert told == [(dict(trial.action), trial.reward) for trial in rest.trials()]
-    assert max(trial.reward for trial in rest.trials()[20:]) > -0.2
-
-
-@pytest.mark.parametrize("sampler", ALL)
-def test_another_seed_other_proposals(bench: Benches, sampler: str) -> None:
-    one = bench(bowl, knobs=PLANE)
-    drawn = [
-        [OptunaAgent(one.engine, OptunaConfig(sampler=sampler), seed).select_action(Observation(1, {}))]
-        for seed in (1, 1, 2)
-    ]
-    assert drawn[0] == drawn[1]
-    assert drawn[0] != drawn[2]
-
-
 @pytest.mark.parametrize("sampler", ["random", "qmc"])
 def test_what_learns_nothing_draws_by_the_number(sampler: Any) -> None:
     space = Space({"x": Range(0.0, 1.0), "mode": Choice(("a", "b"))})
@@ -288,14 +265,6 @@ def test_qmc_covers_evenly() -> None:
     cells = Counter((int(float(p["x"]) * 8), int(float(p["y"]) * 8)) for p in points)
     assert set(cells.values()) == {1}
     assert len(cells) == 64
-
-
-def test_starts_with_the_first_values_if_told_so(bench: Benches) -> None:
-    knobs: dict[str, Knob] = {"x": Choice((7, 8)), "y": Range(2.0, 3.0)}
-    for sampler in ALL[:1] + ALL[3:]:
-        one = bench(lambda x, y: {"m": x + y}, knobs=knobs, budget=Budget(agent_steps=3))
-        agent_of(one, sampler=sampler, start_action="first").run()
-        assert dict(one.trials()[0].action) == {"x": 7, "y": 2.0}
 
 
 # warm start -------------------------------------------------------------------------------------------
@@ -325,15 +294,6 @@ def test_begins_where_another_run_ended(bench: Benches, sampler: str, count: int
         cold = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=12))
         agent_of(cold, sampler=sampler).run()
         assert warm > sum(trial.reward for trial in cold.trials()) / 12 + 0.5
-
-
-def test_its_trials_count_as_not_tried_here(bench: Benches) -> None:
-    """What was measured elsewhere was not measured here."""
-    one = bench(lambda x: {"m": float(x)}, knobs={"x": Choice((1, 2))}, budget=Budget(agent_steps=30))
-    agent = agent_of(one, sampler="tpe")
-    agent.warm_up([Trial(n, {}, {"x": n}, Measured(({"m": 1.0},)), 1.0, 0.0) for n in (1, 2)])
-    agent.run()
-    assert sorted(run["x"] for run in one.lab.runs) == [1, 2]
 
 
 def test_a_sampler_that_fails_does_not_end_the_run(

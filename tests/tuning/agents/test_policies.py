@@ -32,13 +32,6 @@ def test_every_combination_is_asked_once_by_exact_type() -> None:
     assert contexts_to_ask(EnvParams({})) == [{}]
 
 
-def test_what_is_never_drawn_is_not_asked() -> None:
-    load = EnvParam(Candidates(("low", "high", "never")), (0.25, 0.75, 0.0))
-    assert contexts_to_ask(params(load=load)) == [{"load": "low"}, {"load": "high"}]
-    many = EnvParam(Candidates(tuple(range(2000))), (0.5, 0.5, *(0.0,) * 1998))
-    assert contexts_to_ask(params(many=many)) == [{"many": 0}, {"many": 1}]
-
-
 @pytest.mark.parametrize(
     ("domain", "expected"),
     [
@@ -52,17 +45,6 @@ def test_a_range_is_asked_at_places_of_its_own_scale(domain: Range, expected: li
     found = [context["size"] for context in contexts_to_ask(params(size=domain))]
     assert found == pytest.approx(expected)
     assert {type(value) for value in found} == {int if domain.dtype == "int" else float}
-
-
-def test_a_logarithmic_range() -> None:
-    found = [float(context["size"]) for context in contexts_to_ask(params(size=Range(1.0, 1e6, log=True)))]
-    assert (found[0], found[-1]) == (1.0, pytest.approx(1e6))
-    assert found[1] / found[0] == pytest.approx(found[-1] / found[-2])
-
-
-def test_several_ranges_share_the_table() -> None:
-    found = contexts_to_ask(params(a=Range(0.0, 1.0), b=Range(0.0, 1.0), c=Range(0.0, 1.0)))
-    assert len(found) == 10**3 <= policies.MOST_CONTEXTS
 
 
 @pytest.mark.parametrize(
@@ -102,15 +84,6 @@ def test_a_table_has_plain_values_and_comes_back(tmp_path: Path) -> None:
     assert found is not None
     assert [type(value) for value in found.choices[0].action.values()] == [int, float, bool, str]
     assert [file.name for file in (tmp_path / "policy").iterdir()] == ["policy.json"]
-
-
-def test_types_stay_apart(tmp_path: Path) -> None:
-    choices = tuple(Choice({"x": value}, None, {"load": value}) for value in (1, 1.0, True, "1"))
-    save(tmp_path, PolicyTable("agent", 1, choices))
-    found = load(tmp_path)
-    assert found is not None
-    assert [type(one.action["x"]) for one in found.choices] == [int, float, bool, str]
-    assert [type(one.context["load"]) for one in found.choices] == [int, float, bool, str]
 
 
 def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

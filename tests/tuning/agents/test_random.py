@@ -45,14 +45,6 @@ def test_another_knob_does_not_move_the_draws(bench: Benches) -> None:
     assert part == [{"f": action["f"], "mode": action["mode"]} for action in whole]
 
 
-def test_first_start(bench: Benches) -> None:
-    """Every knob's first value, then as ever."""
-    one = bench(measure, knobs=KNOBS)
-    first = drawn(RandomSearch(one.engine, AgentConfig(start_action="first")), range(1, 20))
-    assert first[0] == {"mode": "a", "n": 3, "f": -1.0}
-    assert first[1:] == drawn(RandomSearch(one.engine), range(2, 20))
-
-
 def test_covers_its_space_evenly(bench: Benches) -> None:
     """Chi-square with 2 degrees of freedom: 25 is far beyond any chance."""
     one = bench(measure, knobs=KNOBS)

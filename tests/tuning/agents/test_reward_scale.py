@@ -20,21 +20,10 @@ def scaled(rewards: list[float | None], contexts: list[int] | None = None) -> np
 USUAL = [float(one) for one in np.random.default_rng(1).normal(10.0, 2.0, 40)]
 
 
-def test_nothing_is_nothing() -> None:
-    assert scaled([]).shape == (0,)
-
-
 @pytest.mark.parametrize(("offset", "factor"), [(1e9, 1.0), (-1e9, 1e3), (0.0, 1e-9), (1e9, 1e-3), (0.0, 1e200)])
 def test_neither_offset_nor_unit_matters(offset: float, factor: float) -> None:
     moved = scaled([offset + factor * reward for reward in USUAL])
     np.testing.assert_allclose(moved, scaled(USUAL), atol=2e-3)
-
-
-def test_the_order_and_the_scale_are_those_of_a_network() -> None:
-    seen = scaled(USUAL)
-    assert np.array_equal(np.argsort(seen), np.argsort(USUAL))
-    assert abs(float(np.median(seen))) < 0.1
-    assert 0.5 < float(np.std(seen)) < 2.0
 
 
 def test_an_outlier_hides_nothing() -> None:
@@ -58,22 +47,6 @@ def test_nor_do_many_of_them(outlier: float, share: float) -> None:
     assert np.ptp(seen[: len(USUAL)]) > 0.15 * np.ptp(alone)
     assert np.array_equal(np.argsort(seen[: len(USUAL)]), np.argsort(USUAL))
     assert seen[-1] < seen[: len(USUAL)].min()
-
-
-def test_nor_what_is_slow_where_most_are_equally_good() -> None:
-    """As after a while, when a policy has found the best: what is nearly as good is not the same."""
-    seen = scaled([*[10.0] * 60, *[9.0] * 25, *[-1e6] * 15])
-    assert seen[0] - seen[60] > 0.2
-    assert seen[-1] == LOWEST
-
-
-def test_nor_do_most_that_are_equal_but_for_rounding() -> None:
-    """What is worse than them and what is better can still be told apart."""
-    equal = [10.0, 10.000000000000002] * 30
-    others = [float(one) for one in range(20) if one != 10]
-    seen = scaled([*equal, *others])[60:]
-    assert np.array_equal(np.argsort(seen), np.arange(19))
-    assert np.diff(seen).min() > 0.05
 
 
 def test_contexts_with_few_settings_have_their_own_scales_too() -> None:
@@ -114,21 +87,10 @@ def test_a_failure_is_below_everything_in_all_contexts() -> None:
     assert seen[-1] < seen[:-1].min()
 
 
-def test_when_everything_fails_nothing_is_better() -> None:
-    assert set(scaled([None] * 5)) == {-1.0}
-
-
 def test_when_everything_is_equal_nothing_is_better() -> None:
     assert set(scaled([7.0] * 20)) == {0.0}
     seen = scaled([*[7.0] * 20, None])
     assert seen[-1] < seen[0] == 0.0
-
-
-def test_one_of_two_values_that_is_rare_is_told_from_the_other() -> None:
-    """Nine in ten are equal, so quantiles alone would see no spread."""
-    seen = scaled([*[7.0] * 30, 8.0])
-    assert np.isfinite(seen).all()
-    assert seen[-1] > 0.5
 
 
 def test_contexts_have_their_own_scales() -> None:
@@ -141,11 +103,6 @@ def test_contexts_have_their_own_scales() -> None:
     np.testing.assert_allclose(seen[0::2], seen[1::2], atol=1e-6)
 
 
-def test_a_context_with_few_measurements_uses_everybodys_scale() -> None:
-    seen = scaled([*USUAL, 12.0, 8.0], [*[0] * 40, 1, 1])
-    assert seen[-2] > 0.5 > -0.5 > seen[-1]
-
-
 def test_the_last_ones_are_those_of_all() -> None:
     scale = RewardScale()
     for number, reward in enumerate(USUAL):
@@ -154,15 +111,6 @@ def test_the_last_ones_are_those_of_all() -> None:
     np.testing.assert_array_equal(scale.scaled(last=7), everything[-7:])
     np.testing.assert_array_equal(scale.scaled(last=1000), everything)
     assert len(scale) == 40
-
-
-def test_values_that_look_equal_are_different_contexts() -> None:
-    scale = RewardScale()
-    for index in range(20):
-        scale.add({"load": 1}, float(index), measured=True)
-        scale.add({"load": True}, 1000.0 + index, measured=True)
-    seen = scale.scaled()
-    np.testing.assert_allclose(seen[0::2], seen[1::2])
 
 
 def test_what_was_pruned_is_as_bad_as_the_worst() -> None:
@@ -174,13 +122,6 @@ def test_what_was_pruned_is_as_bad_as_the_worst() -> None:
     *seen, pruned, failed = scale.scaled()
     assert pruned == pytest.approx(min(seen))
     assert failed == pytest.approx(pruned - 1.0)
-
-
-def test_before_anything_was_measured_pruned_is_better_than_failed() -> None:
-    scale = RewardScale()
-    scale.add({}, -1.0, measured=False, pruned=True)
-    scale.add({}, -1.0, measured=False)
-    assert scale.scaled().tolist() == [0.0, -1.0]
 
 
 def test_it_does_not_matter_when_somebody_asks() -> None:

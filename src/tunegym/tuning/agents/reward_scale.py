@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from array import array
 
 import numpy as np
 
@@ -89,11 +89,10 @@ class RewardScale:
 
     def __init__(self) -> None:
         self._all = _Scale()
-        self._contexts: defaultdict[bytes, _Scale] = defaultdict(_Scale)
-        # By trial: the scale of its context, its reward, and how it ended.
-        self._scales: list[_Scale] = []
-        self._rewards: list[float] = []
-        self._ends: list[int] = []
+        self._scales = [self._all]
+        self._contexts: dict[bytes, int] = {}
+        # By trial: the number of its scale, its reward, and how it ended.
+        self._numbers, self._rewards, self._ends = array("q"), array("d"), array("b")
 
     def __len__(self) -> int:
         return len(self._rewards)
@@ -102,15 +101,17 @@ class RewardScale:
         self, context: Context, reward: float, *, measured: bool, pruned: bool = False, weighs: bool = True
     ) -> None:
         """Add a closed trial; one that doesn't weigh is scaled like the others but moves no scale."""
-        scale = self._all
+        number = 0
         if measured:
             reward = max(-LARGEST, min(reward, LARGEST))
-            scale = self._contexts[exact_key(context)]
-            scale.trials += 1
+            number = self._contexts.setdefault(exact_key(context), len(self._scales))
+            if number == len(self._scales):
+                self._scales.append(_Scale())
+            self._scales[number].trials += 1
             if weighs:
                 self._all.add(reward)
-                scale.add(reward)
-        self._scales.append(scale)
+                self._scales[number].add(reward)
+        self._numbers.append(number)
         self._rewards.append(reward if measured else np.nan)
         self._ends.append(_MEASURED if measured else _PRUNED if pruned else _FAILED)
 
@@ -120,12 +121,11 @@ class RewardScale:
         rewards, ends = np.array(self._rewards[first:]), np.array(self._ends[first:])
         if not self._all.rewards:
             return np.where(ends == _FAILED, -1.0, 0.0)
-        scales = [one if one.is_own else self._all for one in self._scales[first:]]
-        centres, spreads = np.array([one.shape() for one in scales]).reshape(-1, 2).T
-        own = [one for one in self._contexts.values() if one.is_own]
+        shapes = np.array([(one if one.is_own else self._all).shape() for one in self._scales])
+        centres, spreads = shapes[np.array(self._numbers[first:])].T
         with np.errstate(over="ignore"):
             seen = _compressed((rewards - centres) / spreads)
-            furthest = min(one.furthest() for one in [self._all, *own])
+            furthest = min(one.furthest() for one in self._scales if one.is_own or one is self._all)
         worst = min(float(_compressed(np.float64(furthest))), 0.0)
         return np.where(ends == _MEASURED, seen, worst - (ends == _FAILED))
 

@@ -59,36 +59,9 @@ def test_the_model_is_the_librarys_own(learner: Make, tmp_path: Path) -> None:
     assert "tunegym" not in type(model.replay_buffer).__module__
 
 
-def test_without_one_there_is_none(tmp_path: Path) -> None:
-    assert PolicyFiles(tmp_path, "ppo").last() is None
-
-
 def test_another_agents_is_none(learner: Make, tmp_path: Path) -> None:
     PolicyFiles(tmp_path, "ppo").save(checkpoint_of(learner("ppo")))
     assert PolicyFiles(tmp_path, "a2c").last() is None
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: b"",
-        lambda content: content[: len(content) // 2],
-        lambda content: b"\x00" * len(content),
-        lambda content: b"not a checkpoint",
-        lambda content: content[:400] + bytes(byte ^ 255 for byte in content[400:800]) + content[800:],
-    ],
-    ids=["empty", "torn", "zeros", "text", "flipped"],
-)
-def test_a_damaged_one_is_warned_of(
-    damage: Callable[[bytes], bytes], learner: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    files = PolicyFiles(tmp_path, "ppo")
-    files.save(checkpoint_of(learner("ppo")))
-    place = tmp_path / "policy" / "checkpoint.pt"
-    place.write_bytes(damage(place.read_bytes()))
-    loaded = files.last()
-    assert loaded is None or not files.restore(learner("ppo"), loaded)
-    assert "the policy starts from scratch: " in caplog.text
 
 
 def test_nothing_in_it_is_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,27 +89,6 @@ def test_a_newer_format_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     torch.save({"format": 2}, place)
     assert PolicyFiles(tmp_path, "ppo").last() is None
     assert "format 2, and only 1 is known here" in caplog.text
-
-
-def test_one_of_another_network_does_not_fit(learner: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    other = checkpoint_of(learner("ppo", net_arch=(8,)))
-    assert not PolicyFiles(tmp_path, "ppo").restore(learner("ppo"), other)
-    assert "its checkpoint doesn't fit: " in caplog.text
-
-
-def test_what_a_killed_writer_left_is_no_checkpoint(learner: Make, tmp_path: Path) -> None:
-    files = PolicyFiles(tmp_path, "ppo")
-    files.save(checkpoint_of(learner("ppo"), closed=7))
-    torn = tmp_path / "policy" / "checkpoint.pt.new"
-    torn.write_bytes(b"half of")
-    loaded = files.last()
-    assert loaded is not None
-    assert loaded.closed == 7
-    files.save(checkpoint_of(learner("ppo"), closed=9))
-    loaded = files.last()
-    assert loaded is not None
-    assert loaded.closed == 9
-    assert not torn.exists()
 
 
 def test_a_full_disk_is_warned_of_and_leaves_the_last_one(

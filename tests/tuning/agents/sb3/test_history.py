@@ -26,27 +26,12 @@ def works(known: SettingHistory, context: dict[str, Any], x: Any) -> bool:
     return known.works(context, {"x": x}, np.array([x], dtype=np.float64))
 
 
-def test_what_was_never_tried_is_not_known_to_work() -> None:
-    assert not works(tried(), HERE, 1)
-    assert not works(tried((HERE, 1, True)), HERE, 2)
-
-
 def test_what_worked_anywhere_works_unless_it_failed_here() -> None:
     known = tried((HERE, 1, True), (THERE, 1, False), (HERE, 2, False))
     assert works(known, HERE, 1)
     assert not works(known, THERE, 1)
     assert works(known, {"load": 3}, 1)
     assert not works(known, HERE, 2)
-
-
-def test_what_mostly_works_here_works() -> None:
-    assert works(tried((HERE, 1, False), (HERE, 1, True)), HERE, 1)
-    assert not works(tried((HERE, 1, False), (HERE, 1, True), (HERE, 1, False)), HERE, 1)
-
-
-def test_values_that_look_equal_are_different_settings() -> None:
-    assert not works(tried((HERE, 1, True)), HERE, True)
-    assert not works(tried((HERE, 1, True)), HERE, 1.0)
 
 
 def test_the_others_are_those_that_work_here() -> None:
@@ -63,12 +48,6 @@ def test_in_between_the_nearest_one_tells() -> None:
     known.add(Trial(9, HERE, {"x": 0.7}, Measured(({"v": 1.0},)), 0.0, 0.0), np.array([0.7]))
     assert works(known, HERE, 0.6)
     assert not works(tried(between=True), HERE, 0.5)
-
-
-def test_what_was_measured_is_known_by_its_context() -> None:
-    known = tried((HERE, 1, True), (HERE, 2, False), (HERE, 2, True), (THERE, 3, False))
-    assert [known.measured(HERE, {"x": x}) for x in (1, 2, 3, 1.0)] == [True, True, False, False]
-    assert not any(known.measured(THERE, {"x": x}) for x in (1, 2, 3))
 
 
 def test_a_pruned_trial_is_no_failure() -> None:

@@ -90,14 +90,6 @@ def test_lanes_are_apart(learner: Make, step: Make) -> None:
     np.testing.assert_allclose(mixed, np.array(alone)[order], rtol=1e-4, atol=1e-5)
 
 
-def test_without_gamma_nothing_follows(learner: Make, step: Make) -> None:
-    ours = learner("ppo")
-    steps = episode(ours, step, ["", "cut", "over", ""])
-    rewards = np.arange(4.0)
-    values = np.array([one.decision.value for one in steps])
-    np.testing.assert_allclose(advantages(ours, steps, rewards), rewards - values, rtol=1e-5)
-
-
 @pytest.mark.parametrize("agent", ["ppo", "a2c"])
 def test_an_update_is_due_after_n_steps_and_forgets_them(agent: str, learner: Make, step: Make) -> None:
     ours = learner(agent, n_steps=6)
@@ -110,15 +102,6 @@ def test_an_update_is_due_after_n_steps_and_forgets_them(agent: str, learner: Ma
     assert "rollout/reward" in told
     assert not ours.due()
     assert ours.train(6, last=True) == {}
-
-
-def test_what_is_left_at_the_end_is_learned_from_if_it_is_more_than_noise(learner: Make, step: Make) -> None:
-    for count, trains in ((3, False), (4, True)):
-        ours = learner("ppo", n_steps=50)
-        for number in range(1, count + 1):
-            ours.take(step(ours, number, float(number), terminated=True))
-        assert bool(ours.train(count, last=True)) is trains
-        assert ours.trained is trains
 
 
 @pytest.mark.parametrize("agent", ["ppo", "a2c"])
@@ -136,28 +119,6 @@ def test_a_draw_belongs_to_its_number_and_follows_the_chances(agent: str, learne
         share = np.mean([tuple(np.atleast_1d(one.chosen)) == chosen for one in first])
         assert share == pytest.approx(chance, abs=0.05)
         assert np.log(chance) == pytest.approx(ours.judge(seen, element).log_prob, abs=1e-5)
-
-
-def test_the_greedy_choice_is_the_most_likely_one(learner: Make) -> None:
-    ours = learner("ppo")
-    seen = np.array([2.0, -1.0, 0.0], dtype=np.float32)
-    every = np.array([[a, b] for a in range(3) for b in range(4)])
-    chances = ours.preference(seen, every)
-    chosen, chance = ours.greedy(seen)
-    assert float(chances.sum()) == pytest.approx(1.0, abs=1e-5)
-    assert chosen.tolist() == every[int(chances.argmax())].tolist()
-    assert chance == pytest.approx(float(chances.max()), rel=1e-5)
-
-
-@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
-def test_a_network_that_is_no_longer_of_numbers_is_an_error(agent: str, learner: Make, step: Make) -> None:
-    ours = learner(agent, **({"learning_starts": 0} if agent in ("dqn", "sac") else {}))
-    for number in range(1, 9):
-        ours.take(step(ours, number, float(number), terminated=True))
-    next(ours.model.policy.parameters()).data.fill_(float("nan"))
-    with pytest.raises((FloatingPointError, ValueError)):
-        ours.train(8)
-    assert not ours.trained
 
 
 def test_pre_training_prefers_what_was_better(learner: Make, step: Make) -> None:
@@ -202,20 +163,6 @@ def test_rewards_follow_their_trials_through_a_buffer_that_wraps(
             scaled = ours.scale.scaled()
             expected = {float(one.seen[0]): np.float32(scaled[one.index]) for one in steps[-size:]}
             assert remembered(ours) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("batch", "drawn"), [(4, 4), (256, 256), (1_000_000, 256)])
-def test_no_more_is_drawn_than_there_is(
-    batch: int, drawn: int, learner: Make, step: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = learner("dqn", learning_starts=0, train_freq=1, gradient_steps=2, batch_size=batch)
-    for number in range(1, 6):
-        ours.take(step(ours, number, float(number), terminated=True))
-    buffer, sizes = ours.model.replay_buffer, []
-    sample = buffer.sample
-    monkeypatch.setattr(buffer, "sample", lambda size, **more: (sizes.append(size), sample(size, **more))[1])
-    ours.train(5)
-    assert sizes == [drawn] * 2
 
 
 def test_what_was_cut_off_has_a_next_state_and_what_ended_has_none(learner: Make, step: Make) -> None:
@@ -302,11 +249,6 @@ def test_exploring_fades_and_old_trials_count(learner: Make, step: Make) -> None
     warm.warm_up([step(warm, number, float(number), terminated=True) for number in range(1, 26)])
     assert warm.epsilon(25) == pytest.approx(0.1)
     assert warm.model.replay_buffer.size() == 25
-
-
-def test_without_a_number_of_trials_it_still_explores_less_and_less(learner: Make) -> None:
-    ours = learner("dqn", trials=None)
-    assert 0.9 > ours.epsilon(200) > ours.epsilon(800) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("agent", ["dqn", "sac"])

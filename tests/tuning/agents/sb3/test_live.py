@@ -104,13 +104,6 @@ def test_a_schedule_needs_an_end() -> None:
 # spaces ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow  # torch takes seconds to import
-def test_spaces_that_dont_fit_are_code_1_with_who_could(tmp_path: Path) -> None:
-    driven = drive(tmp_path, LiveDqn, BOX)
-    assert (driven.code, driven.taken) == (1, 0)
-    assert (driven.failure or "").endswith("ppo, a2c and sac take it")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", [LivePpo, LiveDqn])
 @pytest.mark.parametrize("kind", [*SPACES, "small_image"])
@@ -213,21 +206,6 @@ def test_what_an_on_policy_agent_cant_learn_again_is_said(tmp_path: Path, caplog
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_another_network_starts_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    drive(tmp_path, LivePpo, stop_after=60)
-    assert drive(tmp_path, LivePpo, config={"net_arch": [8]}).code == 0
-    assert "the policy starts from scratch" in caplog.text
-
-
-@pytest.mark.slow
-def test_what_was_collected_is_learned_from_when_the_run_stops(tmp_path: Path) -> None:
-    drive(tmp_path, LivePpo, stop_after=10)  # less than a rollout
-    assert (tmp_path / "policy" / "checkpoint.pt").exists()
-    lines = (tmp_path / "policy" / "training.jsonl").read_text().splitlines()
-    assert [json.loads(line)["trials"] for line in lines] == [10]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "slots", "last"), [(62, 1, 2), (64, 1, 4), (60, 1, None), (71, 2, 6)])
 def test_as_many_gradient_steps_as_there_were_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, slots: int, last: int | None
@@ -247,14 +225,6 @@ def test_as_many_gradient_steps_as_there_were_steps(
     drive(tmp_path, LiveDqn, config=config, steps=steps, slots=slots)
     assert updates[-1:] == ([] if last is None else [last])
     assert set(updates[:-1]) <= {4 * slots}
-
-
-@pytest.mark.slow
-def test_too_few_steps_are_said_to_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    drive(tmp_path, LivePpo, steps=3)
-    assert "ppo has learned nothing: 3 steps are too few for an update" in caplog.text
-    assert "a smaller n_steps learns more often" in caplog.text
-    assert not (tmp_path / "policy" / "model.zip").exists()
 
 
 # what goes wrong ------------------------------------------------------------------------------------------

@@ -63,12 +63,6 @@ def test_what_an_algorithm_cant_take_is_named(agent: str, actions: spaces.Space[
     assert unfit(agent, actions, SEEN) == says
 
 
-def test_what_it_takes_is_fine() -> None:
-    for space in ACTIONS.values():
-        assert unfit("ppo", space, SPACES["everything"]) is None
-    assert "needs something to observe" in (unfit("ppo", ACTIONS["box"], spaces.Dict({})) or "")
-
-
 @pytest.mark.parametrize("theirs", ACTIONS.values(), ids=list(ACTIONS))
 def test_whatever_is_chosen_is_one_of_the_servers_actions(theirs: spaces.Space[Any]) -> None:
     actions = Actions(theirs, seed=1)
@@ -90,12 +84,6 @@ def test_what_a_policy_chooses_between_numbers_is_rounded_into_bounds() -> None:
     assert taken.tolist() == [-3, 9]
 
 
-def test_the_servers_own_generator_is_not_seeded() -> None:
-    theirs = spaces.Discrete(1000, seed=5)
-    Actions(theirs, seed=1).space.sample()
-    assert theirs.sample() == spaces.Discrete(1000, seed=5).sample()
-
-
 @pytest.mark.parametrize("theirs", [*SPACES.values(), SEEN], ids=[*SPACES, "plain"])
 def test_every_observation_is_one_of_the_policys(theirs: spaces.Space[Any]) -> None:
     theirs.seed(3)
@@ -109,17 +97,6 @@ def test_every_observation_is_one_of_the_policys(theirs: spaces.Space[Any]) -> N
         assert repr(alone) == repr(row)
 
 
-def test_a_nested_observation_becomes_one_level() -> None:
-    nested = spaces.Dict(
-        {"observation": spaces.Dict({"x": SEEN, "kind": spaces.Discrete(3, start=-1)}), "context": SEEN}
-    )
-    observations = Observations(nested)
-    assert isinstance(observations.space, spaces.Dict)
-    assert list(observations.space.spaces) == ["context", "observation/kind", "observation/x"]
-    one = observations.one({"observation": {"x": [0.5, 1.0], "kind": -1}, "context": [0.0, 1.0]})
-    assert (one["observation/kind"], one["observation/x"].tolist()) == (0, [0.5, 1.0])
-
-
 def test_keys_are_such_that_a_network_can_have_them() -> None:
     odd = spaces.Dict(
         {"a": spaces.Dict({"b": SEEN}), "a.b": SEEN, "a/b": SEEN, "keys": SEEN, "training": SEEN, "": SEEN}
@@ -128,14 +105,6 @@ def test_keys_are_such_that_a_network_can_have_them() -> None:
     assert isinstance(observations.space, spaces.Dict)
     assert sorted(observations.space.spaces) == ["_", "a/b", "a/b_", "a/b__", "keys_", "training_"]
     assert observations.space.contains(observations.one(odd.sample()))
-
-
-def test_rows_are_nobody_elses_memory() -> None:
-    seen = np.zeros(2, dtype=np.float32)
-    batch = Observations(SEEN).ours([seen])
-    seen[0] = 1.0
-    assert isinstance(batch, np.ndarray)
-    assert batch[0, 0] == 0.0
 
 
 # the vector ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -365,7 +366,7 @@ class CellStats:
         self._balance: list[int] = []  # measurements minus failures
         self._working: set[bytes] = set()
         self._cells: dict[bytes, int] = {}
-        self._owners: list[int] = []
+        self._owners = array("q")
         self._scale = RewardScale()
 
     def __len__(self) -> int:
@@ -398,7 +399,7 @@ class CellStats:
 
     def of(self, cells: Iterable[int]) -> Told:
         """Means and counts of these cells, on the scale of all trials."""
-        owners, rewards = np.array(self._owners, np.int64), self._scale.scaled()
+        owners, rewards = np.array(self._owners), self._scale.scaled()
         totals = np.zeros((3, len(self.actions)))
         for column, values in zip(totals, (np.ones(len(owners)), rewards, rewards * rewards), strict=True):
             np.add.at(column, owners, values)
