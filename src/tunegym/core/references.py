@@ -159,10 +159,9 @@ def check_unconfused(module_name: str, paths: Sequence[str]) -> None:
 def _import_from(module_name: str, folders: list[str]) -> ModuleType:
     with _LOCK:
         check_unconfused(module_name, folders)
-        names = [
-            name for name in _module_names(folders) if name in sys.modules and not _belongs_elsewhere(name, folders)
-        ]
-        loaded = [key for key in sys.modules if key.partition(".")[0] in names]
+        beside = [name for name in _module_names(folders) if name in sys.modules]
+        names = {name for name in beside if not _belongs_elsewhere(name, folders)}
+        loaded = [key for key in sys.modules if key.partition(".")[0] in names] if names else []
         if not all(_is_current(name, folders) for name in loaded):
             for name in loaded:  # any of them may use what changed
                 _STAMPS.pop(_origin(sys.modules.pop(name)) or "", None)
@@ -171,8 +170,9 @@ def _import_from(module_name: str, folders: list[str]) -> ModuleType:
                 sys.path.remove(folder)
             sys.path.insert(0, folder)
         importlib.invalidate_caches()  # a file written a moment ago must be seen
+        before = set(sys.modules)
         module = _import(module_name, folders)
-        for name in list(sys.modules):
+        for name in sys.modules.keys() - before:
             file = _origin(sys.modules[name])
             if file is not None and file not in _STAMPS and _is_below(file, folders):
                 _STAMPS[file] = _stamp(file)

@@ -179,10 +179,12 @@ def plain(value: Any) -> Any:
         UnusableValueError: it can't be had as such.
     """
     kind = type(value)
-    if value is None or kind in (bool, int, float, str):
+    if value is None or kind in (bool, int, float):
         return value
+    if isinstance(value, str):
+        return encodable(str(value))
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else str(key): plain(item) for key, item in value.items()}
+        return {encodable(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     item = getattr(value, "item", None)  # numpy's and torch's scalars
@@ -191,12 +193,17 @@ def plain(value: Any) -> Any:
             scalar = item()
             if type(scalar) in (bool, int, float, str):
                 return scalar
-    for base in (int, float, str):
+    for base in (int, float):
         if isinstance(value, base):
             return base(value)
     if hasattr(kind, "__float__"):
         return float(value)
     raise UnusableValueError(f"the function returned a {kind.__name__}, not numbers by name")
+
+
+def encodable(text: str) -> str:
+    """The text with half a surrogate pair in it escaped: no message can hold one."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def failure(error: BaseException) -> str:
@@ -213,7 +220,7 @@ def describe(error: BaseException) -> str:
     if type(error) is UnusableValueError:
         return str(error)
     try:
-        text = " ".join(str(error).split())
+        text = encodable(" ".join(str(error).split()))
     except Exception:
         text = "(its text can't be had)"
     text = text if len(text) <= 500 else text[:497] + "..."
