@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import asdict

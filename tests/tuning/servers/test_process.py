@@ -243,6 +243,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.invariant
 @pytest.mark.parametrize("what", ["fine", "hang", "spin"])
 def test_it_ends_with_its_driver(trouble: Path, token: str, wait: Callable, do: Callable, what: str) -> None:
     command = [sys.executable, "-c", DRIVER, str(trouble), token, str(do(what))]

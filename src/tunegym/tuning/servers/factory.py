@@ -78,6 +78,7 @@ def _injected_host(injected: Any) -> InProcess:
     """An object is used again and again, also by the next experiment; a class or function is called each time."""
     if injected is None:
         raise TunegymError("the server is to be given in Python, and none is", hint="name an env_class, or give one")
+    given: Any = injected
     if inspect.isclass(injected) or (callable(injected) and not hasattr(injected, "step")):
-        return InProcess(injected)  # type: ignore[arg-type]
-    return InProcess(lambda: injected, closes=False)
+        return InProcess(given)
+    return InProcess(lambda: given, closes=False)

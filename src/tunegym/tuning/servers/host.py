@@ -114,7 +114,7 @@ class InProcess:
         except RAISED as error:
             raise ServerFailure(f"it could not be built: {error_text(error)}", lost=True) from error
         self._server = server
-        self.applies_env_params = callable(getattr(server, "apply_env_params", None))
+        self.applies_env_params = bool(callable(getattr(server, "apply_env_params", None)))
         self.step = server.step  # the server's own method: a step may take microseconds
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
