@@ -90,22 +90,17 @@ class Ledger:
     # samples ------------------------------------------------------------------------------------------
 
     def put(self, request: Put, now: float, deadline: float | None = None, *, wait: bool = False) -> Waiter | None:
-        """Take in fields of samples. Returns a waiter if there is no room and the caller may wait.
+        """Take in fields of samples. If there is no room, return a waiter, or raise ``FullError`` if it may not wait.
 
         A put without new samples never waits: others may wait for just that.
-
-        Raises:
-            FullError: there is no room, and the put may not wait.
         """
         partition = self._find(request.partition_id)
-        checked = partition.check_put(request)
-        if checked.new and (not partition.room(checked.new) or partition.waiters.behind(request)):
-            if not wait or partition.spec.on_full == "raise":
-                raise full(partition, checked.new)
-            return self._wait(partition, request, deadline)
-        partition.take_in(checked, now)
-        self._changed(partition, now)
-        return None
+        if partition.put(request, now, behind=partition.waiters.behind(request)):
+            self._changed(partition, now)
+            return None
+        if not wait or partition.spec.on_full == "raise":
+            raise full(partition, request)
+        return self._wait(partition, request, deadline)
 
     def write_tags(self, partition_id: str, sample_ids: Ids, tags: Sequence[Mapping[str, Any]], now: float) -> None:
         """Set tags of samples; their other tags stay."""
@@ -120,9 +115,7 @@ class Ledger:
     def locate(self, partition_id: str, sample_ids: Ids, fields: Sequence[str]) -> dict[str, Any]:
         """Where fields of samples are, as plain data; see ``Samples.locate``.
 
-        Raises:
-            FieldError: a field was not produced.
-            SampleError: a sample is cleared, or was never put.
+        Raises ``FieldError`` for a field that was not produced, and ``SampleError`` for a sample that is not there.
         """
         partition = self._find(partition_id)
         partition.spec.mask(fields)
@@ -153,11 +146,9 @@ class Ledger:
     # claims -------------------------------------------------------------------------------------------
 
     def claim(self, request: Claim, now: float, deadline: float | None = None, *, wait: bool = False) -> Grant | Waiter:
-        """Claim samples. Returns a waiter if too few are ready and the caller may wait.
+        """Claim samples. If too few are ready, return a waiter, or raise ``ClaimTimeoutError`` if it may not wait.
 
-        Raises:
-            ClaimTimeoutError: too few are ready, and the claim may not wait.
-            EndOfStreamError: the partition is sealed, and nothing is left.
+        Raises ``EndOfStreamError`` once the partition is sealed and nothing is left.
         """
         partition = self._find(request.partition_id)
         partition.check_claim(request)
@@ -177,11 +168,7 @@ class Ledger:
         partition.queues.of(partition.spec.task(task_name), partition.spec.mask(fields))
 
     def claim_again(self, request: Claim, lease: int, sample_ids: Ids, now: float) -> Grant:
-        """Repeat a claim from a journal: the same samples under the same lease.
-
-        Raises:
-            LeaseLostError: they can't be claimed.
-        """
+        """Repeat a claim from a journal: the same samples under the same lease. Raises ``LeaseLostError``."""
         partition = self._find(request.partition_id)
         rows = partition.choose_again(request, sample_ids)
         self.lease = max(self.lease, lease)
@@ -252,7 +239,7 @@ class Ledger:
     @staticmethod
     def _too_late(partition: Partition, request: Put | Claim) -> DataPlaneError:
         if isinstance(request, Put):
-            return full(partition, len(request.sample_ids))
+            return full(partition, request)
         try:
             return not_ready(partition, request)
         except TagError as error:
@@ -325,14 +312,11 @@ class Ledger:
                 self._answer(waiter, outcome)
             return outcome is not None
         try:
-            checked = partition.check_put(request)
+            if not partition.put(request, now):
+                return False
+            self._answer(waiter, None)
         except DataPlaneError as error:
             self._answer(waiter, error)
-            return True
-        if checked.new and not partition.room(checked.new):
-            return False
-        partition.take_in(checked, now)
-        self._answer(waiter, None)
         return True
 
     def _try_claim(

@@ -7,9 +7,9 @@ checks everything first, so that it takes effect as a whole or not at all.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,22 +33,6 @@ from tunegym.dataplane.model import PartitionSpec, few
 
 CLEARED, OTHER = "cleared", "other"
 _MOST_REASONS = 256
-
-
-@dataclass(slots=True)
-class CheckedPut:
-    """A put that may be taken in, as long as nothing changes.
-
-    Attributes:
-        rows: of each sample, ``UNKNOWN`` for new ones.
-        new: the number of new samples.
-    """
-
-    request: Put
-    rows: np.ndarray
-    new: int
-    lengths: np.ndarray | None
-    tags: TagBatch
 
 
 class Partition:
@@ -97,10 +81,6 @@ class Partition:
         """The number of samples that a task has claimed and not settled."""
         return sum(lease.left for lease in self.leases.known.values() if lease.task == task)
 
-    def room(self, count: int) -> bool:
-        """Whether so many new samples fit."""
-        return self.spec.capacity is None or self.resident + count <= self.spec.capacity
-
     def free_for(self, task: int) -> int:
         """The number of samples that a task has yet to claim, ready or not."""
         return self.alive - self.acked[task] - self.leased(task)
@@ -119,8 +99,35 @@ class Partition:
 
     # puts ---------------------------------------------------------------------------------------------
 
-    def check_put(self, request: Put) -> CheckedPut:
-        """Refuse what may not be put; nothing is changed."""
+    def put(self, request: Put, now: float, *, behind: bool = False) -> bool:
+        """Take in a put. Returns False if it brings new samples, and there is no room or it is behind others."""
+        rows, lengths, tags = self._check_put(request)
+        samples, count, fresh = self.samples, len(rows), rows == UNKNOWN
+        new = np.flatnonzero(fresh).tolist()
+        if new and (behind or self.resident + len(new) > (self.spec.capacity or sys.maxsize)):
+            return False
+        if new:
+            ids, groups = request.sample_ids, request.group_ids
+            added = samples.add([ids[at] for at in new], now)
+            rows[fresh] = added
+            if groups is not None:
+                samples.group[added] = self.groups.add([groups[at] for at in new], added)
+        number = samples.blocks.add(request.location, request.nbytes, count * len(request.shapes))
+        samples.write(rows, [self.spec.fields.index(name) for name in request.shapes], number)
+        self.shapes.update({name: (shape[0], shape[1]) for name, shape in request.shapes.items()})
+        if lengths is not None:
+            known = samples.lengths[rows]
+            keep = (known >= 0) & (not request.lengths_given)  # a later stage says nothing about a sample's length
+            samples.lengths[rows] = np.where(keep, known, lengths)
+        if tags:
+            samples.tags.put(rows, tags)
+            if len(new) < count:
+                self.queues.retagged()
+        self.queues.update(rows)
+        return True
+
+    def _check_put(self, request: Put) -> tuple[np.ndarray, np.ndarray | None, TagBatch]:
+        """Refuse what may not be put. Returns the rows, ``UNKNOWN`` for new samples, the lengths and the tags."""
         spec, ids = self.spec, request.sample_ids
         if request.epoch != self.epoch:  # a later one is of a former partition of this name
             what = "rewound" if request.epoch < self.epoch else "deleted and made again"
@@ -148,7 +155,7 @@ class Partition:
         self._check_groups(request, rows, new)
         if spec.capacity is not None and new > spec.capacity:
             raise SpecError(f"{new} samples never fit into a capacity of {spec.capacity}", hint="put fewer at once")
-        return CheckedPut(request, rows, new, lengths, tags)
+        return rows, lengths, tags
 
     def _check_shapes(self, shapes: Mapping[str, tuple[str, int]]) -> None:
         self.spec.mask(shapes)
@@ -187,30 +194,6 @@ class Partition:
         if not all(isinstance(one, str) and one for one in fresh):
             raise SampleError("a group id is not a string, or is empty")
         self.groups.check(fresh)
-
-    def take_in(self, put: CheckedPut, now: float) -> None:
-        """Take in a put that was just checked."""
-        request, samples, rows = put.request, self.samples, put.rows
-        count, fresh = len(rows), rows == UNKNOWN
-        if put.new:
-            some = np.flatnonzero(fresh).tolist()
-            ids, groups = request.sample_ids, request.group_ids
-            added = samples.add(ids if put.new == count else [ids[at] for at in some], now)
-            rows[fresh] = added
-            if groups is not None:
-                samples.group[added] = self.groups.add([groups[at] for at in some], added)
-        number = samples.blocks.add(request.location, request.nbytes, count * len(request.shapes))
-        samples.write(rows, [self.spec.fields.index(name) for name in request.shapes], number)
-        self.shapes.update({name: (shape[0], shape[1]) for name, shape in request.shapes.items()})
-        if put.lengths is not None:
-            known = samples.lengths[rows]
-            keep = (known >= 0) & (not request.lengths_given)  # a later stage says nothing about a sample's length
-            samples.lengths[rows] = np.where(keep, known, put.lengths)
-        if put.tags:
-            samples.tags.put(rows, put.tags)
-            if put.new < count:
-                self.queues.retagged()
-        self.queues.update(rows)
 
     def write_tags(self, rows: np.ndarray, tags: Sequence[Mapping[str, object]]) -> None:
         """Set tags of samples; their other tags stay. Raises ``TagError``."""

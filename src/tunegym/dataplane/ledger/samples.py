@@ -69,7 +69,7 @@ class Samples:
         self.group = np.zeros(size, dtype=np.int32)
         self.states = np.zeros((tasks, size), dtype=np.uint8)
         self.leases = np.zeros((tasks, size), dtype=np.int64)
-        self.block = np.zeros((fields, size), dtype=np.int32)
+        self.block = np.zeros((fields, size), dtype=np.int64)
         self.place = np.zeros((fields, size), dtype=np.int32)
         self.tags = TagColumns(size)
         self.blocks = Blocks(freed)
@@ -192,12 +192,7 @@ def _runs(block: np.ndarray, place: np.ndarray, locations: dict[int, int]) -> li
 
 @dataclass(slots=True)
 class Block:
-    """The bytes of one put.
-
-    Attributes:
-        location: where they are; only the storage knows what that means.
-        live: the number of cells, a sample's field each, that are still wanted.
-    """
+    """The bytes of one put, with the number of cells (a sample's field each) that are still wanted."""
 
     location: Mapping[str, Any]
     nbytes: int
@@ -273,14 +268,13 @@ class TagColumns:
     def check(self, tags: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> TagBatch:
         """The tags of a batch by column. Raises ``TagError``; nothing is changed."""
         batch = _by_column(tags)
-        fresh = {name for name, *_ in batch} - self.values.keys()
-        if fresh and len(self.values) + len(fresh) > _MOST_TAGS:
+        names = {name for name, *_ in batch}
+        if len(names | self.values.keys()) > _MOST_TAGS:
             self._drop_empty()
-            fresh = {name for name, *_ in batch} - self.values.keys()
-            if len(self.values) + len(fresh) > _MOST_TAGS:
+            count = len(names | self.values.keys())
+            if count > _MOST_TAGS:
                 raise TagError(
-                    f"with {min(fresh)!r} there would be {len(self.values) + len(fresh)} different tags, more than"
-                    f" {_MOST_TAGS}",
+                    f"there would be {count} different tags, more than {_MOST_TAGS}",
                     hint="give a tag one name, and put what differs into its value",
                 )
         return batch

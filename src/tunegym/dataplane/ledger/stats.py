@@ -68,10 +68,10 @@ def stats_of(partition: Partition, now: float) -> dict[str, Any]:
 def _task_stats(partition: Partition, task: int, now: float) -> dict[str, Any]:
     """``ready`` is by the fields of the claims so far; ``free`` is everything that is still to be claimed."""
     queues = partition.queues.by_task[task]
-    ready = [partition.queues.rows_of(task, queue.units()) for queue in queues.values()]
-    age = Histogram()
-    if ready:
-        age.add(now - partition.samples.born[np.unique(np.concatenate(ready))])
+    ready, age = np.zeros(partition.samples.size, dtype=bool), Histogram()
+    for queue in queues.values():
+        ready[partition.queues.rows_of(task, queue.units())] = True
+    age.add(now - partition.samples.born[ready])
     return {
         "ready": {",".join(partition.spec.names(mask)): queue.count for mask, queue in queues.items()},
         "free": partition.free_for(task),
@@ -85,9 +85,9 @@ def _task_stats(partition: Partition, task: int, now: float) -> dict[str, Any]:
     }
 
 
-def full(partition: Partition, count: int) -> FullError:
-    """There is no room for ``count`` samples."""
-    others = partition.waiters.count(Put)
+def full(partition: Partition, request: Put) -> FullError:
+    """There is no room for the samples of a put."""
+    count, others = len(request.sample_ids), partition.waiters.count(Put)
     return FullError(
         f"partition {partition.spec.partition_id!r} is full: {partition.resident} of {partition.spec.capacity}, and"
         f" {count} more don't fit" + (f", {others} puts wait before" if others else ""),
