@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -329,7 +329,7 @@ _SURROGATE = "it contains a lone surrogate"
 # arguments --------------------------------------------------------------------------------------------
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> TypeGuard[int]:
     """Whether it is Python's or numpy's integer, and not a bool."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 

@@ -47,7 +47,7 @@ class StalenessPolicy:
     def __post_init__(self) -> None:
         lowest = {"batch_size": 1, "max_staleness": 0, "group_size": 1, "commit_every": 1, "capacity": 1}
         for name, least in lowest.items():
-            number = getattr(self, name)
+            number: Any = getattr(self, name)
             if number is None and name in ("group_size", "capacity"):
                 continue
             if not is_integer(number) or number < least:

@@ -180,13 +180,9 @@ def test_what_is_still_held_of_a_claim_that_was_given_up_is_given_back(tmp_path:
 
 def test_a_reply_that_cannot_be_sent_is_an_error_and_holds_nothing(tmp_path: Path) -> None:
     host, number = _claimed_and_cleared(tmp_path)
-    host.service.unsent(Call("me", number, [], "claim", asking(4)), DataPlaneError("too large"))
+    call, reply = Call("me", number, [], "claim", asking(4)), host.service.callers["me"].replies[number]
+    host.service.unsent(call, reply, DataPlaneError("too large"))
     assert host.heard()["me", number]["message"] == "too large"
-    host.wait(number, "claim", **asking(4))
-    assert host.heard()["me", number]["message"] == "too large"
-    host.pending = [number]
-    given = {"partition_id": "p", "task_name": "train", "operation": "claim", "number": number}
-    assert host.call("give_up", **given) is False
     assert host.leased() == 0
     assert sorted(host.claim(3)["sample_ids"]) == ["a", "c", "d"]
 

@@ -147,13 +147,13 @@ class SocketHost:
             call: _Call | None = handle.call
             if call is None or not call.number:
                 return False
-            if call.reply is None:
-                giving_up = self._send_give_up(call)
-        if call.reply is not None:
-            if isinstance(call.reply, DataPlaneError) or "error" in call.reply:
+            giving_up = self._send_give_up(call) if call.reply is None else None
+        if giving_up is None:
+            reply: Any = call.reply
+            if isinstance(reply, DataPlaneError) or "error" in reply:
                 return False
             if call.operation == "claim":
-                release_rest(lambda held: self.call("release", held), call.arguments, call.reply["value"])
+                release_rest(lambda held: self.call("release", held), call.arguments, reply["value"])
             return True
         giving_up.answered.wait()
         return not isinstance(giving_up.reply, DataPlaneError) and bool(giving_up.reply.get("value"))

@@ -39,6 +39,7 @@ LOOK_S = 1.0
 HAND_OVER_S = 10.0
 """How long a new host waits for the lock of one that is ending."""
 _CHUNK = 1 << 16
+_RETRY_S = 0.01
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -90,8 +91,7 @@ class Server:
         self._log = log
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
-        self._accepting = False
-        self._accept(True)
+        self._selector.register(listener, selectors.EVENT_READ)
         self._buffer = memoryview(bytearray(_CHUNK))
         self._peers: set[int] = set()
         self._by_name: dict[str, _Peer] = {}
@@ -126,7 +126,6 @@ class Server:
             logger.warning("the plane was removed: its host ends")
             return False
         self._looked = now
-        self._accept(True)
         if self._log is not None and os.fstat(self._log).st_size > LOG_BYTES:
             os.ftruncate(self._log, 0)
         for name, caller in list(self._service.callers.items()):
@@ -146,23 +145,15 @@ class Server:
             accepted, _ = self._listener.accept()
         except BlockingIOError:
             return
-        except OSError as error:  # mostly too many open files
+        except OSError as error:  # mostly too many open files: the client waits for its turn
             logger.warning("a client has to wait for its connection: %s", error)
-            self._accept(False)
+            time.sleep(_RETRY_S)
             return
         data = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, uid, _ = _CREDENTIALS.unpack(data)
         accepted.setblocking(False)
         self._selector.register(accepted, selectors.EVENT_READ, _Peer(accepted, uid not in (os.geteuid(), 0)))
         self._peers.add(accepted.fileno())
-
-    def _accept(self, more: bool) -> None:
-        """Whether to accept connections. After a failure, not until one ends or some time has passed."""
-        if more and not self._accepting:
-            self._selector.register(self._listener, selectors.EVENT_READ)
-        elif self._accepting and not more:
-            self._selector.unregister(self._listener)
-        self._accepting = more
 
     def _read(self, peer: _Peer) -> None:
         try:
@@ -232,7 +223,6 @@ class Server:
         if self._by_name.get(peer.name) is peer:
             del self._by_name[peer.name]
         self._looked = 0.0
-        self._accept(True)
 
     # answers ------------------------------------------------------------------------------------------
 
@@ -257,7 +247,7 @@ class Server:
         except WireError as error:
             what = f"the answer to this {call.operation} is too large: {error}"
             logger.warning("%s", what)
-            self._service.unsent(call, DataPlaneError(what, hint="use smaller batches"))
+            self._service.unsent(call, reply, DataPlaneError(what, hint="use smaller batches"))
             return False
         return True
 

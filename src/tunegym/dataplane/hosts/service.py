@@ -197,8 +197,8 @@ class LedgerService:
     def _give_up(self, caller: Caller, call: Call, now: float) -> None:
         """End the wait of an earlier put or claim, or release what the claim got; whether it had taken effect."""
         number = call.arguments["number"]
-        reply = caller.replies.get(number)
-        took_effect = reply is not None and "error" not in reply
+        reply: Any = caller.replies.get(number) or {"error": "none yet"}
+        took_effect = "error" not in reply
         if number in caller.waiting:
             key = next(key for key, (_, one) in self._waiters.items() if (one.name, one.number) == (call.name, number))
             waiter, given_up = self._waiters.pop(key)
@@ -211,17 +211,12 @@ class LedgerService:
         self._replies.append((call, answer))
         self._settle(now)
 
-    def unsent(self, call: Call, error: DataPlaneError) -> None:
-        """An answer is too large to be sent: send the error instead, and release what a claim got."""
-        caller = self.callers.get(call.name)
-        if caller is None:
-            return
-        now, plain = self.now(), as_plain(error)
-        reply = caller.replies.get(call.number)
-        if call.operation == "claim" and reply is not None and "error" not in reply:
-            caller.replies[call.number] = plain
+    def unsent(self, call: Call, reply: Mapping[str, Any], error: DataPlaneError) -> None:
+        """An answer is too large to be sent: answer with the error, and release what a claim got."""
+        now = self.now()
+        if call.operation == "claim":
             self._release(call.arguments, reply["value"], now)
-        self._replies.append((call, plain))
+        self._replies.append((call, as_plain(error)))
         self._settle(now)
 
     def _release(self, asked: Mapping[str, Any], got: Mapping[str, Any], now: float) -> None:
