@@ -334,17 +334,6 @@ def test_a_run_with_an_object_is_resumed_with_one_only() -> None:
     assert results.steps == 20
 
 
-def test_from_the_command_line_an_object_is_missed_clearly(tunegym: Any) -> None:
-    import tunegym as package
-
-    package.run(injected(), server=Nested)
-    done = tunegym("resume", find_run(RESULTS), "--agent-steps", 20)
-    assert done.returncode == 1
-    assert "error: the server of e was given as an object in Python, and there is none now" in done.stderr
-    assert "hint: " in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_a_class_is_called_with_cmd_args() -> None:
     Placed.given.clear()
     arguments = {"env_class": "not:There", "folder": "here", "size": 7}

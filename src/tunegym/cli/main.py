@@ -174,7 +174,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List what a scenario can choose from."""
-    from tunegym.cli import listing as command
+    from tunegym.cli import list as command
 
     _end(command.main(kind, as_json=as_json))
 
