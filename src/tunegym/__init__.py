@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from tunegym.app.run import as_scenario as scenario
     from tunegym.app.run import run
     from tunegym.tuning.agents.base import AgentConfig, BaseAgent
-    from tunegym.tuning.reports.recommend import recommend
-    from tunegym.tuning.reports.results import load
+    from tunegym.tuning.reports.results import load, recommend
 
 __version__ = "0.1.0"
 
@@ -26,7 +25,7 @@ _EXPORTS = {
     "load": "tunegym.tuning.reports.results",
     "make": "tunegym.app.make",
     "make_vec": "tunegym.app.make",
-    "recommend": "tunegym.tuning.reports.recommend",
+    "recommend": "tunegym.tuning.reports.results",
     "resume": "tunegym.app.resume",
     "run": "tunegym.app.run",
     "scenario": "tunegym.app.run",

@@ -16,8 +16,7 @@ from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, counted, number, pairs
 from tunegym.tuning.model.values import spelled
-from tunegym.tuning.reports.recommend import recommend
-from tunegym.tuning.reports.results import BEST, SCENARIO, find_run
+from tunegym.tuning.reports.results import BEST, SCENARIO, find_run, recommend
 
 
 def main(folder: Path, context: list[str], experiment: str | None, *, as_toml: bool, as_json: bool) -> int:

@@ -11,8 +11,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import MOST_GROUPS, MOST_WINDOWS, Pace, Windows, groupings
 from tunegym.tuning.reports.compare import compare
 from tunegym.tuning.reports.page import Known, run_document
-from tunegym.tuning.reports.recommend import recommend
-from tunegym.tuning.reports.results import load
+from tunegym.tuning.reports.results import load, recommend
 
 
 def test_facts(tmp_path: Path) -> None:

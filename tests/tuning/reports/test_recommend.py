@@ -9,8 +9,7 @@ import pytest
 from tunegym.core.errors import ConfigError, TunegymError
 from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.recommend import recommend
-from tunegym.tuning.reports.results import RunResults
+from tunegym.tuning.reports.results import RunResults, recommend
 
 KNOBS = {"x": {"values": [1, 2]}}
 LOAD = {"load": {"values": ["low", "high"]}}

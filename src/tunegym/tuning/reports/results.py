@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tunegym.core import toml
-from tunegym.core.errors import ActionError, StoreError, TunegymError
+from tunegym.core.errors import ActionError, ConfigError, Problem, StoreError, TunegymError
 from tunegym.core.files import write_atomic
+from tunegym.core.text import closest
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.best import Best, best_among
 from tunegym.tuning.answers.contexts import domain, domains_of
@@ -27,7 +28,7 @@ from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Counts, Summary
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.model.values import spelled_pairs
+from tunegym.tuning.model.values import spelled, spelled_pairs
 from tunegym.tuning.reports import charts, summary
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.lock import living_writer
@@ -319,3 +320,36 @@ def find_run(folder: Path) -> Path:
         listed = "\n".join(f"  {run}" for run in runs[-10:])
         raise StoreError(f"{folder} holds {len(runs)} runs; the latest are:\n{listed}", hint="give one of them")
     return runs[0]
+
+
+def recommend(
+    folder: str | Path, context: Mapping[str, Any] | None = None, experiment: str | None = None
+) -> Recommendation:
+    """The settings to use, over all contexts or in the one that ``context`` describes, wholly or in part.
+
+    Args:
+        folder: a run's results.
+        context: values of env_params by address.
+        experiment: which one; may be left out when there is only one.
+
+    Raises:
+        ConfigError: no such experiment, or a context that the run could not have drawn.
+        StoreError: there are no results, nothing was measured, or the experiment is live: it has a policy and no
+            settings. The message says where the policy is and how it is used.
+    """
+    return _chosen(load(folder).experiments, experiment, Path(folder)).recommend(context or {})
+
+
+def _chosen(experiments: Mapping[str, AnyResults], name: str | None, folder: Path) -> AnyResults:
+    """The experiment that is asked about: by name, by its own folder, or the only one."""
+    if name is None and len(experiments) == 1:
+        return next(iter(experiments.values()))
+    if name is None and folder.name in experiments and (folder / reader.JOURNAL).is_file():
+        return experiments[folder.name]
+    if name is not None and name in experiments:
+        return experiments[name]
+    match = closest(name, experiments) if name is not None else None
+    what = "there is no such experiment" if name is not None else "which experiment? the run has several"
+    hint = f"did you mean {match}?" if match is not None else "give one of these"
+    found = spelled(name) if name is not None else None
+    raise ConfigError("--experiment", [Problem("", what, found, ", ".join(experiments), hint)])
