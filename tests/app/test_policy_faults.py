@@ -191,6 +191,7 @@ class Killed:
         return results
 
 
+@pytest.mark.invariant
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("agent", "slots", "moments"), [("ppo", 1, (8, 75, 200)), ("dqn", 1, (75, 200)), ("ppo", 3, (129,))]

@@ -59,6 +59,7 @@ def actions(folder: Path) -> dict[int, dict[str, Any]]:
     return {trial.number: dict(trial.action) for trial in results.trials}
 
 
+@pytest.mark.invariant
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii", "qmc", "random"])
 def test_killed_and_resumed_it_proposes_what_the_uninterrupted_run_would(
     sampler: str, tmp_path: Path, write: Any, tunegym: Cli, start_tunegym: Start, wait_until: Callable[..., None]

@@ -34,9 +34,8 @@ def agent_of(one: Any, **config: Any) -> OptunaAgent:
 
 
 def study_of(agent: OptunaAgent) -> optuna.Study:
-    proposer = agent._proposer
-    assert isinstance(proposer, StudyProposer)
-    return proposer._study
+    assert agent._study is not None
+    return agent._study._study
 
 
 # distributions ----------------------------------------------------------------------------------------

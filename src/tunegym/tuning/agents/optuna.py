@@ -116,13 +116,12 @@ class OptunaAgent(BaseAgent):
         super().__init__(env, config, seed)
         name: SamplerName = self.config.sampler
         self._stateful = TRAITS[name].stateful
-        self._proposer: NumberedDraws | StudyProposer
-        if name in ("random", "qmc"):
-            self._proposer = NumberedDraws(name, env.space, self.seed)
-        else:
+        self._draws = NumberedDraws(name, env.space, self.seed)
+        self._study: StudyProposer | None = None  # random and qmc need none
+        if name not in ("random", "qmc"):
             options = {theirs: getattr(self.config, ours) for ours, theirs in TRAITS[name].options}
             given = {theirs: value for theirs, value in options.items() if value is not None}
-            self._proposer = StudyProposer(name, given, env.space, env.objectives, self.seed)
+            self._study = StudyProposer(name, given, env.space, env.objectives, self.seed)
         self._chosen: set[int] = set()
         self._tried: Counter[bytes] = Counter()
         self._wasted = 0
@@ -162,19 +161,20 @@ class OptunaAgent(BaseAgent):
     def _propose(self, number: int) -> dict[str, Scalar]:
         if number == 1 and self.config.start_action == "first":
             return self._replace(number, {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()})
-        action = self._proposer.propose(number)
+        action = (self._study or self._draws).propose(number)
         if self._wasted < PATIENCE or exact_key(action) not in self._tried:
             return action
         return self._new(number) or self._replace(number, action)
 
     def _replace(self, number: int, action: dict[str, Scalar]) -> dict[str, Scalar]:
-        self._proposer.replace(number, action)
+        if self._study is not None:
+            self._study.replace(number, action)
         return action
 
     def _new(self, number: int) -> dict[str, Scalar] | None:
         """An untried setting: from the sampler if it has one, otherwise from the whole space; None if there is none."""
         for attempt in range(1, AGAIN):
-            another = self._proposer.again(number, attempt)
+            another = None if self._study is None else self._study.again(number, attempt)
             if another is None:
                 break
             if exact_key(another) not in self._tried:
@@ -207,14 +207,15 @@ class OptunaAgent(BaseAgent):
         number, key = feedback.trial_index, exact_key(feedback.action)
         if number in self._chosen:
             self._chosen.remove(number)
-            self._proposer.tell(feedback)
+            if self._study is not None:
+                self._study.tell(feedback)
         else:
-            if self._stateful:  # ask as the earlier session did; the action that ran is the one that counts
+            if self._study is not None and self._stateful:  # ask as the earlier session did; what ran is what counts
                 if exact_key(self._propose(number)) != key:
-                    self._proposer.replace(number, feedback.action)
-                self._proposer.tell(feedback)
-            else:
-                self._proposer.add(feedback)
+                    self._study.replace(number, feedback.action)
+                self._study.tell(feedback)
+            elif self._study is not None:
+                self._study.add(feedback)
             self._tried[key] += 1
         self._served = feedback.cached
         # Without a cache a setting may well be measured again; one that failed before is not worth another trial.
@@ -228,7 +229,8 @@ class OptunaAgent(BaseAgent):
             shown = Observation(trial.number, trial.context, trial.metrics, trial.measured)
             told = Feedback(trial.number, trial.reward, shown, shown, trial.action, done=False, status=trial.status)
             feedbacks.append(told)
-        self._proposer.warm_up(feedbacks)
+        if self._study is not None:  # configuration refuses it otherwise
+            self._study.warm_up(feedbacks)
 
 
 # proposers --------------------------------------------------------------------------------------------
@@ -269,21 +271,6 @@ class NumberedDraws:
         self._next = number + 1
         return [min(float(one), 1.0 - 2.0**-53) for one in self._sequence.random(1)[0]]
 
-    def again(self, number: int, attempt: int) -> dict[str, Scalar] | None:
-        """A number has only one draw."""
-
-    def replace(self, number: int, action: Action) -> None:
-        """Nothing to record."""
-
-    def tell(self, feedback: Feedback) -> None:
-        """Nothing to learn."""
-
-    def add(self, feedback: Feedback) -> None:
-        """Nothing to learn."""
-
-    def warm_up(self, feedbacks: Sequence[Feedback]) -> None:
-        """Nothing to learn; configuration refuses a warm start."""
-
 
 class StudyProposer:
     """Proposes with a sampler over a study in memory.
@@ -315,7 +302,9 @@ class StudyProposer:
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # only while it would announce its new study
         try:
-            self._study = optuna.create_study(directions=["maximize"] * max(1, len(self._aims)))
+            self._study = optuna.create_study(
+                directions=[optuna.study.StudyDirection.MAXIMIZE] * max(1, len(self._aims))
+            )
         finally:
             optuna.logging.set_verbosity(verbosity)
         self._set_sampler()

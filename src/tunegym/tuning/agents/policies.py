@@ -1,4 +1,4 @@
-"""A policy as a table: what an agent would choose in each context, readable without the agent."""
+"""A policy on disk: a table of an agent's choices by context, readable without the agent, and its training curves."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ TRAINING = "training.jsonl"
 FORMAT = 1
 MOST_CONTEXTS = 1000
 MOST_PLACES = 33
-"""In how many contexts a policy is asked, and at how many places of one range."""
+"""Most contexts of a table, and most values of one range."""
 MOST_DRAWS = 10 * MOST_CONTEXTS
-"""How many trials' contexts are drawn to find that many different ones."""
+"""Most contexts that are drawn to find ``MOST_CONTEXTS`` different ones."""
 
 
 def contexts_to_ask(params: EnvParams) -> list[dict[str, Scalar]]:
-    """The contexts that a table has: all of them, ranges at evenly spread places, or as many draws as it may hold.
+    """The contexts of a table: all of them, with ranges at evenly spread values, or a draw if there are too many.
 
-    Candidates that are never drawn, their weight being 0, are no part of it: a policy knows nothing of them.
+    Candidates of weight 0 are left out: a policy knows nothing of them.
     """
     lists = {name: _candidates(param) for name, param in params.params.items() if isinstance(param.domain, Candidates)}
     count = math.prod(len(values) for values in lists.values())
@@ -59,7 +59,7 @@ def _candidates(param: EnvParam) -> tuple[Scalar, ...]:
 
 
 def _places(domain: Range, most: int) -> tuple[Scalar, ...]:
-    """All values of a range, or ``most`` of them, evenly spread on its own scale."""
+    """All values of a range, or ``most`` of them, evenly spread on its scale."""
     step = domain.step or (1 if domain.dtype == "int" else None)
     if step is not None:
         count = round((domain.high - domain.low) / step) + 1
@@ -69,7 +69,7 @@ def _places(domain: Range, most: int) -> tuple[Scalar, ...]:
 
 
 def _drawn(params: EnvParams) -> list[dict[str, Scalar]]:
-    """The contexts of the first trials, as many different ones as a table may hold."""
+    """The distinct contexts of the first trials."""
     distinct: dict[bytes, dict[str, Scalar]] = {}
     for number in range(1, MOST_DRAWS + 1):
         context = params.context(number)
@@ -80,20 +80,20 @@ def _drawn(params: EnvParams) -> list[dict[str, Scalar]]:
 
 
 def table_of(agent: str, trials: int, params: EnvParams, choose: Callable[[Context], Choice | None]) -> PolicyTable:
-    """Ask a policy in every context; contexts that it has no answer for are left out."""
+    """Ask a policy in every context; contexts without an answer are left out."""
     asked = [(context, choose(context)) for context in contexts_to_ask(params)]
     return PolicyTable(agent, trials, tuple(_kept(context, one) for context, one in asked if one is not None))
 
 
 def _kept(context: Context, choice: Choice) -> Choice:
-    """A choice in plain values, whatever a library gave them as."""
+    """A choice in plain Python values."""
     chance = None if choice.chance is None else float(choice.chance)
     action = {name: native(value) for name, value in choice.action.items()}
     return Choice(action, chance if chance is not None and math.isfinite(chance) else None, context)
 
 
 def save(folder: Path, table: PolicyTable) -> None:
-    """Write the table into an experiment's results; whole or not at all. Raises ``OSError``."""
+    """Write the table atomically into an experiment's results. Raises ``OSError``."""
     document = {
         "format": FORMAT,
         "agent": table.agent,
@@ -111,7 +111,7 @@ def load(folder: Path) -> PolicyTable | None:
     """The table in an experiment's results; None if there is none.
 
     Raises:
-        StoreError: it can't be read, or is not what ``save`` writes.
+        StoreError: it can't be read, or ``save`` didn't write it.
     """
     place = folder / FOLDER / FILE
     try:
@@ -156,15 +156,14 @@ def _damaged(place: Path, why: str) -> StoreError:
 
 
 def add_training(folder: Path, trials: int, values: Mapping[str, float]) -> None:
-    """Append what an update of the policy gave to an experiment's results. Raises ``OSError``.
+    """Append the values of an update to an experiment's training curves, as one line of JSON. Raises ``OSError``.
 
-    One line of JSON, handed to the operating system before this returns. A line that a killed writer left torn is cut
-    off first, so that every line of the file can be read.
+    A line that a killed writer left torn is cut off first, so that every line can be read.
 
     Args:
         folder: the experiment's results.
-        trials: how many trials were closed by then; not less than in the line before.
-        values: by name, such as ``train/loss``. What is not finite becomes null.
+        trials: closed trials so far; not less than in the line before.
+        values: by name, such as ``train/loss``. Values that are not finite become null.
     """
     place = folder / FOLDER / TRAINING
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +177,7 @@ def add_training(folder: Path, trials: int, values: Mapping[str, float]) -> None
 def read_training(folder: Path, start: int = 0) -> tuple[list[tuple[int, dict[str, float]]], int]:
     """The training values in an experiment's results: trials and finite values of each update, and where it stopped.
 
-    Lines that are no update are passed over; a last one without an end, which is being written, is left for later.
+    Lines that are no update are skipped; a last line without an end, which is being written, is left for later.
 
     Args:
         folder: the experiment's results.
@@ -206,7 +205,7 @@ def read_training(folder: Path, start: int = 0) -> tuple[list[tuple[int, dict[st
 
 
 def _cut_torn(file: Any) -> None:
-    """Back to the end of the last whole line."""
+    """Truncate to the end of the last whole line."""
     end = size = file.seek(0, os.SEEK_END)
     while end:
         start = max(0, end - 4096)

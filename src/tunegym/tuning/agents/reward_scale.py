@@ -126,7 +126,7 @@ class RewardScale:
         with np.errstate(over="ignore"):
             seen = _compressed((rewards - centres) / spreads)
             furthest = min(one.furthest() for one in self._scales if one.is_own or one is self._all)
-        worst = min(float(_compressed(np.float64(furthest))), 0.0)
+        worst = min(float(_compressed(np.array(furthest))), 0.0)
         return np.where(ends == _MEASURED, seen, worst - (ends == _FAILED))
 
 
