@@ -1,4 +1,4 @@
-"""Servers that ``HostSuite`` drives; by reference, so that they can be built in another process, too."""
+"""Sample servers for tests of hosts and agents; importable, so that other processes can build them, too."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPACES: Mapping[str, spaces.Space[Any]] = {
     "tuple": _KINDS["tuple"],
     "everything": spaces.Dict(list(_KINDS.items())),
 }
-"""By name; ``everything`` has every kind in it, and its keys are not sorted."""
+"""By name; ``everything`` holds every kind, and its keys are not sorted."""
 
 INFO: Mapping[str, Any] = {
     "nan": float("nan"),
@@ -54,33 +54,33 @@ INFO: Mapping[str, Any] = {
     "nans": np.array([np.nan, 1.0]),
     "scalar": np.float32(0.1),
 }
-"""What ``info`` may hold, and must hold at the other end."""
+"""An ``info`` with every kind of value that must arrive unchanged."""
 
 
 class Echo:
-    """Gives actions back as observations; both spaces are ``SPACES[kind]``."""
+    """Returns actions as observations; both spaces are ``SPACES[kind]``."""
 
     def __init__(self, kind: str = "box") -> None:
         self.action_space = SPACES[kind]
         self.observation_space = SPACES[kind]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """An element of the space, drawn with ``seed``; ``info`` tells what was asked."""
+        """Return a drawn element of the space; ``info`` has the arguments."""
         self.observation_space.seed(seed)
         return self.observation_space.sample(), {"seed": seed, "options": options}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """The action again, with ``INFO``."""
+        """Return the action, with ``INFO``."""
         if not self.action_space.contains(action):
             raise TypeError(f"{action!r} ({type(action).__name__}) is none of {self.action_space}")
         return action, -0.1, False, True, dict(INFO)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Nothing to close."""
 
 
 class Unruly:
-    """Does as it is told; an observation is (steps since it was built, load). Actions are positions in ``DEEDS``."""
+    """Does what the action says, an index of ``DEEDS``; an observation is (steps since it was built, load)."""
 
     DEEDS = ("count", "raise", "exit", "hang", "unfit")
 
@@ -94,7 +94,7 @@ class Unruly:
         self._load = 1.0
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
-        """Takes ``load``."""
+        """Set ``load``."""
         if params.keys() != {"load"}:
             raise KeyError(f"no such parameters: {sorted(params)}")
         self._load = params["load"]
@@ -106,7 +106,7 @@ class Unruly:
         return np.array([self._count, self._load]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Do it."""
+        """Act."""
         deed = self.DEEDS[action]
         self._count += 1
         if deed == "raise":

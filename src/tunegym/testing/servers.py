@@ -1,4 +1,4 @@
-"""What every ``GymServer`` must do: run it on your own before an experiment does.
+"""The contract of a ``GymServer``: check your own before an experiment does.
 
 ::
 
@@ -23,10 +23,10 @@ from tunegym.testing.server_checks import Examination
 
 
 class GymServerError(AssertionError):
-    """A server that isn't one yet.
+    """A server breaks the contract.
 
     Attributes:
-        problems: everything that was found, a sentence each that says what to do.
+        problems: one sentence for each problem, with what to do.
     """
 
     def __init__(self, name: str, problems: Iterable[str]) -> None:
@@ -36,7 +36,7 @@ class GymServerError(AssertionError):
 
 
 class GymServerWarning(UserWarning):
-    """Something about a server that works, and may not be meant."""
+    """The server works, but something may not be meant."""
 
 
 def check_gym_server(
@@ -47,23 +47,22 @@ def check_gym_server(
     steps: int = 200,
     seed: int = 0,
 ) -> None:
-    """Build servers, drive them as an experiment does, and tell all that is wrong with them.
+    """Build servers, drive them as an experiment does, and report everything that is wrong.
 
-    Several are built, one after the other and two side by side, and each is closed.
+    Several servers are built, two of them side by side, and each is closed.
 
     Args:
         build: the class, or a function that makes a server.
-        arguments: what it is called with, by name.
-        env_params: a value by name for each; of a list the first and the last are compared, and should make a
-            difference.
-        steps: how many of the longest walk.
+        arguments: its arguments, by name.
+        env_params: a value for each name; of a list, the first and the last value should make a difference.
+        steps: length of the longest walk.
         seed: of the resets and of the actions, which are drawn from ``action_space``.
 
     Raises:
-        GymServerError: (an ``AssertionError``) with every problem that was found.
+        GymServerError: (an ``AssertionError``) with every problem.
 
     Warns:
-        GymServerWarning: what works, and may not be meant.
+        GymServerWarning: something works, but may not be meant.
     """
     examined = Examination(build, arguments or {}, env_params or {}, steps, seed)
     examined.examine(*checks.CHECKS)
@@ -83,9 +82,9 @@ class GymServerSuite:
 
     Attributes:
         server: the class, or a function that makes a server.
-        arguments: what it is called with, by name.
-        env_params: as of ``check_gym_server``.
-        steps: how many of the longest walk.
+        arguments: its arguments, by name.
+        env_params: as in ``check_gym_server``.
+        steps: length of the longest walk.
         seed: of the resets and the actions.
     """
 
@@ -96,7 +95,7 @@ class GymServerSuite:
     seed: ClassVar[int] = 0
 
     def examine(self, *which: Callable[[Examination], None]) -> None:
-        """Do some of the checks."""
+        """Run some of the checks."""
         examined = Examination(type(self).server, self.arguments, self.env_params, self.steps, self.seed)
         examined.examine(*which)
         _conclude(examined)
@@ -106,15 +105,15 @@ class GymServerSuite:
         self.examine()
 
     def test_walks(self) -> None:
-        """Steps with drawn actions give what the spaces say, over the ends of episodes."""
+        """Answers fit the spaces, over the ends of episodes."""
         self.examine(checks.walks)
 
     def test_takes_corners(self) -> None:
-        """The smallest and the largest of every action."""
+        """The smallest and the largest value of every part of an action."""
         self.examine(checks.takes_corners)
 
     def test_resets_anywhere(self) -> None:
-        """Twice in a row, in the middle of an episode, after a step that came too late."""
+        """Twice in a row, in the middle of an episode, and after a step past the end."""
         self.examine(checks.resets_anywhere)
 
     def test_keeps_its_seed(self) -> None:
@@ -130,5 +129,5 @@ class GymServerSuite:
         self.examine(checks.closes)
 
     def test_has_company(self) -> None:
-        """A second one beside it has the same spaces, and leaves no trace in the first."""
+        """A second server beside it has the same spaces, and doesn't change the first."""
         self.examine(checks.has_company)
