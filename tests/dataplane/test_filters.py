@@ -162,13 +162,6 @@ class Shorter(BaseRolloutFilter):
         return ["long" if length > most else None for length in meta.sequence_lengths or ()]
 
 
-def test_a_filter_of_ones_own_takes_the_state_that_it_wants() -> None:
-    keep, drop = Shorter().split(batch([1, 1, 1]), most=11, current_weight_version=3)
-    assert (ids(keep), ids(drop)) == (["s0", "s1"], ["s2"])
-    with pytest.raises(TypeError, match="most"):
-        Shorter().split(batch([1]))
-
-
 def test_all_keeps_what_all_keep_and_counts_the_first_reason() -> None:
     counts = DropCounts()
     both = All(StalenessFilter(1), Shorter(), TagFilter(Tag("reward") < 0.3, reason="lucky"), counts=counts)

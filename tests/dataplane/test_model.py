@@ -137,21 +137,6 @@ def test_parts_of_two_epochs_are_of_the_older() -> None:
     assert BatchMeta.concat([numbered([1], epoch=4), numbered([2], epoch=3)]).epoch == 3
 
 
-@pytest.mark.parametrize("name", PER_SAMPLE)
-def test_values_that_are_not_one_for_each_are_refused(name: str) -> None:
-    error = TagError if name == "tags" else SampleError
-    with pytest.raises(error, match=f"1 {name} for 2 samples"):
-        BatchMeta("rollouts", ("a", "b"), **{name: ({},) if name == "tags" else (1,)})  # type: ignore[arg-type]
-
-
-def test_it_prints_usefully() -> None:
-    assert repr(numbered([1, 2, 3, 4])) == (
-        "BatchMeta(4 samples of 'rollouts', for 'train', ['s1', 's2', 's3' and 1 more], fields tokens, lengths 1 to 4,"
-        " tags number)"
-    )
-    assert repr(BatchMeta("rollouts", ())) == "BatchMeta(0 samples of 'rollouts', [])"
-
-
 # tags -----------------------------------------------------------------------------------------------------
 
 
@@ -169,13 +154,6 @@ def test_a_tag_that_is_missing_is_named() -> None:
 
 
 # partitions -----------------------------------------------------------------------------------------------
-
-
-def test_equal_specs_are_equal() -> None:
-    first = PartitionSpec("rollouts", ["a", "b"], ["train"], 8, 2)  # type: ignore[arg-type]
-    assert first == PartitionSpec("rollouts", ("a", "b"), ("train",), 8, 2)
-    assert hash(first)
-    assert (first.mask(["b"]), first.mask(["a", "b"]), first.names(2), first.task("train")) == (2, 3, ("b",), 0)
 
 
 @pytest.mark.parametrize(

@@ -71,22 +71,6 @@ def test_room_shrinks_as_the_oldest_ages() -> None:
 # the count of what is outstanding ------------------------------------------------------------------------
 
 
-def test_admission_counts_what_is_outstanding() -> None:
-    admission = Admission(StalenessPolicy(batch_size=4, max_staleness=1, group_size=2))
-    assert admission.oldest_version is None
-    assert [admission.start(5), admission.start(9), admission.start(2)] == [4, 4, 0]
-    admission.abandon(2, 0)
-    admission.drop(of([0, 0]))
-    assert (admission.outstanding, admission.oldest_version, admission.room()) == (4, 0, 4)
-    assert admission.start(4) == 4
-    admission.advance(1, of([0] * 4))
-    assert (admission.current_version, admission.outstanding, admission.room()) == (1, 4, 0)
-    admission.advance(2, of([0] * 4))
-    assert admission.start(100, 1) == 4
-    assert admission.start(100, 0) == 0
-    assert admission.oldest_version == 1
-
-
 def test_what_is_ready_holds_nobody_up() -> None:
     admission = Admission(StalenessPolicy(batch_size=4, max_staleness=1))
     assert admission.start(100) == 8

@@ -121,36 +121,6 @@ def test_another_user_is_not_heard() -> None:
             assert set(plane.stats()) == {"p"}
 
 
-PLANTED = """
-import os, sys
-os.setgroups([])
-os.setgid(65534)
-os.setuid(65534)
-folder, victim = sys.argv[1:]
-os.mkdir(folder, 0o777)
-with open(folder + "/plane.json", "w") as file:
-    file.write('{"format": 1}')
-for name in ("host.log", "start.lock", "host.lock", "ledger-00000000.journal"):
-    os.symlink(victim, folder + "/" + name)
-"""
-
-
-@pytest.mark.parametrize("how", [connect, attach])
-def test_a_folder_of_another_user_is_left_alone(how: Callable[..., DataPlaneClient]) -> None:
-    """Also by those who may do everything: what is in it was put there by somebody else."""
-    if os.geteuid():
-        pytest.skip(f"{MISSING}the right to become another user")
-    with tempfile.TemporaryDirectory() as above, without_hosts(Path(above)):
-        Path(above).chmod(0o777)
-        folder, victim = Path(above) / "plane", Path(above) / "victim"
-        victim.write_bytes(bytes(2 << 20))
-        subprocess.check_call([sys.executable, "-c", PLANTED, str(folder), str(victim)], cwd="/")
-        with pytest.raises(StorageError, match="belongs to another user") as error:
-            joined(folder, how)
-        assert "your own" in (error.value.hint or "")
-        assert victim.read_bytes() == bytes(2 << 20)
-
-
 @pytest.mark.parametrize("name", ["host.log", "start.lock"])
 def test_links_are_not_followed(folder: Path, name: str) -> None:
     filled(folder)
@@ -307,37 +277,6 @@ def test_a_small_disk_that_is_full(tmp_path: Path, mount: Callable[[Path, str], 
             assert (row == at).all()
         plane.ack(left)
         plane.put_samples("p", ["more"], {"x": np.zeros((1, 256 * KB), dtype=np.uint8)})
-
-
-def test_on_a_disk_without_any_room_a_client_is_told_and_others_make_room(
-    tmp_path: Path, mount: Callable[[Path, str], Path]
-) -> None:
-    """Claims and new clients are refused before the last of what the journal holds on to: that is for clearing."""
-    disk = mount(tmp_path / "disk", "size=8m")
-    with without_hosts(disk / "plane"), joined(disk / "plane") as plane:
-        plane.register_partition("p", ["x"], ["train"])
-        plane.put_samples("p", [f"s{at}" for at in range(50)], {"x": np.arange(50)})
-        with pytest.raises(OSError, match="No space left"):
-            fill_up(disk / "ballast")
-        with pytest.raises(StorageError, match="No space left"):
-            claim_for_ever(plane)
-        with pytest.raises(StorageError, match="No space left"):
-            attach(f"mmap://{disk / 'plane'}")
-        assert plane.clear_samples("p", ["s0"]) == 1
-        (disk / "ballast").unlink()
-        with attach(f"mmap://{disk / 'plane'}") as other:
-            assert other.claim_meta("p", "train", ["x"], 49).size == 49
-
-
-def claim_for_ever(plane: DataPlaneClient) -> None:
-    while True:
-        plane.release(plane.claim_meta("p", "train", ["x"], 50))
-
-
-def fill_up(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
 
 
 def test_whoever_removes_the_folder_ends_the_plane(folder: Path) -> None:

@@ -62,18 +62,6 @@ def test_a_journal_cut_anywhere_has_every_whole_change(tmp_path: Path) -> None:
         assert begun(tmp_path)[1] == [*found, "more"]
 
 
-def test_damage_in_the_middle_is_told(tmp_path: Path) -> None:
-    journal, _ = begun(tmp_path)
-    written(journal, "one", "two")
-    place = tmp_path / "ledger-00000000.journal"
-    content = bytearray(place.read_bytes())
-    content[RECORD.size + 1] ^= 1
-    place.write_bytes(content)
-    with pytest.raises(StorageError, match=r"damaged at byte 0"):
-        begun(tmp_path)
-    assert place.read_bytes() == content
-
-
 @pytest.mark.parametrize("at", range(RECORD.size))
 def test_a_damaged_head_is_told(tmp_path: Path, at: int) -> None:
     """One that only says that more follows than there is looks like a torn change, and the rest would be lost."""

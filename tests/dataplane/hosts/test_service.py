@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -101,31 +100,6 @@ def test_a_call_that_is_repeated_takes_effect_once(tmp_path: Path, rotate_bytes:
     assert (second.leased(), second.claim(2)["sample_ids"]) == (2, ["a", "b"])
 
 
-def test_a_snapshot_that_cannot_be_written_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was asked is written down, and answered; the snapshot is tried again when there is more to gain."""
-    first = Host(tmp_path, rotate_bytes=1000)
-    first.call("register", spec=SPEC)
-    tried = 0
-
-    def full(*_: object) -> int:
-        nonlocal tried
-        tried += 1
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
-        for name in "abcdefghijklmnop":
-            first.put(name)
-    assert 1 <= tried < 8
-    assert (tmp_path / "ledger-00000000.journal").exists()
-    assert Host(tmp_path).claim(16)["sample_ids"] == list("abcdefghijklmnop")
-    for at in range(200):
-        first.put(f"z{at}")
-        if not (tmp_path / "ledger-00000000.journal").exists():
-            break
-    assert (tmp_path / "ledger-00000001.snapshot").exists()
-
-
 # who leaves, and who gives up -------------------------------------------------------------------------
 
 
@@ -185,29 +159,3 @@ def test_a_reply_that_cannot_be_sent_is_an_error_and_holds_nothing(tmp_path: Pat
     assert host.heard()["me", number]["message"] == "too large"
     assert host.leased() == 0
     assert sorted(host.claim(3)["sample_ids"]) == ["a", "c", "d"]
-
-
-def test_a_call_that_is_sent_again_makes_nobody_forget_later_ones(tmp_path: Path) -> None:
-    """It says which calls were not answered when it was made."""
-    host = Host(tmp_path)
-    host.call("register", spec=SPEC)
-    host.put("abcd")
-    host.wait(10, "claim", **asking(5))
-    for number in (11, 12):  # at once
-        host.wait(number, "write_tags", pending=list(range(10, number)), **tagging("a", number))
-    assert set(host.heard()) == {("me", 11), ("me", 12)}
-    host.wait(10, "claim", **asking(5))
-    assert set(host.service.callers["me"].replies) == {11, 12}
-    host.wait(13, "write_tags", pending=[10, 12], **tagging("a", 13))
-    assert set(host.service.callers["me"].replies) == {12, 13}
-    host.heard()
-    host.wait(12, "write_tags", pending=[10, 11], **tagging("a", 12))
-    assert host.heard() == {("me", 12): None}
-    location = {"segment": "one.segment", "at": 7}
-    given = {"partition_id": "p", "sample_ids": ["e"], "shapes": {"tokens": ("int64", 1)}, "location": location}
-    host.wait(14, "put", pending=[10], **given)
-    assert host.heard()["me", 10]["tags"][0] == {"at": 13}
-
-
-def tagging(name: str, value: int) -> dict[str, Any]:
-    return {"partition_id": "p", "sample_ids": [name], "tags": [{"at": value}]}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from tests.dataplane import values
 
 from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import encode
-from tunegym.dataplane.errors import FieldError
 from tunegym.dataplane.storage.base import BlockGoneError, Location, Storage
 from tunegym.dataplane.storage.memory import MemoryStorage
 from tunegym.dataplane.storage.mmap import MmapStorage
@@ -106,26 +103,3 @@ def test_what_was_freed_is_gone(storage: Storage, free: Freeing, tmp_path: Path)
     with pytest.raises(BlockGoneError):
         other.read(location, "a")
     other.close()
-
-
-def test_a_field_that_is_not_there(storage: Storage) -> None:
-    location, _ = storage.write("p", {"a": encode(np.arange(5))})
-    with pytest.raises(FieldError, match="it has: a"):
-        storage.read(location, "b")
-
-
-def test_many_threads(storage: Storage) -> None:
-    start = threading.Barrier(4)
-
-    def work(seed: int) -> None:
-        generator = np.random.default_rng(seed)
-        start.wait()
-        for _ in range(20):
-            rows = [generator.integers(0, 99, size) for size in generator.integers(1, 9000, 8)]
-            location, _ = storage.write("p", {"a": encode(rows)})
-            storage.settle(location)
-            found = Rows([(storage.read(location, "a"), range(8))])
-            assert all((got == row).all() for got, row in zip(found, rows, strict=True))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))

@@ -18,7 +18,7 @@ import pytest
 
 from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import aligned, encode
-from tunegym.dataplane.errors import ClosedError, StorageError
+from tunegym.dataplane.errors import StorageError
 from tunegym.dataplane.storage import mmap
 from tunegym.dataplane.storage.base import BlockGoneError, Location
 from tunegym.dataplane.storage.mmap import MmapStorage
@@ -64,13 +64,6 @@ def names(folder: Path) -> list[str]:
 # space ------------------------------------------------------------------------------------------------
 
 
-def test_puts_share_a_segment(storage: MmapStorage, usage: SegmentUsage) -> None:
-    locations = [put(storage, usage, at, 1000) for at in range(20)]
-    assert len({location["segment"] for location in locations}) == 1
-    assert all(location["at"] % 64 == 0 for location in locations)
-    assert [value(storage, location) for location in locations] == list(range(20))
-
-
 def test_space_comes_back_while_producing(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> None:
     """With a consumer that keeps up there are few segments, though 60 MB go through."""
     most = 0
@@ -109,14 +102,6 @@ def test_a_put_on_its_way_is_safe(storage: MmapStorage, usage: SegmentUsage, fol
     assert value(storage, waiting) == 7
     usage.free([waiting])
     assert waiting["segment"] not in names(folder)
-
-
-def test_a_refused_put_keeps_nothing(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> None:
-    location, _ = storage.write("p", {"a": encode(np.zeros(5 * MB, dtype=np.uint8))})
-    storage.free([location])
-    storage.close()
-    usage.sweep()
-    assert names(folder) == []
 
 
 def test_retired_segments_are_unmapped(
@@ -248,12 +233,6 @@ def test_a_new_host(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> 
 # failures ---------------------------------------------------------------------------------------------
 
 
-def test_only_for_its_owner(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> None:
-    put(storage, usage, 1)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-
-
 @pytest.mark.parametrize("partial", [0, 1000])
 def test_a_full_disk(
     storage: MmapStorage, usage: SegmentUsage, monkeypatch: pytest.MonkeyPatch, folder: Path, partial: int
@@ -349,26 +328,6 @@ def test_a_segment_that_was_cut(
         storage.read(second, "a")
 
 
-def test_too_many_open_files(
-    storage: MmapStorage, usage: SegmentUsage, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Maps that are only kept for speed give their descriptors back."""
-    first = put(storage, usage, 1, 5 * MB)
-    assert value(storage, first) == 1
-    second = put(storage, usage, 2, 20 * MB)
-    real, calls = mmap._Map, []
-
-    def scarce(path: Path) -> Any:
-        calls.append(path)
-        if len(calls) == 1:
-            raise OSError(errno.EMFILE, "Too many open files")
-        return real(path)
-
-    monkeypatch.setattr(mmap, "_Map", scarce)
-    assert value(storage, second) == 2
-    assert len(mapped(folder)) == 1
-
-
 def test_what_is_not_a_segment(storage: MmapStorage, usage: SegmentUsage, folder: Path, tmp_path: Path) -> None:
     for name in ("../x.segment", "x"):
         with pytest.raises(StorageError, match="is not a segment"):
@@ -381,14 +340,3 @@ def test_what_is_not_a_segment(storage: MmapStorage, usage: SegmentUsage, folder
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="can't be used"):
         MmapStorage(tmp_path / "file")
-
-
-def test_closed(storage: MmapStorage, usage: SegmentUsage) -> None:
-    location = put(storage, usage, 1)
-    storage.close()
-    with pytest.raises(ClosedError):
-        storage.read(location, "a")
-    with pytest.raises(ClosedError):
-        put(storage, usage, 1)
-    storage.settle(location)
-    storage.trim()
