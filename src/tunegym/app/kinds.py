@@ -7,9 +7,12 @@ and the command line works with the ``Kind`` and ``Session`` protocols.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tunegym.app.catalog import (
@@ -58,6 +61,7 @@ class OpenSession:
         progress: how far it is.
         stopping: what a request to stop does, for the user.
         resources: closed at the end, after the engine.
+        interrupts: how Ctrl-C is handled while the session is driven; as Python does by default.
     """
 
     def __init__(
@@ -67,11 +71,13 @@ class OpenSession:
         progress: Callable[[], Progress],
         stopping: str,
         resources: contextlib.ExitStack,
+        interrupts: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self.env = env
         self.experiment: Experiment = env.experiment
         self.progress = progress
         self.stopping = stopping
+        self.interrupts = interrupts
         self._store = store
         self._resources = resources
 
@@ -240,7 +246,8 @@ class LiveKind:
             kill = partial(_kill, hosts)
             stop.subscribe(_finish_step, kill)
             resources.callback(stop.unsubscribe, _finish_step, kill)
-            return OpenSession(engine, store, partial(_live_progress, engine), self.stopping, resources.pop_all())
+            progress, interrupts = partial(_live_progress, engine), partial(_interrupts_stop, stop)
+            return OpenSession(engine, store, progress, self.stopping, resources.pop_all(), interrupts)
 
     def make(self, session: OpenSession, finish: Callable[[], None]) -> LiveTuneEnv:
         """A Gymnasium environment with the server's spaces."""
@@ -303,6 +310,34 @@ def _live_progress(engine: LiveEngine) -> Progress:
 def _end_leftovers(token: str, handles: Sequence[JobHandle]) -> int:
     """End what servers of a killed driver left running."""
     return end_tree(Tree(token, living_processes(handles), spares_kin=True)) if handles else 0
+
+
+@contextlib.contextmanager
+def _interrupts_stop(stop: Stop) -> Iterator[None]:
+    """Turn Ctrl-C into a request to stop, and raise ``KeyboardInterrupt`` once the experiment has stopped.
+
+    A second Ctrl-C raises at once. A program that handles interrupts itself, as the command line does, is left alone.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interrupted = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if interrupted:
+            signal.default_int_handler(number, frame)
+        interrupted = True
+        stop.request()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _kill(hosts: Sequence[ServerHost]) -> None:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import signal
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from tunegym.app.catalog import Catalog, build_agent
@@ -206,12 +204,11 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, server: An
     failed = False
     started: list[Experiment] = []
     try:
-        with _interrupts_stop(stop):
-            for experiment in scenario.experiments:
-                if stop.requested:
-                    break
-                started.append(experiment)
-                failed |= _drive_one(scenario, experiment, folder / experiment.name, watch, stop, server) != 0
+        for experiment in scenario.experiments:
+            if stop.requested:
+                break
+            started.append(experiment)
+            failed |= _drive_one(scenario, experiment, folder / experiment.name, watch, stop, server) != 0
     except (Exception, SystemExit) as error:
         _write_failure(folder, started[-1].name if started else "", error)
         raise
@@ -222,39 +219,11 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, server: An
     return 1 if failed else 0
 
 
-@contextlib.contextmanager
-def _interrupts_stop(stop: Stop) -> Iterator[None]:
-    """Turn Ctrl-C into a request to stop, and raise ``KeyboardInterrupt`` once the run has stopped.
-
-    A second Ctrl-C raises at once. A program that handles interrupts itself, as the command line does, is left alone.
-    """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    interrupted = False
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal interrupted
-        if interrupted:
-            signal.default_int_handler(number, frame)
-        interrupted = True
-        stop.request()
-
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if interrupted:
-        raise KeyboardInterrupt
-
-
 def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: Watch, stop: Stop, server: Any) -> int:
     """One experiment from its journal to its end; 0, or 1 for a recoverable failure."""
     kind = kind_of(experiment, server)
     session = kind.open(scenario, experiment, folder, stop=stop, listeners=[watch])
-    with Trackers(scenario, experiment, folder, stop), _closing(session, watch, stop):
+    with session.interrupts(), Trackers(scenario, experiment, folder, stop), _closing(session, watch, stop):
         watch.experiment_started(session)
         try:
             session.recover()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -479,6 +480,10 @@ class Session(Protocol):
     @property
     def stopping(self) -> str:
         """What a request to stop does to the work in progress, in words for the user."""
+        ...
+
+    def interrupts(self) -> AbstractContextManager[None]:
+        """Handles Ctrl-C while the session is driven, where the kind can't be interrupted just anywhere."""
         ...
 
     def recover(self) -> None:
