@@ -216,7 +216,7 @@ class LedgerModel:
             self.group_sizes[sample.group] -= 1
 
     def _collect(self) -> None:
-        """Forget what no rewind brings back, and the bytes that nobody wants."""
+        """Forget what no rewind brings back, and the bytes that no sample needs."""
         for name, sample in list(self.samples.items()):
             if not sample.alive and ACKED not in sample.states.values():
                 del self.samples[name]

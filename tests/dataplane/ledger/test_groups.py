@@ -45,7 +45,7 @@ def test_groups_that_fit_are_found_behind_those_that_do_not(desk: Any) -> None:
         desk.claim(2)
 
 
-def test_a_group_of_an_odd_size_at_the_front_stops_nobody(pairs: Any) -> None:
+def test_a_group_of_an_odd_size_at_the_front_blocks_no_claim(pairs: Any) -> None:
     waiter = pairs.wait(4)
     pairs.put(list("abc"), group_ids=list("ggh"))
     pairs.clear(["a"])

@@ -51,7 +51,7 @@ def test_what_is_refused_leaves_nothing_half_written(desk: Any, ids: Any, more: 
     assert snapshot(desk.ledger) == before
 
 
-def test_a_field_may_be_written_again_and_the_old_bytes_go_when_nobody_needs_them(desk: Any) -> None:
+def test_a_field_may_be_written_again_and_the_old_bytes_go_when_no_sample_needs_them(desk: Any) -> None:
     desk.put(["a", "b"], ["x", "y"])
     desk.put(["b"], ["x"])
     assert desk.freed() == []
@@ -68,7 +68,7 @@ def test_a_field_may_be_written_again_and_the_old_bytes_go_when_nobody_needs_the
     assert desk.stats["bytes"] == desk.stats["blocks"] == 0
 
 
-def test_what_nobody_can_want_is_freed_at_once(desk: Any) -> None:
+def test_bytes_of_no_sample_are_freed_at_once(desk: Any) -> None:
     desk.put([])
     desk.put(["a"], [])
     assert desk.freed() == [1, 2]

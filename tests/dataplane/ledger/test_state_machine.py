@@ -318,7 +318,7 @@ class LedgerMachine:
             self.settle()
 
     def start_again(self) -> None:
-        """From a snapshot, from which the journal goes on; whoever waits asks again."""
+        """Continue from a snapshot; requests that wait are repeated."""
         self.collect()
         before = self.plain()
         self.base, self.journal = snapshot(self.ledger), []
@@ -327,7 +327,7 @@ class LedgerMachine:
         self.ask_again()
 
     def host_dies(self) -> None:
-        """What took effect is done again, from the last snapshot on; whoever waits asks again."""
+        """Replay the journal from the last snapshot; requests that wait are repeated."""
         self.collect()
         self.ledger = self.replayed()
         self.ledger.take_freed()
@@ -352,7 +352,7 @@ class LedgerMachine:
         assert all(isinstance(one.outcome, UnknownPartitionError) for one in settled)
         self.waiting = []
         self.ledger.register(self.spec)
-        self.journal.append(("anew",))
+        self.journal.append(("again",))
         fresh = LedgerModel(self.spec)
         fresh.freed = self.model.freed + Counter(self.model.blocks)
         self.model, self.names = fresh, []
@@ -363,7 +363,7 @@ class LedgerMachine:
         return snapshot(self.ledger)
 
     def settle(self) -> None:
-        """Those who wait no more: what they got was allowed."""
+        """Check the outcomes of the requests that wait no longer."""
         for waiter in self.ledger.take_settled():
             self.waiting.remove(waiter)
             request, outcome = waiter.request, waiter.outcome
@@ -396,7 +396,7 @@ class LedgerMachine:
         lines: dict[Any, Any] = {}
         for waiter in self.waiting:
             lines.setdefault(self.line(waiter.request), waiter.request)
-        for request in lines.values():  # nobody waits in vain
+        for request in lines.values():  # no request waits that could be served
             if isinstance(request, Put):
                 assert not self.model.room(self.model.new(request))
             else:
@@ -423,7 +423,7 @@ class LedgerMachine:
         elif kind == "claim":
             request, grant, now = given
             assert again.claim_again(request, grant.lease, grant.sample_ids, now).plain() == grant.plain()
-        elif kind == "anew":
+        elif kind == "again":
             (spec,) = again.specs()
             again.delete("p")
             again.register(spec)

@@ -80,7 +80,7 @@ def test_one_put_serves_all_who_wait_in_their_order(one_task: Any) -> None:
 
 
 def test_lines_of_other_fields_take_turns(one_task: Any) -> None:
-    """Whoever came first in any line gets the next samples, so no line starves another."""
+    """The oldest claim of all lines gets the next samples, so no line starves another."""
     waiters = [one_task.wait(1, fields=fields) for fields in [("x",), ("x",), ("x", "y"), ("x",), ("x", "y")]]
     for number in range(5):
         one_task.put([f"s{number}"], ["x", "y"])

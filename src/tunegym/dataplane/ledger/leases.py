@@ -1,7 +1,7 @@
 """Leases: which owner has claimed which samples, and until when.
 
-A claim is one lease with one number. A sample is held by whoever names its id and the number of the lease that is
-recorded for it. A lease ends when all its samples are settled, when its time is over, or with its owner.
+A claim is one lease with one number. An ack names the id of a sample and the number of its lease, and must match the
+number that is recorded for it. A lease ends when all its samples are settled, when its time is over, or with its owner.
 """
 
 from __future__ import annotations

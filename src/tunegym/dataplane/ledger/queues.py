@@ -38,7 +38,7 @@ class ReadyQueue:
     Attributes:
         count: the number of samples that are ready.
         entries: positions and units, in order; ``first`` and ``last`` are the positions at the ends.
-        generation: changes whenever units must be looked at again by those who search.
+        generation: changes whenever a search must look at all units again.
     """
 
     def __init__(self) -> None:
@@ -287,7 +287,7 @@ class Groups:
 
 
 class Queues:
-    """The queues of a partition. Whoever changes rows calls ``update`` with them.
+    """The queues of a partition. Call ``update`` with the rows after every change of rows.
 
     Attributes:
         by_task: for each task its queues, by the required fields as bits.

@@ -107,7 +107,7 @@ class Waiter:
 class Waiters:
     """The waiting requests of a partition.
 
-    They stand in lines, and nobody overtakes in a line: one line for puts, one for the claims of a task that require
+    They stand in lines without overtaking: one line for puts, one for the claims of a task that require
     the same fields. A claim with a predicate has a line to itself: others may want the samples that it rejects.
     """
 
