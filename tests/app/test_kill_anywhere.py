@@ -14,6 +14,8 @@ from tests.soundness import assert_sound
 
 from tunegym.tuning.stores import reader
 
+pytestmark = pytest.mark.invariant  # T12
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 Storm = Callable[..., None]

@@ -210,7 +210,7 @@ class JournalFile:
             except StoreError as error:
                 self._broken = error
             except OSError as error:
-                self._broken = StoreError(f"{self.path} can't be made durable: {error.strerror}")
+                self._broken = unwritable(self.path, error)
             except Exception as error:  # a bug of ours must not go unheard
                 logger.exception("the journal's keeper failed")
                 self._broken = StoreError(f"{self.path} can't be written: {type(error).__name__}: {error}")
@@ -225,7 +225,10 @@ class JournalFile:
         self._before_sync()
         if self._dirty:
             self._dirty = False
-            os.fsync(self._file)
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                raise StoreError(f"{self.path} can't be made durable: {error.strerror}") from error
 
 
 def unwritable(path: Path, error: OSError) -> StoreError:
