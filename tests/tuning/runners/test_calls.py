@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -137,12 +136,6 @@ def test_a_worker_is_reused(call: Callable[..., JobResult], tmp_path: Path) -> N
     assert first["pid"] == second["pid"] != os.getpid()
     assert second["calls"] == 2
     assert not (tmp_path / "trial").exists()  # nothing was printed
-
-
-def test_started_tells_the_workers_pid(runner: LocalRunner, module: str, tmp_path: Path) -> None:
-    seen: list[int] = []
-    job = CallJob("1", str(tmp_path / "t"), f"{module}:pid", {}, (str(tmp_path),))
-    assert runner.run(job, lambda handle: seen.append(handle["pid"])).value["pid"] == seen[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
@@ -289,12 +282,6 @@ def test_in_process(call: Callable[..., JobResult], tmp_path: Path, module: str)
 def test_in_process_after_stop(call: Callable[..., JobResult], runner: LocalRunner) -> None:
     runner.stop()
     assert call("pid", isolate=False).ending == "interrupted"
-
-
-def test_a_worker_imports_little() -> None:
-    code = "import sys, tunegym.tuning.runners.worker_main; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"numpy", "psutil", "gymnasium", "pydantic"} & set(done.stdout.split())
 
 
 def test_children_without_a_mark_in_sessions_of_their_own_are_ended(

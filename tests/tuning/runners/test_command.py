@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -15,8 +14,6 @@ import pytest
 from tunegym.core.errors import RunnerError
 from tunegym.core.processes import marked
 from tunegym.tuning.model.job import CommandJob, JobHandle, JobResult
-from tunegym.tuning.runners import launcher_main
-from tunegym.tuning.runners.command import Launcher
 from tunegym.tuning.runners.local import LocalRunner
 
 PYTHON = sys.executable
@@ -92,12 +89,6 @@ def test_binary_junk(runner: LocalRunner, folder: Path) -> None:
     assert result.error is not None
     assert result.error.startswith("exited with 3: ")
     assert result.error.isprintable()
-
-
-def test_long_last_line_is_cut(runner: LocalRunner, folder: Path) -> None:
-    result = run(runner, folder, "head -c 100000 /dev/zero | tr '\\0' x >&2; exit 1")
-    assert result.error is not None
-    assert len(result.error) < 250
 
 
 def test_stdin_is_empty(runner: LocalRunner, folder: Path) -> None:
@@ -310,69 +301,6 @@ def test_a_job_that_kills_its_launcher_is_a_failure(runner: LocalRunner, folder:
     assert runner.run(CommandJob("2", str(folder), "true"), lambda *_: None).error is None
 
 
-DIES = """
-import os, sys, time
-sys.path.insert(0, {folder!r})
-import launcher_main
-start = launcher_main._start
-def die(*request):
-    running = os.path.join(os.fsdecode(request[2]), "running")
-    if os.path.exists(running):
-        os.unlink(running)
-    start(*request)
-    while not os.path.exists(running):
-        time.sleep(0.01)
-    os.kill(os.getpid(), 9)
-launcher_main._start = die
-launcher_main.serve(int(sys.argv[1]))
-"""
-
-
-def test_a_launcher_that_dies_before_it_answers(
-    runner: LocalRunner, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such a command is a failure, and we never become its parent: it may kill that."""
-    (tmp_path / "dies.py").write_text(DIES.format(folder=str(Path(launcher_main.__file__).parent)))
-    with monkeypatch.context() as patch:
-        patch.setattr(launcher_main, "__file__", str(tmp_path / "dies.py"))
-        parents = tmp_path / "parents"
-        result = run(runner, folder, f"echo $PPID >> {parents}; touch running; sleep 1000")
-    assert result.error == "ended, but its exit code is unknown: the process that had started it was killed, twice"
-    assert len(parents.read_text().split()) == 2
-    assert str(os.getpid()) not in parents.read_text().split()
-    assert run(runner, folder, "echo $PPID").exit_code == 0
-    assert (folder / "stdout.txt").read_text().strip() != str(os.getpid()), "by a launcher again"
-
-
-def test_a_launcher_that_starts_no_more_is_our_failure(
-    runner: LocalRunner, token: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run(runner, folder, "true").exit_code == 0
-    (tmp_path / "ends.py").write_text("")
-    monkeypatch.setattr(launcher_main, "__file__", str(tmp_path / "ends.py"))
-    (pid,) = marked(f"{token}/launcher")
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(RunnerError, match="doesn't start"):
-        run(runner, folder, "true")
-
-
 def test_a_very_long_timeout(runner: LocalRunner, folder: Path) -> None:
     for timeout_s in (3e6, 1e10, 1e300):
         assert runner.run(CommandJob("1", str(folder), "true", timeout_s=timeout_s), lambda *_: None).error is None
-
-
-def test_starting_the_launcher_is_no_part_of_the_duration(
-    runner: LocalRunner, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first command would seem slower than all others."""
-    begin = Launcher._begin
-
-    def slowly(launcher: Launcher) -> socket.socket:
-        time.sleep(1.0)
-        return begin(launcher)
-
-    monkeypatch.setattr(Launcher, "_begin", slowly)
-    began = time.monotonic()
-    result = runner.run(CommandJob("1", str(folder), "true"), lambda *_: None)
-    assert result.error is None
-    assert 0.0 < result.duration_s <= time.monotonic() - began - 1.0

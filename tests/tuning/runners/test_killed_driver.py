@@ -16,6 +16,8 @@ from tunegym.core.processes import living_processes, marked, process_handle, pro
 from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.runners.local import LocalRunner
 
+pytestmark = [pytest.mark.slow, pytest.mark.invariant]
+
 DRIVER = """
 import json
 import sys
