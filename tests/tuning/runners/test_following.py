@@ -123,7 +123,7 @@ def test_nothing_after_the_end(out: Path) -> None:
 def test_a_flood_is_read_in_pieces(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a time-out comes in between; at the end all of it counts."""
     monkeypatch.setattr(command, "_CHUNK", 64)
-    monkeypatch.setattr(command, "_MOST_CHUNKS", 2)
+    monkeypatch.setattr(command, "_LONGEST_LOOK", 128)
     seen = Seen()
     follower = Follower(str(out.parent), STREAM, seen)
     append(out, "a=1\n" * 1000)

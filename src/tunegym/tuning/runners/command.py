@@ -43,7 +43,7 @@ _FILES: dict[Part, tuple[str, str]] = {
     "teardown": ("teardown.txt", "teardown.txt"),
 }
 _CHUNK = 256 * 1024
-_MOST_CHUNKS = 32  # at a look, so that a command that prints without end doesn't keep us from its time-out
+_LONGEST_LOOK = 32 * _CHUNK  # so that a command that prints without end doesn't keep us from its time-out
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +374,7 @@ class Follower:
 
     def look(self) -> bool:
         """Tell of what is new; True if the job is to end now."""
-        return self._told or self._look(_MOST_CHUNKS)
+        return self._told or self._look(_LONGEST_LOOK)
 
     def finish(self) -> bool:
         """Nothing is written any more: tell of all that is left, a last line without an end included."""
@@ -389,39 +389,32 @@ class Follower:
             os.close(self._fd)
             self._fd = -1
 
-    def _look(self, most_chunks: int | None) -> bool:
+    def _look(self, most: int | None) -> bool:
         # A file that can't be read gives no values; the metric itself will complain about it.
         with contextlib.suppress(OSError):
             there = os.stat(self._path)  # noqa: PTH116
             if (there.st_dev, there.st_ino) != self._known:
-                self._told = self._read(most_chunks)
+                self._told = self._read(most)
                 if not self._told and stat.S_ISREG(there.st_mode):  # opening a FIFO would take from its writer
-                    self._open()
+                    self.close()
+                    self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                    opened = os.fstat(self._fd)
+                    self._known = opened.st_dev, opened.st_ino
+                    self._offset, self._line, self._too_long = 0, b"", False
         with contextlib.suppress(OSError):
-            self._told = self._told or self._read(most_chunks)
+            self._told = self._told or self._read(most)
         return self._told
 
-    def _open(self) -> None:
-        self.close()
-        self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        opened = os.fstat(self._fd)
-        self._known = opened.st_dev, opened.st_ino
-        self._offset, self._line, self._too_long = 0, b"", False
-
-    def _read(self, most_chunks: int | None) -> bool:
-        """Take in what the open file has more of; True if the job is to end."""
+    def _read(self, most: int | None) -> bool:
+        """Read what is new in the open file, at most so many bytes; True if the job is to end."""
         if self._fd < 0:
             return False
         size = os.fstat(self._fd).st_size
         if size < self._offset:
             self._offset, self._line, self._too_long = 0, b"", False
-        chunks = 0
-        while self._offset < size and (most_chunks is None or chunks < most_chunks):
-            content = os.pread(self._fd, min(_CHUNK, size - self._offset), self._offset)
-            if not content:
-                break
+        end = size if most is None else min(size, self._offset + most)
+        while self._offset < end and (content := os.pread(self._fd, min(_CHUNK, end - self._offset), self._offset)):
             self._offset += len(content)
-            chunks += 1
             if self._take(content):
                 return True
         return False
