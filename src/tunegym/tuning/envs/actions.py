@@ -1,4 +1,4 @@
-"""Other spaces for the same knobs: what algorithms take that know no ``Dict`` of actions."""
+"""Other spaces for the same knobs, for algorithms that take no ``Dict`` of actions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tunegym.tuning.model.space import Choice, Knob, Range, Space
 from tunegym.tuning.model.values import Action, Scalar
 
 BINS = 10
-"""How many values of a range there are to choose from, unless somebody says so."""
+"""The default number of bins of a range."""
 LIMIT = 4096
-"""How many enumerated actions there may be."""
+"""The largest number of enumerated actions."""
 
 
 class ActionView(Protocol):

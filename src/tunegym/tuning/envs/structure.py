@@ -35,7 +35,7 @@ class ContextLeaves:
 
     @cached_property
     def _encodings(self) -> dict[str, Encoding]:
-        # Most agents act on native values: they need neither numpy nor anybody's encoding.
+        # Most agents act on native values: they need no encoding.
         from tunegym.tuning.encodings import ENCODINGS, encoding_of
 
         find = self._find or ENCODINGS.__getitem__
@@ -136,7 +136,7 @@ class Structure:
         return element
 
     def _checked(self, name: str, value: Any, passed: dict[int, Any]) -> Any:
-        """A leaf of its own, or one that nobody can write to."""
+        """A copy of the leaf, or the leaf itself if it is read-only."""
         leaf = self.leaves[name]
         checked = _index(name, leaf, value) if leaf.kind == "discrete" else self._vector(name, leaf, value)
         if _constant(value) and len(passed) < _MOST_PASSED:

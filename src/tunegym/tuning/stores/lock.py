@@ -50,7 +50,7 @@ class WriterLock:
         """Renew the heartbeat when it is time to.
 
         Raises:
-            StoreError: the lock was taken by somebody else, who believed us dead.
+            StoreError: another process took the lock, believing this one dead.
         """
         now = time.monotonic()
         if now - self._beaten < HEARTBEAT_S:
@@ -64,7 +64,7 @@ class WriterLock:
         self._write()
 
     def release(self) -> None:
-        """Let go. Somebody else's lock is left alone."""
+        """Let go. Another process's lock is left alone."""
         holder = _read(self._path)
         if holder is not None and holder.get("token") == self._token:
             self._path.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def _living(holder: dict[str, Any]) -> bool:
         pid, start_time = holder.get("pid"), holder.get("start_time")
         return isinstance(pid, int) and start_time is not None and process_start_time(pid) == start_time
     if holder.get("host") == socket.gethostname():
-        return False  # the machine was started anew since
+        return False  # the machine was restarted since
     heartbeat = holder.get("heartbeat")
     # One far in the future is a clock gone wrong, not a writer that will live for ever.
     return isinstance(heartbeat, int | float) and abs(time.time() - heartbeat) < STALE_AFTER_S

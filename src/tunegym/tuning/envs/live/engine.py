@@ -415,8 +415,8 @@ class LiveEngine:
             following = self._following(one, episode, False) if self._varies else context
             observation, info = one.begin(following, self._seed_of(one.place, number), None)
             self._note_restarts()
-            anew = {**info, **told, "next_env_params": dict(following)}
-            return self._display.shown(observation, following), penalty, False, False, anew
+            begun = {**info, **told, "next_env_params": dict(following)}
+            return self._display.shown(observation, following), penalty, False, False, begun
 
         return go_on
 

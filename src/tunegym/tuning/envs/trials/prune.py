@@ -127,7 +127,7 @@ class PruneWatch:
         running.rewards.add(step, reward)
         try:
             reason = self._pruner(running.context).judge(number, running.rewards.points)
-        except Exception as error:  # anybody's pruner: not to be taken for an error of the user's function
+        except Exception as error:  # a user's pruner may raise anything; it is not an error of the job
             running.error = error
             return True
         if reason is not None:
