@@ -2,11 +2,13 @@
 
 A producer appends blocks to its own segments. Blocks are written with ``pwritev`` and not through a map: filling fresh
 pages of a map costs a fault for each, several times the copy itself, and a full disk would be a signal instead of an
-error. Consumers map segments and read views of them without a copy.
+error. The pages of the next segment are allocated in a thread while the current one fills. Consumers map segments and read
+views of them without a copy.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -40,6 +42,8 @@ from tunegym.dataplane.storage.segments import (
 SMALLEST, LARGEST = 4 << 20, 256 << 20
 """The size of a segment: room for several puts, within these bounds."""
 _PUTS = 4
+_SPARE = 8
+"""Pages are allocated beforehand only where this many times as many are free."""
 MOST_MAPS = 256
 """Mapped segments that stay mapped without views: mapping again costs more than reading. Each costs a descriptor."""
 _MOST_BLOCKS = 256
@@ -112,8 +116,36 @@ class _Segment:
 
     def unlock(self) -> None:
         """Let the ledger's host unlink it. Unlocking also counts for a forked child's copy of the descriptor."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.descriptor, self.used)  # give back the pages that were allocated beforehand
         fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         os.close(self.descriptor)
+
+
+class _Preparation:
+    """The next segment: a thread makes it and allocates its pages, which takes longer than writing to them."""
+
+    def __init__(self, path: Path, capacity: int) -> None:
+        self._made: _Segment | None = None
+        self._thread = threading.Thread(target=self._make, args=(path, capacity), name="tunegym-segment", daemon=True)
+        self._thread.start()
+
+    def _make(self, path: Path, capacity: int) -> None:
+        with contextlib.suppress(OSError):  # the writer makes one itself, and reports the error
+            self._made = _create(path, capacity)
+            free = os.fstatvfs(self._made.descriptor)
+            if free.f_bavail * free.f_frsize > _SPARE * capacity:
+                os.posix_fallocate(self._made.descriptor, 0, capacity)
+
+    def take(self, least: int) -> _Segment | None:
+        """The segment, if it could be made and has this much room."""
+        self._thread.join()
+        made = self._made
+        if made is not None and HEAD_BYTES + least > made.capacity:
+            made.path.unlink(missing_ok=True)
+            made.unlock()
+            return None
+        return made
 
 
 class SegmentWriter:
@@ -126,6 +158,7 @@ class SegmentWriter:
         self._lock = threading.Lock()
         self._open: dict[str, _Segment] = {}
         self._current: _Segment | None = None
+        self._next: _Preparation | None = None
         self._closed = False
 
     def write(self, partition_id: str, columns: Mapping[str, Column]) -> tuple[Location, int]:
@@ -159,20 +192,29 @@ class SegmentWriter:
             for segment in self._open.values():
                 segment.unlock()
             self._open.clear()
+            if self._next is not None:
+                self._next.take(LARGEST)
+                self._next = None
 
     def _room(self, nbytes: int) -> _Segment:
         """A segment with this much room. Raises ``OSError``."""
         segment = self._current
+        capacity = min(max(SMALLEST, 1 << (_PUTS * nbytes).bit_length()), LARGEST)
         if segment is None or segment.used + nbytes > segment.capacity:
-            self._count += 1
-            capacity = min(max(SMALLEST, 1 << (_PUTS * nbytes).bit_length()), LARGEST)
-            path = self._folder / f"{self._name}-{self._count}{SUFFIX}"
-            fresh = _create(path, max(capacity, aligned(HEAD_BYTES + nbytes)))
+            fresh = None if self._next is None else self._next.take(nbytes)
+            self._next = None
+            fresh = fresh or _create(self._path(), max(capacity, aligned(HEAD_BYTES + nbytes)))
             if segment is not None:
                 segment.full = True
                 self._finish(segment)
-            self._current = self._open[path.name] = segment = fresh
+            self._current = self._open[fresh.path.name] = segment = fresh
+        elif self._next is None and segment.used > segment.capacity // _SPARE:
+            self._next = _Preparation(self._path(), capacity)
         return segment
+
+    def _path(self) -> Path:
+        self._count += 1
+        return self._folder / f"{self._name}-{self._count}{SUFFIX}"
 
     def _finish(self, segment: _Segment) -> None:
         if segment.full and not segment.on_the_way and self._open.pop(segment.path.name, None) is not None:
