@@ -2,8 +2,8 @@
 
 A producer appends blocks to its own segments. Blocks are written with ``pwritev`` and not through a map: filling fresh
 pages of a map costs a fault for each, several times the copy itself, and a full disk would be a signal instead of an
-error. The pages of the next segment are allocated in a thread while the current one fills. Consumers map segments and read
-views of them without a copy.
+error. The pages of the next segment are allocated in a thread while the current one fills. Consumers map segments and
+read views of them without a copy.
 """
 
 from __future__ import annotations
