@@ -276,7 +276,7 @@ def test_a_closed_environment_leaves_what_a_run_leaves(tmp_path: Path) -> None:
 def test_gymnasium_makes_it_and_checks_it(document: dict[str, Any]) -> None:
     """By its id, through the passive checker, which looks at every reset and step."""
     document["experiments"][0]["episode_steps"] = 2
-    env = gymnasium.make("tunegym/Tune-v0", scenario=document, output="by-id")
+    env = gymnasium.make("tunegym.envs:tunegym/Tune-v0", scenario=document, output="by-id")
     env.action_space.seed(0)
     observation, info = env.reset(seed=4)
     for step in range(1, 7):
@@ -347,7 +347,11 @@ def test_make_vec(document: dict[str, Any]) -> None:
 
 def test_make_vec_by_id(document: dict[str, Any]) -> None:
     envs = gymnasium.make_vec(
-        "tunegym/Tune-v0", num_envs=2, vectorization_mode="vector_entry_point", scenario=document, output="by-id"
+        "tunegym.envs:tunegym/Tune-v0",
+        num_envs=2,
+        vectorization_mode="vector_entry_point",
+        scenario=document,
+        output="by-id",
     )
     envs.action_space.seed(0)
     envs.reset(seed=1)

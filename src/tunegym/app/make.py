@@ -17,9 +17,9 @@ from tunegym.app.run import Source, Trackers, as_scenario, new_run_folder
 from tunegym.app.server import check_given
 from tunegym.core.errors import TunegymError
 from tunegym.core.stop import Stop
+from tunegym.envs import ENV_ID
 from tunegym.tuning.envs.vector import check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.ports import ENV_ID
 
 if TYPE_CHECKING:
     from tunegym.tuning.envs.face import LiveTuneEnv, TuneEnv
