@@ -214,7 +214,7 @@ def test_one_that_comes_back_with_other_spaces(
     ended = results["changed"].journal.ended
     assert ended["code"] == 1
     for text in (ended["reason"], caplog.text):
-        assert "the server came back as another one" in text
+        assert "the server came back with other spaces" in text
         assert "observation_space" in text
         assert "(3,)" in text
         assert "(4,)" in text
