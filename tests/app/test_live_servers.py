@@ -300,7 +300,8 @@ def test_three_lanes_of_processes(live: Any) -> None:
     assert sorted(live.notes("built")) == sorted(live.notes("closed"))
     assert {one.lane for one in results.episodes} == {0, 1, 2}
     live.assert_nothing_left()
-    jobs = [record["pid"] for record in reader.records(live.run / "e" / reader.JOURNAL) if record["record"] == "job"]
+    records = reader.records(live.run / "e" / reader.JOURNAL)
+    jobs = [record["handle"]["pid"] for record in records if record["record"] == "job"]
     assert sorted(jobs) == sorted(live.notes("built"))
     assert tunegym.resume(live.run, agent_steps=60, slots=2) == 0
     (results,) = assert_sound(live.run).values()
