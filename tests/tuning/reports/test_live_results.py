@@ -120,11 +120,3 @@ def test_one_that_has_not_started(tmp_path: Path) -> None:
     assert results.action_space is None
     with pytest.raises(StoreError, match="its server has not answered yet"):
         results.observations()
-
-
-def test_the_policy_is_the_librarys_file(tmp_path: Path) -> None:
-    results = write_live(tmp_path, [{"length": 3}])
-    place = results.folder / "policy" / "model.zip"
-    place.parent.mkdir()
-    place.write_bytes(b"zip")
-    assert results.policy == place

@@ -43,6 +43,7 @@ def test_statuses_and_reasons(written: Written) -> None:
 
 def test_many_reasons_are_cut_and_still_add_up(written: Written) -> None:
     told = facts(written([trial(n, n, -1.0, Failed(f"reason {n}")) for n in range(1, 91)]))
+    assert (told["best"], told["per_context"], told["mean_gap"], told["mean_gap_over"]) == (None, [], None, None)
     assert len(told["reasons"]) == 51
     assert sum(one["count"] for one in told["reasons"]) == 90
 
@@ -55,13 +56,6 @@ def test_state(written: Written, keys: dict[str, Any], state: str) -> None:
     told = facts(written(**{"trials": [trial(1, 1, 1.0)], **keys}))
     assert told["state"] == state
     assert told["ended"] == ("the agent ended" if state == "finished" else None)
-
-
-def test_nothing_measured(written: Written) -> None:
-    told = facts(written([trial(1, 1, -1e15, Failed("f"))]))
-    assert told["best"] is None
-    assert told["per_context"] == []
-    assert (told["mean_gap"], told["mean_gap_over"]) == (None, None)
 
 
 def failed(count: int) -> list[Trial]:
@@ -100,49 +94,42 @@ def test_how_sure(written: Written) -> None:
     assert (best["samples"], best["trials"], best["rivals"], best["settings_tried"]) == (4, 1, 1, 3)
 
 
-def test_a_single_sample_has_no_spread(written: Written) -> None:
-    best = facts(written([trial(1, 1, 10.0), trial(2, 2, 9.0)]))["best"]
-    assert (best["samples"], best["reward_spread"], best["standard_error"], best["rivals"]) == (1, None, None, None)
+def samples(*values: tuple[float, float]) -> Measured:
+    return Measured(tuple({"m": m, "n": n} for m, n in values))
 
 
-OWN = {"agent_reward_function": "mine:reward"}
+OWN = {"declared": {"agent_reward_function": "mine:reward"}}
+INVERSE = {"declared": {"agent_reward_function": "inverse"}}
+NEGATIVE = {"declared": {"agent_reward_function": "negative"}}
+AIM = {"objectives": [Objective("m").as_dict(), Objective("n", weight=0, limit=-1.0).as_dict()]}
+BOTH = {"objectives": [Objective("m").as_dict(), Objective("n").as_dict()]}
+ONE = [trial(1, 1, 5.0, samples((4.0, 0.0), (6.0, 10.0)))]
+MANY = [trial(n, 1, reward, samples(*[(77.0 + n, 0.0)] * 25)) for n, reward in ((1, 4.0), (2, 6.0))]
 
 
-def test_a_reward_of_its_own_has_the_spread_of_its_trials(written: Written) -> None:
-    """And its standard error is over trials as well, however many samples each of them has."""
-    made = [trial(n, 1, reward, Measured(({"m": 77.0 + n},) * 25)) for n, reward in ((1, 4.0), (2, 6.0))]
-    for reward in (OWN, {"agent_reward_function": "inverse"}):
-        best = facts(written(made, declared=reward))["best"]
-        assert best["reward_spread"] == pytest.approx(2**0.5)
-        assert best["standard_error"] == pytest.approx(1.0)
-        assert (best["samples"], best["trials"], best["reward_spread_over"]) == (50, 2, "trials")
-
-
-def test_one_trial_of_a_reward_of_its_own_has_no_spread(written: Written) -> None:
-    made = [trial(1, 1, 4.0, Measured(({"m": 3.0}, {"m": 5.0}))), trial(2, 2, 3.0)]
-    best = facts(written(made, declared={"agent_reward_function": "inverse"}))["best"]
-    assert (best["samples"], best["reward_spread"], best["standard_error"], best["rivals"]) == (2, None, None, None)
-
-
-def test_a_negative_reward_has_the_spread_of_its_metric(written: Written) -> None:
-    made = [trial(1, 1, -5.0, Measured(({"m": 4.0}, {"m": 6.0})))]
-    best = facts(written(made, declared={"agent_reward_function": "negative"}))["best"]
-    assert (best["reward_spread"], best["reward_spread_over"]) == (pytest.approx(2**0.5), "samples")
-
-
-def test_a_metric_that_equals_the_reward_by_chance_is_not_the_reward(written: Written) -> None:
-    """By name and by the objectives, not by value."""
-    samples = Measured(({"m": 4.0, "n": 0.0}, {"m": 6.0, "n": 10.0}))
-    assert facts(written([trial(1, 1, 5.0, samples)], declared=OWN))["best"]["reward_spread"] is None
-    metrics = ["n", "m"]
-    best = facts(written([trial(1, 1, 5.0, samples)], metrics=metrics))["best"]
-    assert best["reward_spread"] == pytest.approx(50**0.5), "the first metric, though the mean of both is 5"
-    objectives = [Objective("m").as_dict(), Objective("n", weight=0, limit=-1.0).as_dict()]
-    best = facts(written([trial(1, 1, 5.0, samples)], metrics=metrics, objectives=objectives))["best"]
-    assert best["reward_spread"] == pytest.approx(2**0.5), "the one aim"
-    both = [Objective("m").as_dict(), Objective("n").as_dict()]
-    best = facts(written([trial(1, 1, 5.0, samples)], metrics=metrics, objectives=both))["best"]
-    assert best["reward_spread"] is None, "a weighted sum is no metric"
+@pytest.mark.parametrize(
+    ("made", "keys", "spread", "over"),
+    [
+        pytest.param([trial(1, 1, 10.0), trial(2, 2, 9.0)], {}, None, None, id="a single sample"),
+        pytest.param(ONE, {}, 2**0.5, "samples", id="the first metric"),
+        pytest.param(ONE, {"metrics": ["n", "m"]}, 50**0.5, "samples", id="the other metric has the same mean"),
+        pytest.param(ONE, NEGATIVE, 2**0.5, "samples", id="minus the first metric"),
+        pytest.param(ONE, AIM, 2**0.5, "samples", id="the one aim"),
+        pytest.param(ONE, BOTH, None, None, id="a weighted sum is no metric"),
+        pytest.param(ONE, OWN, None, None, id="one trial of an own reward"),
+        pytest.param(MANY, OWN, 2**0.5, "trials", id="trials of an own reward"),
+        pytest.param(MANY, INVERSE, 2**0.5, "trials", id="trials of an inverse"),
+    ],
+)
+def test_the_spread_of_a_reward(
+    written: Written, made: list[Trial], keys: dict[str, Any], spread: float | None, over: str | None
+) -> None:
+    """Over samples where the reward is a metric, by name and not by value; else over trials."""
+    best = facts(written(made, **{"metrics": ["m", "n"], **keys}))["best"]
+    assert (best["reward_spread"], best["reward_spread_over"]) == (spread and pytest.approx(spread), over)
+    count = len(made) if over == "trials" else best["samples"]
+    assert best["standard_error"] == (spread and pytest.approx(spread / count**0.5))
+    assert (best["rivals"] is None) == (spread is None)
 
 
 def test_a_trial_that_exceeded_a_limit_paid_for_it_in_its_reward(written: Written) -> None:
@@ -265,10 +252,7 @@ def test_time_and_cost(written: Written) -> None:
     assert time["cpu_s"] == 5.0
     assert time["wall_s"] == pytest.approx(0.3)
     assert (time["hosts"], time["sessions"]) == (["host"], 1)
-
-
-def test_no_cpu_time_is_not_zero_cpu_time(written: Written) -> None:
-    assert facts(written([trial(1, 1, 1.0)]))["time"]["cpu_s"] is None
+    assert facts(written(made[1:2], "other"))["time"]["cpu_s"] is None, "unknown is not zero"
 
 
 def test_time_between_sessions_does_not_count(written: Written, tmp_path: Path) -> None:
@@ -283,10 +267,3 @@ def test_time_between_sessions_does_not_count(written: Written, tmp_path: Path) 
     results = TrialResults("e", path.parent)
     assert results.times == pytest.approx({1: 0.1, 2: 0.2, 3: 4.2})
     assert results.summary().facts["best"]["found_s"] == pytest.approx(4.2)
-
-
-def test_plain_data(written: Written) -> None:
-    told = facts(
-        written([trial(n, n, float(n)) for n in range(1, 20)], knobs={"x": {"low": 1, "high": 20, "dtype": "int"}})
-    )
-    assert orjson.loads(orjson.dumps(told))["best"]["action"] == {"x": 19}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,3 @@ def add() -> Callable[..., Trial]:
         return trial
 
     return add_trial
-
-
-def numbers(entries: Sequence[Any]) -> list[int]:
-    return [entry.trial.number for entry in entries]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,17 @@ ENTRIES = [
 ]
 
 
-def test_scalars(tmp_path: Path) -> None:
-    sink = TensorboardSink(str(tmp_path))
+def send(folder: Path, items: Sequence[Item] = ENTRIES) -> list[int]:
+    """One session."""
+    sink = TensorboardSink(str(folder))
     assert sink.open({}) == set()
-    assert list(sink.send(ENTRIES)) == [1, 3, 2, 4]
+    sent = list(sink.send(items))
     sink.close()
+    return sent
+
+
+def test_scalars(tmp_path: Path) -> None:
+    assert send(tmp_path) == [1, 3, 2, 4]
     found = read(tmp_path)
     assert found["measured"] == [(1, 1.0), (3, 1.0), (2, 0.0), (4, 1.0)], "TensorBoard draws them by step"
     assert found["reward"] == [(1, 1.5), (3, np.float32(0.1)), (4, 8.0)]
@@ -66,41 +73,23 @@ def test_scalars(tmp_path: Path) -> None:
     assert found["spread/v"] == [(1, np.float32(0.5**0.5)), (3, 0.0), (4, np.float32(2**0.5))]
 
 
-def test_parameters_and_how_it_ended(tmp_path: Path) -> None:
-    sink = TensorboardSink(str(tmp_path))
-    sink.open({})
-    list(sink.send(ENTRIES))
-    sink.close()
+def test_parameters_and_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first trials have a folder."""
+    monkeypatch.setattr(tensorboard, "MOST_HPARAMS", 2)
+    send(tmp_path)
+    assert sorted(folder.name for folder in (tmp_path / "trials").iterdir()) == ["000001", "000002"]
     first = hparams(tmp_path / "trials" / "000001")
-    assert first == {
-        "x": 1.0,
-        "mode": "fast",
-        "pin": True,
-        "context.load": 0.25,
-        "tunegym.status": "measured",
-    }
+    assert first == {"x": 1.0, "mode": "fast", "pin": True, "context.load": 0.25, "tunegym.status": "measured"}
     assert read(tmp_path / "trials" / "000001")["reward"] == [(1, 1.5)]
     second = hparams(tmp_path / "trials" / "000002")
     assert second["tunegym.status"] == "failed"
     assert "reward" not in read(tmp_path / "trials" / "000002"), "a penalty is no measurement"
 
 
-def test_only_the_first_trials_have_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorboard, "MOST_HPARAMS", 2)
-    sink = TensorboardSink(str(tmp_path))
-    sink.open({})
-    list(sink.send(ENTRIES))
-    sink.close()
-    assert sorted(folder.name for folder in (tmp_path / "trials").iterdir()) == ["000001", "000002"]
-
-
 def test_another_session_doubles_nothing(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a user's own")
     for _ in range(3):
-        sink = TensorboardSink(str(tmp_path))
-        sink.open({})
-        list(sink.send(ENTRIES))
-        sink.close()
+        send(tmp_path)
     sink = TensorboardSink(str(tmp_path))  # and one that is opened again after an error
     sink.open({})
     list(sink.send(ENTRIES[:1]))
@@ -142,37 +131,19 @@ def test_training_curves_are_written_along(tmp_path: Path) -> None:
     assert [value for _, value in found["best_reward"]] == [0.0] * 4
 
 
-def test_another_session_doubles_no_curve(tmp_path: Path) -> None:
-    told(tmp_path, update(1, 0.5))
-    for session in (1, 2):
-        sink = TensorboardSink(str(tmp_path / "tensorboard"))
-        for _ in range(2):  # one that is opened again after an error
-            sink.open({})
-            list(sink.send(ENTRIES[: 2 * session]))
-        sink.close()
-        told(tmp_path, update(2 + session, float(session)))
-    assert training(tmp_path) == {"training/train/loss": [(1, 0.5), (3, 1.0)]}
-
-
 def test_means_over_episodes(tmp_path: Path) -> None:
     items = [Item(at, 1000.0 + at, {"episode/return": float(at), "episodes": 1.0}) for at in (3, 8, 12)]
     told(tmp_path, update(8, 0.5))
-    sink = TensorboardSink(str(tmp_path / "tensorboard"))
-    sink.open({})
-    assert list(sink.send(items)) == [3, 8, 12]
-    sink.close()
+    assert send(tmp_path / "tensorboard", items) == [3, 8, 12]
     found = read(tmp_path / "tensorboard")
     assert found["episode/return"] == [(3, 3.0), (8, 8.0), (12, 12.0)]
     assert found["training/train/loss"] == [(8, 0.5)]
     assert "measured" not in found
 
 
-@pytest.mark.parametrize(
-    "line", ["", "{", "\x00", "[]", '{"trials": "2", "values": {}}', '{"trials": 2}', '{"trials": 2, "values": [1]}']
-)
-def test_a_line_that_is_no_update_is_passed_over(tmp_path: Path, line: str) -> None:
-    told(tmp_path, update(1, 0.5), line + "\n", update(3, 0.25), update(2, 9.0))
-    sink = TensorboardSink(str(tmp_path / "tensorboard"))
-    sink.open({})
-    sink.close()
+def test_a_line_that_is_no_update_is_passed_over(tmp_path: Path) -> None:
+    odd = ["", "{", "\x00", "[]", '{"trials": "2", "values": {}}', '{"trials": 2}', '{"trials": 2, "values": [1]}']
+    told(tmp_path, update(1, 0.5), *(f"{line}\n" for line in odd), update(3, 0.25), update(2, 9.0))
+    for _ in range(2):  # another session doubles nothing
+        send(tmp_path / "tensorboard", [])
     assert training(tmp_path) == {"training/train/loss": [(1, 0.5), (3, 0.25)]}

@@ -6,13 +6,11 @@ there is a set of winners, none of which is better than another in every respect
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tunegym.tuning.answers.ranking import Measurements, Setting, front
-from tunegym.tuning.model.objective import Objective, aims
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.objective import aims
 
 MOST_CONTEXTS = 50
 """With more contexts than this, nothing is said of each one."""
@@ -43,13 +41,8 @@ class Best:
         return document
 
 
-def best_of(trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> Best:
-    """The best settings among ``trials``. A trial without a measurement never wins."""
-    return best_among(Measurements(trials, objectives))
-
-
 def best_among(found: Measurements) -> Best:
-    """As ``best_of``, of trials that are grouped already."""
+    """The best settings. A trial without a measurement never wins."""
     pareto = _pareto(found)
     winner = max(pareto or found.actions, key=found.order, default=None)
     return Best(
@@ -60,8 +53,7 @@ def best_among(found: Measurements) -> Best:
 
 
 def _per_context(found: Measurements) -> list[Setting]:
-    """The best setting in each context."""
-    # A context drawn from a range never comes twice, so there is nothing to say of each.
+    """The best setting in each context. One that is drawn from a range never comes twice: nothing is said of it."""
     if not found.usual.varies or found.usual.contexts > MOST_CONTEXTS:
         return []
     groups: dict[bytes, list[bytes]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -95,7 +95,7 @@ def better_measured(found: Measurements, mine: Setting, best: Setting, metric: R
     if best.violation + SLACK < mine.violation:
         how = "exceeds the limits by less" if best.violation else "keeps the limits"
         return f"{name} {how} there ({described(best, metric)})"
-    gap = _advantage(found, best.action) - _advantage(found, mine.action)
+    gap = mean(_advantages(found, exact_key(best.action))) - mean(_advantages(found, exact_key(mine.action)))
     error = _standard_error(found, metric, best.action, mine.action)
     if gap <= max(SURE * error if error is not None else 0.0, SLACK * abs(mine.reward)):
         return None
@@ -108,10 +108,6 @@ def better_measured(found: Measurements, mine: Setting, best: Setting, metric: R
 def _advantages(found: Measurements, action: bytes) -> list[float]:
     """By how much each measurement of an action was better than usual in its context."""
     return [trial.reward - found.usual(exact_key(trial.context)) for trial in found.measured(action)]
-
-
-def _advantage(found: Measurements, action: Action) -> float:
-    return mean(_advantages(found, exact_key(action)))
 
 
 def _standard_error(found: Measurements, metric: RewardMetric | None, *actions: Action) -> float | None:
@@ -127,18 +123,14 @@ def _standard_error(found: Measurements, metric: RewardMetric | None, *actions: 
         samples = [sample for one in outcomes if isinstance(one, Measured) for sample in one.samples]
         return [sample[metric.name] for sample in samples if metric.name in sample]
 
-    errors: list[float] = []
-    pooled: float | None = None
-    for action in actions:
-        own = values(exact_key(action))
-        deviation = _deviation([own])
-        if deviation is None:
-            pooled = _deviation(values(one) for one in found.actions) if pooled is None else pooled
-            deviation = pooled
-        if deviation is None:
-            return None
-        errors.append(deviation / math.sqrt(max(1, len(own))))
-    return math.hypot(*errors)
+    own = [values(exact_key(action)) for action in actions]
+    deviations = [_deviation([some]) for some in own]
+    if None in deviations:
+        pooled = _deviation(values(one) for one in found.actions)
+        deviations = [pooled if one is None else one for one in deviations]
+    if None in deviations:
+        return None
+    return math.hypot(*(one / math.sqrt(max(1, len(some))) for one, some in zip(deviations, own, strict=True) if one))
 
 
 def _deviation(groups: Iterable[Sequence[float]]) -> float | None:
@@ -183,36 +175,6 @@ def exceeded(setting: Setting, objectives: Sequence[Objective]) -> str:
     return f" ({', '.join(found)})" if found else ""
 
 
-def better_looking(found: Measurements, winner: Setting, metric: RewardMetric | None) -> str | None:
-    """The setting with the highest plain mean, if that is not the winner's.
-
-    It is compared in the winner's own contexts, all of which it must have met. Settings that exceed the limits by
-    more don't count. Where contexts hardly come again, plain means are a matter of luck, and nothing is said.
-    """
-    if not found.usual.recurs:
-        return None
-    mine = exact_key(winner.action)
-    fair = found.contexts(mine)
-    rivals = [
-        key
-        for key in found.actions
-        if key != mine and fair <= found.contexts(key) and found.violation(key) <= winner.violation + SLACK
-    ]
-    means = {key: _mean_within(found, key, fair, None) for key in rivals}
-    rival = max(rivals, key=lambda key: means[key], default=None)
-    reward = _mean_within(found, mine, fair, None)
-    if rival is None or means[rival] <= reward or math.isclose(means[rival], reward, rel_tol=SLACK):
-        return None
-    count, own = (len(found.setting(found.values[key]).samples) for key in (rival, mine))
-    measured = "but was measured only" if count < own else "and was measured"
-    times = "once" if count == 1 else f"{count} times"
-    theirs, ours = (_mean_within(found, key, fair, metric) for key in (rival, mine))
-    digits = next((digits for digits in (4, 6, 9) if f"{theirs:.{digits}g}" != f"{ours:.{digits}g}"), 17)
-    name = "reward" if metric is None else metric.name
-    against = f"{name} {theirs:.{digits}g} against {ours:.{digits}g}"
-    return f"{spelled_pairs(found.values[rival])} looks better ({against}) {measured} {times}"
-
-
 def not_everywhere(found: Measurements, winner: Setting) -> str | None:
     """That the winner was not measured in every context; None if it was, or if contexts hardly come again."""
     contexts = {context for cells in found.cells.values() for context in cells}
@@ -220,14 +182,3 @@ def not_everywhere(found: Measurements, winner: Setting) -> str | None:
     if len(met) == len(contexts) or not found.usual.recurs:
         return None
     return f"it was measured in {len(met)} of the {len(contexts)} contexts that match"
-
-
-def _mean_within(found: Measurements, action: bytes, contexts: Set[bytes], metric: RewardMetric | None) -> float:
-    """The mean of the reward or a metric in some contexts, each weighted by how often it was drawn."""
-    total = weights = 0.0
-    for context in contexts:
-        trials = found.measured(action, context)
-        values = [trial.reward if metric is None else trial.metrics[metric.name] for trial in trials]
-        share = found.usual.share(context)
-        total, weights = total + share * mean(values), weights + share
-    return total / weights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from tunegym.core.errors import StoreError
 from tunegym.tuning.answers.best import best_among
 from tunegym.tuning.answers.certainty import (
-    better_looking,
     better_measured,
     described,
     exceeded,
@@ -64,17 +62,11 @@ class Recommendation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as ``tunegym recommend --json`` prints it."""
-        return {
-            "action": dict(self.action),
-            "context": dict(self.context),
-            "source": self.source,
-            "measured": self.measured,
-            "mean": dict(self.mean),
-            "spread": dict(self.spread),
-            "failed": self.failed,
-            "violation": self.violation,
-            "note": self.note,
-        }
+        found = {name: getattr(self, name) for name in _SHOWN}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}
+
+
+_SHOWN = ("action", "context", "source", "measured", "mean", "spread", "failed", "violation", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +93,6 @@ class PolicyTable:
         away = distance(ranges, wanted)
         there = (one for one in self.choices if matches(one.context, exact))
         return min(there, key=lambda one: away(one.context), default=None)
-
-    def mostly(self, wanted: Context) -> str | None:
-        """What it chooses most often where ``wanted`` holds; None if it was not asked there."""
-        there = {exact_key(one.action): one for one in self.choices if matches(one.context, wanted)}
-        counts = Counter(exact_key(one.action) for one in self.choices if matches(one.context, wanted))
-        if not counts:
-            return None
-        ((key, count),) = counts.most_common(1)
-        return f"in {count} of {counts.total()} such contexts it chooses {spelled_pairs(there[key].action)}"
 
 
 class Recommender:
@@ -198,7 +181,7 @@ class Recommender:
             see = "" if within else ": see best.toml"
             notes.append(f"one of {len(best.pareto)} settings on the Pareto set, the one with the highest reward{see}")
         if within:  # over all, best.toml and the report tell of the contexts
-            notes += [better_looking(there, best.overall, self._metric), not_everywhere(there, best.overall)]
+            notes.append(not_everywhere(there, best.overall))
         return self._made(best.overall, wanted, FROM_TRIALS, notes)
 
     # from the policy ----------------------------------------------------------------------------------
@@ -213,11 +196,8 @@ class Recommender:
         domains = domains_of(self._head)
         missing = [name for name in domains if name not in wanted]
         if missing:
-            why = (
-                f"this is from the trials: the policy answers for a whole context, so give {' and '.join(missing)} too"
-            )
-            mostly = policy.mostly(wanted)
-            return why if mostly is None else f"{why}; {mostly}"
+            names = " and ".join(missing)
+            return f"this is from the trials: the policy answers for a whole context, so give {names} too"
         chosen = policy.at(wanted, domains)
         if chosen is None:
             return f"this is from the trials: the policy was never asked at {spelled_pairs(wanted)}"

@@ -136,11 +136,6 @@ class LiveResults(JournalResults):
             found.add(entry)
         return journal.journal, found
 
-    @property
-    def journal(self) -> reader.Journal:
-        """The journal's bookkeeping, as of the first look at it."""
-        return self._read[0]
-
     # steps --------------------------------------------------------------------------------------------
 
     @property

@@ -62,10 +62,14 @@ class JournalResults:
         """The journal."""
         return self.folder / reader.JOURNAL
 
+    @cached_property
+    def _read(self) -> tuple[reader.Journal, Any]:
+        raise NotImplementedError
+
     @property
     def journal(self) -> reader.Journal:
         """The journal's bookkeeping, as of the first look at it."""
-        raise NotImplementedError
+        return self._read[0]
 
     @property
     def head(self) -> Mapping[str, Any]:
@@ -96,11 +100,6 @@ class TrialResults(JournalResults):
         journal = reader.Reader(self.path)
         closed = tuple(one for one in journal.read(last=True) if isinstance(one, reader.ClosedTrial))
         return journal.journal, closed
-
-    @property
-    def journal(self) -> reader.Journal:
-        """The journal's bookkeeping, as of the first look at it."""
-        return self._read[0]
 
     @cached_property
     def times(self) -> Mapping[int, float]:
@@ -257,10 +256,6 @@ class RunResults:
     folder: Path
     scenario: Mapping[str, Any]
     experiments: Mapping[str, AnyResults]
-
-    def declared(self, name: str) -> Mapping[str, Any]:
-        """What the scenario says of an experiment."""
-        return next(one for one in self.scenario["experiments"] if str(one["name"]) == name)
 
 
 def load(folder: str | Path) -> RunResults:

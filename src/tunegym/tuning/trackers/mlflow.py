@@ -6,7 +6,7 @@ import math
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 from tunegym.tuning.model.trial import Trial
@@ -61,17 +61,12 @@ class MlflowSink:
         self._head: Mapping[str, Any] = {}
         self._episodes: str | None = None
         self._begun: dict[int, str] = {}
-        self._sending: list[Future[int]] = []
 
     def open(self, head: Mapping[str, Any]) -> set[int]:
-        """The numbers of this run's items that are there and complete.
-
-        Waits for what is still being sent: a run that is made after we have looked would be made twice.
-        """
-        sending, self._sending = self._sending, []
-        wait([sent for sent in sending if not sent.cancel()])
+        """The numbers of this run's items that are there and complete."""
         self._head = head
-        self._experiment_id = self._found_or_made()
+        found = self._client.get_experiment_by_name(self._name)
+        self._experiment_id = self._client.create_experiment(self._name) if found is None else found.experiment_id
         self._begun, self._episodes = {}, None
         complete: set[int] = set()
         page: str | None = None
@@ -98,28 +93,17 @@ class MlflowSink:
         if means:
             yield from self._send_means(means)
         trials = [(item, item.trial) for item in items if item.trial is not None]
-        self._sending = [self._pool.submit(self._send_trial, item, trial) for item, trial in trials]
-        for sent in self._sending:
-            yield sent.result()
+        sending = [self._pool.submit(self._send_trial, item, trial) for item, trial in trials]
+        try:
+            for sent in sending:
+                yield sent.result()
+        finally:  # a run that is made after the next look would be made twice
+            wait([sent for sent in sending if not sent.cancel()])
 
     def close(self) -> None:
         """Everything was sent already."""
         if self._episodes is not None:
             self._client.set_terminated(self._episodes)
-
-    def _found_or_made(self) -> str:
-        from mlflow.exceptions import MlflowException
-
-        found = self._client.get_experiment_by_name(self._name)
-        if found is not None:
-            return found.experiment_id
-        try:
-            return self._client.create_experiment(self._name)
-        except MlflowException:
-            found = self._client.get_experiment_by_name(self._name)  # another process may have been quicker
-            if found is None:
-                raise
-            return found.experiment_id
 
     def _send_means(self, items: Sequence[Item]) -> Iterator[int]:
         from mlflow.entities import Metric
@@ -162,17 +146,13 @@ class MlflowSink:
         return trial.number
 
     def _log(
-        self,
-        run_id: str,
-        metrics: Sequence[Any],
-        params: Mapping[str, str] | None = None,
-        tags: Mapping[str, str] | None = None,
+        self, run_id: str, metrics: Sequence[Any], params: Mapping[str, str] = {}, tags: Mapping[str, str] = {}
     ) -> None:
         """In as many requests as it takes."""
         from mlflow.entities import Param, RunTag
 
-        pairs = [Param(name, value) for name, value in (params or {}).items()]
-        marks = [RunTag(name, value) for name, value in (tags or {}).items()]
+        pairs = [Param(name, value) for name, value in params.items()]
+        marks = [RunTag(name, value) for name, value in tags.items()]
         requests = max(1, -(-len(metrics) // MOST_METRICS), -(-len(pairs) // MOST_PARAMS))
         for at in range(requests):
             some = metrics[at * MOST_METRICS : (at + 1) * MOST_METRICS]
