@@ -46,7 +46,8 @@ class PythonWorkload:
             return [Problem("cmd_args.callable", what, found=spelled(target), hint=hint), *problems]
         try:
             paths = (os.path.abspath(scenario_dir),)  # noqa: PTH100
-            signature = describe(target, paths, isolate=experiment.isolate)
+            variables = template.example_variables(experiment)
+            signature = describe(target, paths, isolate=experiment.isolate, variables=variables)
         except UnresolvedReferenceError as error:
             unresolved = Problem("cmd_args.callable", error.message, found=spelled(target), hint=error.hint)
             return [unresolved, *problems]
@@ -57,7 +58,8 @@ class PythonWorkload:
         self._scenario_dir = Path(os.path.abspath(scenario_dir))  # noqa: PTH100 (links stay as they are)
         self._target = str(experiment.workload_args["callable"])
         self._paths = (str(self._scenario_dir),)
-        self._signature = describe(self._target, self._paths, isolate=experiment.isolate)
+        example = template.example_variables(experiment)
+        self._signature = describe(self._target, self._paths, isolate=experiment.isolate, variables=example)
         takes = frozenset(self._signature.parameters)
         self._given = tuple(name for name in template.GIVEN if name in takes)
         self._reports = _can_report(self._signature, experiment.pruner is not None)

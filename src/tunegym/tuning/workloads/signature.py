@@ -70,8 +70,14 @@ class GymClass:
     source_file: str | None = None
 
 
-def describe(target: str, paths: tuple[str, ...] = (), *, isolate: bool = True) -> Signature:
+Variables = tuple[tuple[str, str], ...]
+"""Environment variables, by name."""
+
+
+def describe(target: str, paths: tuple[str, ...] = (), *, isolate: bool = True, variables: Variables = ()) -> Signature:
     """The signature of ``module:name``, with modules in ``paths`` before all others.
+
+    A module may need the ``variables`` of a trial when it is imported.
 
     Raises:
         UnresolvedReferenceError: there is no such callable, or it can't be called by name; says why.
@@ -80,7 +86,7 @@ def describe(target: str, paths: tuple[str, ...] = (), *, isolate: bool = True) 
     check_unconfused(target.partition(":")[0], paths)
     if not isolate:
         return inspect_callable(target, paths)
-    found = _asked("callable", target, paths, _stamp(target, paths))
+    found = _asked("callable", target, paths, _stamp(target, paths), variables)
     return Signature(tuple(found.pop("parameters")), tuple(found.pop("required")), **found)
 
 
@@ -237,8 +243,10 @@ def _stamp(reference: str, paths: tuple[str, ...]) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _asked(kind: str, reference: str, paths: tuple[str, ...], stamp: tuple[int, int] | None) -> dict[str, Any]:
-    found = json.loads(_answer_of_child(kind, reference, paths, stamp))
+def _asked(
+    kind: str, reference: str, paths: tuple[str, ...], stamp: tuple[int, int] | None, variables: Variables = ()
+) -> dict[str, Any]:
+    found = json.loads(_answer_of_child(kind, reference, paths, stamp, variables))
     if "error" in found:
         error = ClassError if found["is_class_error"] else UnresolvedReferenceError
         raise error(found["error"], hint=found["hint"])
@@ -246,7 +254,9 @@ def _asked(kind: str, reference: str, paths: tuple[str, ...], stamp: tuple[int, 
 
 
 @lru_cache(maxsize=64)
-def _answer_of_child(kind: str, reference: str, paths: tuple[str, ...], _: tuple[int, int] | None) -> bytes:
+def _answer_of_child(
+    kind: str, reference: str, paths: tuple[str, ...], _: tuple[int, int] | None, variables: Variables
+) -> bytes:
     """What a fresh process answers, as JSON.
 
     Raises:
@@ -260,6 +270,7 @@ def _answer_of_child(kind: str, reference: str, paths: tuple[str, ...], _: tuple
                 f"{__name__}:answer",
                 *(str(writing), kind, reference, *paths),
                 marker=f"inspect-{os.getpid()}-{writing}",
+                env={**os.environ, **dict(variables)},
                 fds=[writing],
                 stdout=output,
                 stderr=subprocess.STDOUT,

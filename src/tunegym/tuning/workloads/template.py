@@ -225,6 +225,15 @@ def variables(experiment: Experiment) -> tuple[tuple[str, str], ...]:
     )
 
 
+def example_variables(experiment: Experiment) -> tuple[tuple[str, str], ...]:
+    """The environment variables that some trial has."""
+    space = experiment.space
+    domains = {**space.knobs, **{name: param.domain for name, param in experiment.env_params.params.items()}}
+    first = {name: one.values[0] if isinstance(one, Choice) else one.snap(one.low) for name, one in domains.items()}
+    values = {**first, **space.fixed}
+    return tuple((variable, plain(values[address])) for address, variable in variables(experiment))
+
+
 def varying_variables(experiment: Experiment) -> list[str]:
     """The addresses of environment variables that differ from trial to trial."""
     return [address for address, _ in variables(experiment) if address not in experiment.space.fixed]
