@@ -247,22 +247,27 @@ def test_a_killed_run_is_there_once(
     expected = trials(tmp_path / "out")
     assert len(expected) == 80
     assert_same(stored(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "out"), expected)
-    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
-    assert_tensorboard(folder, expected)
+    assert_tensorboard(tmp_path, expected)
 
 
-def assert_tensorboard(folder: Path, expected: tuple[Trial, ...]) -> None:
+def scalars(place: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard reads of the run below ``place``."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    (folder,) = place.glob("out/tracked/*/e/tensorboard")
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def assert_tensorboard(place: Path, expected: tuple[Trial, ...]) -> None:
+    found = scalars(place)
     measured = [trial for trial in expected if trial.measured]
-    rewards = sorted((event.step, event.value) for event in events.Scalars("reward"))
-    assert rewards == [(trial.number, np.float32(trial.reward)) for trial in measured]
-    values = sorted((event.step, event.value) for event in events.Scalars("metrics/value"))
-    assert values == [(trial.number, np.float32(trial.metrics["value"])) for trial in measured]
-    assert sorted(event.step for event in events.Scalars("measured")) == [trial.number for trial in expected]
-    assert events.Scalars("best_reward")[-1].value == np.float32(max(trial.reward for trial in measured))
+    assert sorted(found["reward"]) == [(trial.number, np.float32(trial.reward)) for trial in measured]
+    values = [(trial.number, np.float32(trial.metrics["value"])) for trial in measured]
+    assert sorted(found["metrics/value"]) == values
+    assert sorted(step for step, _ in found["measured"]) == [trial.number for trial in expected]
+    assert found["best_reward"][-1][1] == np.float32(max(trial.reward for trial in measured))
 
 
 PATIENT = """
@@ -290,9 +295,8 @@ def test_an_interrupted_run_is_sent(scenario: Callable, wait_until: Callable[...
     finally:
         process.kill()
         process.wait()
-    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
     (run,) = tmp_path.glob("out/tracked/*")
-    assert_tensorboard(folder, library.load(run).experiments["e"].trials)
+    assert_tensorboard(tmp_path, library.load(run).experiments["e"].trials)
 
 
 def test_jobs_see_nothing_of_it(write: Callable[..., Path], tunegym: Cli, tmp_path: Path) -> None:
@@ -319,8 +323,7 @@ def test_an_environment_is_tracked_too(scenario: Callable, tmp_path: Path) -> No
     statuses = [env.step_raw({"x": x})[4]["status"] for x in (4, 5, 6, 7, 8)]
     env.close()
     assert statuses == ["measured", "failed", "measured", "infeasible", "measured"]
-    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
-    assert_tensorboard(folder, trials(tmp_path / "out"))
+    assert_tensorboard(tmp_path, trials(tmp_path / "out"))
 
 
 TRAINS = """
@@ -358,8 +361,7 @@ def test_training_curves_of_a_run_and_of_its_resume(
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
     assert training_curves(tmp_path) == curve(30)
-    (folder,) = tmp_path.glob("out/tracked/*/e/tensorboard")
-    assert_tensorboard(folder, trials(tmp_path / "out"))
+    assert_tensorboard(tmp_path, trials(tmp_path / "out"))
 
 
 def curve(steps: int) -> dict[str, list[tuple[int, float]]]:
@@ -367,10 +369,4 @@ def curve(steps: int) -> dict[str, list[tuple[int, float]]]:
 
 
 def training_curves(place: Path) -> dict[str, list[tuple[int, float]]]:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    (folder,) = place.glob("out/tracked/*/e/tensorboard")
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-    events.Reload()
-    tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("training/")]
-    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
+    return {tag: points for tag, points in scalars(place).items() if tag.startswith("training/")}

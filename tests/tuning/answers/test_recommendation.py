@@ -226,29 +226,27 @@ def test_it_answers_for_whole_contexts_only(context: Any, missing: str) -> None:
 FROM_TRIALS = "this is from the trials: the policy "
 
 
+NEVER_ASKED = 'was never asked at load="low"'
+FAILED = 'chooses x="1", which failed {} tried there'
+
+
 @pytest.mark.parametrize(
     ("more", "choices", "note"),
     [
-        ([], [chosen("high", 1)], FROM_TRIALS + 'was never asked at load="low"'),
-        ([], [], FROM_TRIALS + 'was never asked at load="low"'),
-        (
-            at("low", "1", None),
-            [chosen("low", "1")],
-            FROM_TRIALS + 'chooses x="1", which failed the one time it was tried there',
-        ),
-        (
-            at("low", "1", None, None),
-            [chosen("low", "1")],
-            FROM_TRIALS + 'chooses x="1", which failed all 2 times it was tried there',
-        ),
+        ([], [chosen("high", 1)], NEVER_ASKED),
+        ([], [], NEVER_ASKED),
+        (at("low", "1", None), [chosen("low", "1")], FAILED.format("the one time it was")),
+        (at("low", "1", None, None), [chosen("low", "1")], FAILED.format("all 2 times it was")),
     ],
 )
 def test_a_choice_that_is_not_given(more: list[Row], choices: list[PolicyChoice], note: str) -> None:
     found = ask([*ROWS, *more], {"load": "low"}, choices)
-    assert (found.source, dict(found.action), found.note) == ("trials", {"x": 1}, note)
+    assert (found.source, dict(found.action), found.note) == ("trials", {"x": 1}, FROM_TRIALS + note)
 
 
 BEST_THERE = "the best that was measured there is x=1 (m 5.05 from 2 samples)"
+OTHERS = "in other contexts these settings"
+ONCE = "m 5 from 1 sample against m 3 from 1 sample"
 LOW = at("low", 1, 5.0, 5.1)
 
 
@@ -256,27 +254,17 @@ LOW = at("low", 1, 5.0, 5.1)
     ("rows", "x", "measured", "note"),
     [
         (ROWS, "1", 0, BEST_THERE),
-        (
-            [*LOW, *at("high", 2, 4.0, 4.2)],
-            2,
-            0,
-            f"in other contexts these settings were measured: m 4.1 from 2 samples; {BEST_THERE}",
-        ),
+        ([*LOW, *at("high", 2, 4.0, 4.2)], 2, 0, f"{OTHERS} were measured: m 4.1 from 2 samples; {BEST_THERE}"),
         (
             [*LOW, *at("high", 2, None, None)],
             2,
             0,
-            f"in other contexts these settings failed 2 times, and were never measured; {BEST_THERE}",
+            f"{OTHERS} failed 2 times, and were never measured; {BEST_THERE}",
         ),
         (ROWS, 2, 2, "x=1 was measured better there: m 5.05 from 2 samples against m 3.05 from 2 samples"),
         ([*at("low", 1, 5.0, 3.0, 5.5), *at("low", 2, 4.0, 3.0, 5.0)], 2, 3, None),
         ([*at("low", 1, 5.0), *at("low", 2, 4.5), *at("low", "1", 3.0, 2.0, 1.0)], 2, 1, None),
-        (
-            [*at("low", 1, 5.0), *at("low", 2, 3.0)],
-            2,
-            1,
-            "x=1 looks better there: m 5 from 1 sample against m 3 from 1 sample",
-        ),
+        ([*at("low", 1, 5.0), *at("low", 2, 3.0)], 2, 1, f"x=1 looks better there: {ONCE}"),
         ([*at("low", 1, 5.0), *at("low", 2, 5.0)], 2, 1, None),
         ([*ROWS, *at("low", 1, None)], 1, 2, None),
     ],

@@ -54,20 +54,13 @@ def test_about_one_in_three_goes_on() -> None:
 
 
 def test_too_few_to_compare_with() -> None:
-    """Fewer than ``reduction`` at a rung: everybody goes on."""
+    """Fewer than ``reduction`` at a rung: every trial goes on. Running trials count at once."""
     pruner = HyperbandPruner(HyperbandConfig(max_steps=27))
     first, second, third, fourth = numbers_in(0, 4)
-    assert run(pruner, first, 5.0) is None
+    assert pruner.judge(first, [(1, 5.0)]) is None
     assert run(pruner, second, 4.0) is None
-    assert run(pruner, third, 4.5) == 1
+    assert pruner.judge(third, [(1, 1.0)]) == "1 is not among the best of 3 trials at rung 1"
     assert run(pruner, fourth, 5.0) is None  # as good as the best
-
-
-def test_reason() -> None:
-    pruner = HyperbandPruner(HyperbandConfig(max_steps=27))
-    for number, level in zip(numbers_in(0, 2), (5.0, 4.0), strict=True):
-        run(pruner, number, level)
-    assert pruner.judge(numbers_in(0, 3)[2], [(1, 1.0)]) == "1 is not among the best of 3 trials at rung 1"
 
 
 def test_pruned_trials_count_and_failed_ones_dont() -> None:
@@ -78,14 +71,6 @@ def test_pruned_trials_count_and_failed_ones_dont() -> None:
             pruner.judge(number, [(1, 5.0)])
             pruner.closed(number, [(1, 5.0)], status)
         assert (pruner.judge(last, [(1, 1.0)]) is not None) == ended
-
-
-def test_running_trials_count_at_once() -> None:
-    pruner = HyperbandPruner(HyperbandConfig(max_steps=27))
-    first, second, third = numbers_in(0, 3)
-    assert pruner.judge(first, [(1, 3.0)]) is None
-    assert pruner.judge(second, [(1, 2.0)]) is None
-    assert pruner.judge(third, [(1, 1.0)]) is not None
 
 
 def test_without_max_steps_the_longest_measured_one_counts() -> None:
@@ -112,28 +97,6 @@ def test_steps_that_jump() -> None:
                 break
         pruner.closed(number, curve, "pruned" if ended[number] else "measured")
     assert {step for step in ended.values() if step} == {25, 70, 100}
-
-
-@pytest.mark.parametrize("max_steps", [27, None])
-def test_the_past_told_again_comes_to_the_same(max_steps: int | None) -> None:
-    """A pruner that is told of the first 60 trials judges the next as the one that saw them run."""
-    config = HyperbandConfig(max_steps=max_steps)
-    whole = HyperbandPruner(config, seed=3)
-    ends = {number: run(whole, number, unit(8, "level", number)) for number in range(1, 121)}
-    again = HyperbandPruner(config, seed=3)
-    for number in range(1, 61):
-        last = ends[number] or 27
-        status = "measured" if ends[number] is None else "pruned"
-        again.closed(number, [(step, unit(8, "level", number)) for step in range(1, last + 1)], status)
-    for number in range(61, 121):
-        assert run(again, number, unit(8, "level", number)) == ends[number]
-
-
-def test_another_seed_draws_other_brackets() -> None:
-    one, other = (HyperbandPruner(HyperbandConfig(max_steps=27), seed) for seed in (1, 2))
-    assert [run(one, n, unit(9, "l", n)) for n in range(1, 99)] != [
-        run(other, n, unit(9, "l", n)) for n in range(1, 99)
-    ]
 
 
 @pytest.mark.parametrize("settings", [{"min_steps": 0}, {"reduction": 1}, {"max_steps": 1}])

@@ -22,20 +22,6 @@ def trained(*levels: float, steps: int = 5, **settings: int) -> MedianPruner:
     return pruner
 
 
-def test_below_the_median_is_hopeless() -> None:
-    pruner = trained(1.0, 2.0, 3.0, 4.0, 5.0)
-    assert pruner.judge(6, [(1, 2.9)]) == "2.9 is below the median 3 of 5 trials"
-    assert pruner.judge(7, [(1, 3.0)]) is None
-    assert pruner.judge(8, [(1, 9.0)]) is None
-
-
-def test_the_best_so_far_counts() -> None:
-    """A step back is forgiven."""
-    pruner = trained(1.0, 2.0, 3.0, 4.0, 5.0)
-    assert pruner.judge(6, [(1, 3.5)]) is None
-    assert pruner.judge(6, [(1, 3.5), (2, -100.0)]) is None
-
-
 def test_nobody_is_judged_before_the_startup_is_over() -> None:
     pruner = trained(1.0, 2.0, startup_trials=3)
     assert pruner.judge(3, [(1, 0.0)]) is None
@@ -53,15 +39,6 @@ def test_only_measured_trials_count() -> None:
     for number, status in enumerate(("pruned", "failed", "timed_out", "cancelled"), start=2):
         pruner.closed(number, [(1, 100.0)], status)
     assert pruner.judge(9, [(1, 2.0)]) is None
-
-
-def test_the_nearest_earlier_step_counts() -> None:
-    """Trials need not report at the same steps; one that had nothing yet has no say."""
-    pruner = MedianPruner(MedianConfig(startup_trials=1))
-    pruner.closed(1, [(10, 5.0), (20, 7.0), (30, 6.0)], "measured")
-    assert pruner.judge(2, [(9, 0.0)]) is None
-    assert pruner.judge(3, [(15, 4.0)]) == "4 is below the median 5 of 1 trials"
-    assert pruner.judge(4, [(100, 6.5)]) == "6.5 is below the median 7 of 1 trials"
 
 
 class ByHand:
@@ -99,15 +76,6 @@ def test_as_worked_out_by_hand(
             curve = running.setdefault(number, [])
             curve.append((step, reward))
             assert pruner.judge(number, curve) == by_hand.judge(curve)
-
-
-def test_many_steps_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(median, "MOST_STEPS", 3)
-    pruner = trained(1.0, 2.0, startup_trials=1, steps=20)
-    for step in range(1, 20):
-        assert pruner.judge(3, [(step, 1.4)]) is not None
-    pruner.closed(4, [(1, 1.0)], "measured")
-    assert pruner.judge(5, [(3, 1.0)]) is None
 
 
 def test_curves_take_little_memory() -> None:

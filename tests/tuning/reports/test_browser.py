@@ -69,27 +69,29 @@ class Opened:
             self.requests.append(route.request.url)
             route.abort()
 
-    def goto(self, path: Path) -> Page:
+    def goto(self, path: Path, state: str = "drawn") -> Page:
         self.page.goto(path.as_uri())
-        self.page.wait_for_selector("html[data-drawn=yes]")
+        self.page.wait_for_selector(f"html[data-{state}=yes]")
         return self.page
 
-    def assert_quiet(self) -> None:
-        assert self.complaints == []
-        assert self.requests == []
+
+Open = Callable[..., Opened]
+Written = Callable[..., RunResults]
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[Callable[..., Opened]]:
-    pages: list[Page] = []
+def opened(browser: Browser) -> Iterator[Open]:
+    """Open a page; at the end none may have complained or asked for anything."""
+    pages: list[Opened] = []
 
     def open_page(width: int = 1400, scheme: Any = "light") -> Opened:
-        pages.append(browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme))
-        return Opened(pages[-1])
+        pages.append(Opened(browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)))
+        return pages[-1]
 
     yield open_page
-    for page in pages:
-        page.close()
+    for one in pages:
+        one.page.close()
+        assert (one.complaints, one.requests) == ([], [])
 
 
 def write(results: RunResults, failure: str | None = None, **known: Known) -> Path:
@@ -113,7 +115,7 @@ def some_trials(count: int, contexts: bool = False) -> Iterator[Trial]:
 
 
 @pytest.fixture
-def rich(written: Callable[..., RunResults]) -> Path:
+def rich(written: Written) -> Path:
     """A page with every section there is."""
     objectives = [Objective("m").as_dict(), Objective("latency", "min", limit=5.0).as_dict()]
     env_params = {"load": {"values": ["low", "high"]}}
@@ -133,9 +135,8 @@ PAINTED = """() => [...document.querySelectorAll('.plot canvas')].map((canvas) =
 
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everything_is_drawn(rich: Path, opened: Callable[..., Opened], width: int, scheme: str) -> None:
-    one = opened(width, scheme)
-    page = one.goto(rich)
+def test_everything_is_drawn(rich: Path, opened: Open, width: int, scheme: str) -> None:
+    page = opened(width, scheme).goto(rich)
     sections = page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)")
     assert sections == [
         *("best", "contexts", "policy", "front", "rewards", "learning", "curves", "importance", "knobs", "parallel"),
@@ -147,16 +148,14 @@ def test_everything_is_drawn(rich: Path, opened: Callable[..., Opened], width: i
     assert page.evaluate("document.documentElement.scrollWidth") == width, "the page itself never scrolls sideways"
     background = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (sum(background) < 200) == (scheme == "dark")
-    one.assert_quiet()
 
 
 def column(page: Page, index: int) -> list[str]:
     return page.locator(f"#trials tbody tr:not(.detail) td:nth-child({index})").all_text_contents()
 
 
-def test_the_table_sorts(rich: Path, opened: Callable[..., Opened]) -> None:
-    one = opened()
-    page = one.goto(rich)
+def test_the_table_sorts(rich: Path, opened: Open) -> None:
+    page = opened().goto(rich)
     assert column(page, 1) == [str(number) for number in range(1, 51)]
     page.click("#trials th:nth-child(3) button")
     rewards = [float(text.replace("\u2212", "-")) for text in column(page, 3)]
@@ -168,12 +167,10 @@ def test_the_table_sorts(rich: Path, opened: Callable[..., Opened]) -> None:
     page.click("#trials [aria-label='next rows']")
     page.click("#trials [aria-label='next rows']")
     assert "" in column(page, 3), "what has no reward is last, either way"
-    one.assert_quiet()
 
 
-def test_the_table_filters(rich: Path, opened: Callable[..., Opened]) -> None:
-    one = opened()
-    page = one.goto(rich)
+def test_the_table_filters(rich: Path, opened: Open) -> None:
+    page = opened().goto(rich)
     page.fill("#trials input", "status=failed")
     failed = column(page, 2)
     assert failed
@@ -190,22 +187,18 @@ def test_the_table_filters(rich: Path, opened: Callable[..., Opened]) -> None:
     page.fill("#trials input", "")
     page.select_option("#trials select", "timed_out")
     assert set(column(page, 2)) == {"timed out"}
-    one.assert_quiet()
 
 
-def test_a_row_opens_with_its_command(rich: Path, opened: Callable[..., Opened]) -> None:
-    one = opened()
-    page = one.goto(rich)
+def test_a_row_opens_with_its_command(rich: Path, opened: Open) -> None:
+    page = opened().goto(rich)
     page.click("#trials tr[data-row='3'] button")
     assert "run --number 4" in page.inner_text("#trials .detail")
     page.click("#trials tr[data-row='3'] button")
     assert page.locator("#trials .detail").count() == 0
-    one.assert_quiet()
 
 
-def test_a_point_is_named_and_opens_its_row(rich: Path, opened: Callable[..., Opened]) -> None:
-    one = opened()
-    page = one.goto(rich)
+def test_a_point_is_named_and_opens_its_row(rich: Path, opened: Open) -> None:
+    page = opened().goto(rich)
     canvas = page.locator("#rewards canvas[role=img]")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
@@ -217,23 +210,19 @@ def test_a_point_is_named_and_opens_its_row(rich: Path, opened: Callable[..., Op
     assert "reward" in page.inner_text(".tip")
     canvas.click(position={"x": across, "y": box["height"] / 2})
     page.wait_for_selector("#trials .detail")
-    one.assert_quiet()
 
 
-def test_choices_redraw(rich: Path, opened: Callable[..., Opened]) -> None:
-    one = opened()
-    page = one.goto(rich)
+def test_choices_redraw(rich: Path, opened: Open) -> None:
+    page = opened().goto(rich)
     picture = "document.querySelector('#rewards canvas[role=img]').toDataURL()"
     before = page.evaluate(picture)
     page.click("#rewards .choice button:nth-child(2)")
     page.wait_for_function(f"before => {picture} !== before", arg=before)
     assert page.get_attribute("#rewards .choice button:nth-child(2)", "aria-pressed") == "true"
-    one.assert_quiet()
 
 
-def test_dragging_on_an_axis_keeps_a_part(rich: Path, opened: Callable[..., Opened]) -> None:
-    one = opened()
-    page = one.goto(rich)
+def test_dragging_on_an_axis_keeps_a_part(rich: Path, opened: Open) -> None:
+    page = opened().goto(rich)
     canvas = page.locator("#parallel canvas")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
@@ -246,10 +235,9 @@ def test_dragging_on_an_axis_keeps_a_part(rich: Path, opened: Callable[..., Open
     assert page.locator("#trials .detail").count() == 0, "a drag is no click"
     canvas.dblclick(position={"x": 200, "y": 5})
     page.wait_for_function("() => !document.querySelector('#parallel p.empty').textContent.includes('kept;')")
-    one.assert_quiet()
 
 
-def test_paper_is_white_whatever_the_screen_is(rich: Path, opened: Callable[..., Opened]) -> None:
+def test_paper_is_white_whatever_the_screen_is(rich: Path, opened: Open) -> None:
     picture = "document.querySelector('#knobs canvas[role=img]').toDataURL()"
     dark, light = opened(1400, "dark"), opened(1400, "light")
     pictures = []
@@ -259,13 +247,12 @@ def test_paper_is_white_whatever_the_screen_is(rich: Path, opened: Callable[...,
         page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         pictures.append(page.evaluate(picture))
-        one.assert_quiet()
     assert pictures[0] == pictures[1]
     dark.page.emulate_media(media="screen")
     dark.page.wait_for_function(f"before => {picture} !== before", arg=pictures[0], timeout=5000)
 
 
-def test_penalties_do_not_stretch_the_axes(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
+def test_penalties_do_not_stretch_the_axes(written: Written, opened: Open) -> None:
     """Two runs that differ in their penalties only look the same."""
     pictures = []
     for folder, penalty in (("one", -2.0), ("two", -1e15)):
@@ -278,7 +265,7 @@ def test_penalties_do_not_stretch_the_axes(written: Callable[..., RunResults], o
     assert pictures[0] == pictures[1]
 
 
-def test_hostile_text_is_text(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
+def test_hostile_text_is_text(written: Written, opened: Open) -> None:
     trials = [
         Trial(n, {}, {HOSTILE[1]: text}, Measured(({HOSTILE[0]: float(n)},)), float(n), 0.1)
         for n, text in enumerate(HOSTILE, 1)
@@ -290,8 +277,7 @@ def test_hostile_text_is_text(written: Callable[..., RunResults], opened: Callab
         place.mkdir(parents=True)
         (place / "stdout.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
     note = Known(None, {HOSTILE[0]: HOSTILE[1]}, lambda trial: "; ".join(HOSTILE), "a note " + HOSTILE[1])
-    one = opened()
-    page = one.goto(write(results, failure="\n".join(HOSTILE), e=note))
+    page = opened().goto(write(results, failure="\n".join(HOSTILE), e=note))
     for row in range(5):
         page.click(f"#trials tr[data-row='{row}'] button")
     text = page.inner_text("body")
@@ -306,14 +292,13 @@ def test_hostile_text_is_text(written: Callable[..., RunResults], opened: Callab
     assert "\\u202egnp.exe" in text
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 2
-    one.assert_quiet()
 
 
-def test_nothing_else_may_run(rich: Path, opened: Callable[..., Opened]) -> None:
+def test_nothing_else_may_run(rich: Path, opened: Open) -> None:
     """Even if markup came in: the page's policy allows its own script and style only, no base and no form."""
     one = opened()
     page = one.goto(rich)
-    one.assert_quiet()
+    assert one.complaints == []
     page.evaluate("""() => {
         window.refused = [];
         document.addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective));
@@ -339,10 +324,10 @@ def test_nothing_else_may_run(rich: Path, opened: Callable[..., Opened]) -> None
     assert {"script-src-elem", "script-src-attr", "style-src-elem", "base-uri"} <= set(page.evaluate("refused"))
     assert page.evaluate("window.owned") is None
     assert page.is_visible("#best")
-    assert one.requests == []
+    one.complaints.clear()
 
 
-def two_objectives(written: Callable[..., RunResults], points: list[tuple[float, float]], folder: str = "run") -> Path:
+def two_objectives(written: Written, points: list[tuple[float, float]], folder: str = "run") -> Path:
     """A page of trials with more ``m`` and less ``latency`` wanted."""
     objectives = [Objective("m").as_dict(), Objective("latency", "min").as_dict()]
     trials = [
@@ -353,9 +338,8 @@ def two_objectives(written: Callable[..., RunResults], points: list[tuple[float,
     return write(written(trials, folder, knobs=knobs, metrics=["m", "latency"], objectives=objectives))
 
 
-def test_a_long_front_is_paged(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
-    one = opened()
-    page = one.goto(two_objectives(written, [(float(n), float(n)) for n in range(1, 2001)]))
+def test_a_long_front_is_paged(written: Written, opened: Open) -> None:
+    page = opened().goto(two_objectives(written, [(float(n), float(n)) for n in range(1, 2001)]))
     assert "2,000 settings" in page.inner_text("#front .about")
     first = "#front tbody tr:first-child td:last-child"
     assert page.locator("#front tbody tr").count() == 50
@@ -364,18 +348,9 @@ def test_a_long_front_is_paged(written: Callable[..., RunResults], opened: Calla
     assert page.is_disabled("#front [aria-label='previous rows']")
     page.click("#front [aria-label='next rows']")
     assert (page.inner_text("#front .pager .told"), page.inner_text(first)) == ("51–100 of 2,000", "1950")
-    one.assert_quiet()
 
 
-def test_a_short_front_has_no_pages(rich: Path, opened: Callable[..., Opened]) -> None:
-    page = opened().goto(rich)
-    assert page.locator("#front tbody tr").count() > 1
-    assert page.locator("#front .pager").count() == 0
-
-
-def test_far_measurements_do_not_press_the_front_together(
-    written: Callable[..., RunResults], opened: Callable[..., Opened]
-) -> None:
+def test_far_measurements_do_not_press_the_front_together(written: Written, opened: Open) -> None:
     """How far out they are is not seen; that they are is, and one may look at all of it."""
     picture = "document.querySelector('#front canvas[role=img]').toDataURL()"
     near = [(n / 10, 1 + n / 10 + n % 3) for n in range(1, 60)]
@@ -388,7 +363,6 @@ def test_far_measurements_do_not_press_the_front_together(
         page.click("#front .choice button:nth-child(2)")
         page.wait_for_function(f"before => {picture} !== before", arg=pictures[-1])
         assert page.inner_text("#front p.told") == ""
-        one.assert_quiet()
     assert pictures[0] == pictures[1]
     page = opened().goto(two_objectives(written, near, "three"))
     assert page.locator("#front .choice, #front p.told").count() == 0
@@ -416,9 +390,7 @@ def picture_of(place: str) -> str:
     return f"[...document.querySelectorAll('{place} canvas[role=img]')].map((one) => one.toDataURL()).join()"
 
 
-def test_far_rewards_do_not_flatten_the_plots(
-    written: Callable[..., RunResults], opened: Callable[..., Opened]
-) -> None:
+def test_far_rewards_do_not_flatten_the_plots(written: Written, opened: Open) -> None:
     """How far out they are is not seen; that they are is, and one may look at all of it."""
     pictures = []
     for folder, far in (("one", -1e3), ("two", -1e12)):
@@ -434,31 +406,32 @@ def test_far_rewards_do_not_flatten_the_plots(
             page.click(f"{place} {RANGE}")
             page.wait_for_function(f"before => {picture_of(place)} !== before", arg=before)
             assert page.inner_text(f"{place} p.told") == ""
-        one.assert_quiet()
     assert pictures[0] == pictures[1]
-    page = opened().goto(write(written(with_far_ones(0, 0.0), "three", knobs=XY)))
-    assert page.locator(f"{RANGE}, p.told").count() == 0
 
 
-@pytest.mark.parametrize(("other", "cut"), [(0.0, False), (-1e12, True)])
-def test_rewards_that_are_mostly_the_same(
-    written: Callable[..., RunResults], opened: Callable[..., Opened], other: float, cut: bool
-) -> None:
-    """0 and 1 are two answers, not a far one."""
-    rewards = [other if n % 5 == 0 else 1.0 for n in range(1, 31)]
-    trials = [Trial(n, {}, {"x": n / 30}, Measured(({"m": one},)), one, 0.1) for n, one in enumerate(rewards, 1)]
-    page = opened().goto(write(written(trials, knobs={"x": XY["x"]})))
+def of_rewards(*rewards: float) -> list[Trial]:
+    many = len(rewards)
+    return [
+        Trial(n, {}, {"x": n / many, "flag": "a"}, Measured(({"m": one},)), one, 0.1)
+        for n, one in enumerate(rewards, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("trials", "cut"),
+    [
+        pytest.param(with_far_ones(0, 0.0), False, id="none is far"),
+        pytest.param(with_far_ones(1, 1e6), False, id="the best is never far out"),
+        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, 0.0] * 6), False, id="two answers, not a far one"),
+        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, -1e12] * 6), True, id="mostly the same"),
+    ],
+)
+def test_which_rewards_are_far_out(written: Written, opened: Open, trials: list[Trial], cut: bool) -> None:
+    page = opened().goto(write(written(trials, knobs=XY)))
     assert page.locator(RANGE).count() == (len(PLOTS) if cut else 0)
 
 
-def test_the_best_is_never_far_out(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
-    page = opened().goto(write(written(with_far_ones(1, 1e6), knobs=XY)))
-    assert page.locator(RANGE).count() == 0
-
-
-def test_what_a_limit_costs_does_not_flatten_the_plots(
-    written: Callable[..., RunResults], opened: Callable[..., Opened]
-) -> None:
+def test_what_a_limit_costs_does_not_flatten_the_plots(written: Written, opened: Open) -> None:
     """Even where most trials exceed it."""
     trials = []
     for n in range(1, 61):
@@ -473,41 +446,24 @@ def test_what_a_limit_costs_does_not_flatten_the_plots(
         assert page.inner_text(f"{place} [aria-label=range] button:nth-child(1)") == "near the best"
 
 
-def test_far_rewards_do_not_flatten_a_comparison(
-    runs: Callable[..., RunResults], opened: Callable[..., Opened]
-) -> None:
-    pictures = []
-    for far in (-1e3, -1e12):
-        journal = {"trials": with_far_ones(5, far), "knobs": XY}
-        results = [runs(f"{name}{far}", e=journal) for name in ("one", "two")]
-        results.append(runs(f"three{far}", e={"trials": with_far_ones(5, far)[:1], "knobs": XY}))
-        one = opened()
-        document = compare(results).facts
-        for entry in document["entries"]:
-            entry["run"] = entry["run"].partition(str(far))[0]
-        page = one.goto(write_page(results[0].folder / "compare.html", "c", document, "h"))
-        assert "farther out" in page.inner_text("#group-0 p.told")
-        pictures.append(page.evaluate(picture_of("#group-0")))
-        page.click(RANGE)
-        page.wait_for_function(f"before => {picture_of('#group-0')} !== before", arg=pictures[-1])
-        assert page.inner_text("#group-0 p.told") == ""
-        one.assert_quiet()
-    assert pictures[0] == pictures[1]
-
-
-def test_a_run_that_did_worse_is_not_left_out(runs: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
-    results = [
-        runs(f"r{best}", e={"trials": [Trial(1, {}, {"x": 1}, Measured(({"m": best},)), best, 0.1)]})
-        for best in (0.1, 0.85, 0.9)
-    ]
+def test_far_rewards_do_not_flatten_a_comparison(runs: Written, opened: Open) -> None:
+    """A run that did worse is not left out."""
+    results = [runs(name, e={"trials": with_far_ones(5, -1e12), "knobs": XY}) for name in ("one", "two")]
+    results.append(runs("three", e={"trials": with_far_ones(5, -1e12)[:1], "knobs": XY}))
+    page = opened().goto(write_page(results[0].folder / "compare.html", "c", compare(results).facts, "h"))
+    assert "farther out" in page.inner_text("#group-0 p.told")
+    before = page.evaluate(picture_of("#group-0"))
+    page.click(RANGE)
+    page.wait_for_function(f"before => {picture_of('#group-0')} !== before", arg=before)
+    assert page.inner_text("#group-0 p.told") == ""
+    results = [runs(f"r{best}", e={"trials": of_rewards(best), "knobs": XY}) for best in (0.1, 0.85, 0.9)]
     page = opened().goto(write_page(results[0].folder / "compare.html", "c", compare(results).facts, "h"))
     assert page.locator(RANGE).count() == 0
 
 
-def test_a_failure_is_on_top(rich: Path, runs: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
+def test_a_failure_is_on_top(rich: Path, runs: Written, opened: Open) -> None:
     results = runs("failed", e={"trials": some_trials(20), "knobs": KNOBS, "ended": None}, later={"trials": None})
-    one = opened()
-    page = one.goto(write(results, failure="e was ended by RuntimeError: boom\n\nTraceback ...\n  in here"))
+    page = opened().goto(write(results, failure="e was ended by RuntimeError: boom\n\nTraceback ...\n  in here"))
     box = page.locator(".box.bad")
     assert "RuntimeError: boom" in box.inner_text()
     assert "in here" not in box.inner_text(), "the traceback is folded"
@@ -518,32 +474,21 @@ def test_a_failure_is_on_top(rich: Path, runs: Callable[..., RunResults], opened
     assert f"tunegym resume {results.folder}" in page.inner_text(".box.note")
     page.click("[role=tab]:nth-child(2)")
     assert "has not started" in page.inner_text("main")
-    one.assert_quiet()
 
 
 @pytest.mark.parametrize("trials", [[], [Trial(1, {}, {"x": 1}, Failed("f"), -1e15, 0.1)]])
-def test_nothing_measured(
-    written: Callable[..., RunResults], opened: Callable[..., Opened], trials: list[Trial]
-) -> None:
-    one = opened()
-    one.page.goto(write(written(trials, knobs={"x": {"values": [1, 2]}})).as_uri())
-    one.page.wait_for_selector("html[data-ready=yes]")
-    assert "no best setting" in one.page.inner_text("#best")
-    assert one.page.locator("#rewards canvas").count() == 0, "there is no axis of rewards without a reward"
-    one.assert_quiet()
+def test_nothing_measured(written: Written, opened: Open, trials: list[Trial]) -> None:
+    page = opened().goto(write(written(trials, knobs={"x": {"values": [1, 2]}})), "ready")
+    assert "no best setting" in page.inner_text("#best")
+    assert page.locator("#rewards canvas").count() == 0, "there is no axis of rewards without a reward"
 
 
-def test_an_experiment_without_a_measurement_is_no_success(
-    runs: Callable[..., RunResults], opened: Callable[..., Opened]
-) -> None:
+def test_an_experiment_without_a_measurement_is_no_success(runs: Written, opened: Open) -> None:
     reasons = [Failed("<b>exited</b> with 3")] * 4 + [TimedOut("too slow")]
     trials = [Trial(n, {}, {"x": 1}, reason, -1e15, 0.1) for n, reason in enumerate(reasons, 1)]
     fine = [Trial(1, {}, {"x": 1}, Measured(({"m": 1.0},)), 1.0, 0.1)]
     results = runs("run", e={"trials": trials, "code": 1}, coded={"trials": fine, "code": 7}, fine={"trials": fine})
-    one = opened()
-    one.page.goto(write(results).as_uri())
-    page = one.page
-    page.wait_for_selector("html[data-ready=yes]")
+    page = opened().goto(write(results), "ready")
     box = page.inner_text("main .box.bad")
     assert "None of its 5 trials was measured" in box
     assert "Most often (4 of 5): failed: <b>exited</b> with 3" in box
@@ -557,12 +502,9 @@ def test_an_experiment_without_a_measurement_is_no_success(
     assert page.inner_text("main .box.bad") == "It ended with code 7 (the agent ended)"
     page.click("[role=tab]:nth-child(3)")
     assert page.locator(".box.bad").count() == 0
-    one.assert_quiet()
 
 
-def test_contexts_without_the_best_setting_are_named(
-    written: Callable[..., RunResults], opened: Callable[..., Opened]
-) -> None:
+def test_contexts_without_the_best_setting_are_named(written: Written, opened: Open) -> None:
     made = [(1, "text", 9.0)] * 6 + [(2, "text", 8.0)] * 2 + [(2, "noise", 1.0)] * 2
     trials = [
         Trial(n, {"data": data}, {"x": x}, Measured(({"m": reward},)), reward, 0.1)
@@ -575,7 +517,7 @@ def test_contexts_without_the_best_setting_are_named(
     assert page.locator(RANGE).count() == 0, "a context with other rewards is not far out"
 
 
-def test_sixty_knobs_are_folded(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
+def test_sixty_knobs_are_folded(written: Written, opened: Open) -> None:
     rng = random.Random(2)
     names = [f"k{index:02d}" for index in range(60)]
     trials = []
@@ -584,8 +526,7 @@ def test_sixty_knobs_are_folded(written: Callable[..., RunResults], opened: Call
         reward = 3 * action["k50"] + action["k40"] + 0.1 * rng.random()
         trials.append(Trial(number, {}, action, Measured(({"m": reward},)), reward, 0.1))
     knobs = {name: {"low": 0.0, "high": 1.0, "dtype": "float"} for name in names}
-    one = opened()
-    page = one.goto(write(written(trials, knobs=knobs)))
+    page = opened().goto(write(written(trials, knobs=knobs)))
     assert page.locator("#best tbody tr:visible").count() == 20 + 2, "the reward and the metric are beside them"
     page.click("#best summary:has-text('40 more knobs')")
     assert page.locator("#best tbody tr:visible").count() == 60 + 2
@@ -596,13 +537,11 @@ def test_sixty_knobs_are_folded(written: Callable[..., RunResults], opened: Call
     assert page.locator(f"{captions}:visible").count() == 60
     drawn = "() => [...document.querySelectorAll('#knobs canvas[role=img]')].every((one) => one.width !== 300)"
     page.wait_for_function(drawn, timeout=10_000)
-    one.assert_quiet()
     assert min(page.evaluate(PAINTED)) > 5
 
 
-def test_twenty_thousand_trials(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
-    one = opened()
-    page = one.goto(write(written(some_trials(20_000), knobs=KNOBS)))
+def test_twenty_thousand_trials(written: Written, opened: Open) -> None:
+    page = opened().goto(write(written(some_trials(20_000), knobs=KNOBS)))
     assert "1–50 of 20,000 trials" in page.inner_text("#trials .told")
     page.click("#trials th:nth-child(3) button")
     assert len(column(page, 1)) == 50
@@ -610,16 +549,14 @@ def test_twenty_thousand_trials(written: Callable[..., RunResults], opened: Call
     page.fill("#trials input", "status=measured")
     assert "of 20,000" in page.inner_text("#trials .told")
     assert min(page.evaluate(PAINTED)) > 5
-    one.assert_quiet()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (400, "light")])
-def test_comparison(runs: Callable[..., RunResults], opened: Callable[..., Opened], width: int, scheme: str) -> None:
+def test_comparison(runs: Written, opened: Open, width: int, scheme: str) -> None:
     journal = {"trials": list(some_trials(40)), "knobs": KNOBS, "agent": HOSTILE[0]}
     results = [runs(name, e=journal, own={**journal, "metrics": [name]}) for name in ("one", "two")]
     path = write_page(results[0].folder / "compare.html", "c", compare(results).facts, "h")
-    one = opened(width, scheme)
-    page = one.goto(path)
+    page = opened(width, scheme).goto(path)
     assert page.locator("#table tbody tr").count() == 4
     assert "own: the metrics differ" in page.inner_text(".box.note")
     assert page.locator("section[id^=group]").count() == 2
@@ -627,7 +564,6 @@ def test_comparison(runs: Callable[..., RunResults], opened: Callable[..., Opene
     page.click(".grouping button:nth-child(2)")
     assert page.locator("section[id^=group]").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    one.assert_quiet()
 
 
 def by_context(contexts: int, count: int) -> Iterator[Trial]:
@@ -638,7 +574,7 @@ def by_context(contexts: int, count: int) -> Iterator[Trial]:
         yield Trial(number, {"load": load}, {"x": x}, Measured(({"m": reward},)), reward, 0.1)
 
 
-def learned(written: Callable[..., RunResults], contexts: int, count: int) -> Path:
+def learned(written: Written, contexts: int, count: int) -> Path:
     env_params = {"load": {"values": list(range(contexts))}}
     results = written(by_context(contexts, count), knobs={"x": {"values": [1, 2, 3, 4]}}, env_params=env_params)
     choices = tuple(Choice({"x": 4 if load == 1 else 1 + load % 3}, 0.875, {"load": load}) for load in range(contexts))
@@ -646,9 +582,8 @@ def learned(written: Callable[..., RunResults], contexts: int, count: int) -> Pa
     return write(results)
 
 
-def test_what_the_policy_chooses(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
-    one = opened()
-    page = one.goto(learned(written, 3, 90))
+def test_what_the_policy_chooses(written: Written, opened: Open) -> None:
+    page = opened().goto(learned(written, 3, 90))
     rows = [row.locator("td").all_text_contents() for row in page.locator("#policy tbody tr").all()]
     assert [row[:3] for row in rows] == [
         ["load=0", "x=1", "88 %"],
@@ -663,12 +598,9 @@ def test_what_the_policy_chooses(written: Callable[..., RunResults], opened: Cal
     assert "saved after 80 of 90 trials" in about
     assert "1 choice of 3 was never measured there" in about
     assert page.locator("#learning figcaption").all_inner_texts()[0].startswith("load=")
-    one.assert_quiet()
 
 
-def test_many_contexts_are_folded(
-    written: Callable[..., RunResults], opened: Callable[..., Opened], wait_until: Callable[..., None]
-) -> None:
+def test_many_contexts_are_folded(written: Written, opened: Open, wait_until: Callable[..., None]) -> None:
     one = opened(400)
     path = learned(written, 60, 20_000)
     assert path.stat().st_size < 4_000_000
@@ -682,41 +614,34 @@ def test_many_contexts_are_folded(
     page.locator("#learning summary").click()
     drawn = "() => [...document.querySelectorAll('#learning details canvas')].every((canvas) => canvas.width > 300)"
     wait_until(lambda: page.evaluate(drawn), "the folded plots")
-    one.assert_quiet()
 
 
-def test_a_policy_without_contexts_and_one_that_is_damaged(
-    runs: Callable[..., RunResults], opened: Callable[..., Opened]
-) -> None:
+def test_a_policy_without_contexts_and_one_that_is_damaged(runs: Written, opened: Open) -> None:
     trials = [Trial(n, {}, {"x": n % 3 + 1}, Measured(({"m": n % 3},)), n % 3, 0.1) for n in range(1, 10)]
     knobs = {"x": {"values": [1, 2, 3]}}
     results = runs("two", good={"trials": trials, "knobs": knobs}, bad={"trials": trials, "knobs": knobs})
     policies.save(results.folder / "good", PolicyTable("agent", 9, (Choice({"x": 3}),)))
     (results.folder / "bad" / "policy").mkdir()
     (results.folder / "bad" / "policy" / "policy.json").write_text("</script><b>")
-    one = opened()
-    page = one.goto(write(results))
+    page = opened().goto(write(results))
     assert page.locator("#policy th").all_text_contents()[0] == "choice"
     assert page.locator("#policy td").all_text_contents()[:3] == ["x=3", "3", "2"], "nobody knows the chance"
     page.get_by_role("tab", name="bad").click()
     assert "is damaged" in page.inner_text("#policy .empty")
-    one.assert_quiet()
 
 
-def test_places_of_a_range_are_spread(written: Callable[..., RunResults], opened: Callable[..., Opened]) -> None:
+def test_places_of_a_range_are_spread(written: Written, opened: Open) -> None:
     trials = [Trial(n, {"size": n / 50}, {"x": 1}, Measured(({"m": n},)), n, 0.1) for n in range(1, 41)]
     env_params = {"size": {"low": 0.0, "high": 1.0, "dtype": "float"}}
     results = written(trials, knobs={"x": {"values": [1, 2]}}, env_params=env_params)
     choices = tuple(Choice({"x": 1}, 0.5, {"size": place / 32}) for place in range(33))
     policies.save(results.folder / "e", PolicyTable("agent", 40, choices))
-    one = opened()
-    page = one.goto(write(results))
+    page = opened().goto(write(results))
     assert page.locator("#policy > .scroll th").all_text_contents() == ["context", "choice", "chance"]
     places = page.locator("#policy > .scroll td:first-child").all_text_contents()
     assert (places[0], places[-1], len(places)) == ("size=0.0", "size=0.9375", 11)
     assert page.locator("#policy details tbody tr").count() == 22
     assert page.locator("#learning").count() == 0, "no context comes again"
-    one.assert_quiet()
 
 
 # live experiments -------------------------------------------------------------------------------------
@@ -746,9 +671,8 @@ def live(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_live_experiment_is_drawn(live: Path, opened: Callable[..., Opened], width: int, scheme: str) -> None:
-    one = opened(width, scheme)
-    page = one.goto(live)
+def test_a_live_experiment_is_drawn(live: Path, opened: Open, width: int, scheme: str) -> None:
+    page = opened(width, scheme).goto(live)
     sections = page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)")
     assert sections == [
         *("returns", "contexts", "lengths", "rewards", "training", "policy", "outcomes", "time", "run"),
@@ -758,26 +682,19 @@ def test_a_live_experiment_is_drawn(live: Path, opened: Callable[..., Opened], w
     assert HOSTILE[0] in page.inner_text("#outcomes")
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     page.hover("#returns canvas[role=img]")
-    one.assert_quiet()
 
 
-def test_live_runs_are_compared(live: Path, tmp_path: Path, opened: Callable[..., Opened]) -> None:
+def test_live_runs_are_compared(live: Path, tmp_path: Path, opened: Open) -> None:
     write_live(tmp_path / "other", [{"length": 7}, {"length": 9}])
     results = [load(tmp_path / "run"), load(tmp_path / "other")]
     path = write_page(tmp_path / "compare.html", "compared", compare(results).facts, "h")
-    one = opened()
-    page = one.goto(path)
+    page = opened().goto(path)
     assert page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)") == ["live"]
     assert "mean return" in page.inner_text("#live")
     assert min(page.evaluate(PAINTED)) > 2
-    one.assert_quiet()
 
 
-def test_a_live_experiment_without_a_step(tmp_path: Path, opened: Callable[..., Opened]) -> None:
+def test_a_live_experiment_without_a_step(tmp_path: Path, opened: Open) -> None:
     write_live(tmp_path / "run", [], code=1, ended="the server was lost")
-    one = opened()
-    page = one.page
-    page.goto(write(load(tmp_path / "run")).as_uri())
-    page.wait_for_selector("html[data-ready=yes]")
+    page = opened().goto(write(load(tmp_path / "run")), "ready")
     assert "It took no step" in page.inner_text("main")
-    one.assert_quiet()
