@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +23,10 @@ from tunegym.core.wire import pack
 from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import ClaimTimeoutError, DataPlaneError, NoPlaneError, SampleError, StorageError
 from tunegym.dataplane.hosts import client
-from tunegym.dataplane.hosts.folder import FORMAT
+from tunegym.dataplane.hosts.folder import FORMAT, bootstrap
 from tunegym.testing.dataplane import until
 
-pytestmark = pytest.mark.slow  # every test starts a host
+pytestmark = [pytest.mark.slow, pytest.mark.invariant]  # every test starts a host; P3, P16
 
 MISSING = "missing component: "
 KB = 1 << 10
@@ -119,6 +121,77 @@ def test_another_user_is_not_heard() -> None:
             assert told.startswith(f"StorageError {folder} belongs to another user (0)\nhint: give your own folder")
             assert "StorageError" in told.splitlines()[-1]
             assert set(plane.stats()) == {"p"}
+
+
+IMPOSTOR = """
+import os, socket, sys
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as listening:
+    listening.bind(sys.argv[1])
+    listening.listen()
+    print("listens", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_host_of_another_user_is_not_believed(tmp_path: Path) -> None:
+    """It could only listen there while others might write to the folder."""
+    if os.geteuid():
+        pytest.skip(f"{MISSING}the right to become another user")
+    with tempfile.TemporaryDirectory() as above, without_hosts(Path(above)):
+        folder = Path(above) / "plane"
+        bootstrap(folder)
+        for path in (folder.parent, folder):
+            path.chmod(0o777)
+        command = [sys.executable, "-c", IMPOSTOR, str(folder / "host.sock")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as impostor:
+            assert impostor.stdout is not None
+            assert impostor.stdout.readline() == "listens\n"
+            folder.chmod(0o700)
+            for how in (connect, attach):
+                with pytest.raises(StorageError, match=r"another user's \(65534\)"):
+                    joined(folder, how)
+
+
+def test_a_client_of_another_format_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with joined(folder) as plane:
+        with monkeypatch.context() as patched:
+            patched.setattr(client, "FORMAT", 99)
+            with pytest.raises(DataPlaneError, match=f"has format {FORMAT}, this client 99"):
+                joined(folder, attach)
+        assert plane.stats() == {}
+
+
+def test_claims_that_wait_while_there_is_no_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P16: waits go on at the next host; a claim with a timeout ends in time even if no host comes."""
+    may_start, real = threading.Event(), client.start_python
+
+    def held_up(*arguments: str, **options: Any) -> Any:
+        assert may_start.wait(60)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(client, "GRACE_S", 0.1)
+    with joined(folder) as plane, joined(folder, attach) as other, ThreadPoolExecutor() as pool:
+        plane.register_partition("p", ["x", "y"], ["train", "judge"])
+        waits = [(plane, "train", "x", None), (other, "judge", "y", 600)]
+        waiting = [pool.submit(who.claim_meta, "p", task, [name], 2, timeout_s=s) for who, task, name, s in waits]
+        until(lambda: plane.stats()["p"]["waiting"]["claims"] == 2, "both wait")
+        monkeypatch.setattr(client, "start_python", held_up)
+        kill_host(folder)
+        try:
+            with pytest.raises(ClaimTimeoutError, match="did not answer"):
+                plane.claim_meta("p", "train", ["x"], 1, timeout_s=0.1)
+            put = pool.submit(plane.put_samples, "p", ["a", "b"], {"x": [1, 2]})
+            assert not hosts_of(folder)
+        finally:
+            may_start.set()
+        put.result(60)
+        other.put_samples("p", ["a", "b"], {"y": [3, 4]})
+        for one, (who, _, name, _) in zip(waiting, waits, strict=True):
+            claimed = one.result(60)
+            assert (claimed.sample_ids, len(who.get_data(claimed)[name].to_list())) == (("a", "b"), 2)
+            who.ack(claimed)
+        assert plane.stats()["p"]["waiting"]["claims"] == 0
 
 
 @pytest.mark.parametrize("name", ["host.log", "start.lock"])
@@ -277,6 +350,32 @@ def test_a_small_disk_that_is_full(tmp_path: Path, mount: Callable[[Path, str], 
             assert (row == at).all()
         plane.ack(left)
         plane.put_samples("p", ["more"], {"x": np.zeros((1, 256 * KB), dtype=np.uint8)})
+
+
+def test_a_disk_without_room_for_a_claim_or_a_new_client(tmp_path: Path, mount: Callable[[Path, str], Path]) -> None:
+    """The last of the journal's reserve is for clearing; with room again everything goes on."""
+    disk = mount(tmp_path / "disk", "size=8m")
+    folder, ballast = disk / "plane", disk / "ballast"
+    with without_hosts(folder), joined(folder) as plane:
+        plane.register_partition("p", ["x"], ["train"])
+        plane.put_samples("p", [f"s{at}" for at in range(50)], {"x": np.arange(50)})
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+        def use_up() -> None:
+            while True:
+                plane.release(plane.claim_meta("p", "train", ["x"], 50))
+
+        for call in (use_up, lambda: joined(folder, attach)):
+            with pytest.raises(StorageError, match="No space left") as error:
+                call()
+            assert "make room" in (error.value.hint or "")
+        assert plane.clear_samples("p", ["s0"]) == 1
+        ballast.unlink()
+        with joined(folder, attach) as other:
+            assert other.claim_meta("p", "train", ["x"], 49).size == 49
+            plane.put_samples("p", ["more"], {"x": np.arange(1)})
 
 
 def test_whoever_removes_the_folder_ends_the_plane(folder: Path) -> None:

@@ -11,6 +11,8 @@ from tunegym.dataplane.errors import StorageError
 from tunegym.dataplane.hosts import journal as module
 from tunegym.dataplane.hosts.journal import RECORD, LedgerJournal
 
+pytestmark = pytest.mark.invariant  # P16
+
 
 def full(*_: object, **__: object) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

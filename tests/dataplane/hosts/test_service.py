@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,8 @@ from tunegym.dataplane.hosts.client import _introduction as introduction
 from tunegym.dataplane.hosts.journal import LedgerJournal
 from tunegym.dataplane.hosts.service import Call, LedgerService
 from tunegym.dataplane.storage.segments import SegmentUsage
+
+pytestmark = pytest.mark.invariant  # P16
 
 
 class Host:
@@ -159,3 +164,31 @@ def test_a_reply_that_cannot_be_sent_is_an_error_and_holds_nothing(tmp_path: Pat
     assert host.heard()["me", number]["message"] == "too large"
     assert host.leased() == 0
     assert sorted(host.claim(3)["sample_ids"]) == ["a", "c", "d"]
+
+
+def test_a_snapshot_that_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are written to the journal and answered; the snapshot is tried again when there is more to gain."""
+    first = Host(tmp_path, rotate_bytes=1000)
+    first.call("register", spec=SPEC)
+    tried: list[object] = []
+
+    def full(path: Path, _: bytes) -> int:
+        tried.append(path)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    names = "abcdefghijklmnop"
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        for name in names:
+            first.put(name)
+    assert 1 <= len(tried) < 8
+    assert (tmp_path / "ledger-00000000.journal").exists()
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path, copy)
+    assert Host(copy).claim(16)["sample_ids"] == list(names)
+    more = iter(range(1000))
+    while (tmp_path / "ledger-00000000.journal").exists():
+        first.put(chr(0x4E00 + next(more)))
+    assert (tmp_path / "ledger-00000001.snapshot").exists()
+    first.service.close()
+    assert Host(tmp_path).call("stats")["p"]["alive"] == len(names) + next(more)

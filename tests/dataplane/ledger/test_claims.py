@@ -7,6 +7,8 @@ import pytest
 from tunegym.dataplane.errors import ClaimTimeoutError, LeaseLostError, SampleError, SpecError
 from tunegym.dataplane.predicate import Tag
 
+pytestmark = pytest.mark.invariant  # P3
+
 
 @pytest.mark.parametrize(("most", "least"), [(0, 0), (2, 3), (2, 0), (-1, -1)])
 def test_batches_that_make_no_sense_are_refused(desk: Any, most: int, least: int) -> None:

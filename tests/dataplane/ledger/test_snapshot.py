@@ -7,6 +7,8 @@ import pytest
 from tunegym.dataplane.errors import SampleError, StorageError
 from tunegym.dataplane.ledger.snapshot import load, restore, save, snapshot
 
+pytestmark = pytest.mark.invariant  # P16
+
 
 def busy(desk: Any, pattern: str) -> None:
     """Some of everything."""

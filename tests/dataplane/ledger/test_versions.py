@@ -6,6 +6,8 @@ import pytest
 
 from tunegym.dataplane.errors import EpochError, LeaseLostError, SampleError, SpecError
 
+pytestmark = pytest.mark.invariant  # P15
+
 
 def versions(*numbers: int) -> list[dict[str, int]]:
     return [{"weight_version": number} for number in numbers]

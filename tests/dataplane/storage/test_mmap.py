@@ -178,6 +178,7 @@ class Producer:
 
 
 @pytest.mark.slow
+@pytest.mark.invariant
 def test_a_producer_that_is_killed(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> None:
     """Known blocks stay, unknown ones go, and a put that arrives too late is refused."""
     first, second = Producer(folder), Producer(folder)
@@ -202,6 +203,7 @@ def test_a_producer_that_is_killed(storage: MmapStorage, usage: SegmentUsage, fo
 
 
 @pytest.mark.slow
+@pytest.mark.invariant
 def test_killed_in_the_middle_of_a_write(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> None:
     producer = Producer(folder, "half")
     kept = producer.hear()
@@ -216,6 +218,7 @@ def test_killed_in_the_middle_of_a_write(storage: MmapStorage, usage: SegmentUsa
     producer.kill()
 
 
+@pytest.mark.invariant
 def test_a_new_host(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> None:
     locations = [put(storage, usage, at) for at in range(20)]
     dead = {locations[0]["segment"], locations[-1]["segment"]}

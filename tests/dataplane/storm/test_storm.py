@@ -36,6 +36,7 @@ def blow(storm: Storm, every_s: float, most: int | None = None) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.invariant
 def test_a_gust(place: Place) -> None:
     """A few thousand samples, and twelve kills."""
     storm = Storm(place, samples=12_000, seed=5)
