@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.tuning.reports.conftest import write_journal
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.answers.best import Best, best_among
-from tunegym.tuning.answers.ranking import Measurements, Setting, front
+from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among, front
 from tunegym.tuning.model.objective import Objective
 from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut
 from tunegym.tuning.model.trial import Trial

@@ -76,13 +76,10 @@ def _outside(name: str, value: object, knob: Knob) -> Problem:
 
 
 def _candidate(value: object, knob: Choice) -> Scalar | None:
-    """The candidate that was probably meant: the same text, the same number of another type, or a similar word."""
-    for one in knob.values:
-        if str(one).lower() == str(value).lower():
-            return one
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return next((one for one in knob.values if not isinstance(one, bool) and one == value), None)
-    return closest(value, [one for one in knob.values if isinstance(one, str)]) if isinstance(value, str) else None
+    """The candidate that was probably meant: the same or a similar text."""
+    texts = {str(one).lower(): one for one in knob.values}
+    text = str(value).lower()
+    return texts.get(text if text in texts else closest(text, texts) or "")
 
 
 def _typed(value: Scalar) -> str:

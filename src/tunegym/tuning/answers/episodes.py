@@ -53,10 +53,6 @@ class Windows:
             for curve in self._curves:
                 curve.fold()
 
-    def at(self, number: int) -> int:
-        """The window of a step that has room."""
-        return (number - 1) // self.width
-
     def ends(self) -> list[int]:
         """The last step of each window."""
         count = max(1, -(-self._upto // self.width))
@@ -93,10 +89,6 @@ class Curve:
             old.append(_NOTHING)
         self._bins = [_joined(one, other) for one, other in zip(old[::2], old[1::2], strict=True)]
 
-    def counts(self) -> list[int]:
-        """How many values each window has."""
-        return [one[0] for one in self._whole()]
-
     def sums(self) -> list[float]:
         """The sum of each window."""
         return [one[0] * one[1] for one in self._whole()]
@@ -113,7 +105,7 @@ class Curve:
 
     def _merge(self, number: int, one: tuple[int, float, float, float]) -> None:
         self._windows.reach(number)
-        at = self._windows.at(number)
+        at = (number - 1) // self._windows.width
         self._bins += [_NOTHING] * (at + 1 - len(self._bins))
         self._bins[at] = _joined(self._bins[at], one)
 
@@ -186,7 +178,9 @@ def groupings(env_params: Mapping[str, Mapping[str, Any]]) -> list[Grouping]:
     lists = [spec["values"] for spec in specs.values() if "values" in spec]
     if specs and len(lists) == len(specs) and math.prod(len(one) for one in lists) <= MOST_GROUPS:
         return [_whole(specs)]
-    return [_by_values(name, spec) if "values" in spec else _by_range(name, spec) for name, spec in specs.items()]
+    return [
+        _by_values(name, spec["values"]) if "values" in spec else _by_range(name, spec) for name, spec in specs.items()
+    ]
 
 
 def _whole(specs: Mapping[str, Mapping[str, Any]]) -> Grouping:
@@ -201,19 +195,17 @@ def _whole(specs: Mapping[str, Mapping[str, Any]]) -> Grouping:
     )
 
 
-def _by_values(name: str, spec: Mapping[str, Any]) -> Grouping:
-    values = spec["values"]
-    if len(values) > MOST_GROUPS and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
+def _by_values(name: str, values: Sequence[Any]) -> Grouping:
+    if len(values) <= MOST_GROUPS:
+        return _whole({name: {"values": values}})
+    if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
         ordered = sorted(values)
-        edges = [ordered[len(ordered) * part // PARTS] for part in range(PARTS)]
-        ends = [*(ordered[len(ordered) * part // PARTS - 1] for part in range(1, PARTS)), ordered[-1]]
-        return _by_edges(name, edges, ends)
-    kept = values[: MOST_GROUPS - 1] if len(values) > MOST_GROUPS else values
-    places = {_key(value): place for place, value in enumerate(kept)}
-    other = len(kept) if len(values) > len(kept) else None
-    names = [f"{name}={label}" for label in labels(values)[: len(kept)]]
-    if other is not None:
-        names.append(f"{name}: any of {len(values) - len(kept)} others")
+        cuts = [len(ordered) * part // PARTS for part in range(PARTS + 1)]
+        return _by_edges(name, [ordered[at] for at in cuts[:-1]], [ordered[at - 1] for at in cuts[1:]])
+    other = MOST_GROUPS - 1
+    places = {_key(value): place for place, value in enumerate(values[:other])}
+    names = [f"{name}={label}" for label in labels(values)[:other]]
+    names.append(f"{name}: any of {len(values) - other} others")
     return Grouping((name,), tuple(names), lambda context: places.get(_key(context.get(name)), other))
 
 

@@ -11,13 +11,12 @@ the shares add up to far more than the whole. That is seen, and said instead of 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tunegym.tuning.model.trial import Trial
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 FEWEST = 10
 """Fewer measured trials than this say nothing about a knob."""
@@ -49,8 +48,6 @@ def importance(trials: Sequence[Trial], names: Mapping[str, str]) -> dict[str, A
         trials_are = "trial is" if len(counted) == 1 else "trials are"
         told["note"] = f"{len(counted)} measured {trials_are} too few: {FEWEST} are needed"
         return told
-    import numpy as np
-
     rewards = np.array([trial.reward for trial in counted])
     scale = np.abs(rewards).max()
     rewards = rewards / (scale or 1.0)  # squares of large rewards must not overflow
@@ -75,8 +72,6 @@ def importance(trials: Sequence[Trial], names: Mapping[str, str]) -> dict[str, A
 
 def _groups(values: Sequence[Any]) -> NDArray[np.intp] | None:
     """Which group each trial is in: its exact value where values come again, else an equally full bin of them."""
-    import numpy as np
-
     seen: dict[Hashable, int] = {}
     exact = np.array([seen.setdefault((type(value), value), len(seen)) for value in values])
     names = not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
@@ -91,8 +86,6 @@ def _groups(values: Sequence[Any]) -> NDArray[np.intp] | None:
 
 
 def _omega_squared(groups: NDArray[np.intp], rewards: NDArray[np.float64]) -> float:
-    import numpy as np
-
     _, groups = np.unique(groups, return_inverse=True)
     counts = np.bincount(groups)
     if len(counts) < 2:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.answers.best import best_among
 from tunegym.tuning.answers.certainty import (
     better_measured,
     described,
@@ -16,7 +15,7 @@ from tunegym.tuning.answers.certainty import (
     reward_metric,
 )
 from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, matches, trials_at
-from tunegym.tuning.answers.ranking import Measurements, Setting
+from tunegym.tuning.answers.ranking import Measurements, Setting, best_among
 from tunegym.tuning.model.objective import from_dict
 from tunegym.tuning.model.space import Knob, Range
 from tunegym.tuning.model.trial import Trial

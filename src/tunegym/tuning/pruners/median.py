@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 MOST_STEPS = 1024
@@ -32,22 +33,14 @@ class MedianConfig:
             raise ValueError("warmup_steps must be at least 0")
 
 
-class BestSoFar:
-    """The best reward of a measured trial until each step: only the steps at which it got better are kept."""
+BestSoFar = tuple["array[int]", "array[float]"]
+"""The steps of a measured trial in order, and the best reward until each."""
 
-    __slots__ = ("_bests", "_steps")
 
-    def __init__(self, curve: Sequence[tuple[int, float]]) -> None:
-        self._steps, self._bests = array("q"), array("d")
-        for step, reward in sorted(curve):
-            if not self._bests or reward > self._bests[-1]:
-                self._steps.append(step)
-                self._bests.append(reward)
-
-    def until(self, step: int) -> float | None:
-        """The best up to a step; None if nothing was reported by then."""
-        index = bisect_right(self._steps, step)
-        return self._bests[index - 1] if index else None
+def _until(past: BestSoFar, step: int) -> float | None:
+    """The best up to a step; None if nothing was reported by then."""
+    index = bisect_right(past[0], step)
+    return past[1][index - 1] if index else None
 
 
 class MedianPruner:
@@ -85,10 +78,11 @@ class MedianPruner:
         self._best.pop(number, None)
         if status != "measured" or not curve:
             return
-        best = BestSoFar(curve)
+        ordered = sorted(curve)
+        best = array("q", (step for step, _ in ordered)), array("d", accumulate((one for _, one in ordered), max))
         self._measured.append(best)
         for step, rewards in self._at_step.items():
-            reward = best.until(step)
+            reward = _until(best, step)
             if reward is not None:
                 insort(rewards, reward)
 
@@ -96,7 +90,7 @@ class MedianPruner:
         """The best rewards that measured trials had until a step, in order."""
         found = self._at_step.get(step)
         if found is None:
-            had = (one.until(step) for one in self._measured)
+            had = (_until(one, step) for one in self._measured)
             found = array("d", sorted(reward for reward in had if reward is not None))
             if len(self._at_step) < MOST_STEPS:
                 self._at_step[step] = found

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunegym.tuning.model.outcome import STATUSES, Measured
 from tunegym.tuning.model.summary import masked
-from tunegym.tuning.model.trial import Reports, Trial
+from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import labels, printable
 
 if TYPE_CHECKING:
@@ -136,15 +136,12 @@ def columns(trials: Sequence[Trial], head: Mapping[str, Any], times: Mapping[int
 
 
 def _curves(trials: Sequence[Trial]) -> list[list[Any]]:
-    """Position and intermediate values of trials that reported some."""
+    """Position and intermediate values of trials that reported some, thinned; the last value always stays."""
     found = [(position, trial.reports) for position, trial in enumerate(trials) if trial.reports]
-    stride = max(1, -(-len(found) // MOST_CURVES))
-    return [[position, _thinned(reports)] for position, reports in found[::stride]]
-
-
-def _thinned(reports: Reports) -> list[tuple[int, float]]:
-    stride = max(1, -(-len(reports) // MOST_STEPS))
-    return [*reports[:-1:stride], reports[-1]]
+    curves: list[list[Any]] = []
+    for position, reports in found[:: max(1, -(-len(found) // MOST_CURVES))]:
+        curves.append([position, [*reports[: -1 : max(1, -(-len(reports) // MOST_STEPS))], reports[-1]]])
+    return curves
 
 
 # commands and output --------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ The journal is read in one pass, whose memory doesn't grow with the steps.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import statistics
 from collections import Counter
@@ -15,14 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunegym.core.errors import StoreError, TunegymError
+from tunegym.core.errors import StoreError
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import Curve, GroupedEpisodes, Pace, Windows, groupings
 from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.summary import Counts, Summary, counted, number, rate, seconds
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.results import JournalResults
+from tunegym.tuning.reports.results import JournalResults, need_pandas
 from tunegym.tuning.reports.summary import common_counts, common_entry, common_facts, reason_lines
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.reader import OWN_ENDS, Entry, JobStart, Lost, SessionStart, Steps
@@ -166,7 +165,7 @@ class LiveResults(JournalResults):
             last: the number of the last step; None for the very last.
             columns: their names; None for all.
         """
-        _need_pandas()
+        need_pandas()
         from tunegym.tuning.reports.steps import step_table
 
         return step_table(self, first, last, columns)
@@ -190,7 +189,7 @@ class LiveResults(JournalResults):
 
     def episodes_to_pandas(self) -> pd.DataFrame:
         """One row per episode: the columns of ``episodes.csv``."""
-        _need_pandas()
+        need_pandas()
         from tunegym.tuning.reports.steps import episode_table
 
         return episode_table(self)
@@ -362,7 +361,7 @@ class LiveResults(JournalResults):
             "returns": passed.returns.as_dict(band=True),
             "lengths": passed.lengths.as_dict(band=True),
             "rewards": passed.rewards.as_dict(),
-            "failures": passed.failures.counts(),
+            "failures": passed.failures.as_dict()["count"],
             "pace": passed.pace.as_list(),
             "groups": [one for group in passed.groups if (one := group.curves())["lines"]],
         }
@@ -401,11 +400,6 @@ class LiveResults(JournalResults):
 def _short(place: Path) -> str:
     """Relative to the current folder, when it lies below."""
     return str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else str(place)
-
-
-def _need_pandas() -> None:
-    if importlib.util.find_spec("pandas") is None:
-        raise TunegymError("to_pandas needs pandas", hint="pip install 'tunegym[pandas]'")
 
 
 def _training_curves(folder: Path, windows: Windows) -> list[dict[str, Any]]:

@@ -24,7 +24,6 @@ from tunegym.tuning.model.values import labels, printable
 from tunegym.tuning.reports.results import SCENARIO, AnyResults, RunResults
 
 REPORT = "report.html"
-COMPARISON = "compare.html"
 
 _STYLE = "style.css"
 _BASE = ("base.js", "scales.js", "ranges.js", "plot.js", "controls.js")

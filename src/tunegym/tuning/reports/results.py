@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,9 +20,8 @@ from tunegym.core.errors import ActionError, ConfigError, Problem, StoreError, T
 from tunegym.core.files import write_atomic
 from tunegym.core.text import closest
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.best import Best, best_among
 from tunegym.tuning.answers.contexts import domain, domains_of
-from tunegym.tuning.answers.ranking import Measurements, Setting
+from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among
 from tunegym.tuning.answers.recommendation import PolicyTable, Recommendation, Recommender
 from tunegym.tuning.model.objective import Objective, from_dict
 from tunegym.tuning.model.outcome import Measured
@@ -214,10 +214,9 @@ class TrialResults(JournalResults):
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per trial: the columns of ``trajectory.csv``, then every other metric, the spreads and the reason."""
-        try:
-            import pandas as pd
-        except ModuleNotFoundError as error:
-            raise TunegymError("to_pandas needs pandas", hint="pip install 'tunegym[pandas]'") from error
+        need_pandas()
+        import pandas as pd
+
         rows = [row(trial) for trial in self.trials]
         found = (name for cells in rows for name in cells)
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*self._columns(), *found])))
@@ -227,6 +226,12 @@ class TrialResults(JournalResults):
         named = {"action": "knobs", "context": "env_params", "observation": "metrics"}
         columns = [f"{kind}.{name}" for kind, key in named.items() for name in self.head.get(key, ())]
         return ["step", "status", "cached", "reward", *columns, "duration_s"]
+
+
+def need_pandas() -> None:
+    """Say how pandas is installed, where it isn't."""
+    if importlib.util.find_spec("pandas") is None:
+        raise TunegymError("to_pandas needs pandas", hint="pip install 'tunegym[pandas]'")
 
 
 def row(trial: Trial) -> dict[str, Any]:

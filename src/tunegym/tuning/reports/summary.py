@@ -310,7 +310,14 @@ def _policy(results: TrialResults, metric: RewardMetric | None) -> dict[str, Any
             "failed": failed_runs(found, one.action, one.context),
             "reward": setting.reward if setting.samples else None,
             "reward_spread": None if spread is None else spread.deviation,
-            "best": None if best is None else _chosen(best, one),
+            "best": None
+            if best is None
+            else {
+                "action": dict(best.action),
+                "reward": best.reward,
+                "samples": len(best.samples),
+                "chosen": exact_key(best.action) == exact_key(one.action),
+            },
         }
 
     return {
@@ -318,15 +325,6 @@ def _policy(results: TrialResults, metric: RewardMetric | None) -> dict[str, Any
         "trials": policy.trials,
         "of": len(policy.choices),
         "choices": [choice(one) for one in shown],
-    }
-
-
-def _chosen(best: Setting, one: PolicyChoice) -> dict[str, Any]:
-    return {
-        "action": dict(best.action),
-        "reward": best.reward,
-        "samples": len(best.samples),
-        "chosen": exact_key(best.action) == exact_key(one.action),
     }
 
 
@@ -458,14 +456,11 @@ def compared(results: TrialResults, facts: Mapping[str, Any]) -> tuple[dict[str,
         note = "" if best["note"] is None else f"\n{best['note']}"
         cells["best"] = f"{number(best['reward'])}{spread}{note}"
         cells["samples"] = str(best["samples"])
-        cells["settings"] = "\n".join(pairs({name: _rounded(value)}) for name, value in best["action"].items())
+        # The table is for comparing, best.toml for using.
+        rounded = {name: float(f"{one:.5g}") if isinstance(one, float) else one for name, one in best["action"].items()}
+        cells["settings"] = "\n".join(pairs({name: one}) for name, one in rounded.items())
         cells["to best"] = "" if best["found_s"] is None else seconds(best["found_s"])
     return entry, {**cells, "total": seconds(total_s)}
-
-
-def _rounded(value: Any) -> Any:
-    """The table is for comparing, ``best.toml`` for using."""
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def _curve(results: TrialResults) -> dict[str, Any]:

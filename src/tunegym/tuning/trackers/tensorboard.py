@@ -68,8 +68,10 @@ class TensorboardSink:
                     values[BEST] = self._best
             for name, value in values.items():
                 writer.add_scalar(name, value, item.number, item.at)
-            if item.trial is not None and item.number <= MOST_HPARAMS:
-                self._write_parameters(writer, item)
+            if item.trial is not None and item.number <= MOST_HPARAMS:  # a row of the HParams tab
+                context = {f"context.{name}": value for name, value in item.trial.context.items()}
+                parameters = {**item.trial.action, **context, "tunegym.status": item.trial.status}
+                writer.add_hparams(parameters, dict(item.values), f"{TRIALS}/{item.number:06d}", item.number)
             yield item.number
         self._write_training(writer)
         writer.flush()
@@ -80,14 +82,6 @@ class TensorboardSink:
             self._write_training(self._writer)
             self._writer.close()
             self._writer = None
-
-    def _write_parameters(self, writer: SummaryWriter, item: Item) -> None:
-        """A row of the HParams tab: parameters, metrics and how it ended."""
-        trial = item.trial
-        assert trial is not None
-        context = {f"context.{name}": value for name, value in trial.context.items()}
-        parameters = {**trial.action, **context, "tunegym.status": trial.status}
-        writer.add_hparams(parameters, dict(item.values), f"{TRIALS}/{item.number:06d}", item.number)
 
     def _write_training(self, writer: SummaryWriter) -> None:
         """The training values since the last look. Those with fewer trials than before are passed over."""
