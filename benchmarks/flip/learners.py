@@ -14,6 +14,7 @@ from benchmarks.flip import task
 from benchmarks.trial_overhead.scenarios import folder
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.values import Action, Context
+from tunegym.tuning.reports.results import TrialResults
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ def _experiment(results: Path) -> Path:
 
 def _last(results: Path) -> float:
     (experiment,) = tunegym.load(results).experiments.values()
+    assert isinstance(experiment, TrialResults)
     trials = experiment.trials[-100:]
     return sum(task.true_value(trial.context, trial.action) / task.optimum(trial.context) for trial in trials) / len(
         trials
