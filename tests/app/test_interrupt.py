@@ -343,7 +343,7 @@ def test_an_interrupted_run_does_not_disturb_another(
     for run, process in zip(runs, processes, strict=True):
         run.await_trials(process, 4)
     one, other = runs
-    theirs = {pid for number in other.journal.open for pid, *_ in other.journal.processes[number]}
+    theirs = {handle["pid"] for number in other.journal.open for handle in other.journal.handles[number]}
     assert len(theirs) == 4
     processes[0].send_signal(signal.SIGTERM)
     assert processes[0].wait(60) == 130
