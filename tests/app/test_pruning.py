@@ -162,7 +162,13 @@ def test_side_by_side(staged: Path, tmp_path: Path, pruner: str) -> None:
 @pytest.mark.parametrize("kind", ["isolated", "command"])
 @pytest.mark.parametrize("pruner", PRUNERS)
 def test_killed_and_resumed_it_decides_the_same(
-    staged: Path, tmp_path: Path, kind: str, pruner: str, start_tunegym: Start, monkeypatch: pytest.MonkeyPatch
+    staged: Path,
+    tmp_path: Path,
+    kind: str,
+    pruner: str,
+    start_tunegym: Start,
+    wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Kill -9 in the middle, again and again: every number once, pruned where it would have been."""
     scenario = face.scenario({**document(kind, pruner, 3, points=24), "scenario_dir": str(tmp_path)})
@@ -173,8 +179,13 @@ def test_killed_and_resumed_it_decides_the_same(
     output, log = tmp_path / "stormy", tmp_path / "log.txt"
     process = start_tunegym("run", tmp_path / "staged.toml", "--output", output, log=log)
     rng = random.Random(len(kind) + len(pruner))
+
+    def closed() -> int:
+        return sum(reader.scan(journal).closed for journal in output.rglob(reader.JOURNAL))
+
     for target in (4, 9, 15, 20):
-        _await_closed(output, process, target)
+        wait_until(lambda target=target: closed() >= target, "trials")
+        assert process.poll() is None, "it ended before it was killed"
         time.sleep(rng.uniform(0.0, 0.1))
         process.kill()
         process.wait()
@@ -200,17 +211,6 @@ def test_what_is_shown_of_it(staged: Path, tmp_path: Path, tunegym: Cli) -> None
     (standing,) = json.loads(tunegym("status", "shown", "--json").stdout)["experiments"]
     assert standing["statuses"]["pruned"] == pruned
     assert standing["best"]["action"] == {"x": OPTIMUM}
-
-
-def _await_closed(output: Path, process: subprocess.Popen[str], count: int) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        assert process.poll() is None, "it ended before it was killed"
-        journals = list(output.glob(f"staged/*/*/{reader.JOURNAL}"))
-        if journals and reader.scan(journals[0]).closed >= count:
-            return
-        assert time.monotonic() < deadline, f"there never were {count} trials"
-        time.sleep(0.005)
 
 
 def _decided(trial: Trial) -> tuple[Any, ...]:

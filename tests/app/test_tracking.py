@@ -299,24 +299,6 @@ def test_an_interrupted_run_is_sent(scenario: Callable, wait_until: Callable[...
     assert_tensorboard(tmp_path, library.load(run).experiments["e"].trials)
 
 
-def test_jobs_see_nothing_of_it(write: Callable[..., Path], tunegym: Cli, tmp_path: Path) -> None:
-    text = """
-    name = "tracked"
-    tracking = { mlflow = "mlruns" }
-    [[experiments]]
-    name = "e"
-    workload = "command"
-    agent_metrics = ["duration_s"]
-      [experiments.cmd_args]
-      command = "env; echo {x}"
-      x = [1, 2]
-    """
-    assert tunegym("run", write("tracked.toml", text), "--output", "out").returncode == 0
-    outputs = list((tmp_path / "out").rglob("stdout.txt"))
-    assert len(outputs) == 2
-    assert not any("MLFLOW" in output.read_text() for output in outputs)
-
-
 def test_an_environment_is_tracked_too(scenario: Callable, tmp_path: Path) -> None:
     env = library.make(scenario("tensorboard = true"), output=tmp_path / "out")
     env.reset()

@@ -1,14 +1,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any, ClassVar
 
 import pytest
 
 from tunegym.core.randomness import unit
+from tunegym.testing.pruners import PrunerSuite
 from tunegym.tuning.pruners.hyperband import HyperbandConfig, HyperbandPruner
 
 RUNGS = [(1, 3, 9), (3, 9), (9,), ()]
 """Of each bracket, for 27 steps from 1, three by three."""
+
+
+class TestHyperband(PrunerSuite):
+    pruner = HyperbandPruner
+
+
+class TestHyperbandWithSettings(PrunerSuite):
+    pruner = HyperbandPruner
+    settings: ClassVar[dict[str, Any]] = {"min_steps": 2, "reduction": 2, "max_steps": 30}
 
 
 def run(pruner: HyperbandPruner, number: int, level: float, steps: int = 27) -> int | None:

@@ -1,17 +1,27 @@
 from __future__ import annotations
 
 import statistics
-import tracemalloc
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunegym.testing.pruners import PrunerSuite
 from tunegym.tuning.pruners import median
 from tunegym.tuning.pruners.median import MedianConfig, MedianPruner
 
 finite = st.integers(-1000, 1000).map(lambda value: value / 8)
 curves = st.lists(st.tuples(st.integers(-5, 30), finite), min_size=1, max_size=20)
+
+
+class TestMedian(PrunerSuite):
+    pruner = MedianPruner
+
+
+class TestMedianWithSettings(PrunerSuite):
+    pruner = MedianPruner
+    settings: ClassVar[dict[str, Any]] = {"startup_trials": 2, "warmup_steps": 4}
 
 
 def trained(*levels: float, steps: int = 5, **settings: int) -> MedianPruner:
@@ -76,19 +86,6 @@ def test_as_worked_out_by_hand(
             curve = running.setdefault(number, [])
             curve.append((step, reward))
             assert pruner.judge(number, curve) == by_hand.judge(curve)
-
-
-def test_curves_take_little_memory() -> None:
-    """Two numbers of eight bytes for every value at which a trial got better, and next to nothing for the others."""
-    tracemalloc.start()
-    try:
-        pruner = MedianPruner(MedianConfig())
-        for number in range(1, 51):
-            pruner.closed(number, [(step, number + step / 7) for step in range(1, 1001)], "measured")
-        used, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert used < 50 * 1000 * 20
 
 
 @pytest.mark.parametrize(("key", "value"), [("startup_trials", 0), ("warmup_steps", -1)])

@@ -71,12 +71,6 @@ def test_beside_what_was_measured(facts: Callable[..., Any]) -> None:
     assert (third["samples"], third["reward"], third["failed"], third["drawn"]) == (0, None, 0, 1)
 
 
-def test_a_range_is_not_counted(facts: Callable[..., Any]) -> None:
-    env_params = {"load": {"low": 0.0, "high": 2.0, "dtype": "float"}}
-    (one,) = facts([trial(1, 0.5, 1, 2.0)], [Choice({"x": 1}, 0.5, {"load": 0.5})], env_params)["choices"]
-    assert (one["action"], one["samples"], one["best"]) == ({"x": 1}, None, None)
-
-
 def test_the_most_often_drawn_ones_where_there_are_many(
     facts: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.tuning.reports.live_journals import add_episode, open_store
 
 from tunegym.tuning.model.episode import Episode
-from tunegym.tuning.model.outcome import Cancelled, Failed
+from tunegym.tuning.model.outcome import Failed
 from tunegym.tuning.stores.reader import JOURNAL, Steps
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.trackers.feed import EpisodeMeans, Feed, Item, all_items
@@ -32,19 +32,6 @@ def test_follows_what_is_written(tmp_path: Path, store: Callable[[], JournalStor
     feed.rewind()
     assert [item.trial for item in feed.read()] == [first, *rest]
     journal.close()
-
-
-def test_numbers_that_were_never_opened(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
-    journal = store()
-    journal.hold(1)  # trial 1 is held by a lane that never uses it
-    add(journal, 1.0)
-    journal.cancel_held(lambda _: {"load": 0.2}, lambda: -1.0)
-    journal.close()
-    second, first = Feed(tmp_path / "e" / JOURNAL).read()
-    assert (second.trial.number, first.trial.number) == (2, 1)
-    assert isinstance(first.trial.outcome, Cancelled)
-    assert first.trial.action == {}
-    assert first.opened_at == first.at
 
 
 def test_waits_for_whole_lines(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
