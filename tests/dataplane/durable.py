@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import orjson
 import pytest
 
 from tunegym.dataplane import DataPlaneClient, attach, connect
@@ -75,7 +74,7 @@ def claim_and_stay(url: str, count: int) -> None:
 def connect_and_name(url: str, name: str) -> None:
     """In a process of its own: connect as soon as told to, and leave a partition there."""
     sys.stdin.readline()
-    with connect(url) as client:
+    with connect(url, linger_s=1.0) as client:
         client.register_partition(name, ["tokens"], ["train"])
         print("done", flush=True)  # noqa: T201 - whoever started this reads it
         sys.stdin.readline()
@@ -219,7 +218,6 @@ class DurablePlaneSuite(DataPlaneSuite):
                 assert one.stdout.readline() == "done\n"
             assert len(hosts_of(folder)) == 1
             assert set(join(attach).stats()) == {f"of-{at}" for at in range(4)}
-            kill_host(folder)  # theirs lingers for longer than a test should
 
     def test_a_stale_socket_is_in_nobodys_way(self, plane: DataPlaneClient, folder: Path, join: Join) -> None:
         plane.close()
@@ -229,14 +227,6 @@ class DurablePlaneSuite(DataPlaneSuite):
         with socket.socket(socket.AF_UNIX) as stale:
             stale.bind(str(place))
         assert set(join(attach).stats()) == {P}
-
-    def test_a_foreign_format_is_refused(self, folder: Path) -> None:
-        folder.mkdir()
-        (folder / "plane.json").write_bytes(orjson.dumps({"format": 99}))
-        for how in (connect, attach):
-            with pytest.raises(StorageError, match="format 99"):
-                how(self.url(folder))
-        assert not hosts_of(folder)
 
     def test_a_folder_of_other_things_is_left_alone(self, folder: Path) -> None:
         folder.mkdir()
@@ -253,21 +243,6 @@ class DurablePlaneSuite(DataPlaneSuite):
         assert not (folder / "host.sock").stat().st_mode & 0o77
 
     # a full disk --------------------------------------------------------------------------------------
-
-    def test_no_room_for_bytes(self, plane: DataPlaneClient, monkeypatch: pytest.MonkeyPatch) -> None:
-        plane.put_samples(P, named(2), {"tokens": tokens(named(2))})
-        with monkeypatch.context() as patched:
-
-            def full(*_: object) -> int:
-                raise OSError(28, "No space left on device")
-
-            patched.setattr(os, "pwritev", full)
-            with pytest.raises(StorageError, match="No space left"):
-                plane.put_samples(P, named(2, 2), {"tokens": tokens(named(2, 2))})
-        assert plane.stats()[P]["produced"] == 2
-        plane.put_samples(P, named(2, 2), {"tokens": tokens(named(2, 2))})
-        read = plane.get_data(plane.claim_meta(P, "train", ["tokens"], 4))["tokens"].to_list()
-        assert [row.tolist() for row in read] == [row.tolist() for row in tokens(named(4))]
 
     def test_no_room_for_the_journal(self, plane: DataPlaneClient, folder: Path, join: Join, begin: Begin) -> None:
         """The host may not make files longer: what it can't write down has not happened, and everybody is told."""

@@ -35,26 +35,6 @@ def test_without_a_size_a_group_is_what_one_put_brings(desk: Any) -> None:
     assert desk.claim(9, 1).sample_ids == ["c"]
 
 
-def test_groups_that_fit_are_found_behind_those_that_do_not(desk: Any) -> None:
-    for name, count in (("g", 3), ("h", 2), ("i", 1), ("j", 3)):
-        desk.put([f"{name}{number}" for number in range(count)], group_ids=[name] * count)
-    assert desk.claim(1).sample_ids == ["i0"]
-    assert desk.claim(2).sample_ids == ["h0", "h1"]
-    assert desk.claim(4, 3).sample_ids == ["g0", "g1", "g2"]
-    with pytest.raises(ClaimTimeoutError):
-        desk.claim(2)
-
-
-def test_a_group_of_an_odd_size_at_the_front_blocks_no_claim(pairs: Any) -> None:
-    waiter = pairs.wait(4)
-    pairs.put(list("abc"), group_ids=list("ggh"))
-    pairs.clear(["a"])
-    pairs.put(list("def"), group_ids=list("hii"))
-    assert pairs.settled() == [waiter]
-    assert waiter.outcome.sample_ids == ["c", "d", "e", "f"]
-    assert pairs.claim(2, 1).sample_ids == ["b"]
-
-
 def test_groups_and_samples_without_do_not_mix(desk: Any, pairs: Any) -> None:
     with pytest.raises(SampleError, match="has groups, and these samples have none"):
         pairs.put(["a"])

@@ -19,20 +19,6 @@ def test_registering_something_else_names_what_differs(desk: Any, name: str, val
         desk.ledger.register(PartitionSpec("p", **other))
 
 
-def test_sealed_gives_the_rest_to_those_who_wait_and_then_the_end(desk: Any) -> None:
-    desk.put(["a", "b", "c"])
-    first, second, third = desk.wait(4), desk.wait(4), desk.wait(5)
-    desk.ledger.seal("p", 0.0)
-    (served,) = desk.settled()
-    assert served is first
-    assert served.outcome.sample_ids == ["a", "b", "c"]
-    desk.ack(served.outcome)
-    assert desk.settled() == [second, third]
-    assert isinstance(second.outcome, EndOfStreamError)
-    with pytest.raises(EndOfStreamError):
-        desk.claim(1)
-
-
 def test_fields_may_still_be_written_to_a_sealed_partition_and_one_waits_for_them(desk: Any) -> None:
     desk.put(["a"])
     waiter = desk.wait(3, fields=("x", "y"))
@@ -59,24 +45,3 @@ def test_a_sealed_partition_says_what_is_left_and_can_not_be_claimed(open_desk: 
     desk.ledger.seal("p", 0.0)
     with pytest.raises(EndOfStreamError, match="2 in groups larger than 1"):
         desk.claim(1)
-
-
-def test_an_unregistered_task_or_field_is_named(desk: Any) -> None:
-    desk.put(["a"])
-    for call in (
-        lambda: desk.claim(1, task_name="eval"),
-        lambda: desk.ledger.commit("p", "eval", 1, 0.0),
-        lambda: desk.ledger.rewind("p", "eval", 1, 0.0),
-        lambda: desk.ledger.consumed("p", ["train", "eval"]),
-        lambda: desk.ledger.ack("p", "eval", ["a"], [1], None, 0.0),
-    ):
-        with pytest.raises(SpecError, match="'eval'"):
-            call()
-    for call in (
-        lambda: desk.claim(1, fields=("x", "z")),
-        lambda: desk.put(["b"], shapes={"z": ("<i8", 1)}),
-        lambda: desk.ledger.locate("p", ["a"], ["z"]),
-    ):
-        with pytest.raises(SpecError, match="'z'"):
-            call()
-    assert desk.stats["produced"] == 1

@@ -51,33 +51,6 @@ def test_what_is_refused_leaves_nothing_half_written(desk: Any, ids: Any, more: 
     assert snapshot(desk.ledger) == before
 
 
-def test_a_field_may_be_written_again_and_the_old_bytes_go_when_no_sample_needs_them(desk: Any) -> None:
-    desk.put(["a", "b"], ["x", "y"])
-    desk.put(["b"], ["x"])
-    assert desk.freed() == []
-    assert desk.places(["a", "b"], "x", "y") == [[(1, 0, 1), (2, 0, 1)], [(1, 0, 2)]]
-    desk.put(["a"], ["x", "y"])
-    assert desk.freed() == []
-    desk.put(["b"], ["y"])
-    assert desk.freed() == [1]
-    desk.put(["b", "a"], ["y", "x"])
-    assert sorted(desk.freed()) == [2, 3, 4]
-    assert desk.places(["a", "b"], "x") == [[(5, [1, 0])]]
-    assert desk.clear(["a", "b"]) == 2
-    assert desk.freed() == [5]
-    assert desk.stats["bytes"] == desk.stats["blocks"] == 0
-
-
-def test_bytes_of_no_sample_are_freed_at_once(desk: Any) -> None:
-    desk.put([])
-    desk.put(["a"], [])
-    assert desk.freed() == [1, 2]
-    with pytest.raises(FieldError, match="'x' was not produced for 'a'"):
-        desk.ledger.locate("p", ["a"], ["x"])
-    desk.put(["a"], ["x"])
-    assert desk.places(["a"], "x") == [[(3, 0, 1)]]
-
-
 def test_what_is_cleared_or_was_never_there_can_not_be_read(desk: Any) -> None:
     desk.put(["a", "b"])
     desk.clear(["a"])
@@ -101,18 +74,6 @@ def test_the_newest_ids_of_samples_that_are_gone_are_remembered(one_task: Any, m
             one_task.put([one])
     one_task.put(["a"])
     assert one_task.claim(2).sample_ids == ["e", "a"]
-
-
-def test_an_id_is_used_once(desk: Any) -> None:
-    ids = [f"s-{number}" for number in range(200)]
-    desk.put(ids)
-    desk.clear(ids[:150])
-    for one in (ids[0], ids[149]):
-        with pytest.raises(SampleError, match="was there before"):
-            desk.put([one])
-    desk.put(ids[150:], ["y"])
-    assert desk.stats["alive"] == 50
-    assert desk.claim(50, fields=("x", "y")).sample_ids == ids[150:]
 
 
 def test_tags_are_merged_and_come_with_the_claim(desk: Any) -> None:

@@ -94,13 +94,3 @@ def test_what_one_task_orphaned_no_rewind_of_another_brings_back(desk: Any) -> N
     assert desk.stats["gone"] == {"orphaned": 2}
     assert (desk.stats["resident"], desk.counts("judge"), desk.counts("train")) == (1, (1, 0, 0), (1, 0, 0))
     assert desk.claim(1).sample_ids == ["a"]
-
-
-def test_a_rewind_that_is_refused_ends_no_claim(one_task: Any) -> None:
-    one_task.put(["a", "b"])
-    one_task.train(1, 3)
-    one_task.commit(3)
-    held = one_task.claim(1)
-    with pytest.raises(SpecError):
-        one_task.rewind(2)
-    one_task.ack(held, 4)

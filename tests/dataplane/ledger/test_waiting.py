@@ -10,6 +10,7 @@ from tunegym.dataplane.errors import (
     EpochError,
     FullError,
     SpecError,
+    TagError,
 )
 from tunegym.dataplane.predicate import Tag
 
@@ -87,28 +88,6 @@ def test_lines_of_other_fields_take_turns(one_task: Any) -> None:
     assert one_task.settled() == waiters
 
 
-def test_a_claim_with_a_predicate_waits_alone(one_task: Any) -> None:
-    picky = one_task.wait(1, where=Tag("v") == 9)
-    assert one_task.wait(1)
-    one_task.put(["a"], tags=[{"v": 1}])
-    (served,) = one_task.settled()
-    assert served.outcome.sample_ids == ["a"]
-    one_task.put(["b"], tags=[{"v": 1}])
-    assert one_task.claim(1).sample_ids == ["b"]
-    one_task.put(["c"], tags=[{"v": 9}])
-    assert one_task.settled() == [picky]
-
-
-def test_a_put_that_waited_serves_claims_that_wait(small: Any) -> None:
-    small.put(["a", "b", "c"])
-    grant = small.claim(3)
-    claim, put = small.wait(2), small.put_or_wait(["d", "e"])
-    small.ack(grant)
-    small.clear(["a", "b"])
-    assert small.settled() == [put, claim]
-    assert claim.outcome.sample_ids == ["d", "e"]
-
-
 def test_leases_that_end_serve_those_who_wait_even_at_their_last_moment(one_task: Any) -> None:
     one_task.put(["a"])
     one_task.claim(1, lease_s=5.0)
@@ -118,3 +97,44 @@ def test_leases_that_end_serve_those_who_wait_even_at_their_last_moment(one_task
     assert waiter.outcome.sample_ids == ["a"]
     assert isinstance(late.outcome, ClaimTimeoutError)
     assert one_task.stats["waiting"] == {"puts": 0, "claims": 0}
+
+
+# with a predicate -----------------------------------------------------------------------------------
+
+WANTED = Tag("v") == 1
+
+
+def test_what_is_given_back_comes_first_for_who_waits_by_a_predicate(one_task: Any) -> None:
+    one_task.put(list("abc"), tags=[{"v": 1}] * 3)
+    grant = one_task.claim(2)
+    waiter = one_task.wait(3, where=WANTED)
+    one_task.put(["d"], tags=[{"v": 0}])
+    one_task.release(grant)
+    assert one_task.settled() == [waiter]
+    assert waiter.outcome.sample_ids == ["a", "b", "c"]
+    waiter = one_task.wait(2, where=WANTED)
+    one_task.put(["e"], tags=[{"v": 1}])
+    one_task.clear(["e", "d"])
+    one_task.put(["f", "g"], tags=[{"v": 0}, {"v": 1}])
+    one_task.put(["h"], tags=[{"v": 1}])
+    assert waiter.outcome.sample_ids == ["g", "h"]
+
+
+def test_a_predicate_that_can_not_compare_is_told_to_who_claims_not_to_who_puts(one_task: Any) -> None:
+    waiters = [one_task.wait(2, where=Tag("v") > 1, timeout_s=9.0) for _ in range(2)]
+    one_task.put(["a"], tags=[{"v": 1}])
+    other = one_task.wait(2, where=Tag("v") == "x")
+    one_task.put(["b"], tags=[{"v": "x"}])
+    assert one_task.settled() == waiters
+    assert all(isinstance(one.outcome, TagError) for one in waiters)
+    late = one_task.wait(5, where=Tag("v") == "y", timeout_s=9.0)
+    with pytest.raises(TagError, match="can't be compared"):
+        one_task.claim(1, where=Tag("v") > 1)
+    one_task.clear(["b"])
+    assert one_task.wait(1, where=Tag("v") > 1, timeout_s=9.0)
+    one_task.put(["c"], tags=[{"v": 2}])
+    assert len(one_task.settled()) == 1
+    one_task.pass_time(9.0)
+    assert one_task.settled() == [late]
+    assert isinstance(late.outcome, ClaimTimeoutError)
+    assert not other.settled

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -256,27 +256,6 @@ def test_a_full_disk(
     assert after["at"] == before["at"] + aligned(before["nbytes"])
     assert (value(storage, before), value(storage, after)) == (1, 3)
     assert len(names(folder)) <= 2
-
-
-def test_a_small_disk_that_is_full(tmp_path: Path, mount: Callable[[Path, str], Path]) -> None:
-    """Nearly all of it can be used, nothing is lost, and it goes on when there is room."""
-    folder = mount(tmp_path / "disk", "size=16m") / "s"
-    storage, usage = MmapStorage(folder), SegmentUsage(folder)
-    locations: list[Location] = []
-
-    def fill() -> None:
-        while True:
-            locations.append(put(storage, usage, len(locations)))
-
-    with pytest.raises(StorageError, match="No space left"):
-        fill()
-    assert 12 <= len(locations) <= 15
-    assert [value(storage, one) for one in locations] == list(range(len(locations)))
-    usage.free(locations[:8])
-    storage.trim()
-    locations = [*locations[8:], *(put(storage, usage, at) for at in range(100, 103))]
-    assert [value(storage, one) for one in locations][-3:] == [100, 101, 102]
-    storage.close()
 
 
 def test_a_segment_that_is_swept_before_it_is_locked(
