@@ -118,7 +118,7 @@ def test_pruning_saves_work_and_keeps_the_optimum(staged: Path, tmp_path: Path, 
 @pytest.mark.slow
 @pytest.mark.parametrize("pruner", PRUNERS)
 def test_pruning_saves_the_work_of_a_worker(staged: Path, tmp_path: Path, pruner: str) -> None:
-    """The same function in a process of its own makes the same trials."""
+    """The same function in a child process makes the same trials."""
     work, isolated = run(document("isolated", pruner, 1), tmp_path)
     same, in_process = run(document("in process", pruner, 1), tmp_path)
     assert work == same
@@ -130,7 +130,7 @@ def test_pruning_saves_the_work_of_a_worker(staged: Path, tmp_path: Path, pruner
 def test_pruning_saves_the_work_of_a_command(
     staged: Path, tmp_path: Path, pruner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command is ended from outside; so that no stage depends on anybody's pace, it waits to be looked at."""
+    """A command is ended from outside; so that no stage depends on timing, it waits to be looked at."""
     look = command.Follower.look
 
     def looks(follower: command.Follower) -> bool:

@@ -222,7 +222,7 @@ def test_a_server_that_never_answers(scenario: Callable, tunegym: Cli, tmp_path:
         silent.shutdown(socket.SHUT_RDWR)
     for connection in taken:
         connection.close()
-    assert taken, "nobody called"
+    assert taken, "no connection was made"
     assert done.returncode == 0, done.stderr
     assert len(trials(tmp_path / "out")) == 20
     assert "20 of 20 trials were not sent" in done.stderr

@@ -85,7 +85,7 @@ def test_pruned_trials_count_and_failed_ones_dont() -> None:
 
 
 def test_without_max_steps_the_longest_measured_one_counts() -> None:
-    """Until there is one nobody is judged, and a trial is never ended at its last step."""
+    """Until there is one no trial is judged, and a trial is never ended at its last step."""
     pruner = HyperbandPruner(HyperbandConfig())
     for number in range(1, 10):
         for step in range(1, 28):

@@ -32,14 +32,14 @@ def trained(*levels: float, steps: int = 5, **settings: int) -> MedianPruner:
     return pruner
 
 
-def test_nobody_is_judged_before_the_startup_is_over() -> None:
+def test_no_trial_is_judged_before_the_startup_is_over() -> None:
     pruner = trained(1.0, 2.0, startup_trials=3)
     assert pruner.judge(3, [(1, 0.0)]) is None
     pruner.closed(3, [(1, 3.0)], "measured")
     assert pruner.judge(4, [(1, 0.0)]) is not None
 
 
-def test_nobody_is_judged_while_warming_up() -> None:
+def test_no_trial_is_judged_while_warming_up() -> None:
     pruner = trained(1.0, startup_trials=1, warmup_steps=2)
     assert [pruner.judge(2, [(step, 0.0)]) is None for step in (1, 2, 3)] == [True, True, False]
 

@@ -625,7 +625,7 @@ def test_a_policy_without_contexts_and_one_that_is_damaged(runs: Written, opened
     (results.folder / "bad" / "policy" / "policy.json").write_text("</script><b>")
     page = opened().goto(write(results))
     assert page.locator("#policy th").all_text_contents()[0] == "choice"
-    assert page.locator("#policy td").all_text_contents()[:3] == ["x=3", "3", "2"], "nobody knows the chance"
+    assert page.locator("#policy td").all_text_contents()[:3] == ["x=3", "3", "2"], "the chance is unknown"
     page.get_by_role("tab", name="bad").click()
     assert "is damaged" in page.inner_text("#policy .empty")
 

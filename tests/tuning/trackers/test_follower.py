@@ -133,19 +133,19 @@ def test_a_storm_of_errors(journal: Path, quick: None, seed: int, monkeypatch: p
 def test_a_trial_that_is_refused_does_not_keep_the_others(journal: Path, quick: None) -> None:
     def fails(what: str, number: int) -> None:
         if what == "before" and number == 6:
-            raise ValueError("a value that nobody takes")
+            raise ValueError("a value that is refused")
 
     sink = Memory(fails)
     complete, told = follow(journal, sink, lambda told: told[-1].get("sent", 0) >= 19)
     assert not complete
     assert sorted(sink.sent) == [number for number in range(1, 21) if number != 6]
-    assert {"refused": 6, "why": "ValueError: a value that nobody takes"} in told
+    assert {"refused": 6, "why": "ValueError: a value that is refused"} in told
     assert told[-1] == {"done": 19, "lacks": 1}
 
 
 def test_a_dead_sink_is_left_when_asked_to_finish(journal: Path) -> None:
     def fails(what: str, number: int) -> None:
-        raise ConnectionRefusedError("nobody there")
+        raise ConnectionRefusedError("no server")
 
     sink = Memory(fails)
     complete, told = follow(journal, sink, lambda told: "away" in told[-1])

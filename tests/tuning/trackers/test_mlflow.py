@@ -1,4 +1,4 @@
-"""MLflow in stores on disk: what it has is what the journal says, whoever was killed when."""
+"""MLflow in stores on disk: it has each trial of the journal once, after any kill."""
 
 from __future__ import annotations
 

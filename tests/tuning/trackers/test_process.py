@@ -21,7 +21,7 @@ from tunegym.tuning.trackers import process
 from tunegym.tuning.trackers.feed import Item
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
 
-pytestmark = pytest.mark.slow  # every tracker is a process of its own
+pytestmark = pytest.mark.slow  # every tracker is a child process
 
 
 class FileSink:

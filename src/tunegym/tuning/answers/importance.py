@@ -21,9 +21,9 @@ from tunegym.tuning.model.trial import Trial
 FEWEST = 10
 """Fewer measured trials than this say nothing about a knob."""
 PER_GROUP = 5
-"""How many trials each number must have on average for a group of its own; those that have less are put in bins."""
+"""How many trials a number needs on average to be its own group; numbers with fewer are put in bins."""
 PER_NAME = 2
-"""The same for names, which have no order to cut: those that have less say nothing."""
+"""The same for names, which have no order to cut: those with fewer say nothing."""
 MOST_BINS = 8
 MOST_TOGETHER = 1.2
 """Shares that add up to more can't be told apart: those of knobs that vary by themselves add up to 1 at most,"""

@@ -40,7 +40,7 @@ NO_CONTEXT = exact_key({})
 
 @dataclass(frozen=True)
 class Setting:
-    """What was recorded about one action, in one context or over all of them.
+    """The record of one action, in one context or over all of them.
 
     Attributes:
         action: one value for every knob.
@@ -295,7 +295,7 @@ class Measurements:
         return [action for action in self.cells if self.measured(action)]
 
     def contexts(self, action: bytes) -> set[bytes]:
-        """Where an action was measured."""
+        """The contexts in which an action was measured."""
         return {context for context, cell in self.cells.get(action, {}).items() if cell.measured}
 
     def violation(self, action: bytes, context: bytes | None = None) -> float:
@@ -309,7 +309,7 @@ class Measurements:
         return -self.violation(action, context), self._score(self.reward, action, context).score, -first
 
     def setting(self, action: Action, context: Context | None = None) -> Setting:
-        """What is known of an action, over all contexts or in one; also of one that was never measured."""
+        """The record of an action, over all contexts or in one; also of one that was never measured."""
         key, place = exact_key(action), None if context is None else exact_key(context)
         cells = self.cells.get(key, {})
         chosen = cells if place is None else {place: cells[place]} if place in cells else {}

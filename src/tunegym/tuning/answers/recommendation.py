@@ -23,7 +23,7 @@ from tunegym.tuning.model.values import Action, Context, exact_key, spelled_pair
 
 FROM_TRIALS = "trials"
 FROM_POLICY = "policy"
-"""Where a recommendation comes from: measurements of just these settings, or the choice of the agent's policy."""
+"""The source of a recommendation: measurements of just these settings, or the choice of the agent's policy."""
 
 _FIRST_METRIC = (None, "identity", "negative", "inverse")
 """Rewards of one metric: the first that the agent sees."""
@@ -70,7 +70,7 @@ _SHOWN = ("action", "context", "source", "measured", "mean", "spread", "failed",
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """What a policy chooses in a context; ``chance`` is how likely it is when it explores, None if unknown."""
+    """A policy's choice in a context; ``chance`` is how likely it is when it explores, None if unknown."""
 
     action: Action
     chance: float | None = None
@@ -79,7 +79,7 @@ class PolicyChoice:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTable:
-    """What an agent's policy chooses in each context that it was asked for, after learning from ``trials`` trials."""
+    """The choices of an agent's policy in each context that it was asked for, after learning from ``trials`` trials."""
 
     agent: str
     trials: int
@@ -218,7 +218,7 @@ class Recommender:
         return self._made(setting, wanted, FROM_POLICY, notes)
 
     def _about_choice(self, there: Measurements, setting: Setting) -> list[str | None]:
-        """What was measured of a policy's choice, and beside it."""
+        """Notes on the measurements of a policy's choice, and of the best beside it."""
         best = best_among(there).overall
         metric = self._metric
         if setting.samples and best is not None:

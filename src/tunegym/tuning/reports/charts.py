@@ -158,7 +158,7 @@ def by_interest(trials: Sequence[Trial]) -> list[int]:
 
 
 def commands(trials: Sequence[Trial], command: Callable[[Trial], str | None], budget: int) -> dict[str, Any]:
-    """What each trial ran: ``lines`` once each, and for every position the lines that its command consists of.
+    """The command of each trial: ``lines`` once each, and for every position the indices of its lines.
 
     Scripts of many lines differ in a few of them from trial to trial. None where a trial ran nothing, or where
     ``budget`` characters are used up; ``left_out`` counts those.

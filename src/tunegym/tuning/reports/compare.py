@@ -55,7 +55,7 @@ _MUST_AGREE = {
 
 
 def _warnings(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What makes the numbers hard to compare: within each experiment, or over all if none is in two runs."""
+    """Differences that make the numbers hard to compare: within each experiment, or over all if none is in two runs."""
     started = [entry for entry in entries if entry["state"] != "not started"]
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for entry in started:

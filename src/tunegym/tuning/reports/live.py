@@ -47,7 +47,7 @@ _OTHER = "other reasons"
 
 
 class _Pass:
-    """What one pass over a journal adds up."""
+    """The sums of one pass over a journal."""
 
     def __init__(self) -> None:
         self.windows = Windows()
@@ -277,7 +277,7 @@ class LiveResults(JournalResults):
         return Counts(self.name, "step", self.state, total, past.upto, facts, row, self._cut_off())
 
     def _cut_off(self) -> tuple[str, ...]:
-        """What a resume will count as lost; while it runs, these steps are just on their way to the disk."""
+        """The steps that a resume will count as lost; while it runs, they are on their way to the disk."""
         steps, done = self.unrecorded, self.journal.upto
         if not steps or self.state != "interrupted":
             return ()
@@ -336,7 +336,7 @@ class LiveResults(JournalResults):
         return taken / self.journal.elapsed_s if self.journal.elapsed_s > 0 and taken > 0 else None
 
     def _policy_facts(self) -> dict[str, Any] | None:
-        """Where the policy is, relative to the run's folder, and how it is loaded; None if there is none."""
+        """The policy's path, relative to the run's folder, and how it is loaded; None if there is none."""
         if self.policy is None:
             return None
         place = self.policy.relative_to(self.folder.parent).as_posix()

@@ -44,7 +44,7 @@ _INDENT = re.compile(r"^ +", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Known:
-    """What only the scenario itself can tell of an experiment.
+    """Facts about an experiment that only the scenario has.
 
     Attributes:
         total: how many trials it has at most; None if that is open.

@@ -45,7 +45,7 @@ _EDITED = "it was changed after the run had started: undo that"
 
 @dataclass(frozen=True)
 class JournalResults:
-    """What the results of both kinds have.
+    """The part that the results of both kinds share.
 
     Attributes:
         name: the experiment.
@@ -153,7 +153,7 @@ class TrialResults(JournalResults):
         write_atomic(self.folder / BEST, toml.dumps(document))
 
     def policy_choices(self) -> PolicyTable | None:
-        """What the agent's saved policy chooses in each context; None if there is no policy.
+        """The choices of the agent's saved policy in each context; None if there is no policy.
 
         Raises:
             StoreError: it can't be read, or belongs to other knobs or env_params.

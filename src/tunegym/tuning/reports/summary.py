@@ -1,4 +1,4 @@
-"""What an experiment of trials found: the facts of ``report.html`` and ``--json``, and the tables of the terminal."""
+"""The findings of an experiment of trials: facts for ``report.html`` and ``--json``, tables for the terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CPU = "cpu_s"
 
 UNCLEAR = "not distinguishable"
 EXCEEDS = "exceeds a limit"
-"""What a gap alone would not say: the single setting did no worse there, or only by exceeding a limit."""
+"""Notes on a gap: the single setting did no worse there, or only by exceeding a limit."""
 EXCEEDED = "limits exceeded"
 """Beside a reward that comes with metrics outside the objectives' limits."""
 
@@ -155,7 +155,7 @@ def common_counts(
 
 
 def _problem(results: JournalResults, unit: str, statuses: Mapping[str, int]) -> str | None:
-    """What went wrong; None if nothing did, and while it may still turn out well."""
+    """The reason why it is no success; None if it is one, and while it may still become one."""
     ended = results.journal.ended
     if results.state not in ("finished", "interrupted"):
         return None
@@ -257,7 +257,7 @@ def _in_context(
 
 
 def _mean_gap(contexts: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """What the best single setting loses, contexts weighted by how often they came.
+    """The mean loss of the best single setting, contexts weighted by how often they came.
 
     Nothing is known of contexts in which it was not measured: ``mean_gap_over`` is the share of draws in the others.
     """
@@ -272,7 +272,7 @@ def _mean_gap(contexts: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 def _policy(results: TrialResults, metric: RewardMetric | None) -> dict[str, Any] | None:
-    """What a saved policy chooses, beside what was measured there; None where there is no policy.
+    """The choices of a saved policy beside the measurements there; None where there is no policy.
 
     ``error`` says why a policy can't be shown. ``choices`` are those of the contexts drawn most often where there are
     more than ``MOST_CHOICES``, of ``of`` in all. Where the context has a value of a range, which hardly comes again,
@@ -464,7 +464,7 @@ def compared(results: TrialResults, facts: Mapping[str, Any]) -> tuple[dict[str,
 
 
 def _curve(results: TrialResults) -> dict[str, Any]:
-    """Where the best so far rises, by trial and by time, and where each ends."""
+    """The points where the best so far rises, by trial and by time, and where each curve ends."""
     times = results.times
     rewards = {trial.number: trial.reward for trial in results if trial.measured}
     timed = sorted((times[number], reward) for number, reward in rewards.items())

@@ -1,1 +1,1 @@
-"""Trackers: views of the journal in somebody else's store. Each follows the journal from a process of its own."""
+"""Trackers: views of the journal in another store. Each follows the journal from its own child process."""

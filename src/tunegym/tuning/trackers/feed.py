@@ -1,4 +1,4 @@
-"""What a tracker receives of a journal, while it is being written: an item per trial, or per few episodes.
+"""The items that a tracker gets from a journal while it is being written: one per trial, or per few episodes.
 
 Items come in the order of the journal and are the same every time it is read, so a tracker that was away, or a resumed
 session, starts over and passes over the numbers that are there already.
@@ -25,7 +25,7 @@ EPISODES, FAILED = "episodes", "failed"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What a tracker stores under one number.
+    """The data that a tracker stores under one number.
 
     Attributes:
         number: the trial's, or the step that the episodes had come to; no two items share one.
@@ -69,7 +69,7 @@ class Feed:
         return found
 
     def rest(self) -> list[Item]:
-        """What is left when nothing more is written: the last item, which is not complete."""
+        """The last item, which is not complete, when nothing more is written."""
         return self._episodes.flush()
 
     def _items(self, entry: Entry) -> list[Item]:

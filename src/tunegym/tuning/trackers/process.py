@@ -56,7 +56,7 @@ Message = dict[str, Any]
 
 
 class Sink(Protocol):
-    """Where items go. Anything may raise; it is then opened again before more is sent."""
+    """The place that items go to. Anything may raise; it is then opened again before more is sent."""
 
     def open(self, head: Mapping[str, Any]) -> set[int]:
         """Connect; the numbers of the items that it has already. ``head`` is the journal's first record."""

@@ -128,7 +128,7 @@ class TrialTable {
   }
 
   toggle(row) {
-    if (String(getSelection()).length) return; // somebody copies text
+    if (String(getSelection()).length) return; // the user copies text
     if (!this.opened.delete(row)) this.opened.add(row);
     this.paint();
     this.body.querySelector(`[data-row="${row}"] button`).focus({ preventScroll: true });
