@@ -18,7 +18,8 @@ import numpy as np
 from benchmarks.dataplane.batches import KINDS, timed, touched
 from benchmarks.dataplane.pipe import serve
 from benchmarks.trial_overhead.measure import ROOT
-from tunegym.dataplane.columns import padded
+from tunegym.dataplane.columns import Rows
+from tunegym.dataplane.encoding import encode
 
 os.environ.setdefault("TQ_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -105,7 +106,8 @@ class StoreParty:
         """As ours are."""
 
         def read() -> dict[str, Any]:
-            return touched({name: padded(rows) for name, rows in ray.get(references[0]).items()})
+            found = ray.get(references[0])
+            return touched({name: Rows([(encode(rows), range(len(rows)))]).padded() for name, rows in found.items()})
 
         return timed(read, KINDS[kind].rows)[0]
 

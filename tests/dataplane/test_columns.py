@@ -12,10 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.dataplane import values
 
-from tunegym.dataplane.columns import Rows, cut, jagged, kv_first_write, padded, read_columns, write_columns
+from tunegym.dataplane.columns import Rows, cut, kv_first_write, read_columns, write_columns
 from tunegym.dataplane.encoding import encode
 from tunegym.dataplane.errors import FieldError
 from tunegym.dataplane.model import BatchMeta
+
+
+def laid(rows: list[Any]) -> Rows:
+    return Rows([(encode(rows), range(len(rows)))])
 
 
 @st.composite
@@ -72,10 +76,10 @@ def test_jagged_and_lists(one: tuple[Rows, list[np.ndarray]]) -> None:
 
 def test_as_torch() -> None:
     rows = [torch.ones(2, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16)]
-    found = padded(rows, 4, -1.5, as_="torch")
+    found = laid(rows).padded(4, -1.5, as_="torch")
     assert found.dtype == torch.bfloat16
     assert found.tolist() == [[1, 1, -1.5, -1.5], [1, 1, 1, -1.5]]
-    assert jagged(rows, as_="torch").offsets().tolist() == [0, 2, 5]
+    assert laid(rows).jagged(as_="torch").offsets().tolist() == [0, 2, 5]
     dense = Rows([(encode(np.eye(2)).copied(), [1])]).dense("torch")
     dense += 1  # its own, and not a view that can't be written to
     assert dense.tolist() == [[1, 2]]
@@ -86,7 +90,7 @@ def test_as_torch() -> None:
 )
 def test_any_bfloat16_can_pad(value: float) -> None:
     row = torch.zeros(1, dtype=torch.bfloat16)
-    found = padded([row], 2, value, as_="torch")[0, 1:]
+    found = laid([row]).padded(2, value, as_="torch")[0, 1:]
     assert torch.equal(found.nan_to_num(7), torch.tensor([value]).to(torch.bfloat16).nan_to_num(7))
 
 
@@ -95,7 +99,7 @@ def test_any_bfloat16_can_pad(value: float) -> None:
 )
 def test_a_value_that_the_dtype_lacks(dtype: str, value: float) -> None:
     with pytest.raises(FieldError, match=dtype):
-        padded([np.zeros(2, dtype=dtype)], 3, value)
+        laid([np.zeros(2, dtype=dtype)]).padded(3, value)
 
 
 def test_views_cannot_be_written_to() -> None:

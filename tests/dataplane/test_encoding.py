@@ -148,9 +148,10 @@ def test_torch_is_not_imported() -> None:
     code = """
 import sys
 import numpy as np
-from tunegym.dataplane.columns import padded
+from tunegym.dataplane.columns import Rows
+from tunegym.dataplane.encoding import encode
 from tunegym.dataplane.storage.mmap import MmapStorage
-padded([np.arange(3), np.arange(2)])
+Rows([(encode([np.arange(3), np.arange(2)]), range(2))]).padded()
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

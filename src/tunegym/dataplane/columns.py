@@ -243,16 +243,6 @@ def _flattened(rows: Sequence[np.ndarray]) -> Jagged:
     return Jagged(np.concatenate(rows), offsets)
 
 
-def padded(rows: Any, pad_to: int | None = None, pad_value: float = 0, as_: As = "numpy") -> Any:
-    """Rows, or values that can be a column, as one padded array: see ``Rows.padded``."""
-    return _rows(rows).padded(pad_to, pad_value, as_)
-
-
-def jagged(rows: Any, as_: As = "numpy") -> Any:
-    """Rows, or values that can be a column, concatenated: see ``Rows.jagged``."""
-    return _rows(rows).jagged(as_)
-
-
 def cut(values: Any, lengths: Sequence[int]) -> list[Any]:
     """Cut the padding off padded rows, so that they can be put with their real lengths.
 
@@ -391,10 +381,3 @@ def write_columns(
         raise FieldError("no column is given", hint="give at least one by name")
     put = plane.put_samples(meta.partition_id, meta.sample_ids, columns, timeout_s=timeout_s, epoch=epoch)
     return put if meta.sequence_lengths is None else replace(put, sequence_lengths=meta.sequence_lengths)
-
-
-def _rows(values: Any) -> Rows:
-    if isinstance(values, Rows):
-        return values
-    column = encode(values)
-    return Rows([(column, range(column.rows))])

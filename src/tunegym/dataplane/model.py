@@ -204,11 +204,11 @@ class BatchMeta:
 
     def stamp_tags(self, tags: Tags | Sequence[Tags]) -> BatchMeta:
         """Add tags: one mapping for all samples, or one for each. Local until ``write_tags``."""
-        each = [tags] * self.size if isinstance(tags, Mapping) else list(tags)
+        each = check_tags([tags]) * self.size if isinstance(tags, Mapping) else check_tags(tags)
         if len(each) != self.size:
             raise TagError(f"{len(each)} tags for {self.size} samples")
         old = self.tags or ({},) * self.size
-        return replace(self, tags=tuple({**one, **new} for one, new in zip(old, check_tags(each), strict=True)))
+        return replace(self, tags=tuple({**one, **new} for one, new in zip(old, each, strict=True)))
 
     def with_fields(self, fields: Iterable[str]) -> BatchMeta:
         """Replace the fields that ``get_data`` reads by default."""
@@ -289,15 +289,7 @@ def is_unicode(text: str) -> bool:
 
 def check_tags(tags: Sequence[Tags]) -> tuple[dict[str, Any], ...]:
     """Tags as plain Python values. Raises ``TagError``."""
-    checked: list[dict[str, Any]] = []
-    last: object = None
-    for at, one in enumerate(tags):
-        if at and one is last:  # one mapping for all samples is checked once
-            checked.append(checked[-1].copy())
-        else:
-            checked.append(_plain_tags(at, one))
-            last = one
-    return tuple(checked)
+    return tuple(_plain_tags(at, one) for at, one in enumerate(tags))
 
 
 def _plain_tags(at: int, tags: Tags) -> dict[str, Any]:

@@ -125,11 +125,9 @@ class Comparison(Predicate):
     def _other_kind(self, sign: str, values: np.ndarray, there: np.ndarray, value: Any) -> np.ndarray:
         """A text and a number are unequal, and not ordered."""
         if sign in _ORDERED and there.any():
-            raise self._incomparable(values[there][:1].tolist()[0], value)
+            found = values[there][:1].tolist()[0]
+            raise TagError(f"tag {self.tag!r}: {found!r} and {value!r} can't be compared by {self.sign}")
         return there.copy() if sign == "!=" else np.zeros(len(values), dtype=bool)
-
-    def _incomparable(self, found: Any, value: Any) -> TagError:
-        return TagError(f"tag {self.tag!r}: {found!r} and {value!r} can't be compared by {self.sign}")
 
     def __str__(self) -> str:
         return f"Tag({self.tag!r}) {self.sign} {self.value!r}"

@@ -10,7 +10,6 @@ import contextlib
 import os
 import select
 import socket
-import struct
 import threading
 import time
 import uuid
@@ -44,6 +43,7 @@ from tunegym.dataplane.hosts.folder import (
     open_file,
     socket_path,
     start_lock,
+    stranger,
 )
 from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, Handle, as_error, release_rest
 
@@ -56,7 +56,6 @@ GRACE_S = 5.0
 _RETRY_S = 0.05
 _GREET_S = 30.0
 _CLOSE_S = 1.0
-_CREDENTIALS = struct.Struct("3i")
 
 
 class _Call:
@@ -316,9 +315,8 @@ def _connected(folder: Path) -> socket.socket:
     try:
         with socket_path(folder) as place:
             connected.connect(place)
-        data = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _, uid, _ = _CREDENTIALS.unpack(data)
-        if uid not in (os.geteuid(), 0):
+        uid = stranger(connected)
+        if uid is not None:
             raise StorageError(
                 f"{folder / SOCKET} is another user's ({uid})", hint="give a folder that only you can write to"
             )

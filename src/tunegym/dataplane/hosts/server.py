@@ -14,7 +14,6 @@ import reprlib
 import selectors
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +25,7 @@ import orjson
 
 from tunegym.core.wire import Decoder, WireError, pack
 from tunegym.dataplane.errors import DataPlaneError, StorageError
-from tunegym.dataplane.hosts.folder import FORMAT, LOG_BYTES, SEGMENTS, SOCKET, open_file, socket_path
+from tunegym.dataplane.hosts.folder import FORMAT, LOG_BYTES, SEGMENTS, SOCKET, open_file, socket_path, stranger
 from tunegym.dataplane.hosts.journal import LedgerJournal
 from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, as_plain
 from tunegym.dataplane.hosts.service import Call, LedgerService
@@ -40,7 +39,6 @@ HAND_OVER_S = 10.0
 """How long a new host waits for the lock of one that is ending."""
 _CHUNK = 1 << 16
 _RETRY_S = 0.01
-_CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass
@@ -149,10 +147,8 @@ class Server:
             logger.warning("a client has to wait for its connection: %s", error)
             time.sleep(_RETRY_S)
             return
-        data = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _, uid, _ = _CREDENTIALS.unpack(data)
         accepted.setblocking(False)
-        self._selector.register(accepted, selectors.EVENT_READ, _Peer(accepted, uid not in (os.geteuid(), 0)))
+        self._selector.register(accepted, selectors.EVENT_READ, _Peer(accepted, stranger(accepted) is not None))
         self._peers.add(accepted.fileno())
 
     def _read(self, peer: _Peer) -> None:

@@ -9,7 +9,6 @@ read views of them without a copy.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import mmap
 import os
@@ -338,7 +337,7 @@ class SegmentReader:
         check_name(name)
         path = self._folder / name
         try:
-            self._maps[name] = known = self._mapped(path)
+            self._maps[name] = known = _Map(path)
         except FileNotFoundError:
             raise BlockGoneError(f"{path} is gone", hint="the samples were cleared or written again") from None
         except OSError as error:
@@ -346,12 +345,3 @@ class SegmentReader:
         while len(self._maps) > MOST_MAPS:
             self._maps.popitem(last=False)
         return known
-
-    def _mapped(self, path: Path) -> _Map:
-        try:
-            return _Map(path)
-        except OSError as error:
-            if error.errno != errno.EMFILE:
-                raise
-        self._maps.clear()  # too many open files: each map has one
-        return _Map(path)
