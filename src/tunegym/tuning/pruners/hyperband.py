@@ -6,8 +6,10 @@ as in Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020):
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 from typing import ClassVar
 
@@ -100,24 +102,16 @@ class HyperbandPruner:
             rung *= self._config.reduction
 
     def _bracket(self, number: int) -> int:
-        """A trial keeps the bracket that it was first given."""
+        """A trial's bracket, which it keeps, by the paper's shares: each bracket uses about as many steps."""
         if number not in self._brackets:
-            self._brackets[number] = self._drawn(number)
+            reduction = self._config.reduction
+            count = 1
+            while self._config.min_steps * reduction**count <= self._longest:
+                count += 1
+            shares = [ceil(count * reduction**halvings / (halvings + 1)) for halvings in reversed(range(count))]
+            edges = list(accumulate(shares))
+            self._brackets[number] = bisect_right(edges, unit(self._seed, "hyperband", number) * edges[-1])
         return self._brackets[number]
-
-    def _drawn(self, number: int) -> int:
-        """The bracket by the paper's shares: as many trials in each as use about the same number of steps."""
-        reduction = self._config.reduction
-        count = 1
-        while self._config.min_steps * reduction**count <= self._longest:
-            count += 1
-        shares = [ceil(count * reduction**halvings / (halvings + 1)) for halvings in reversed(range(count))]
-        left = unit(self._seed, "hyperband", number) * sum(shares)
-        for bracket, share in enumerate(shares):
-            left -= share
-            if left < 0:
-                return bracket
-        return count - 1
 
 
 def _at(curve: Sequence[tuple[int, float]], rung: int) -> float | None:
