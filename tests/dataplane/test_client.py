@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from tunegym.dataplane.errors import (
     TagError,
     UnknownPartitionError,
 )
-from tunegym.dataplane.predicate import Predicate
 from tunegym.testing.dataplane import P, named, tokens
 
 Refused = tuple[type[DataPlaneError], Callable[[], Any]]
@@ -73,11 +71,6 @@ def puts(plane: DataPlaneClient) -> list[Refused]:
     return refused + [(SpecError, put(timeout_s=one)) for one in (-1, math.nan, "1", True)]
 
 
-def nested(depth: int) -> Predicate:
-    """One that is deeper than any that is of use."""
-    return reduce(lambda some, _: ~some, range(depth), Tag("version") == 0)
-
-
 def claims(plane: DataPlaneClient) -> list[Refused]:
     """Claims that are wrong."""
 
@@ -92,10 +85,6 @@ def claims(plane: DataPlaneClient) -> list[Refused]:
         (UnknownPartitionError, claim(partition_id="elsewhere")),
         (TagError, claim(where=Tag("version") < "text")),
     ]
-    wheres: list[Callable[[], Predicate]] = [lambda: Tag("\ud800") == 1, lambda: nested(300)]
-    for value in (math.inf, -math.inf, math.nan, 2**63, -(2**63) - 1, 2**70, "\ud800"):
-        wheres += [lambda one=value: Tag("version") < one, lambda one=value: Tag("version").isin([1, one])]
-    refused += [(TagError, lambda where=where: claim(where=where())()) for where in wheres]
     for name, wrong in (
         ("batch_size", (*NO_NUMBERS, 0, -1)),
         ("min_batch", (*NO_NUMBERS[1:], 0, -1)),

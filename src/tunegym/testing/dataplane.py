@@ -33,7 +33,6 @@ class LifeSuite(PlaneFixtures):
     """P12 to P15, the life of a partition, and its stats."""
 
     def test_a_full_partition_raises_or_blocks(self, plane: DataPlaneClient, begin: Begin) -> None:
-        """A full partition raises or blocks."""
         plane.register_partition("raises", ["tokens"], ["train"], capacity=4, on_full="raise")
         plane.put_samples("raises", named(4), {"tokens": tokens(named(4))})
         with pytest.raises(FullError, match="4 of 4"):
@@ -55,7 +54,6 @@ class LifeSuite(PlaneFixtures):
             plane.register_partition("stuck", ["tokens"], ["train"], capacity=4, group_size=5)
 
     def test_attach_only_joins(self, folder: Path, join: Join) -> None:
-        """Attach only joins."""
         with pytest.raises(NoPlaneError):
             attach(self.url(folder))
         first = join()
@@ -64,7 +62,6 @@ class LifeSuite(PlaneFixtures):
         assert first.durable is self.durable
 
     def test_everybody_connects_to_one_plane(self, join: Join) -> None:
-        """Everybody connects to one plane."""
         with ThreadPoolExecutor(6) as threads:
             clients = list(threads.map(lambda _: join(), range(6)))
         for at, client in enumerate(clients):
@@ -72,7 +69,6 @@ class LifeSuite(PlaneFixtures):
         assert all(len(client.stats()) == 6 for client in clients)
 
     def test_rewind_gives_back_what_no_checkpoint_covers(self, plane: DataPlaneClient, join: Join) -> None:
-        """Rewind gives back what no checkpoint covers."""
         plane.register_partition("versions", ["tokens"], ["train"])
         producer = join(attach)
         for version in range(3):
@@ -119,13 +115,11 @@ class LifeSuite(PlaneFixtures):
         producer.put_samples(P, ["s-0"], {"tokens": tokens(["s-0"])})
 
     def test_registering_again(self, plane: DataPlaneClient) -> None:
-        """Registering again."""
         plane.register_partition(P, ["tokens", "reward"], ["train", "judge"])
         with pytest.raises(SpecError):
             plane.register_partition(P, ["tokens"], ["train", "judge"])
 
     def test_a_sealed_partition_ends(self, plane: DataPlaneClient, begin: Begin) -> None:
-        """A sealed partition ends."""
         plane.put_samples(P, named(1), {"tokens": tokens(named(1))})
         waiting = begin(plane.claim_meta, P, "train", ["tokens"], 2, timeout_s=None)
         plane.seal(P)
@@ -138,7 +132,6 @@ class LifeSuite(PlaneFixtures):
             plane.put_samples(P, ["s-1"], {"tokens": tokens(["s-1"])})
 
     def test_a_partition_deleted_under_a_waiting_claim(self, plane: DataPlaneClient, join: Join, begin: Begin) -> None:
-        """A partition deleted under a waiting claim."""
         waiting = begin(join(attach).claim_meta, P, "train", ["tokens"], 2, timeout_s=None)
         plane.delete_partition(P)
         with pytest.raises(UnknownPartitionError):

@@ -64,20 +64,3 @@ def test_a_call_names_each_sample_once_and_as_many_leases(desk: Any) -> None:
     desk.ledger.release("p", "train", [], [], 0.0)
     desk.ledger.extend("p", "train", [], [], 1.0, 0.0)
     assert desk.counts() == (0, 2, 0)
-
-
-def test_what_is_given_back_comes_first(desk: Any) -> None:
-    desk.put(list("abcdef"))
-    first, second = desk.claim(2), desk.claim(2)
-    desk.release(second)
-    desk.release(first)
-    assert desk.claim(6).sample_ids == list("abcdef")
-    assert desk.stats["tasks"]["train"]["redelivered"] == 4
-
-
-def test_leases_that_end_together_are_given_back_in_their_old_order(desk: Any) -> None:
-    desk.put(list("abcdef"))
-    for _ in range(3):
-        desk.claim(2, lease_s=1.0)
-    desk.pass_time(1.0)
-    assert desk.claim(6).sample_ids == list("abcdef")

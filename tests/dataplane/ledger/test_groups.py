@@ -61,19 +61,26 @@ def test_groups_have_their_size_and_a_sample_keeps_its_group(pairs: Any) -> None
 
 @pytest.mark.parametrize("how", ["release", "expire", "gone", "rewind"])
 @pytest.mark.parametrize("where", [None, Tag("v") == 1])
-def test_groups_of_one_claim_come_back_in_their_old_order(pairs: Any, how: str, where: Any) -> None:
-    pairs.put(list("abcdefgh"), group_ids=list("gghhiijj"), tags=[{"v": 1}] * 8)
-    grant = pairs.claim(6, where=where)
+@pytest.mark.parametrize("groups", [None, list("gghhiijj")])
+def test_what_is_given_back_comes_first_in_its_old_order(
+    open_desk: Callable[..., Any], how: str, where: Any, groups: list[str] | None
+) -> None:
+    desk = open_desk(group_size=None if groups is None else 2)
+    desk.put(list("abcdefgh"), group_ids=groups, tags=[{"v": 1}] * 8)
+    grants = [desk.claim(2, where=where), desk.claim(4, where=where)]
     if how == "release":
-        pairs.release(grant)
+        for grant in reversed(grants):
+            desk.release(grant)
     elif how == "expire":
-        pairs.pass_time(61.0)
+        desk.pass_time(61.0)
     elif how == "gone":
-        pairs.ledger.owner_gone("me", 0.0)
+        desk.ledger.owner_gone("me", 0.0)
     else:
-        pairs.ack(grant, 2)
-        pairs.rewind(1)
-    assert pairs.claim(8, where=where).sample_ids == list("abcdefgh")
+        for version, grant in enumerate(grants, 2):
+            desk.ack(grant, version)
+        desk.rewind(1)
+    assert desk.claim(8, where=where).sample_ids == list("abcdefgh")
+    assert desk.stats["tasks"]["train"]["redelivered"] == 6
 
 
 @pytest.mark.parametrize("huge", [10**9, 2**62, 2**100])

@@ -1,5 +1,7 @@
 """Batches: tags, fields, columns, filters, shards and clears (P4 to P10)."""
 
+# ruff: noqa: D102 - the name of a test says what it checks
+
 from __future__ import annotations
 
 import pickle
@@ -31,7 +33,6 @@ class BatchesSuite(PlaneFixtures):
     """P4 to P10."""
 
     def test_tags_travel(self, plane: DataPlaneClient) -> None:
-        """Tags travel."""
         ids = named(8)
         tags = [{"weight_version": at % 4, "source": "math"} for at in range(8)]
         plane.put_samples(P, ids, {"tokens": tokens(ids)}, tags=tags)
@@ -49,7 +50,6 @@ class BatchesSuite(PlaneFixtures):
         assert set(again.sample_ids) == set(rest.sample_ids)
 
     def test_a_read_names_its_fields(self, plane: DataPlaneClient) -> None:
-        """A read names its fields."""
         put = plane.put_samples(P, named(2), {"tokens": tokens(named(2))})
         assert list(plane.get_data(put)) == ["tokens"]
         for call in (lambda: plane.get_samples(put, []), lambda: plane.get_data(put.with_fields([]))):
@@ -57,7 +57,6 @@ class BatchesSuite(PlaneFixtures):
                 call()
 
     def test_filter_shard_and_read_a_claim(self, plane: DataPlaneClient) -> None:
-        """Filter shard and read a claim."""
         ids = named(24)
         plane.put_samples(P, ids, {"tokens": tokens(ids)}, tags=[{"weight_version": 1 + at % 3} for at in range(24)])
         claimed = plane.claim_meta(P, "train", ["tokens"], 24)
@@ -75,7 +74,6 @@ class BatchesSuite(PlaneFixtures):
             plane.ack(drop)
 
     def test_columns_come_back_exactly(self, plane: DataPlaneClient) -> None:
-        """Columns come back exactly."""
         torch = pytest.importorskip("torch")
         objects = [{"messages": [{"role": "user", "content": "\u20ac"}], "state": np.arange(3)}, {"none": None}]
         columns = {
@@ -101,7 +99,6 @@ class BatchesSuite(PlaneFixtures):
         np.testing.assert_array_equal(log["state"], np.arange(3))
 
     def test_what_is_cleared_or_not_produced_cant_be_read(self, plane: DataPlaneClient) -> None:
-        """What is cleared or not produced can't be read."""
         ids = named(50)
         put = plane.put_samples(P, ids, {"tokens": np.arange(50 * 100).reshape(50, 100)})
         with pytest.raises(DataPlaneError, match="reward"):
@@ -120,7 +117,6 @@ class BatchesSuite(PlaneFixtures):
             plane.put_samples(P, ids[:1], {"tokens": np.zeros((1, 100), dtype=np.int64)})
 
     def test_a_field_written_again_is_the_old_or_the_new(self, plane: DataPlaneClient, join: Join) -> None:
-        """A field written again is the old or the new."""
         put = plane.put_samples(P, named(8), {"reward": np.zeros(8)})
         writer = join(attach)
         with ThreadPoolExecutor(1) as threads:

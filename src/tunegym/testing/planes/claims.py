@@ -1,5 +1,7 @@
 """Claims: ready, atomic, leased, waited for and cancelled (P1, P2, P3, P11)."""
 
+# ruff: noqa: D102 - the name of a test says what it checks
+
 from __future__ import annotations
 
 import asyncio
@@ -21,7 +23,6 @@ class ClaimsSuite(PlaneFixtures):
     """P1, P2, P3 and P11, with Ctrl-C and cancelled asyncio tasks."""
 
     def test_a_sample_is_ready_with_every_required_field_and_not_before(self, plane: DataPlaneClient) -> None:
-        """A sample is ready with every required field and not before."""
         plane.put_samples(P, named(4), {"tokens": tokens(named(4))})
         with pytest.raises(ClaimTimeoutError, match=r"0 of at least 4 were ready.* 4 lack 'reward'"):
             plane.claim_meta(P, "train", ["tokens", "reward"], 4, timeout_s=0)
@@ -32,7 +33,6 @@ class ClaimsSuite(PlaneFixtures):
         assert plane.claim_meta(P, "judge", ["tokens"], 4).size == 4
 
     def test_no_two_claimers_of_a_task_get_the_same_sample(self, plane: DataPlaneClient, join: Join) -> None:
-        """No two claimers of a task get the same sample."""
         ids = named(240)
         plane.put_samples(P, ids, {"tokens": tokens(ids)})
         plane.seal(P)
@@ -55,7 +55,6 @@ class ClaimsSuite(PlaneFixtures):
         assert plane.check_consumption_status(P, ["train", "judge"])
 
     def test_a_group_is_claimed_whole(self, plane: DataPlaneClient) -> None:
-        """A group is claimed whole."""
         plane.register_partition("groups", ["tokens"], ["train"], group_size=3)
         ids = named(8)
         plane.put_samples("groups", ids, {"tokens": tokens(ids)}, group_ids=list("aaabbbcc"))
@@ -68,7 +67,6 @@ class ClaimsSuite(PlaneFixtures):
         assert plane.claim_meta("groups", "train", ["tokens"], 3).group_ids == tuple("ccc")
 
     def test_what_is_released_comes_back_and_its_lease_is_lost(self, plane: DataPlaneClient, join: Join) -> None:
-        """What is released comes back and its lease is lost."""
         plane.put_samples(P, named(4), {"tokens": tokens(named(4))})
         claimed = plane.claim_meta(P, "train", ["tokens"], 4)
         plane.release(claimed.slice(0, 2))
@@ -84,7 +82,6 @@ class ClaimsSuite(PlaneFixtures):
             plane.ack(plane.put_samples(P, ["s-9"], {"tokens": tokens(["s-9"])}))
 
     def test_who_closes_gives_back(self, plane: DataPlaneClient, join: Join, begin: Begin) -> None:
-        """Who closes gives back."""
         plane.put_samples(P, named(2), {"tokens": tokens(named(2))})
         other = join(attach)
         claimed = other.claim_meta(P, "train", ["tokens"], 2)
@@ -96,7 +93,6 @@ class ClaimsSuite(PlaneFixtures):
             other.ack(claimed)
 
     def test_a_lease_ends_by_time_and_wakes_who_waits(self, plane: DataPlaneClient, join: Join, begin: Begin) -> None:
-        """A lease ends by time and wakes who waits."""
         plane.put_samples(P, named(2), {"tokens": tokens(named(2))}, tags={"weight_version": 1})
         waiting = begin(plane.claim_meta, P, "train", ["tokens"], 3, timeout_s=None)
         short = join(attach, lease_s=0.3)
@@ -147,7 +143,6 @@ class ClaimsSuite(PlaneFixtures):
         plane.ack(claimed)
 
     def test_a_waiting_claim_is_woken_by_the_put_that_completes_it(self, plane: DataPlaneClient, begin: Begin) -> None:
-        """A waiting claim is woken by the put that completes it."""
         waiting = begin(plane.claim_meta, P, "train", ["tokens", "reward"], 2, timeout_s=None)
         plane.put_samples(P, named(2), {"tokens": tokens(named(2))})
         plane.put_samples(P, ["s-0"], {"reward": np.zeros(1)})
@@ -158,7 +153,6 @@ class ClaimsSuite(PlaneFixtures):
         assert waiting.result(PATIENCE_S).sample_ids == ("s-0", "s-1")
 
     def test_many_wait_in_one_client_and_nobody_is_in_the_way(self, plane: DataPlaneClient, begin: Begin) -> None:
-        """Many wait in one client and nobody is in the way."""
         waiting = [begin(plane.claim_meta, P, "train", ["tokens"], 2, timeout_s=None) for _ in range(8)]
         never = begin(plane.claim_meta, P, "judge", ["reward"], 1, timeout_s=None)
         for first in range(0, 16, 2):
@@ -171,14 +165,13 @@ class ClaimsSuite(PlaneFixtures):
             never.result(PATIENCE_S)
 
     def test_a_claim_that_waits_in_vain_says_why(self, plane: DataPlaneClient) -> None:
-        """A claim that waits in vain says why."""
         plane.put_samples(P, named(3), {"tokens": tokens(named(3))}, tags={"weight_version": 1})
         with pytest.raises(ClaimTimeoutError, match=r"0 of at least 1 were ready.* 3 are ready, but"):
             plane.claim_meta(P, "train", ["tokens"], 1, where=Tag("weight_version") > 1, timeout_s=0.05)
         assert plane.stats()[P]["waiting"]["claims"] == 0
 
     def test_ctrl_c_ends_a_wait(self, plane: DataPlaneClient) -> None:
-        """Whoever is interrupted waits no more, and gets nothing later."""
+        """An interrupted claim waits no more, and gets nothing later."""
         if threading.current_thread() is not threading.main_thread():
             pytest.skip("only the main thread is interrupted")
         main = threading.get_ident()
