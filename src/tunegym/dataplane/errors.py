@@ -1,4 +1,4 @@
-"""What the data plane raises on purpose."""
+"""Errors of the data plane."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tunegym.core.errors import TunegymError
 
 
 class DataPlaneError(TunegymError):
-    """Root of what the data plane raises."""
+    """Base class of the errors of the data plane."""
 
 
 class NoPlaneError(DataPlaneError):
-    """There is no plane at the URL that one could join."""
+    """There is no plane at the URL to join."""
 
 
 class UnknownPartitionError(DataPlaneError):
@@ -36,7 +36,7 @@ class TagError(DataPlaneError):
 
 
 class LeaseLostError(DataPlaneError):
-    """Samples were given to somebody else meanwhile, given back, or cleared; nothing took effect.
+    """The claim of some samples has ended: they were released, cleared, or claimed again. Nothing took effect.
 
     Attributes:
         sample_ids: which ones. The others are still held: ``meta.drop(error.sample_ids)`` can be acked or released.

@@ -97,7 +97,7 @@ class _Call:
 
 
 class SocketHost:
-    """A ``Host`` in another process. Any thread may call it; one thread of its own reads the answers.
+    """A ``Host`` in another process. Any thread may call it; a background thread reads the answers.
 
     Args:
         connect: returns a connected socket, or raises ``DataPlaneError`` or ``OSError``.

@@ -148,7 +148,7 @@ class _Preparation:
 
 
 class SegmentWriter:
-    """Appends blocks to segments of its own in ``folder``. Any thread may call it."""
+    """Appends blocks to its segments in ``folder``. Any thread may call it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

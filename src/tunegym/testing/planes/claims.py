@@ -152,7 +152,7 @@ class ClaimsSuite(PlaneFixtures):
         assert plane.stats()[P]["waiting"]["claims"] == 0, "the put itself ends the wait"
         assert waiting.result(PATIENCE_S).sample_ids == ("s-0", "s-1")
 
-    def test_many_wait_in_one_client_and_nobody_is_in_the_way(self, plane: DataPlaneClient, begin: Begin) -> None:
+    def test_many_wait_in_one_client_without_blocking_it(self, plane: DataPlaneClient, begin: Begin) -> None:
         waiting = [begin(plane.claim_meta, P, "train", ["tokens"], 2, timeout_s=None) for _ in range(8)]
         never = begin(plane.claim_meta, P, "judge", ["reward"], 1, timeout_s=None)
         for first in range(0, 16, 2):
