@@ -350,8 +350,8 @@ def test_a_class_is_called_with_cmd_args() -> None:
     [
         (5, "server= is 5, and not a GymServer", "its class"),
         ("srv:Good", "server= is the text 'srv:Good'", 'write it as env_class = "srv:Good"'),
-        (int, "int has no reset(), step() and close()", "a server has"),
-        (lambda size: Nested(), "can't be called without arguments", "it is called with cmd_args"),
+        (int, "int has no reset(), step(), close()", "a server has"),
+        (lambda size: Nested(), "can't be called without arguments", "give a function without arguments"),
         (spaces.Discrete(2), "server= is Discrete(2), and not a GymServer", "its class"),
     ],
 )
@@ -437,7 +437,7 @@ def test_what_to_do_is_said_where_the_agent_gives_up(live: Any, tunegym: Any) ->
     assert done.returncode == 1
     said = done.stderr.splitlines()
     at = next(at for at, line in enumerate(said) if "the agent of e returned 1: the server can't begin" in line)
-    assert said[at + 1].startswith("hint: mend it")
+    assert said[at + 1].startswith("hint: fix it")
 
 
 # contexts ---------------------------------------------------------------------------------------------------
