@@ -285,15 +285,19 @@ import tunegym
 from tunegym.core.stop import Stop
 from tunegym.tuning.stores import reader
 
-def later(*_):
-    signal.raise_signal(signal.SIGINT)
-
-signal.signal(signal.SIGALRM, later)
 rng = random.Random(int(sys.argv[3]))
 
 class Watch:
     def run_started(self, scenario, folder): pass
-    def experiment_started(self, session): signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.02, 0.12))
+    def experiment_started(self, session):
+        before = session.progress().done
+        def later(*_):
+            if session.progress().done > before:  # a busy machine may take its time to the first step
+                signal.raise_signal(signal.SIGINT)
+            else:
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
+        signal.signal(signal.SIGALRM, later)
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.02, 0.12))
     def experiment_ended(self, experiment): pass
     def trial_opened(self, trial): pass
     def trial_closed(self, trial): pass
@@ -302,7 +306,7 @@ try:
     tunegym.run(sys.argv[1], output=sys.argv[2], watch=Watch())
 except KeyboardInterrupt:
     print("interrupted")
-for _ in range(25):
+for _ in range(11):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
         tunegym.resume(sys.argv[2], watch=Watch())
@@ -318,10 +322,10 @@ def test_ctrl_c_in_a_python_program_leaves_whole_records(live: Any) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(path), str(live.output), "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["interrupted"] * 26
+    assert done.stdout.split() == ["interrupted"] * 12
     (results,) = assert_sound(live.run).values()
-    assert set(results.statuses) <= {"measured"}  # a busy machine may take no step in time
-    assert len(results.journal.sessions) == 26
+    assert set(results.statuses) == {"measured"}
+    assert len(results.journal.sessions) == 12
     assert sorted(live.notes("built")) == sorted(live.notes("closed"))
 
 
