@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "src"
-NOUNS = {"encoding", "sharding", "testing", "ranking", "staleness", "embed"}
+NOUNS = {"encoding", "sharding", "testing", "ranking", "staleness", "feed"}
 PARTICIPLE = re.compile(r"[a-z_]*(ing|ed)$")
 SMALL = 60
 
