@@ -1,4 +1,4 @@
-"""``tunegym report``: write a run's page anew."""
+"""``tunegym report``: write a run's page again."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def environment(
     """
     params: dict[str, EnvParam] = {}
     for address, table in tables.items():
-        # An address has dots of its own, and a user writes it quoted: it is one key all the same.
+        # An address may contain dots; a user quotes it, and it is still one key.
         below = findings.under(address)
         spec = checked(EnvParamTable, table, below)
         if "draw" in table and not live and "draw" not in below.broken():

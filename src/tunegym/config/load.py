@@ -79,7 +79,7 @@ def parse(
 
 
 def _follows(problem: Problem, left_out: Sequence[str]) -> bool:
-    """Whether a problem is only that a value is missing which was left out for a problem of its own."""
+    """Whether a problem only follows from a value that was left out because of an earlier problem."""
     return any(where == problem.where or where.startswith(f"{problem.where}[") for where in left_out)
 
 

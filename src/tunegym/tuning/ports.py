@@ -60,7 +60,7 @@ class Env(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The experiment's results. An agent may keep files of its own in a folder in it."""
+        """The experiment's results. An agent may keep its files in a folder in it."""
         ...
 
     @property
@@ -260,7 +260,7 @@ class Pruner(Protocol):
 
     Built as ``Class(config, seed)``; ``Config`` is the class of its settings, a frozen dataclass. One pruner sees
     the trials of one context only, since rewards under different conditions can't be compared. Its methods are
-    never called at the same time. It has no clock, no file and no generator of its own: what it answers follows
+    never called at the same time. It uses no clock, file or generator: its answer follows
     from what it was told, so that a resume, which tells it of every recorded trial again, comes to the same.
 
     A curve is (step, reward) in the order of reporting. Steps are any integers that a trial likes. Long curves
@@ -308,7 +308,7 @@ class GymServer(Protocol):
 
     Built as ``Class(**arguments)``. It may have ``apply_env_params(params)`` besides, which is called with the whole
     context before the ``reset`` or the ``step`` that it applies to, and which an experiment with env_params needs.
-    One thread calls it. What a call raises fails the step with its message; the server is reset, or built anew.
+    One thread calls it. An exception fails the step with its message; the server is then reset or rebuilt.
     """
 
     action_space: spaces.Space[Any]
@@ -352,7 +352,7 @@ class LiveEnv(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The experiment's results. An agent may keep files of its own in a folder in it."""
+        """The experiment's results. An agent may keep its files in a folder in it."""
         ...
 
     @property

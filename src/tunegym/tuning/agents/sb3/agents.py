@@ -257,7 +257,7 @@ class PolicyAgent(BaseAgent, ABC):
             self._files.save_table(table)
 
     def _record(self, trial: Trial) -> None:
-        """What every trial teaches, whoever chose it: the scales of rewards and metrics, and whether it worked."""
+        """Learn the scales of rewards and metrics from a trial, and whether it worked."""
         policy = self._policy
         pruned = isinstance(trial.outcome, Pruned)
         # A setting weighs once in a context: repeating the best one must not shrink the differences of the others.
