@@ -10,8 +10,8 @@ from typing import Any
 
 from tunegym.app.catalog import Catalog
 from tunegym.config.load import load as load_scenario
-from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Experiment, Recording
+from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import SCENARIO, AnyResults, TrialResults, find_run
 from tunegym.tuning.stores import reader

@@ -224,7 +224,7 @@ def test_an_encoding_of_ones_own_is_seen_by_the_environment(tmp_path: Path) -> N
     """By reference, from a module beside the scenario."""
     (tmp_path / "own_encoding.py").write_text(
         "import numpy as np\n"
-        "from tunegym.tuning.model.context import ObsLeafDescriptor\n"
+        "from tunegym.tuning.model.space import ObsLeafDescriptor\n"
         "class Halves:\n"
         "    def __init__(self, domain):\n"
         "        pass\n"
@@ -414,7 +414,7 @@ def test_an_environment_that_cannot_be_shown_lets_go_of_its_journal(
     write(
         "odd_encoding.py",
         """
-        from tunegym.tuning.model.context import ObsLeafDescriptor
+        from tunegym.tuning.model.space import ObsLeafDescriptor
         class Odd:
             made = 0
             def __init__(self, domain):

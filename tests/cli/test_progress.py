@@ -11,7 +11,7 @@ import pytest
 
 from tunegym.cli import progress, run, terminal
 from tunegym.core.stop import Stop
-from tunegym.tuning.model.progress import Progress
+from tunegym.tuning.model.summary import Progress
 
 
 class Session(SimpleNamespace):

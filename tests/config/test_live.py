@@ -9,9 +9,8 @@ import pytest
 from tunegym.config.load import load, parse
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import AgentConfig
-from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.scenario import INJECTED, Budget, LiveSpec, Penalties, Recording
-from tunegym.tuning.model.space import Choice, Range, Space
+from tunegym.tuning.model.space import Choice, EnvParam, Range, Space
 
 GOOD = Path(__file__).parent / "good"
 

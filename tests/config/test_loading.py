@@ -11,9 +11,8 @@ import pytest
 from tunegym.config.load import load, parse
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import AgentConfig
-from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.scenario import Budget, Keep, MetricSpec, Penalties
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, EnvParam, Range
 
 GOOD = Path(__file__).parent / "good"
 

@@ -38,8 +38,8 @@ from tunegym.config import schema
 from tunegym.core import errors
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import AgentConfig, driver, drives
-from tunegym.tuning.model.outcome import STATUSES
 from tunegym.tuning.model.scenario import Penalties
+from tunegym.tuning.model.trial import STATUSES
 from tunegym.tuning.reports.results import RunResults, TrialResults
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tunegym.tuning.encodings import ENCODINGS, encoding_of
 from tunegym.tuning.envs.structure import leaf_space
-from tunegym.tuning.model.context import EnvParam, ObsLeafDescriptor
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, EnvParam, ObsLeafDescriptor, Range
 
 NUMBERS = Choice((0.001, 0.01, 0.1))
 MIXED = Choice(("a", 1, 1.0, True))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tunegym.tuning.model.objective import Objective
+from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.rewards import LIMIT_COST, ByName, FromObjectives, RewardError, identity, inverse, negative
 
 

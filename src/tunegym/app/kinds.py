@@ -30,9 +30,8 @@ from tunegym.core.stop import Stop
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.job import JobHandle
-from tunegym.tuning.model.progress import Plan, Progress
 from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.model.summary import number
+from tunegym.tuning.model.summary import Plan, Progress, number
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.ports import Listener, Runner
 from tunegym.tuning.reports.summary import reached

@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.app.catalog import build_agent, build_workload
-from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.job import CommandJob, Job
-from tunegym.tuning.model.objective import Objective
-from tunegym.tuning.model.progress import Plan
-from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experiment, LiveSpec, Recording, Scenario
-from tunegym.tuning.model.space import Space
-from tunegym.tuning.model.summary import counted, pairs
+from tunegym.tuning.model.scenario import (
+    IN_PROCESS,
+    INJECTED,
+    PROCESS,
+    Experiment,
+    LiveSpec,
+    Objective,
+    Recording,
+    Scenario,
+)
+from tunegym.tuning.model.space import EnvParam, Space
+from tunegym.tuning.model.summary import Plan, counted, pairs
 from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context, spelled
 

@@ -28,9 +28,8 @@ from tunegym.core.errors import BudgetError, ServerLostError, StoreError
 from tunegym.core.files import write_atomic
 from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
-from tunegym.tuning.model.outcome import Cancelled
 from tunegym.tuning.model.scenario import Experiment, Scenario, Tracking
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Agent
 from tunegym.tuning.reports.results import SCENARIO

@@ -13,10 +13,9 @@ from typing import Any
 from tunegym.app.catalog import Catalog
 from tunegym.config.load import load as load_scenario
 from tunegym.core.errors import ConfigError, StoreError
-from tunegym.tuning.model.outcome import Cancelled, Measured
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.space import Choice, Knob
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Cancelled, Measured, Trial
 from tunegym.tuning.model.values import Scalar, exact_key, spelled
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.reports.results import SCENARIO, TrialResults, load

@@ -13,8 +13,7 @@ from tunegym.config.problems import Findings, listed, shown
 from tunegym.config.schema import ExperimentTable, checked_config
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.tuning.agents.base import driver, drives
-from tunegym.tuning.model.objective import aims
-from tunegym.tuning.model.scenario import Budget, Experiment, PrunerSpec
+from tunegym.tuning.model.scenario import Budget, Experiment, PrunerSpec, aims
 from tunegym.tuning.model.space import Choice, Space
 
 BUDGETS = ("agent_steps", "max_time", "stop_after_no_improvement")

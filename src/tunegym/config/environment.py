@@ -12,8 +12,7 @@ from tunegym.config.parameters import Parameters
 from tunegym.config.problems import Findings, did_you_mean, listed, shown
 from tunegym.config.schema import EnvParamTable, checked
 from tunegym.core.errors import ObservationError
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.space import Choice, Knob
+from tunegym.tuning.model.space import Choice, EnvParam, Knob
 from tunegym.tuning.model.trial import Observation
 
 SUM_TOLERANCE = 1e-6

@@ -15,9 +15,8 @@ from tunegym.config.parameters import Parameters, gather
 from tunegym.config.problems import Findings, listed
 from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable, checked, checked_config
 from tunegym.tuning.agents.base import AgentConfig
-from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.scenario import Budget, Experiment, Keep, Penalties
-from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.space import EnvParams, Space
 
 DEFAULT_AGENT = "grid_search"
 _PARAMETER_KEYS = {"cmd_args", "extra_env_vars", "num_nodes", "dse_excluded_args", "workload"}

@@ -13,7 +13,6 @@ from tunegym.config.metrics import check_reward
 from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, gather, is_range
 from tunegym.config.problems import Findings, kind, shown
 from tunegym.config.schema import LIVE_KEYS, ExperimentTable, checked_config, recording, server_place
-from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.scenario import (
     IN_PROCESS,
     INJECTED,
@@ -24,7 +23,7 @@ from tunegym.tuning.model.scenario import (
     Penalties,
     Recording,
 )
-from tunegym.tuning.model.space import Space, nested
+from tunegym.tuning.model.space import EnvParams, Space, nested
 from tunegym.tuning.workloads.live import declared_arguments
 
 WORKLOAD = "live"

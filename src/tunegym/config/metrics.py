@@ -13,8 +13,7 @@ from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import callable_by_name, is_reference, resolve
 from tunegym.tuning.model import expression
 from tunegym.tuning.model.expression import ExpressionConstraint, FunctionConstraint
-from tunegym.tuning.model.objective import Objective, aims
-from tunegym.tuning.model.scenario import BUILTIN_METRICS, MetricSpec
+from tunegym.tuning.model.scenario import BUILTIN_METRICS, MetricSpec, Objective, aims
 
 Constraint: TypeAlias = ExpressionConstraint | FunctionConstraint
 _Source: TypeAlias = Literal["regex", "json", "csv"]

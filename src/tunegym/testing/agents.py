@@ -31,10 +31,9 @@ from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import BaseAgent
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
-from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.expression import FunctionConstraint
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
-from tunegym.tuning.model.space import Choice, Knob, Range, Space
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range, Space
 from tunegym.tuning.model.trial import Feedback, OpenTrial, Trial
 from tunegym.tuning.ports import Agent, Env
 from tunegym.tuning.rewards import identity

@@ -14,8 +14,17 @@ from pathlib import Path
 import pytest
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import (
+    Cancelled,
+    Failed,
+    Infeasible,
+    Measured,
+    OpenTrial,
+    Outcome,
+    Pruned,
+    TimedOut,
+    Trial,
+)
 from tunegym.tuning.model.values import Context, exact_key
 from tunegym.tuning.ports import TrialStore
 

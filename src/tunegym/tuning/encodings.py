@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tunegym.tuning.model.context import EnvParam, ObsLeafDescriptor
-from tunegym.tuning.model.space import Choice, Knob
+from tunegym.tuning.model.space import Choice, EnvParam, Knob, ObsLeafDescriptor
 from tunegym.tuning.model.values import Scalar
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tunegym.tuning.model.objective import Objective, aims, violation
+from tunegym.tuning.model.scenario import Objective, aims, violation
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import Reward
 

@@ -1,6 +1,6 @@
 """Encodings that scenarios beside this file name."""
 
-from tunegym.tuning.model.context import ObsLeafDescriptor
+from tunegym.tuning.model.space import ObsLeafDescriptor
 
 
 class Raises:

@@ -17,11 +17,9 @@ from threadpoolctl import ThreadpoolController
 from tunegym.core.randomness import unit
 from tunegym.tuning.agents.bandit import agent as bandit
 from tunegym.tuning.agents.bandit.agent import PATIENCE, BanditConfig, ContextualBandit, one_thread
-from tunegym.tuning.model.context import EnvParam, EnvParams
-from tunegym.tuning.model.outcome import Cancelled, Failed, Measured
 from tunegym.tuning.model.scenario import Budget, Experiment
-from tunegym.tuning.model.space import Choice, Knob, Range, Space
-from tunegym.tuning.model.trial import Feedback, Observation, Trial
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range, Space
+from tunegym.tuning.model.trial import Cancelled, Failed, Feedback, Measured, Observation, Trial
 from tunegym.tuning.model.values import Action
 from tunegym.tuning.rewards import negative
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tunegym.tuning.agents.base import BaseAgent, RunOnce
-from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.scenario import Budget
-from tunegym.tuning.model.space import Choice
+from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.model.trial import Feedback, Observation
 
 Benches = Callable[..., Any]

@@ -18,8 +18,7 @@ from tunegym.tuning.agents.grid import GridSearch
 from tunegym.tuning.agents.optuna import OptunaAgent
 from tunegym.tuning.agents.random import LiveRandom, RandomSearch
 from tunegym.tuning.agents.sb3.agents import A2c, Dqn, LiveA2c, LiveDqn, LivePpo, LiveSac, Ppo, Sac
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.space import Choice, Knob, Range
+from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
 from tunegym.tuning.model.trial import Feedback, Observation
 
 pytest.importorskip("stable_baselines3")

@@ -11,11 +11,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 from tunegym.tuning.agents.optuna import PATIENCE, NumberedDraws, OptunaAgent, OptunaConfig, StudyProposer
-from tunegym.tuning.model.objective import Objective
-from tunegym.tuning.model.outcome import Measured
-from tunegym.tuning.model.scenario import Budget
+from tunegym.tuning.model.scenario import Budget, Objective
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.rewards import FromObjectives
 
 Benches = Callable[..., Any]

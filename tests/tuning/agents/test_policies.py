@@ -13,9 +13,8 @@ import pytest
 from tunegym.core.errors import StoreError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import Choice, PolicyTable, add_training, contexts_to_ask, load, save, table_of
-from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.space import Choice as Candidates
-from tunegym.tuning.model.space import Range
+from tunegym.tuning.model.space import EnvParam, EnvParams, Range
 from tunegym.tuning.model.values import exact_key
 
 

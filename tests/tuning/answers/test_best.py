@@ -15,9 +15,8 @@ from tests.tuning.reports.conftest import write_journal
 
 from tunegym.core.randomness import unit
 from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among, front
-from tunegym.tuning.model.objective import Objective
-from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut, Trial
 from tunegym.tuning.reports.results import TrialResults
 
 NOT_MEASURED = [Infeasible("i"), Failed("f"), TimedOut(), Cancelled(), Pruned()]

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tunegym.tuning.answers.importance import FEWEST, importance
-from tunegym.tuning.model.outcome import Failed, Measured
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Failed, Measured, Trial
 
 Draw = Callable[[random.Random], Any]
 

@@ -10,9 +10,8 @@ from tests.tuning.answers.test_best import best_of
 
 from tunegym.core.errors import ConfigError, StoreError
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, Recommender
-from tunegym.tuning.model.objective import Objective
-from tunegym.tuning.model.outcome import Cancelled, Failed, Measured
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.trial import Cancelled, Failed, Measured, Trial
 from tunegym.tuning.model.values import Scalar
 
 Row = tuple[Mapping[str, Scalar], Scalar, float | None]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, EnvParam, Range
 from tunegym.tuning.rewards import inverse
 
 Benches = Callable[..., Any]

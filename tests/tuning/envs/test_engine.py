@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import ActionError, BudgetError, StoreError
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.outcome import Failed, Measured
 from tunegym.tuning.model.scenario import Budget
-from tunegym.tuning.model.space import Choice, Range
-from tunegym.tuning.model.trial import OpenTrial
+from tunegym.tuning.model.space import Choice, EnvParam, Range
+from tunegym.tuning.model.trial import Failed, Measured, OpenTrial
 from tunegym.tuning.stores import reader
 
 Benches = Callable[..., Any]

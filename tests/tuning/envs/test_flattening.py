@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tunegym.tuning.envs.structure import leaf_space
 from tunegym.tuning.envs.wrappers import CLIP, HINT, FlatObservations, MetricScale, flat, flat_space
-from tunegym.tuning.model.context import EnvParam, ObsLeafDescriptor
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, EnvParam, ObsLeafDescriptor, Range
 from tunegym.tuning.model.trial import Observation
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tunegym.tuning.envs.trials import prune
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.outcome import Measured, Pruned
-from tunegym.tuning.model.space import Choice
+from tunegym.tuning.model.space import Choice, EnvParam
+from tunegym.tuning.model.trial import Measured, Pruned
 from tunegym.tuning.pruners.hyperband import HyperbandConfig, HyperbandPruner
 from tunegym.tuning.pruners.median import MedianConfig, MedianPruner
 from tunegym.tuning.rewards import ByName, negative

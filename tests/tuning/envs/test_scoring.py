@@ -11,9 +11,9 @@ import pytest
 
 from tunegym.core.randomness import unit
 from tunegym.tuning.envs.score import TrialScore
-from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, TimedOut
 from tunegym.tuning.model.scenario import Penalties
 from tunegym.tuning.model.space import Range
+from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, TimedOut
 from tunegym.tuning.rewards import identity, inverse, negative
 
 Benches = Callable[..., Any]

@@ -15,8 +15,7 @@ from tunegym.core.errors import ObservationError
 from tunegym.tuning.envs.face import TuneEnv
 from tunegym.tuning.envs.structure import ContextLeaves, Structure, structure_of
 from tunegym.tuning.envs.trials.engine import TrialEngine
-from tunegym.tuning.model.context import EnvParam, EnvParams, ObsLeafDescriptor
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, ObsLeafDescriptor, Range
 from tunegym.tuning.model.trial import Observation
 
 BOX = ObsLeafDescriptor("box", dim=2, low=0.0, high=1.0)

@@ -13,9 +13,8 @@ from gymnasium.utils.env_checker import check_env
 from tunegym.core.errors import ActionError, BudgetError, TunegymError
 from tunegym.tuning.encodings import ENCODINGS
 from tunegym.tuning.envs.face import TuneEnv
-from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.scenario import Budget
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, EnvParam, Range
 
 Benches = Callable[..., Any]
 

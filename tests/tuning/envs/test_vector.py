@@ -19,9 +19,8 @@ from tunegym.tuning.envs.wrappers import (
     VectorMultiDiscreteActions,
     VectorNormalizedObservations,
 )
-from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.scenario import Budget
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, EnvParam, Range
 
 KNOBS = {"mode": Choice(("a", 1, 2.5)), "n": Range(1, 8, "int"), "f": Range(0.0, 1.0)}
 LOADS = {"load": EnvParam(Choice((0, 1, 10)), encoding="categorical")}

@@ -16,8 +16,7 @@ from gymnasium.utils.env_checker import check_env
 from tunegym.core.errors import ActionError, TunegymError
 from tunegym.tuning.envs.face import TuneEnv
 from tunegym.tuning.envs.wrappers import BoxActions, DiscreteActions, MultiDiscreteActions, NormalizedObservations
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, EnvParam, Range
 
 KNOBS = {
     "mode": Choice(("a", 1, 1.0, True)),

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.tuning.model.context import EnvParam, EnvParams, ObsLeafDescriptor
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, ObsLeafDescriptor, Range
 
 PARAMS = {
     "drop_rate": EnvParam(Choice((0.001, 0.01, 0.1)), weights=(0.5, 0.3, 0.2)),
@@ -48,7 +47,7 @@ def test_other_order_same_draws() -> None:
 
 def test_same_in_another_process() -> None:
     code = (
-        "from tunegym.tuning.model.context import EnvParam, EnvParams\n"
+        "from tunegym.tuning.model.space import EnvParam, EnvParams\n"
         "from tunegym.tuning.model.space import Choice, Range\n"
         "params = EnvParams({'load': EnvParam(Range(0.0, 1.0)), 'kind': EnvParam(Choice(('a', 'b', 'c')))}, 3)\n"
         "print([params.context(number) for number in range(1, 20)])"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunegym.tuning.model.objective import Objective, aims, from_dict, violation
+from tunegym.tuning.model.scenario import Objective, aims, from_dict, violation
 
 
 def test_value_is_turned_so_that_more_is_better() -> None:

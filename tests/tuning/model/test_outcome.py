@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.tuning.model.outcome import (
+from tunegym.tuning.model.trial import (
     STATUSES,
     Cancelled,
     Failed,
@@ -16,9 +16,9 @@ from tunegym.tuning.model.outcome import (
     Outcome,
     Pruned,
     TimedOut,
+    Trial,
     from_record,
 )
-from tunegym.tuning.model.trial import Trial
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 ALL: list[Outcome] = [

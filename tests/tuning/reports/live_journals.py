@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from tunegym.core import toml
-from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Recording
+from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import load
 from tunegym.tuning.stores.records import Head, Session

@@ -12,9 +12,8 @@ from tests.tuning.reports.live_journals import GRAVITY, write_live
 
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import Choice, PolicyTable
-from tunegym.tuning.model.objective import Objective
-from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Pruned, TimedOut
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Pruned, TimedOut, Trial
 from tunegym.tuning.reports.compare import compare
 from tunegym.tuning.reports.page import Known, run_document, write_page
 from tunegym.tuning.reports.results import RunResults, load

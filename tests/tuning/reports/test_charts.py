@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tunegym.tuning.model.outcome import Failed, Measured, Pruned
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Failed, Measured, Pruned, Trial
 from tunegym.tuning.reports.charts import TAIL, by_interest, columns, commands, kept, tails
 
 

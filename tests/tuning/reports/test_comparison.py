@@ -3,8 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tunegym.tuning.model.outcome import Failed, Measured
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Failed, Measured, Trial
 from tunegym.tuning.reports.compare import compare, run_labels
 from tunegym.tuning.reports.results import RunResults
 

@@ -9,8 +9,7 @@ import pytest
 
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import Choice, PolicyTable
-from tunegym.tuning.model.outcome import Failed, Measured
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Failed, Measured, Trial
 from tunegym.tuning.model.values import Scalar
 from tunegym.tuning.reports import summary
 from tunegym.tuning.reports.page import run_document

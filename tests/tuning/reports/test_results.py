@@ -10,10 +10,8 @@ from tests.tuning.reports.conftest import write_journal
 
 import tunegym
 from tunegym.core.errors import ConfigError, StoreError, TunegymError
-from tunegym.tuning.model.context import EnvParam
-from tunegym.tuning.model.outcome import Measured
-from tunegym.tuning.model.space import Choice
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.space import Choice, EnvParam
+from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.reports.results import RunResults, TrialResults, find_run, load, recommend
 
 Benches = Callable[..., Any]

@@ -7,9 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tunegym.tuning.model.objective import Objective
-from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut, Trial
 from tunegym.tuning.reports.results import RunResults, TrialResults
 
 Written = Callable[..., RunResults]

@@ -12,8 +12,7 @@ import orjson
 import pytest
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.outcome import Measured
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import Measured, OpenTrial, Trial
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.trials import JournalStore
 
@@ -89,7 +88,7 @@ LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.outcome import Measured
+from tunegym.tuning.model.trial import Measured
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.stores.records import Head, Session

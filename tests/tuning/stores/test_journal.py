@@ -11,8 +11,7 @@ import pytest
 
 from tunegym.core.errors import StoreError
 from tunegym.core.processes import boot_id
-from tunegym.tuning.model.outcome import Failed, Measured, Outcome, TimedOut
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, Outcome, TimedOut, Trial
 from tunegym.tuning.stores import journal as journal_module
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.records import Session

@@ -16,8 +16,8 @@ from gymnasium import spaces
 from tests.tuning.stores.conftest import head
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.episode import Episode
 from tunegym.tuning.model.scenario import Recording
+from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import row_type
 from tunegym.tuning.stores.reader import Lost, Steps

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Outcome, TimedOut
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import Failed, Infeasible, Measured, OpenTrial, Outcome, TimedOut, Trial
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.records import Head, Session
 from tunegym.tuning.stores.trials import JournalStore, Numbers

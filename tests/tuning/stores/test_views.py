@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tunegym.tuning.model.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut, Trial
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.stores.views import TrialViews
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.model.outcome import Measured, Outcome
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Measured, Outcome, Trial
 from tunegym.tuning.stores.records import Head, Session
 from tunegym.tuning.stores.trials import JournalStore
 

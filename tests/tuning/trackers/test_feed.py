@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from tests.tuning.reports.live_journals import add_episode, open_store
 
-from tunegym.tuning.model.episode import Episode
-from tunegym.tuning.model.outcome import Failed
+from tunegym.tuning.model.trial import Episode, Failed
 from tunegym.tuning.stores.reader import JOURNAL, Steps
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.trackers.feed import EpisodeMeans, Feed, Item, all_items

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.tuning.model.outcome import Cancelled, Failed, Measured, Pruned
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Cancelled, Failed, Measured, Pruned, Trial
 from tunegym.tuning.trackers.feed import Item, values_of
 from tunegym.tuning.trackers.mlflow import ENVIRONMENT, MlflowSink, key, keyed, metrics_of, params_of, tags_of, text
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunegym.tuning.model.outcome import Failed, Measured
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Failed, Measured, Trial
 from tunegym.tuning.trackers import tensorboard
 from tunegym.tuning.trackers.feed import Item, values_of
 from tunegym.tuning.trackers.tensorboard import TensorboardSink

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.scenario import Budget, Experiment, MetricSpec, PrunerSpec
-from tunegym.tuning.model.space import Choice, Space
+from tunegym.tuning.model.space import Choice, EnvParams, Space
 from tunegym.tuning.workloads import fingerprint
 from tunegym.tuning.workloads.command import CommandWorkload
 from tunegym.tuning.workloads.python import PythonWorkload

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import Problem
-from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec
-from tunegym.tuning.model.space import Choice, Space
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Space
 from tunegym.tuning.workloads.live import LiveWorkload, declared_arguments
 
 SOURCE = """

@@ -24,8 +24,7 @@ import numpy as np
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer, unit
 from tunegym.tuning.agents.base import WARM_START, AgentConfig, BaseAgent, warm_start_problems
-from tunegym.tuning.model.objective import Objective, aims
-from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.scenario import Experiment, Objective, aims
 from tunegym.tuning.model.space import Choice, Knob, Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
 from tunegym.tuning.model.values import Action, Scalar, exact_key

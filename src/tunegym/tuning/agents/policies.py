@@ -16,9 +16,8 @@ from tunegym.core.errors import StoreError
 from tunegym.core.files import write_atomic
 from tunegym.tuning.answers.recommendation import PolicyChoice as Choice
 from tunegym.tuning.answers.recommendation import PolicyTable
-from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.space import Choice as Candidates
-from tunegym.tuning.model.space import Range
+from tunegym.tuning.model.space import EnvParam, EnvParams, Range
 from tunegym.tuning.model.values import Context, Scalar, exact_key, native, storable
 
 FOLDER = "policy"

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tunegym.tuning.answers.ranking import Measurements, Setting
-from tunegym.tuning.model.objective import Objective, aims
-from tunegym.tuning.model.outcome import Measured
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.scenario import Objective, aims
+from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.model.values import Action, exact_key, spelled_pairs
 
 SURE = 2.0

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tunegym.tuning.answers.contexts import domain
-from tunegym.tuning.model.episode import Episode
+from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import Scalar, labels
 
 MOST_WINDOWS = 300

@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from tunegym.tuning.model.objective import Objective, aims, violation
-from tunegym.tuning.model.outcome import Cancelled, Measured
+from tunegym.tuning.model.scenario import Objective, aims, violation
 from tunegym.tuning.model.space import nested
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Cancelled, Measured, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, Scalar, exact_key
 
 SHRINK = 1.0

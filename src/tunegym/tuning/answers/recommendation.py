@@ -16,7 +16,7 @@ from tunegym.tuning.answers.certainty import (
 )
 from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, matches, trials_at
 from tunegym.tuning.answers.ranking import Measurements, Setting, best_among
-from tunegym.tuning.model.objective import from_dict
+from tunegym.tuning.model.scenario import from_dict
 from tunegym.tuning.model.space import Knob, Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, exact_key, spelled_pairs

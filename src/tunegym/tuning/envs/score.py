@@ -13,9 +13,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tunegym.tuning.model.outcome import Failed, Infeasible, Measured, Outcome
 from tunegym.tuning.model.scenario import Experiment, Penalties
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Outcome, Trial
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.rewards import RewardError

@@ -14,8 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tunegym.core.errors import ObservationError
-from tunegym.tuning.model.context import EnvParams, ObsLeafDescriptor
-from tunegym.tuning.model.space import Choice, Knob
+from tunegym.tuning.model.space import Choice, EnvParams, Knob, ObsLeafDescriptor
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.model.values import Context, Scalar
 from tunegym.tuning.ports import Structured

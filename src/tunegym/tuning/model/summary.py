@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.core.text import escaped
@@ -135,3 +135,30 @@ _PASSWORD = re.compile(r"(//[^\s/:]*:)(?:[^\s/?#]*|[^\s@]*)@")
 def masked(text: str) -> str:
     """``text`` with ``//user:***@`` for every ``//user:password@`` in it: a page is mailed, a folder is not."""
     return _PASSWORD.sub(r"\1***@", text) if "//" in text else text
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an experiment would do, before anything runs: in words, and as plain data for ``--json``."""
+
+    lines: tuple[str, ...]
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a session is.
+
+    Attributes:
+        done: trials closed, or steps taken, those of earlier sessions included.
+        unit: ``step`` where they are counted by the second; empty for trials, which are few.
+        measured: how many of them have a measurement.
+        elapsed_s: time spent on them, earlier sessions included.
+        shown: what a progress line shows besides, by label, in this order.
+    """
+
+    done: int
+    unit: str
+    measured: int
+    elapsed_s: float
+    shown: Mapping[str, str] = field(default_factory=dict)

@@ -1,12 +1,13 @@
-"""A trial: one number, one context, one action, one outcome. Immutable."""
+"""Trials with their outcomes, and episodes of live systems. All frozen."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from tunegym.tuning.model.outcome import Measured, Outcome
 from tunegym.tuning.model.values import Action, Context, Metrics
 
 Reports: TypeAlias = tuple[tuple[int, float], ...]
@@ -107,3 +108,125 @@ class Feedback:
     cached: bool = False
     context: Mapping[str, object] = field(default_factory=dict)
     reports: Reports = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The workload ran and every metric was read: one sample of metrics per repeat."""
+
+    samples: tuple[Metrics, ...]
+    status: ClassVar[str] = "measured"
+
+    def mean(self) -> dict[str, float]:
+        """Return every metric's mean over the samples that have it."""
+        if len(self.samples) == 1:
+            return dict(self.samples[0])
+        return {name: _mean(values) for name, values in self._columns().items()}
+
+    def spread(self) -> dict[str, float]:
+        """Return every metric's sample standard deviation; 0 for a single sample."""
+        spread: dict[str, float] = {}
+        for name, values in self._columns().items():
+            mean = _mean(values)
+            distance = math.hypot(*(value - mean for value in values))  # squares without overflow
+            spread[name] = distance / math.sqrt(max(len(values) - 1, 1))
+        return spread
+
+    def _columns(self) -> dict[str, list[float]]:
+        columns: dict[str, list[float]] = {}
+        for sample in self.samples:
+            for name, value in sample.items():
+                columns.setdefault(name, []).append(value)
+        return columns
+
+
+def _mean(values: list[float]) -> float:
+    count = len(values)
+    if values.count(values[0]) == count:  # the mean of equals is the value itself, to the last digit
+        return values[0]
+    try:
+        return math.fsum(values) / count
+    except OverflowError:  # the sum is no float, the mean still is
+        return float(sum(map(Fraction, values)) / count)
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """A constraint refused the action; nothing ran."""
+
+    reason: str
+    status: ClassVar[str] = "infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job failed, or a metric could not be read."""
+
+    reason: str
+    status: ClassVar[str] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The job was ended because it ran past ``timeout_s``."""
+
+    reason: str = "timed out"
+    status: ClassVar[str] = "timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The number was held or opened, and the experiment ended before it was used."""
+
+    reason: str = "cancelled"
+    status: ClassVar[str] = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A pruner ended the trial early."""
+
+    reason: str = "pruned"
+    status: ClassVar[str] = "pruned"
+
+
+Outcome: TypeAlias = Measured | Infeasible | Failed | TimedOut | Cancelled | Pruned
+
+STATUSES = ("measured", "infeasible", "failed", "timed_out", "cancelled", "pruned")
+
+
+def from_record(status: str, reason: str, samples: list[dict[str, float]]) -> Outcome:
+    """Return the outcome of a journal's record."""
+    if status == Measured.status:
+        return Measured(tuple(samples))
+    kinds = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Cancelled, Pruned)}
+    return kinds[status](reason)
+
+
+EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "reset", "cut"]
+"""The server ended it, a reset came before that, or the run ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One finished episode.
+
+    Attributes:
+        number: counts the experiment's episodes in the order in which they began.
+        lane: which server.
+        first: number of its first step.
+        last: number of its last step; other lanes have numbers in between.
+        length: number of steps.
+        total: sum of its rewards.
+        end: how it ended.
+        context: of its first step.
+    """
+
+    number: int
+    lane: int
+    first: int
+    last: int
+    length: int
+    total: float
+    end: EpisodeEnd
+    context: Mapping[str, Any]

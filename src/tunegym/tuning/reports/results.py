@@ -23,11 +23,10 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.contexts import domain, domains_of
 from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among
 from tunegym.tuning.answers.recommendation import PolicyTable, Recommendation, Recommender
-from tunegym.tuning.model.objective import Objective, from_dict
-from tunegym.tuning.model.outcome import Measured
+from tunegym.tuning.model.scenario import Objective, from_dict
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Counts, Summary
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.model.values import spelled, spelled_pairs
 from tunegym.tuning.reports import charts, summary
 from tunegym.tuning.stores import reader

@@ -13,9 +13,8 @@ from tunegym.tuning.answers.certainty import SLACK, SURE, RewardMetric, reward_m
 from tunegym.tuning.answers.importance import importance
 from tunegym.tuning.answers.ranking import Measurements, Setting
 from tunegym.tuning.answers.recommendation import PolicyChoice, failed_runs
-from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.summary import Counts, Summary, Table, counted, masked, number, pairs, seconds
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.model.values import exact_key, labels, spelled
 
 if TYPE_CHECKING:

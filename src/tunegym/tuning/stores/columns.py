@@ -18,7 +18,7 @@ import orjson
 from gymnasium import spaces
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.episode import Episode
+from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import Context, exact_key
 from tunegym.tuning.spaces import Leaf, leaves
 from tunegym.tuning.stores.reader import Lost, Steps

@@ -26,8 +26,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tunegym.tuning.model.job import JobHandle
-from tunegym.tuning.model.outcome import Measured, from_record
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import Measured, OpenTrial, Trial, from_record
 from tunegym.tuning.model.values import printable
 
 VERSION = 2

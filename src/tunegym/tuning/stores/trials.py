@@ -13,8 +13,7 @@ from pathlib import Path
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.job import JobHandle
-from tunegym.tuning.model.outcome import Cancelled
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context
 from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.journal import JournalFile

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunegym.tuning.model.outcome import Measured
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.stores.reader import OWN_ENDS, ClosedTrial, Entry, Reader, SessionEnd, SessionStart, Steps
 
 FINE = 1000

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from tunegym.tuning.agents.sb3.agents import SettingHistory
-from tunegym.tuning.model.outcome import Failed, Measured, Pruned
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Failed, Measured, Pruned, Trial
 
 HERE, THERE = {"load": 1}, {"load": 2}
 

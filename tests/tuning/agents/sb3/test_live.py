@@ -14,9 +14,8 @@ from gymnasium import spaces
 from tunegym.testing.agents import Driven, LiveAgentSuite
 from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac
-from tunegym.tuning.model.context import EnvParams
 from tunegym.tuning.model.scenario import Budget, Experiment
-from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.space import EnvParams, Space
 
 pytest.importorskip("stable_baselines3")
 

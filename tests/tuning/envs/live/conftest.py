@@ -12,9 +12,8 @@ import pytest
 from gymnasium import spaces
 
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
-from tunegym.tuning.model.context import EnvParam, EnvParams
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Penalties, Recording
-from tunegym.tuning.model.space import Choice, Space
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Space
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.servers.host import InProcess
 from tunegym.tuning.stores.records import Head, Session

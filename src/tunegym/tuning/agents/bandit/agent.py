@@ -21,9 +21,8 @@ from tunegym.tuning.agents.bandit.belief import Axis, Belief, Told
 from tunegym.tuning.agents.base import AgentConfig, BaseAgent, warm_start_problems
 from tunegym.tuning.agents.reward_scale import RewardScale
 from tunegym.tuning.envs.actions import BINS, binned
-from tunegym.tuning.model.context import EnvParam
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.space import Choice, Knob, Space
+from tunegym.tuning.model.space import Choice, EnvParam, Knob, Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
 from tunegym.tuning.model.values import Action, Context, Scalar, exact_key
 from tunegym.tuning.ports import Env

@@ -48,10 +48,9 @@ from tunegym.tuning.agents.sb3.config import (
     problems,
 )
 from tunegym.tuning.model import space as knobs
-from tunegym.tuning.model.outcome import Cancelled, Pruned
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Space
-from tunegym.tuning.model.trial import Observation, Trial
+from tunegym.tuning.model.trial import Cancelled, Observation, Pruned, Trial
 from tunegym.tuning.model.values import Action, Context, exact_key
 from tunegym.tuning.ports import Env
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunegym.core.errors import BudgetError, ServerLostError
-from tunegym.tuning.model.episode import Episode, EpisodeEnd
 from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.trial import Episode, EpisodeEnd
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, error_text
 from tunegym.tuning.spaces import SpaceError, describe, differences

@@ -16,9 +16,9 @@ from tunegym.tuning.envs.live.lane import Lane, Running
 from tunegym.tuning.envs.score import NO_METRICS, StepScore
 from tunegym.tuning.envs.structure import ContextLeaves, FindEncoding, leaf_space
 from tunegym.tuning.envs.tally import StepTally
-from tunegym.tuning.model.context import EnvParams
-from tunegym.tuning.model.episode import EpisodeEnd
 from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.space import EnvParams
+from tunegym.tuning.model.trial import EpisodeEnd
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Transition
 from tunegym.tuning.servers.host import RAISED, ServerFailure, StepAnswer, error_text

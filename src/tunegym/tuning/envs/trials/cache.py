@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from pathlib import Path
 
-from tunegym.tuning.model.outcome import Measured
 from tunegym.tuning.model.scenario import Keep
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import Measured, OpenTrial, Trial
 from tunegym.tuning.model.values import exact_key
 
 

@@ -23,12 +23,9 @@ from tunegym.tuning.envs.tally import BudgetClock, Tally
 from tunegym.tuning.envs.trials.cache import FolderKeeper, MeasurementCache
 from tunegym.tuning.envs.trials.measure import Measurement
 from tunegym.tuning.envs.trials.prune import PruneWatch
-from tunegym.tuning.model.context import ObsLeafDescriptor
-from tunegym.tuning.model.objective import Objective
-from tunegym.tuning.model.outcome import Cancelled, Infeasible, Outcome
-from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.space import Space
-from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
+from tunegym.tuning.model.scenario import Experiment, Objective
+from tunegym.tuning.model.space import ObsLeafDescriptor, Space
+from tunegym.tuning.model.trial import Cancelled, Infeasible, Observation, OpenTrial, Outcome, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics
 from tunegym.tuning.ports import Constraint, Listener, Pruner, Reward, Runner, TrialStore, Workload
 

@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from tunegym.tuning.envs.trials.prune import PruneWatch
-from tunegym.tuning.model.outcome import Failed, Measured, Outcome, Pruned, TimedOut
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.trial import OpenTrial
+from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, Outcome, Pruned, TimedOut
 from tunegym.tuning.model.values import Metrics, printable
 from tunegym.tuning.ports import MetricError, Runner, TrialStore, Workload
 
