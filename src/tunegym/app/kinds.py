@@ -42,8 +42,7 @@ from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
 
 if TYPE_CHECKING:
-    from tunegym.tuning.envs.face import LiveTuneEnv, TuneEnv
-    from tunegym.tuning.envs.vector import LiveVectorEnv, TuneVectorEnv
+    from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv, TuneEnv, TuneVectorEnv
 
 
 def kind_of(experiment: Experiment, server: Any = None) -> TrialsKind | LiveKind:
@@ -161,7 +160,7 @@ class TrialsKind:
 
     def make_vec(self, session: OpenSession, num_envs: int, finish: Callable[[], None]) -> TuneVectorEnv:
         """The same with ``num_envs`` sub-environments, which share the scenario's slots."""
-        from tunegym.tuning.envs.vector import TuneVectorEnv
+        from tunegym.tuning.envs.face import TuneVectorEnv
 
         return TuneVectorEnv(session.env, num_envs, finish)
 
@@ -257,7 +256,7 @@ class LiveKind:
 
     def make_vec(self, session: OpenSession, num_envs: int, finish: Callable[[], None]) -> LiveVectorEnv:
         """The same with a server for each sub-environment."""
-        from tunegym.tuning.envs.vector import LiveVectorEnv
+        from tunegym.tuning.envs.face import LiveVectorEnv
 
         del num_envs
         session.recover()

@@ -18,12 +18,11 @@ from tunegym.app.server import check_given
 from tunegym.core.errors import TunegymError
 from tunegym.core.stop import Stop
 from tunegym.envs import ENV_ID
-from tunegym.tuning.envs.vector import check_share
+from tunegym.tuning.envs.face import check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
 
 if TYPE_CHECKING:
-    from tunegym.tuning.envs.face import LiveTuneEnv, TuneEnv
-    from tunegym.tuning.envs.vector import LiveVectorEnv, TuneVectorEnv
+    from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv, TuneEnv, TuneVectorEnv
 
 _Env = TypeVar("_Env")
 

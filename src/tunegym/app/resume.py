@@ -18,7 +18,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.results import SCENARIO, find_run
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.lock import living_writer
+from tunegym.tuning.stores.journal import living_writer
 from tunegym.tuning.workloads.fingerprint import FILE_PART
 
 logger = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Agent
 from tunegym.tuning.reports.results import SCENARIO
-from tunegym.tuning.stores.lock import HEARTBEAT_S, WriterLock
+from tunegym.tuning.stores.journal import HEARTBEAT_S, WriterLock
 from tunegym.tuning.trackers import mlflow, tensorboard
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
 

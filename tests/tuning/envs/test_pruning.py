@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.envs.trials import prune
+from tunegym.tuning.envs.trials import measure as prune
 from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.model.trial import Measured, Pruned
 from tunegym.tuning.pruners.hyperband import HyperbandConfig, HyperbandPruner

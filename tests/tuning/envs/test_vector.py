@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from tunegym.core.errors import ActionError, BudgetError, TunegymError
-from tunegym.tuning.envs.vector import TuneVectorEnv, batched_infos, check_share
+from tunegym.tuning.envs.face import TuneVectorEnv, batched_infos, check_share
 from tunegym.tuning.envs.wrappers import (
     VectorBoxActions,
     VectorDiscreteActions,

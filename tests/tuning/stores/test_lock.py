@@ -15,8 +15,8 @@ import pytest
 
 from tunegym.core.errors import StoreError, StoreLockedError
 from tunegym.core.processes import process_start_time
-from tunegym.tuning.stores import lock as lock_module
-from tunegym.tuning.stores.lock import LOCK, STALE_AFTER_S, WriterLock, living_writer
+from tunegym.tuning.stores import journal as lock_module
+from tunegym.tuning.stores.journal import LOCK, STALE_AFTER_S, WriterLock, living_writer
 from tunegym.tuning.stores.trials import JournalStore
 
 Journals = Callable[..., JournalStore]

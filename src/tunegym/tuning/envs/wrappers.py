@@ -20,9 +20,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.envs.actions import BINS, LIMIT, ActionView, BoxView, DiscreteView, MultiDiscreteView
-from tunegym.tuning.envs.face import TuneEnv
+from tunegym.tuning.envs.face import TuneEnv, TuneVectorEnv, check_rows
 from tunegym.tuning.envs.structure import structure_of
-from tunegym.tuning.envs.vector import TuneVectorEnv, check_rows
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.model.values import Action, Context, Scalar
 from tunegym.tuning.ports import Env

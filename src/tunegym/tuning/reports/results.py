@@ -30,7 +30,7 @@ from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.model.values import spelled, spelled_pairs
 from tunegym.tuning.reports import charts, summary
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.lock import living_writer
+from tunegym.tuning.stores.journal import living_writer
 
 if TYPE_CHECKING:
     import pandas as pd

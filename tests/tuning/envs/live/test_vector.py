@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from tests.tuning.envs.live.conftest import Counter, Engines, load
 
 from tunegym.core.errors import ActionError, TunegymError
-from tunegym.tuning.envs.vector import LiveVectorEnv
+from tunegym.tuning.envs.face import LiveVectorEnv
 
 
 def servers(*lengths: int) -> list[Counter]:

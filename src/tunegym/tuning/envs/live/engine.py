@@ -21,9 +21,8 @@ from tunegym.core.errors import ActionError, BudgetError, StoreError, TunegymErr
 from tunegym.core.randomness import integer
 from tunegym.tuning.envs.live.lane import Lane, Running, start_all
 from tunegym.tuning.envs.live.record import Display, Recorder, Replay
-from tunegym.tuning.envs.score import StepScore
+from tunegym.tuning.envs.score import BudgetClock, StepScore, StepTally
 from tunegym.tuning.envs.structure import FindEncoding
-from tunegym.tuning.envs.tally import BudgetClock, StepTally
 from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.values import Context

@@ -13,9 +13,8 @@ from gymnasium import spaces
 from numpy import ndarray
 
 from tunegym.tuning.envs.live.lane import Lane, Running
-from tunegym.tuning.envs.score import NO_METRICS, StepScore
+from tunegym.tuning.envs.score import NO_METRICS, StepScore, StepTally
 from tunegym.tuning.envs.structure import ContextLeaves, FindEncoding, leaf_space
-from tunegym.tuning.envs.tally import StepTally
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import EnvParams
 from tunegym.tuning.model.trial import EpisodeEnd

@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import BudgetError
-from tunegym.tuning.envs.score import TrialScore
-from tunegym.tuning.envs.tally import BudgetClock, Tally
-from tunegym.tuning.envs.trials.cache import FolderKeeper, MeasurementCache
-from tunegym.tuning.envs.trials.measure import Measurement
-from tunegym.tuning.envs.trials.prune import PruneWatch
+from tunegym.tuning.envs.score import BudgetClock, Tally, TrialScore
+from tunegym.tuning.envs.trials.measure import FolderKeeper, Measurement, MeasurementCache, PruneWatch
 from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
 from tunegym.tuning.model.trial import Cancelled, Infeasible, Observation, OpenTrial, Outcome, Trial
