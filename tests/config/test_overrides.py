@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunegym.config.document import override, value_of
-from tunegym.config.load import parse
+from tunegym.config.load import override, parse, value_of
 from tunegym.core.errors import ConfigError
 
 

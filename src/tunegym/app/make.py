@@ -119,5 +119,6 @@ def _chosen(source: Source, name: str | None, server: Any) -> tuple[Scenario, Ex
     if name is None or name not in by_name:
         found = "none was named" if name is None else f"there is no {name!r}"
         raise TunegymError(f"{scenario.file}: which experiment? {found}", hint=f"give one of: {', '.join(by_name)}")
-    check_given(scenario, server, by_name[name])
+    if server is not None:
+        check_given(scenario, server, by_name[name])
     return scenario, by_name[name]

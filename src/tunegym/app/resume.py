@@ -47,7 +47,8 @@ def resume(
     run_folder = find_run(Path(folder)).absolute()
     with locked(run_folder):
         scenario = _reloaded(run_folder, agent_steps, slots)
-        check_given(scenario, server)
+        if server is not None:
+            check_given(scenario, server)
         for experiment in scenario.experiments:
             place = run_folder / experiment.name
             writer = living_writer(place)  # an environment of `tunegym.make` doesn't lock the run

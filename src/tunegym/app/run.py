@@ -110,7 +110,8 @@ def run(
     """
     settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
     checked = as_scenario(scenario, settings, server=server)
-    check_given(checked, server)
+    if server is not None:
+        check_given(checked, server)
     for experiment in checked.experiments:
         kind_of(experiment, server).check(checked, experiment)
     folder = new_run_folder(checked, output)

@@ -76,15 +76,13 @@ def check_given(scenario: Scenario, server: Any, only: Experiment | None = None)
 
     Args:
         scenario: made by ``with_injected``.
-        server: checked by ``check_server``; None if none was given.
+        server: checked by ``check_server``.
         only: the experiment that it is for; None for all.
 
     Raises:
         TunegymError: no experiment would use it.
         ConfigError: ``cmd_args`` holds arguments that the class doesn't take, or there is no class to take them.
     """
-    if server is None:
-        return
     candidates = scenario.experiments if only is None else (only,)
     specs = [(one.name, one.live) for one in candidates if one.live is not None]
     if not specs:

@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from tunegym.config import agents
-from tunegym.config.catalog import Scope, known
-from tunegym.config.environment import environment
-from tunegym.config.metrics import check_reward
-from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, gather, is_range
-from tunegym.config.problems import Findings, kind, shown
+from tunegym.config.experiment import ENV_CLASS, LIVE_RL_MODE, WORKLOAD, budget_of, check_reward, live_driver
+from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, environment, gather, is_range
+from tunegym.config.problems import Findings, Scope, kind, known, shown
 from tunegym.config.schema import LIVE_KEYS, ExperimentTable, checked_config, recording, server_place
 from tunegym.tuning.model.scenario import (
     IN_PROCESS,
@@ -26,9 +23,6 @@ from tunegym.tuning.model.scenario import (
 from tunegym.tuning.model.space import EnvParams, Space, nested
 from tunegym.tuning.workloads.live import declared_arguments
 
-WORKLOAD = "live"
-LIVE_RL_MODE = "live_rl_mode"
-ENV_CLASS = "env_class"
 MOST_SERVERS = 1024
 """More slots than this are a mistake: each has its own server, and maybe its own process."""
 _SERVER_KEYS = {"cmd_args", "dse_excluded_args", "env_params", "server"}
@@ -55,40 +49,6 @@ _HARMLESS: dict[str, Any] = {"repeats": 1, "cache": "off"}
 
 _AMBIGUOUS: dict[str, Callable[[str], object]] = {"server": server_place, "record": recording}
 """Keys that may also be a class's argument: in ``cmd_args`` a value that is valid for the key is taken for the key."""
-
-
-def is_live(raw: Mapping[str, Any], workload: Any, findings: Findings) -> bool | None:
-    """Whether a server answers; None, with a problem, if the experiment says both."""
-    arguments = raw.get("cmd_args")
-    arguments = arguments if isinstance(arguments, dict) else {}
-    mode = arguments.get(LIVE_RL_MODE)
-    below = findings.at("cmd_args").at(LIVE_RL_MODE)
-    if mode is not None and not isinstance(mode, bool):
-        hint = f"write {LIVE_RL_MODE} = true, or leave it out"
-        below.add(f"expected true or false, got {kind(mode)}", found=mode, allowed="true or false", hint=hint)
-        mode = None
-    if workload is None:  # missing or unknown: then a server's class says what was meant
-        return mode is True or (mode is None and ENV_CLASS in arguments)
-    live = bool(getattr(workload, "live", False))
-    if mode is None or mode == live:
-        return live
-    named = f'workload = "{raw["workload"]}"'
-    if mode:
-        what = f'{LIVE_RL_MODE} = true means workload = "{WORKLOAD}", and this experiment has {named}'
-        hint = f'write workload = "{WORKLOAD}", or remove {LIVE_RL_MODE}'
-    else:
-        what, hint = f"{LIVE_RL_MODE} = false contradicts {named}, which is live", f"remove {LIVE_RL_MODE}"
-    below.add(what, found=mode, allowed=f'{LIVE_RL_MODE} = true with workload = "{WORKLOAD}" or without any', hint=hint)
-    return None
-
-
-def refuse_live_keys(raw: Mapping[str, Any], findings: Findings) -> None:
-    """Refuse the keys that only a live experiment uses."""
-    for key in LIVE_KEYS:
-        if key in raw and key not in findings.broken():
-            what = f"{key} is for live experiments, and this one runs jobs"
-            hint = f'remove {key}, or write workload = "{WORKLOAD}"'
-            findings.at(key).add(what, found=raw[key], hint=hint)
 
 
 def check_servers(slots: int, findings: Findings) -> None:
@@ -130,7 +90,7 @@ def read_live(
         agent_metrics=tuple(table.agent_metrics or ()),
         reward=table.agent_reward_function,
         penalties=getattr(config, "rewards", Penalties()),
-        budget=Budget(table.agent_steps, agents.budget_of(table).max_time_s),
+        budget=Budget(table.agent_steps, budget_of(table).max_time_s),
         cache=False,
         live=spec,
     )
@@ -275,7 +235,7 @@ def _driver(agent: tuple[str, Any], table: ExperimentTable, around: Scope, findi
     name, found = agent
     if found is None:
         return None, None
-    driver = agents.live_driver(found, name, around.catalog, around.scenario_dir, findings.at("agent"))
+    driver = live_driver(found, name, around.catalog, around.scenario_dir, findings.at("agent"))
     if driver is None:
         return None, None
     if table.env_params and not any(getattr(one, "supports_variable_environment", False) for one in (driver, found)):
