@@ -16,10 +16,9 @@ from tunegym.core.clock import SystemClock
 from tunegym.core.errors import StoreError
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.expression import FunctionConstraint
-from tunegym.tuning.model.job import CallJob, Job, JobHandle, JobResult, Watch
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Space
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Trial, Watch
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import MetricError, TrialStore
 from tunegym.tuning.rewards import identity

@@ -29,10 +29,10 @@ from tunegym.core.processes import Tree, end_tree, living_processes
 from tunegym.core.stop import Stop
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
-from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.model.summary import Plan, Progress, number
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.summary import Plan, Progress
+from tunegym.tuning.model.trial import JobHandle, Trial
+from tunegym.tuning.model.values import number
 from tunegym.tuning.ports import Listener, Runner
 from tunegym.tuning.reports.summary import reached
 from tunegym.tuning.servers.factory import build_host, known_token

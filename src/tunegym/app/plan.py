@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.app.catalog import build_agent, build_workload
-from tunegym.tuning.model.job import CommandJob, Job
 from tunegym.tuning.model.scenario import (
     IN_PROCESS,
     INJECTED,
@@ -21,9 +20,9 @@ from tunegym.tuning.model.scenario import (
     Scenario,
 )
 from tunegym.tuning.model.space import EnvParam, Space
-from tunegym.tuning.model.summary import Plan, counted, pairs
-from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
-from tunegym.tuning.model.values import Action, Context, spelled
+from tunegym.tuning.model.summary import Plan
+from tunegym.tuning.model.trial import CommandJob, Job, Observation, OpenTrial, Trial
+from tunegym.tuning.model.values import Action, Context, counted, pairs, spelled
 
 logger = logging.getLogger(__name__)
 

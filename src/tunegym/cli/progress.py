@@ -16,7 +16,7 @@ from tunegym.app.kinds import OpenSession
 from tunegym.app.run import Watch
 from tunegym.cli.terminal import SteadyConsole, console
 from tunegym.tuning.model.scenario import Scenario
-from tunegym.tuning.model.summary import counted, rate
+from tunegym.tuning.model.values import counted, rate
 
 PLAIN_EVERY_S = 2.0
 PLAIN_SHARE = 0.05

@@ -14,8 +14,8 @@ from tunegym.core.text import escaped
 from tunegym.tuning.answers.contexts import WHERE
 from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested
-from tunegym.tuning.model.summary import Table, counted, number, pairs
-from tunegym.tuning.model.values import spelled
+from tunegym.tuning.model.summary import Table
+from tunegym.tuning.model.values import counted, number, pairs, spelled
 from tunegym.tuning.reports.results import BEST, SCENARIO, find_run, recommend
 
 

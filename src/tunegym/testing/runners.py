@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.model.job import CallJob, CommandJob, JobHandle, JobResult, Stream
+from tunegym.tuning.model.trial import CallJob, CommandJob, JobHandle, JobResult, Stream
 from tunegym.tuning.ports import Runner
 
 PATIENCE_S = 60.0

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tunegym.tuning.model.job import Job, JobHandle, JobResult, Watch
 from tunegym.tuning.model.scenario import Experiment, Objective, Scenario
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
 from tunegym.tuning.model.summary import Counts, Plan, Progress, Summary
-from tunegym.tuning.model.trial import Observation, OpenTrial, Trial
+from tunegym.tuning.model.trial import Job, JobHandle, JobResult, Observation, OpenTrial, Trial, Watch
 from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunegym.tuning.model.scenario import Objective, aims, from_dict, violation
+from tunegym.tuning.model.scenario import Objective, aims, violation
 
 
 def test_value_is_turned_so_that_more_is_better() -> None:
@@ -35,4 +35,4 @@ def test_violations_add_up() -> None:
 
 def test_plain_data_and_back() -> None:
     for objective in (Objective("m"), Objective("m", "min", 0.0, 2.5)):
-        assert from_dict(objective.as_dict()) == objective
+        assert Objective(**objective.as_dict()) == objective

@@ -17,7 +17,7 @@ from tunegym.tuning.model.trial import (
     Pruned,
     TimedOut,
     Trial,
-    from_record,
+    outcome_of,
 )
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -39,7 +39,7 @@ def test_back_from_a_record() -> None:
     for outcome in ALL:
         samples = [dict(sample) for sample in outcome.samples] if isinstance(outcome, Measured) else []
         reason = "" if isinstance(outcome, Measured) else outcome.reason
-        assert from_record(outcome.status, reason, samples) == outcome
+        assert outcome_of(outcome.status, reason, samples) == outcome
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=8))

@@ -16,8 +16,8 @@ import pytest
 
 from tunegym.core import toml
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.summary import masked
 from tunegym.tuning.model.trial import Failed, Trial
+from tunegym.tuning.model.values import masked
 from tunegym.tuning.reports.page import Known, embedded, render, run_document, write_page
 from tunegym.tuning.reports.results import RunResults, load
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tunegym.core.processes import marked, process_start_time
-from tunegym.tuning.model.job import CallJob, JobResult
+from tunegym.tuning.model.trial import CallJob, JobResult
 from tunegym.tuning.runners.local import LocalRunner
 
 MODULE = """

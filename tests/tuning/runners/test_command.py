@@ -13,7 +13,7 @@ import pytest
 
 from tunegym.core.errors import RunnerError
 from tunegym.core.processes import marked
-from tunegym.tuning.model.job import CommandJob, JobHandle, JobResult
+from tunegym.tuning.model.trial import CommandJob, JobHandle, JobResult
 from tunegym.tuning.runners.local import LocalRunner
 
 PYTHON = sys.executable

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunegym.testing.runners import Seen
-from tunegym.tuning.model.job import Stream
+from tunegym.tuning.model.trial import Stream
 from tunegym.tuning.runners import command
 from tunegym.tuning.runners.command import Follower
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tunegym.core.processes import living_processes, marked, process_handle, process_start_time
-from tunegym.tuning.model.job import JobHandle
+from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.runners.local import LocalRunner
 
 pytestmark = [pytest.mark.slow, pytest.mark.invariant]
@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.invariant]
 DRIVER = """
 import json
 import sys
-from tunegym.tuning.model.job import CallJob, CommandJob
+from tunegym.tuning.model.trial import CallJob, CommandJob
 from tunegym.core.processes import living_processes, process_handle, process_start_time
-from tunegym.tuning.model.job import JobHandle
+from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.runners.local import LocalRunner
 
 token, folder, kind = sys.argv[1:]
@@ -116,7 +116,7 @@ def test_strangers_are_left_alone(token: str) -> None:
 
 
 def test_own_workers_are_not_leftovers(token: str, tmp_path: Path) -> None:
-    from tunegym.tuning.model.job import CallJob
+    from tunegym.tuning.model.trial import CallJob
 
     (tmp_path / "small.py").write_text("import os\ndef pid(): return os.getpid()")
     runner = LocalRunner(token)

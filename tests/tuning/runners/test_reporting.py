@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tunegym.testing.runners import Seen
-from tunegym.tuning.model.job import CallJob
+from tunegym.tuning.model.trial import CallJob
 from tunegym.tuning.runners import worker as worker_module
 from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.runners.report import Report, TrialPruned

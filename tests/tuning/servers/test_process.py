@@ -16,7 +16,7 @@ import pytest
 
 from tunegym.core.errors import ServerLostError, StoreError
 from tunegym.core.processes import living_processes, marked
-from tunegym.tuning.model.job import JobHandle
+from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.servers.host import ServerFailure
 from tunegym.tuning.servers.process import BoundedLog, ProcessHost
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import Problem
-from tunegym.tuning.model.job import JobResult, Stream
 from tunegym.tuning.model.scenario import Experiment, MetricSpec
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Range, Space
+from tunegym.tuning.model.trial import JobResult, Stream
 from tunegym.tuning.ports import MetricError, Workload
 from tunegym.tuning.workloads.command import CommandWorkload
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import Problem
-from tunegym.tuning.model.job import JobResult
 from tunegym.tuning.model.scenario import Experiment, MetricSpec, PrunerSpec
 from tunegym.tuning.model.space import Choice, EnvParams, Space
+from tunegym.tuning.model.trial import JobResult
 from tunegym.tuning.ports import MetricError, Workload
 from tunegym.tuning.workloads.python import PythonWorkload
 

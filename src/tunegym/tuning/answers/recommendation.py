@@ -16,7 +16,7 @@ from tunegym.tuning.answers.certainty import (
 )
 from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, matches, trials_at
 from tunegym.tuning.answers.ranking import Measurements, Setting, best_among
-from tunegym.tuning.model.scenario import from_dict
+from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Knob, Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, exact_key, spelled_pairs
@@ -117,7 +117,7 @@ class Recommender:
         self._trials = trials
         self._head = head
         self._policy = policy
-        self._objectives = [from_dict(document) for document in head.get("objectives", ())]
+        self._objectives = [Objective(**document) for document in head.get("objectives", ())]
         self._metric = reward_metric(head.get("metrics", []), self._objectives, declared)
         self._metrics = _rewarded([one.metric for one in self._objectives], declared)
         self._all = Measurements(trials, self._objectives)

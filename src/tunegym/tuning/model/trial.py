@@ -1,113 +1,125 @@
-"""Trials with their outcomes, and episodes of live systems. All frozen."""
+"""The life of a trial as frozen values: the job it runs, the job's result, the outcome, and the closed trial.
+
+A live experiment runs no jobs: its steps make up ``Episode``s.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from tunegym.tuning.model.values import Action, Context, Metrics
 
-Reports: TypeAlias = tuple[tuple[int, float], ...]
-"""Intermediate values of one trial by step, in the order in which they were reported."""
+# jobs -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTrial:
-    """A trial that was decided and written down, and has no outcome yet."""
-
-    number: int
-    context: Context
-    action: Action
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A closed trial.
+class Stream:
+    """Source of a running command's intermediate values: the matches of a pattern, line by line.
 
     Attributes:
-        cached_from: the number of the trial whose measurement this one was given; None if it ran itself.
-        reward: the agent's reward; the reward function's value only for a measured trial.
-        duration_s: from open to close.
-        reports: the intermediate values (step, value) that it reported while it ran, in order.
+        pattern: over bytes; the first group that took part is the value, or the whole match without one.
+        file: relative to the job's folder. It may appear late, be cut short or be replaced.
     """
 
-    number: int
-    context: Context
-    action: Action
-    outcome: Outcome
-    reward: float
-    duration_s: float
-    cached_from: int | None = None
-    reports: Reports = ()
-
-    @property
-    def status(self) -> str:
-        """The outcome's name, as in the CSV."""
-        return self.outcome.status
-
-    @property
-    def measured(self) -> bool:
-        """Whether the trial has a measurement, new or from the cache."""
-        return isinstance(self.outcome, Measured)
-
-    @property
-    def metrics(self) -> Metrics:
-        """The mean metrics of a measured trial; empty for any other."""
-        return self.outcome.mean() if isinstance(self.outcome, Measured) else {}
-
-    @property
-    def reason(self) -> str:
-        """Why there is no measurement; empty for a measured trial."""
-        return "" if isinstance(self.outcome, Measured) else self.outcome.reason
+    pattern: str
+    file: str = "stdout.txt"
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
-    """The observation that an agent acts on.
+class CommandJob:
+    """A shell command, run in ``folder`` (made fresh by the runner) with stdout.txt and stderr.txt in it.
 
     Attributes:
-        number: the trial that it is about to run.
-        context: the context which that trial will run under.
-        metrics: the metrics of the lane's last trial; empty if it had no measurement or there was none.
-        measured: whether the lane's last trial was measured.
+        name: unique within the experiment, such as ``17`` or ``17.2`` for a second repeat.
+        setup: runs before; if it fails, the command doesn't run.
+        teardown: always runs after, also when the command failed or timed out.
+        env: variables on top of the driver's own environment.
+        timeout_s: bound on setup and command together, and on teardown by itself; None for no bound.
+        stream: where intermediate values come from; None if there are none.
     """
 
-    number: int
-    context: Context
-    metrics: Metrics = field(default_factory=dict)
-    measured: bool = False
+    name: str
+    folder: str
+    command: str
+    setup: str | None = None
+    teardown: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+    stream: Stream | None = None
+
+    @property
+    def reports(self) -> bool:
+        """Whether it reports intermediate values."""
+        return self.stream is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Feedback:
-    """The result of a closed trial, for the agent.
+class CallJob:
+    """A Python callable, called with ``arguments``.
 
     Attributes:
-        trial_index: the trial's number.
-        value: its reward (a penalty unless ``status`` is ``measured``).
-        observation: what the lane sees now: the trial's metrics and the next trial's context.
-        prev_observation: what the agent acted on.
-        action: what it chose, in native values.
-        done: no trial follows in this run's budget.
-        status: ``measured``, ``infeasible``, ``failed``, ``timed_out``, ``cancelled`` or ``pruned``.
-        cached: the measurement came from the cache.
-        context: the context that the trial ran under.
-        reports: the intermediate values that it reported.
+        name: as for a command.
+        target: ``module:function``.
+        paths: folders put in front of ``sys.path``, so that modules beside the scenario are found.
+        isolate: in a warm worker process (True) or in the driver's own (False; then no timeout).
+        folder: for stdout.txt and stderr.txt; created when there is output.
+        env: environment variables during the call.
+        reports: the callable gets one more argument, ``report``, and calls it with (step, value).
     """
 
-    trial_index: int
-    value: float
-    observation: Observation
-    prev_observation: Observation
-    action: Action
-    done: bool
-    status: str
-    cached: bool = False
-    context: Mapping[str, object] = field(default_factory=dict)
-    reports: Reports = ()
+    name: str
+    folder: str
+    target: str
+    arguments: Mapping[str, Any]
+    paths: tuple[str, ...] = ()
+    isolate: bool = True
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+    reports: bool = False
+
+
+Job: TypeAlias = CommandJob | CallJob
+
+Watch: TypeAlias = Callable[[int, float], bool]
+"""Called with (step, value) for each intermediate value of a job, in order; True means: end the job now."""
+
+JobHandle: TypeAlias = Mapping[str, Any]
+"""Names a running job for the runner that started it: plain JSON, opaque to everyone else.
+
+A process is named by pid, start time and boot; a job of a batch system by its id. The store writes handles down, and a
+later session gives them back to the same kind of runner.
+"""
+
+Ending: TypeAlias = Literal["exited", "timed_out", "interrupted", "pruned"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The result of a job. A failing job is data; only broken infrastructure is an exception.
+
+    Attributes:
+        ending: ``exited`` by itself (or crashed), ``timed_out`` and ended by us, ``interrupted`` because
+            the run stops (the trial then stays open), or ``pruned`` because ``watch`` said so.
+        exit_code: of a process; negative for a signal, as in ``subprocess``; 0 for a call that returned.
+        error: why the job is a failure although it ended by itself; None when it is not.
+        value: what a callable returned.
+        duration_s, cpu_s, max_rss_mb: the built-in metrics; None where unknown.
+    """
+
+    ending: Ending
+    exit_code: int | None = None
+    error: str | None = None
+    value: Any = None
+    duration_s: float = 0.0
+    cpu_s: float | None = None
+    max_rss_mb: float | None = None
+
+
+# outcomes ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +204,115 @@ class Pruned:
 
 Outcome: TypeAlias = Measured | Infeasible | Failed | TimedOut | Cancelled | Pruned
 
-STATUSES = ("measured", "infeasible", "failed", "timed_out", "cancelled", "pruned")
+_UNMEASURED = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Cancelled, Pruned)}
+STATUSES = (Measured.status, *_UNMEASURED)
 
 
-def from_record(status: str, reason: str, samples: list[dict[str, float]]) -> Outcome:
+def outcome_of(status: str, reason: str, samples: list[dict[str, float]]) -> Outcome:
     """Return the outcome of a journal's record."""
-    if status == Measured.status:
-        return Measured(tuple(samples))
-    kinds = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Cancelled, Pruned)}
-    return kinds[status](reason)
+    return Measured(tuple(samples)) if status == Measured.status else _UNMEASURED[status](reason)
+
+
+# trials -----------------------------------------------------------------------------------------------
+
+Reports: TypeAlias = tuple[tuple[int, float], ...]
+"""Intermediate values of one trial by step, in the order in which they were reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTrial:
+    """A trial that was decided and written down, and has no outcome yet."""
+
+    number: int
+    context: Context
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A closed trial.
+
+    Attributes:
+        cached_from: the number of the trial whose measurement this one was given; None if it ran itself.
+        reward: the agent's reward; the reward function's value only for a measured trial.
+        duration_s: from open to close.
+        reports: the intermediate values (step, value) that it reported while it ran, in order.
+    """
+
+    number: int
+    context: Context
+    action: Action
+    outcome: Outcome
+    reward: float
+    duration_s: float
+    cached_from: int | None = None
+    reports: Reports = ()
+
+    @property
+    def status(self) -> str:
+        """The outcome's name, as in the CSV."""
+        return self.outcome.status
+
+    @property
+    def measured(self) -> bool:
+        """Whether the trial has a measurement, new or from the cache."""
+        return isinstance(self.outcome, Measured)
+
+    @property
+    def metrics(self) -> Metrics:
+        """The mean metrics of a measured trial; empty for any other."""
+        return self.outcome.mean() if isinstance(self.outcome, Measured) else {}
+
+    @property
+    def reason(self) -> str:
+        """Why there is no measurement; empty for a measured trial."""
+        return "" if isinstance(self.outcome, Measured) else self.outcome.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The observation that an agent acts on.
+
+    Attributes:
+        number: the trial that it is about to run.
+        context: the context which that trial will run under.
+        metrics: the metrics of the lane's last trial; empty if it had no measurement or there was none.
+        measured: whether the lane's last trial was measured.
+    """
+
+    number: int
+    context: Context
+    metrics: Metrics = field(default_factory=dict)
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """The result of a closed trial, for the agent.
+
+    Attributes:
+        trial_index: the trial's number.
+        value: its reward (a penalty unless ``status`` is ``measured``).
+        observation: the lane's present one: the trial's metrics and the next trial's context.
+        prev_observation: the one that the agent acted on.
+        action: the agent's choice, in native values.
+        done: no trial follows in this run's budget.
+        status: one of ``STATUSES``.
+        cached: the measurement came from the cache.
+        context: the context that the trial ran under.
+        reports: the intermediate values that it reported.
+    """
+
+    trial_index: int
+    value: float
+    observation: Observation
+    prev_observation: Observation
+    action: Action
+    done: bool
+    status: str
+    cached: bool = False
+    context: Mapping[str, object] = field(default_factory=dict)
+    reports: Reports = ()
 
 
 EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "reset", "cut"]
@@ -209,7 +321,7 @@ EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "reset", "cut"]
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One finished episode.
+    """One finished episode of a live experiment.
 
     Attributes:
         number: counts the experiment's episodes in the order in which they began.

@@ -1,8 +1,9 @@
-"""Native values of knobs, contexts and fixed parameters."""
+"""Native values of knobs, contexts and fixed parameters, and how they are shown to people."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -87,3 +88,42 @@ def labels(values: Sequence[Scalar]) -> list[str]:
     """Each value as one reads it; strings without quotes, unless they could be taken for another value."""
     bare = [value if isinstance(value, str) and value.strip() else spelled(value) for value in values]
     return bare if len(set(bare)) == len(bare) else [spelled(value) for value in values]
+
+
+def number(value: float) -> str:
+    """A number in as many digits as one reads."""
+    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e12 and value == int(value) else f"{value:.4g}"
+
+
+def rate(value: float) -> str:
+    """A number per second."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    """A duration."""
+    return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
+
+
+def counted(count: int, unit: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
+
+
+def pairs(values: Mapping[str, Any]) -> str:
+    """``threads=4 mode=fast``: strings without quotes, unless they would not look like one word then."""
+    return " ".join(f"{escaped(name)}={bare(value)}" for name, value in values.items())
+
+
+def bare(value: Any) -> str:
+    """A string without its quotes where it can be read without them; any other value as TOML spells it."""
+    return value if isinstance(value, str) and value.isprintable() and value.strip() else spelled(value)
+
+
+# The password as a URL's grammar has it, else as a database's driver does. Rather too much than too little.
+_PASSWORD = re.compile(r"(//[^\s/:]*:)(?:[^\s/?#]*|[^\s@]*)@")
+
+
+def masked(text: str) -> str:
+    """``text`` with ``//user:***@`` for every ``//user:password@`` in it: a page is mailed, a folder is not."""
+    return _PASSWORD.sub(r"\1***@", text) if "//" in text else text

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunegym.tuning.model.summary import masked
 from tunegym.tuning.model.trial import STATUSES, Measured, Trial
-from tunegym.tuning.model.values import labels, printable
+from tunegym.tuning.model.values import labels, masked, printable
 
 if TYPE_CHECKING:
     from tunegym.tuning.reports.results import TrialResults

@@ -18,8 +18,9 @@ from tunegym.core.errors import StoreError
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import Curve, GroupedEpisodes, Pace, Windows, groupings
-from tunegym.tuning.model.summary import Counts, Summary, counted, number, rate, seconds
+from tunegym.tuning.model.summary import Counts, Summary
 from tunegym.tuning.model.trial import Episode, Trial
+from tunegym.tuning.model.values import counted, number, rate, seconds
 from tunegym.tuning.reports.results import JournalResults, need_pandas
 from tunegym.tuning.reports.summary import common_counts, common_entry, common_facts, reason_lines
 from tunegym.tuning.stores import reader

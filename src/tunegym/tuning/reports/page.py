@@ -18,9 +18,8 @@ import orjson
 
 from tunegym.core.errors import StoreError
 from tunegym.core.files import write_atomic
-from tunegym.tuning.model.summary import masked
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.model.values import labels, printable
+from tunegym.tuning.model.values import labels, masked, printable
 from tunegym.tuning.reports.results import SCENARIO, AnyResults, RunResults
 
 REPORT = "report.html"

@@ -23,7 +23,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.contexts import domain, domains_of
 from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among
 from tunegym.tuning.answers.recommendation import PolicyTable, Recommendation, Recommender
-from tunegym.tuning.model.scenario import Objective, from_dict
+from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Counts, Summary
 from tunegym.tuning.model.trial import Measured, Trial
@@ -117,7 +117,7 @@ class TrialResults(JournalResults):
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """Which way each metric is better; empty where the reward alone says so."""
-        return tuple(from_dict(document) for document in self.head.get("objectives", ()))
+        return tuple(Objective(**document) for document in self.head.get("objectives", ()))
 
     @cached_property
     def measurements(self) -> Measurements:

@@ -13,9 +13,9 @@ from tunegym.tuning.answers.certainty import SLACK, SURE, RewardMetric, reward_m
 from tunegym.tuning.answers.importance import importance
 from tunegym.tuning.answers.ranking import Measurements, Setting
 from tunegym.tuning.answers.recommendation import PolicyChoice, failed_runs
-from tunegym.tuning.model.summary import Counts, Summary, Table, counted, masked, number, pairs, seconds
+from tunegym.tuning.model.summary import Counts, Summary, Table
 from tunegym.tuning.model.trial import Measured, Trial
-from tunegym.tuning.model.values import exact_key, labels, spelled
+from tunegym.tuning.model.values import counted, exact_key, labels, masked, number, pairs, seconds, spelled
 
 if TYPE_CHECKING:
     from tunegym.tuning.reports.results import JournalResults, TrialResults

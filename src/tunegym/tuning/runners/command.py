@@ -24,7 +24,7 @@ from tunegym.core.child import Child, Exit, start_script
 from tunegym.core.errors import RunnerError
 from tunegym.core.processes import MARK, PidMark, Tree, end_tree, left_behind
 from tunegym.core.stop import StopFlag
-from tunegym.tuning.model.job import CommandJob, Ending, JobHandle, JobResult, Stream, Watch
+from tunegym.tuning.model.trial import CommandJob, Ending, JobHandle, JobResult, Stream, Watch
 from tunegym.tuning.runners import launcher_main
 from tunegym.tuning.runners.folder import STDERR, STDOUT, broken, last_line, make_fresh
 from tunegym.tuning.runners.launcher_main import LENGTH, READY, REAPED, STARTED

@@ -16,7 +16,7 @@ from tunegym.core.errors import RunnerError, UnresolvedReferenceError
 from tunegym.core.processes import Tree, end_tree, living_processes
 from tunegym.core.references import resolve
 from tunegym.core.stop import StopFlag
-from tunegym.tuning.model.job import CallJob, Job, JobHandle, JobResult, Watch
+from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Watch
 from tunegym.tuning.runners.command import CommandRun, Launcher
 from tunegym.tuning.runners.folder import STDERR, broken, check_disk, make_fresh, tidy
 from tunegym.tuning.runners.report import Report, TrialPruned

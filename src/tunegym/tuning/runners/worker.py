@@ -17,7 +17,7 @@ from tunegym.core.errors import RunnerError
 from tunegym.core.processes import PidMark, end_tree, left_behind
 from tunegym.core.stop import StopFlag
 from tunegym.core.wire import Decoder, WireError, encode
-from tunegym.tuning.model.job import CallJob, JobHandle, JobResult, Watch
+from tunegym.tuning.model.trial import CallJob, JobHandle, JobResult, Watch
 from tunegym.tuning.runners.folder import STDERR, broken, last_line, make_fresh, tidy
 
 START_S = 60.0  # bound on starting a worker

@@ -9,8 +9,8 @@ from typing import Any
 
 from tunegym.core.errors import TunegymError
 from tunegym.core.references import resolve
-from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import INJECTED, PROCESS, LiveSpec
+from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.ports import GymServer
 from tunegym.tuning.servers.host import InProcess, ServerHost
 from tunegym.tuning.servers.process import ProcessHost

@@ -15,7 +15,7 @@ from typing import Any
 from tunegym.core.child import Child, start_python
 from tunegym.core.errors import ServerLostError
 from tunegym.core.wire import Connection, WireError, encode
-from tunegym.tuning.model.job import JobHandle
+from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.servers.host import ServerFailure
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 from tunegym.tuning.servers.remote import RemoteHost

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import orjson
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.job import JobHandle
-from tunegym.tuning.model.trial import Episode, OpenTrial, Trial
+from tunegym.tuning.model.trial import Episode, JobHandle, OpenTrial, Trial
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.stores.records import VERSION, Record, closed_trial, damage, is_record, job_handle
 

@@ -25,8 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tunegym.tuning.model.job import JobHandle
-from tunegym.tuning.model.trial import Measured, OpenTrial, Trial, from_record
+from tunegym.tuning.model.trial import JobHandle, Measured, OpenTrial, Trial, outcome_of
 from tunegym.tuning.model.values import printable
 
 VERSION = 2
@@ -134,7 +133,7 @@ def closed_trial(record: Record, opened: OpenTrial) -> Trial:
         number=record["number"],
         context=opened.context,
         action=opened.action,
-        outcome=from_record(record["status"], record.get("reason", ""), record.get("samples", [])),
+        outcome=outcome_of(record["status"], record.get("reason", ""), record.get("samples", [])),
         reward=record["reward"],
         duration_s=record["duration_s"],
         cached_from=record.get("cached_from"),

@@ -19,9 +19,8 @@ from numpy import ndarray
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import Recording
-from tunegym.tuning.model.trial import Episode
+from tunegym.tuning.model.trial import Episode, JobHandle
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.spaces import SpaceError, build, describe, differences, leaves
 from tunegym.tuning.stores import reader, records

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.job import JobHandle
-from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
+from tunegym.tuning.model.trial import Cancelled, JobHandle, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context
 from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.journal import JournalFile

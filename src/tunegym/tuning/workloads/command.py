@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import Problem
-from tunegym.tuning.model.job import CommandJob, Job, JobResult, Stream
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, MetricSpec
+from tunegym.tuning.model.trial import CommandJob, Job, JobResult, Stream
 from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
 from tunegym.tuning.workloads import fingerprint, template

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import Problem, UnresolvedReferenceError
-from tunegym.tuning.model.job import CallJob, Job, JobResult
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment
 from tunegym.tuning.model.space import nested
+from tunegym.tuning.model.trial import CallJob, Job, JobResult
 from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
 from tunegym.tuning.workloads import fingerprint, template

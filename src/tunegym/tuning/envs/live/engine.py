@@ -23,8 +23,8 @@ from tunegym.tuning.envs.live.lane import Lane, Running, start_all
 from tunegym.tuning.envs.live.record import Display, Recorder, Replay
 from tunegym.tuning.envs.score import BudgetClock, StepScore, StepTally
 from tunegym.tuning.envs.structure import FindEncoding
-from tunegym.tuning.model.job import JobHandle
 from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Reward, Transition
 from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, StepAnswer, failure_of

@@ -19,9 +19,8 @@ from heapq import heappush, heappushpop
 from pathlib import Path
 from typing import Any
 
-from tunegym.tuning.model.job import Watch
 from tunegym.tuning.model.scenario import Experiment, Keep
-from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, Outcome, Pruned, Reports, TimedOut, Trial
+from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, Outcome, Pruned, Reports, TimedOut, Trial, Watch
 from tunegym.tuning.model.values import Context, Metrics, exact_key, printable
 from tunegym.tuning.ports import MetricError, Pruner, Runner, TrialStore, Workload
 
