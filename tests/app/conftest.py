@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.core import toml
+from tunegym.core.files import dump_toml
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 from tunegym.tuning.stores import reader
@@ -136,7 +136,7 @@ class LiveScenario:
     def write(self, *experiments: dict[str, Any], slots: int = 1, **keys: Any) -> Path:
         """The same as a file."""
         path = self.folder / "scenario.toml"
-        path.write_text(toml.dumps(self.document(*experiments, slots=slots, **keys)))
+        path.write_text(dump_toml(self.document(*experiments, slots=slots, **keys)))
         return path
 
     @property

@@ -21,7 +21,7 @@ import tunegym as library
 from tunegym.app.catalog import build_agent
 from tunegym.app.kinds import kind_of
 from tunegym.app.run import Watch
-from tunegym.core import toml
+from tunegym.core.files import dump_toml
 from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.trial import Trial
@@ -207,7 +207,7 @@ def test_killed_and_resumed_the_policy_is_that_of_the_checkpoint(
 ) -> None:
     """And at the end it is at least as good; trials are held back at each moment, so that chance has no part in it."""
     steps, calls = 360, tmp_path / "calls.txt"
-    (tmp_path / "s.toml").write_text(toml.dumps(scenario(agent, steps, slots=slots, function="held")))
+    (tmp_path / "s.toml").write_text(dump_toml(scenario(agent, steps, slots=slots, function="held")))
     calls.write_text(str(moments[0]))
     run = Killed(agent, tmp_path, start_tunegym, wait_until)
     kept: list[float] = []
@@ -240,7 +240,7 @@ def test_killed_at_any_time_the_policy_is_that_of_the_checkpoint(
 ) -> None:
     """Also while it is saved: no trial is held back."""
     steps, random = 1200, Random(slots)
-    (tmp_path / "s.toml").write_text(toml.dumps(scenario(agent, steps, slots=slots, pause=0.004)))
+    (tmp_path / "s.toml").write_text(dump_toml(scenario(agent, steps, slots=slots, pause=0.004)))
     run = Killed(agent, tmp_path, start_tunegym, wait_until)
     for least in range(50, 1050, 100):
         run.at(max(least, closed_trials(run.output)) + random.randrange(20))

@@ -15,7 +15,7 @@ import pytest
 from tests.soundness import assert_sound
 
 import tunegym as face
-from tunegym.core import toml
+from tunegym.core.files import dump_toml
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.runners import command
 from tunegym.tuning.stores import reader
@@ -175,7 +175,7 @@ def test_killed_and_resumed_it_decides_the_same(
     _, calm = run(document("in process", pruner, 3, points=24), tmp_path)
     monkeypatch.setenv("STAGE_S", "0.005")
     monkeypatch.setenv("HELD", str(calm.trials[-1].action["x"]))  # the last trial waits for the last session
-    (tmp_path / "staged.toml").write_text(toml.dumps(scenario.document))
+    (tmp_path / "staged.toml").write_text(dump_toml(scenario.document))
     output, log = tmp_path / "stormy", tmp_path / "log.txt"
     process = start_tunegym("run", tmp_path / "staged.toml", "--output", output, log=log)
     rng = random.Random(len(kind) + len(pruner))
@@ -200,7 +200,7 @@ def test_killed_and_resumed_it_decides_the_same(
 @pytest.mark.slow
 def test_what_is_shown_of_it(staged: Path, tmp_path: Path, tunegym: Cli) -> None:
     """In the last line of progress, at the end, in the status and in both CSV files."""
-    (tmp_path / "staged.toml").write_text(toml.dumps(document("in process", "median", 1)))
+    (tmp_path / "staged.toml").write_text(dump_toml(document("in process", "median", 1)))
     done = tunegym("run", tmp_path / "staged.toml", "--output", "shown")
     assert done.returncode == 0, done.stderr
     (results,) = assert_sound("shown").values()

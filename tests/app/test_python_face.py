@@ -16,8 +16,8 @@ from gymnasium.utils.env_checker import check_env
 from tests.soundness import assert_sound
 
 import tunegym
-from tunegym.core import toml
 from tunegym.core.errors import BudgetError, ConfigError, ObservationError, StoreError, TunegymError
+from tunegym.core.files import dump_toml
 from tunegym.tuning.reports.results import find_run
 
 RESULTS = Path("results")
@@ -445,7 +445,7 @@ envs.step(envs.action_space.sample())
 @pytest.mark.parametrize("kind", ["one", "vec"])
 def test_a_script_that_forgets_to_close(document: dict[str, Any], write: Callable[..., Path], kind: str) -> None:
     """Its end is quiet, what was measured is on record, and a resume goes on from there."""
-    write("face.toml", toml.dumps(document))
+    write("face.toml", dump_toml(document))
     done = subprocess.run(
         [sys.executable, write("forgetful.py", FORGETFUL), kind], capture_output=True, text=True, timeout=60
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tunegym.config.load import load, parse
-from tunegym.core import toml
 from tunegym.core.errors import ConfigError
+from tunegym.core.files import dump_toml
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").glob("*.toml"))
@@ -38,7 +38,7 @@ def test_good(file, catalog):
 @pytest.mark.parametrize("file", GOOD, ids=lambda file: file.stem)
 def test_a_resolved_document_gives_the_same_scenario(file, catalog):
     scenario = load(file, catalog)
-    written = tomllib.loads(toml.dumps(scenario.document))
+    written = tomllib.loads(dump_toml(scenario.document))
 
     for document in (scenario.document, written):
         again = parse(document, catalog, file=str(file), scenario_dir="/")

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tunegym.config.load import load, parse
-from tunegym.core import toml
 from tunegym.core.errors import ConfigError
+from tunegym.core.files import dump_toml
 
 GOOD = Path(__file__).parent / "good"
 DOCUMENTS = [tomllib.loads((GOOD / f"{name}.toml").read_text()) for name in ("design", "ranges", "nested")]
@@ -116,7 +116,7 @@ def check_a_mutated_scenario(catalog, data):
     scenario = loaded(lambda: parse(document, catalog, scenario_dir=GOOD))
     if scenario is None:
         return
-    again = parse(tomllib.loads(toml.dumps(scenario.document)), catalog, scenario_dir="/")
+    again = parse(tomllib.loads(dump_toml(scenario.document)), catalog, scenario_dir="/")
     assert again == scenario
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tunegym.core.child import start_python
-from tunegym.core.processes import MARK, PidMark, Tree, end_tree, left_behind, marked, process_start_time
+from tunegym.core.processes import MARK, PidMark, Tree, end_tree, left_behind, marked, process_start_time, start_python
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.core.toml import dumps
+from tunegym.core.files import dump_toml
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 scalars = st.one_of(text, st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.booleans())
@@ -30,17 +30,17 @@ def exact(value: Any) -> Any:
 
 @given(st.dictionaries(text, values, max_size=6))
 def test_round_trip(document: dict[str, Any]) -> None:
-    assert exact(tomllib.loads(dumps(document))) == exact(document)
-    assert dumps(document).replace("\n", "").isprintable()
+    assert exact(tomllib.loads(dump_toml(document))) == exact(document)
+    assert dump_toml(document).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("value", [1, 1.0, True, -0.0, 1e300, 5e-324, 1e22, math.inf, -math.inf, 2**63 - 1])
 def test_scalars_keep_their_type(value: object) -> None:
-    assert exact(tomllib.loads(dumps({"x": value}))) == exact({"x": value})
+    assert exact(tomllib.loads(dump_toml({"x": value}))) == exact({"x": value})
 
 
 def test_nan() -> None:
-    assert math.isnan(tomllib.loads(dumps({"x": math.nan}))["x"])
+    assert math.isnan(tomllib.loads(dump_toml({"x": math.nan}))["x"])
 
 
 def test_reads_like_a_scenario() -> None:
@@ -57,7 +57,7 @@ def test_reads_like_a_scenario() -> None:
             }
         ],
     }
-    assert dumps(document) == (
+    assert dump_toml(document) == (
         'name = "tcp"\nseed = 42\n\n[system]\nrunner = "local"\nslots = 2\n\n'
         '[[experiments]]\nname = "iperf"\n\n'
         '[experiments.cmd_args]\ncommand = "run {a}"\n'
@@ -68,18 +68,18 @@ def test_reads_like_a_scenario() -> None:
 
 def test_none_is_left_out_and_empty_tables_stay() -> None:
     document = {"a": None, "t": {"b": None}, "e": {}, "l": [{}, {"x": {}}], "deep": {"er": {"est": {}}}}
-    assert tomllib.loads(dumps(document)) == {
+    assert tomllib.loads(dump_toml(document)) == {
         "t": {},
         "e": {},
         "l": [{}, {"x": {}}],
         "deep": {"er": {"est": {}}},
     }
-    assert dumps({}) == ""
+    assert dump_toml({}) == ""
 
 
 def test_long_arrays_get_a_line_per_element() -> None:
     document = {"x": [["a" * 30] * 5, [{"k": "v" * 90}]]}
-    written = dumps(document)
+    written = dump_toml(document)
     assert tomllib.loads(written) == document
     assert max(map(len, written.splitlines())) < 130
 
@@ -87,9 +87,9 @@ def test_long_arrays_get_a_line_per_element() -> None:
 @pytest.mark.parametrize("value", [object(), b"x", {1}, [None], 1j, {"x": {1: 2}}])
 def test_other_types_are_refused(value: object) -> None:
     with pytest.raises(TypeError):
-        dumps({"x": value})
+        dump_toml({"x": value})
 
 
 def test_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(ValueError, match="UTF-8"):
-        dumps({"x": "\ud800"})
+        dump_toml({"x": "\ud800"})

@@ -22,7 +22,7 @@ from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Trial
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import MetricError, TrialStore
 from tunegym.tuning.rewards import identity
-from tunegym.tuning.runners.report import Report, TrialPruned
+from tunegym.tuning.runners.worker_main import Report, TrialPruned
 from tunegym.tuning.stores.records import Head, Session
 from tunegym.tuning.stores.trials import JournalStore, MemoryStore
 

@@ -23,9 +23,8 @@ from tunegym.app.report import FAILURE, report_run
 from tunegym.app.server import check_given, check_server, with_injected
 from tunegym.app.warm_start import with_sources
 from tunegym.config.load import load, parse
-from tunegym.core import toml
 from tunegym.core.errors import BudgetError, ServerLostError, StoreError
-from tunegym.core.files import write_atomic
+from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.scenario import Experiment, Scenario, Tracking
@@ -152,7 +151,7 @@ def new_run_folder(scenario: Scenario, output: str | Path | None) -> Path:
 def write_scenario(folder: Path, scenario: Scenario) -> None:
     """Write ``scenario.toml``, atomically. A file with the same content is left alone."""
     path = folder / SCENARIO
-    text = toml.dumps(scenario.document)
+    text = dump_toml(scenario.document)
     try:
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             return

@@ -8,8 +8,8 @@ from typing import Any
 
 from tunegym.app.run import as_scenario
 from tunegym.cli.terminal import console, guarded, print_json, print_table, say, warn
-from tunegym.core import toml
 from tunegym.core.errors import ConfigError, Problem, TunegymError
+from tunegym.core.files import dump_toml
 from tunegym.core.text import escaped
 from tunegym.tuning.answers.contexts import WHERE
 from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
@@ -32,7 +32,7 @@ def _recommend(folder: Path, context: list[str], experiment: str | None, *, as_t
         print_json(found.as_dict())
     elif as_toml:
         fixed = _fixed(find_run(folder), found.experiment)
-        console().out(toml.dumps(_document(found, fixed)).rstrip("\n"), highlight=False)
+        console().out(dump_toml(_document(found, fixed)).rstrip("\n"), highlight=False)
     else:
         by = ", as its policy chooses them" if found.source == FROM_POLICY else ""
         say(f"{found.experiment}: settings to use{_there(found)}{by}")

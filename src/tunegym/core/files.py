@@ -1,10 +1,18 @@
-"""Atomic writes: a file is replaced as a whole, or not at all."""
+"""Files that we write: replaced as a whole or not at all, and a small TOML writer.
+
+``tomllib`` reads back what ``dump_toml`` was given, by exact type.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+from tunegym.core.text import escaped_toml
 
 
 def write_atomic(path: Path, content: str | bytes | memoryview) -> None:
@@ -25,3 +33,127 @@ def write_atomic(path: Path, content: str | bytes | memoryview) -> None:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise
+
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_ESCAPED = re.compile(r'[\b\t\n\f\r"\\]')
+_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+_LINE = 100
+"""Arrays longer than this get a line per element, leaf tables longer than this a header."""
+_ORDERED_DEPTH = 2
+"""From this depth on (``experiments.cmd_args``) the order of keys is kept whatever their values are."""
+_INLINE_DEPTH = 3
+"""From this depth on small leaf tables stay on one line: ``buffer_kb = { low = 64, high = 8192 }``."""
+
+
+def dump_toml(document: Mapping[str, Any]) -> str:
+    """``document`` as TOML: ``tomllib.loads(dump_toml(d)) == d``, where 1, 1.0 and true stay apart.
+
+    A key whose value is None is left out. Tuples are written as arrays. Nothing in it harms a terminal.
+
+    Raises:
+        TypeError: a key is no string, or a value is none of str, int, float, bool, list, tuple, mapping.
+        ValueError: a string that no UTF-8 file can hold.
+    """
+    text = "\n".join(_table((), document)).strip("\n")
+    return f"{text}\n" if text else ""
+
+
+def _table(path: tuple[str, ...], table: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a table: its own keys first, as TOML wants it, then the tables in it.
+
+    Below the top levels the order of keys has a meaning (a grid turns its last knob fastest), so only the
+    tables at the end get headers there: one before a plain key is written inline, where it stands.
+    """
+    entries = [(key, value) for key, value in table.items() if value is not None]
+    headed = [_needs_header((*path, key), value) for key, value in entries]
+    if len(path) >= _ORDERED_DEPTH:
+        last_plain = max((index for index, is_headed in enumerate(headed) if not is_headed), default=-1)
+        headed = [index > last_plain for index in range(len(entries))]
+    for (key, value), is_headed in zip(entries, headed, strict=True):
+        if not is_headed:
+            yield f"{_key(key)} = {_value(value, indent='')}"
+    for key, value in (entry for entry, is_headed in zip(entries, headed, strict=True) if is_headed):
+        below = (*path, key)
+        header = ".".join(_key(part) for part in below)
+        if isinstance(value, Mapping):
+            if not _is_only_headers(below, value):
+                yield f"\n[{header}]"
+            yield from _table(below, value)
+        else:
+            for item in value:
+                yield f"\n[[{header}]]"
+                yield from _table(below, item)
+
+
+def _is_only_headers(path: tuple[str, ...], table: Mapping[str, Any]) -> bool:
+    """Whether the headers of the tables in it already say that the table exists."""
+    present = {key: value for key, value in table.items() if value is not None}
+    return bool(present) and all(_needs_header((*path, key), value) for key, value in present.items())
+
+
+def _needs_header(path: tuple[str, ...], value: Any) -> bool:
+    """Whether a value is written under a separate ``[header]`` or ``[[header]]``."""
+    if isinstance(value, Mapping):
+        return len(path) < _INLINE_DEPTH or not _is_small_leaf(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+        return len(path) == 1 or not all(_is_small_leaf(item) for item in value)
+    return False
+
+
+def _is_small_leaf(table: Mapping[str, Any]) -> bool:
+    if any(_holds_table(value) for value in table.values()):
+        return False
+    return len(_inline(table)) <= _LINE - 20
+
+
+def _holds_table(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_holds_table(item) for item in value)
+    return isinstance(value, Mapping)
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"a TOML key must be a string, not {key!r}")
+    return key if _BARE_KEY.fullmatch(key) else _string(key, literal=False)
+
+
+def _value(value: Any, indent: str | None = None) -> str:
+    """A value on the right of ``=``; None as indent keeps it on one line (inside an inline table)."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value)  # of float itself: numpy's floats spell themselves differently
+    if isinstance(value, Mapping):
+        return _inline(value)
+    if isinstance(value, list | tuple):
+        return _array(value, indent)
+    raise TypeError(f"TOML can't hold {type(value).__name__} {value!r}")
+
+
+def _array(items: list[Any] | tuple[Any, ...], indent: str | None) -> str:
+    line = "[" + ", ".join(_value(item) for item in items) + "]"
+    if indent is None or len(line) + len(indent) <= _LINE:
+        return line
+    deeper = indent + "  "
+    return "[\n" + "".join(f"{deeper}{_value(item, deeper)},\n" for item in items) + f"{indent}]"
+
+
+def _inline(table: Mapping[str, Any]) -> str:
+    pairs = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if value is not None]
+    return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
+
+
+def _string(text: str, literal: bool = True) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{text!r} can't be written as UTF-8: {error.reason}") from None
+    if literal and "\\" in text and "'" not in text and text.isprintable():
+        return f"'{text}'"  # a pattern reads better without doubled backslashes
+    return '"' + escaped_toml(_ESCAPED.sub(lambda match: _SHORT[match[0]], text)) + '"'

@@ -1,26 +1,39 @@
-"""Processes: telling one from another that later got its pid, and ending all that belong together.
+"""Processes: starting Python children, telling processes apart, and ending all that belong together.
 
 A pid with its start time names a process until the machine restarts; ``process_handle`` is that as plain JSON.
 Processes of ours also carry a marker in their environment (``MARK``). Children inherit it whatever they do with
 sessions and parents, so a ``Tree`` finds all of them, also after the process that started them is gone.
+
+``start_python`` is the one way to start a Python child. It runs in a new session (a Ctrl-C is for the driver), finds
+modules where this process finds them, and carries a marker. A pipe that this process holds is its lifeline: the kernel
+kills the child's process group when this process is gone, also while the child hangs. (A signal at the death of a
+parent would come at the end of the *thread* that started it.) A detached child outlives this process instead.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
+import importlib
 import logging
+import math
 import os
 import platform
 import select
 import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, TypeAlias
 
 import psutil
+
+from tunegym.core.errors import RunnerError
 
 _log = logging.getLogger(__name__)
 
@@ -30,11 +43,15 @@ MARK = "TUNEGYM_MARK"
 GRACE_S = 2.0
 """How long processes have between SIGTERM and SIGKILL."""
 
+Output: TypeAlias = int | IO[bytes]
+"""A descriptor or file, or one of ``subprocess``'s DEVNULL and PIPE."""
+
 _KILL_ROUNDS = 50
-_SCAN_ROUNDS = 20
-_SHORT_RANGE = 64
+_FEW_PIDS = 64
 _WRAP_S = 5.0
 _KERNEL_THREAD = 0x00200000
+_F_SETSIG = 10
+_LONGEST_MS = 2**31 - 1
 
 
 # one process ------------------------------------------------------------------------------------------
@@ -50,7 +67,7 @@ def process_start_time(pid: int) -> str | None:
 
 
 def process_handle(pid: int, start: str) -> dict[str, Any]:
-    """A process, named for good as plain JSON: it is found again until the machine restarts."""
+    """Name a process as plain JSON, until the machine restarts."""
     return {"pid": pid, "start": start, "boot": boot_id()}
 
 
@@ -78,7 +95,7 @@ class _State(NamedTuple):
 
 
 def _state(pid: int) -> _State | None:
-    """What the system says of a process; None if there is none of this pid. Threads of the kernel are not living."""
+    """Parent, start and life of a process; None if there is none of this pid. Kernel threads are not living."""
     stat = _read(f"/proc/{pid}/stat")
     if stat:
         # The second field is the name in parentheses and may hold anything, parentheses too.
@@ -95,6 +112,10 @@ def _state(pid: int) -> _State | None:
         return None
 
 
+def _lives(pid: int) -> bool:
+    return process_start_time(pid) is not None
+
+
 def _read(path: str) -> bytes | None:
     """The content of a small file of /proc; None if it can't be read."""
     try:
@@ -104,22 +125,17 @@ def _read(path: str) -> bytes | None:
         return None
 
 
-# marked processes -------------------------------------------------------------------------------------
+# trees of processes -----------------------------------------------------------------------------------
 
 
-def marked(marker: str) -> list[int]:
-    """The processes that carry ``marker`` or a marker below it (``marker/...``)."""
-    return _having_mark(psutil.pids(), marker)
-
-
-def _having_mark(candidates: Iterable[int], marker: str) -> list[int]:
-    answers = {pid: _has_mark(pid, marker) for pid in candidates}
-    found = [pid for pid, answer in answers.items() if answer]
+def marked(marker: str, candidates: Iterable[int] | None = None) -> list[int]:
+    """The processes that carry ``marker`` or a marker below it (``marker/...``); of all unless ``candidates``."""
+    answers = {pid: _has_mark(pid, marker) for pid in (psutil.pids() if candidates is None else candidates)}
     unclear = [pid for pid, answer in answers.items() if answer is None and _lives(pid)]
     if unclear:
         time.sleep(0.002)
-        found += [pid for pid in unclear if _has_mark(pid, marker)]
-    return found
+        answers |= {pid: _has_mark(pid, marker) for pid in unclear}
+    return [pid for pid, answer in answers.items() if answer]
 
 
 def _has_mark(pid: int, marker: str) -> bool | None:
@@ -139,7 +155,7 @@ class Tree:
         marker: what they carry in their environment, by itself or followed by ``/...``.
         roots: (pid, start time) of processes known to be ours.
         spared: pids of ours that must go on.
-        spares_kin: leave out this process's own descendants.
+        spares_kin: leave out this process's descendants.
     """
 
     marker: str
@@ -158,7 +174,7 @@ class Tree:
         roots = {pid for pid, start in self.roots if pid in table and table[pid].start == start}
         ours = roots | {process.pid for process in known if process.is_running()}
         ours |= {pid for pid in table if roots & _leaders(pid)}
-        ours.update(_having_mark(table.keys() - ours, self.marker))
+        ours.update(marked(self.marker, table.keys() - ours))
         kin = {os.getpid(), *(above.pid for above in psutil.Process().parents())}
         if self.spares_kin:
             kin |= _descendants({os.getpid()}, children, set())
@@ -176,7 +192,7 @@ class Tree:
         if state is None or not state.lives or pid in self.spared:
             return False
         near = {root for root, _ in self.roots} & {state.parent, *_leaders(pid)}
-        return bool(near or _having_mark([pid], self.marker)) and psutil.pid_exists(pid)  # which no thread is
+        return bool(near or marked(self.marker, [pid])) and psutil.pid_exists(pid)  # which no thread is
 
 
 def _descendants(roots: set[int], children: Mapping[int, list[int]], without: set[int]) -> set[int]:
@@ -197,16 +213,7 @@ def _leaders(pid: int) -> set[int]:
         return set()
 
 
-def _lives(pid: int) -> bool:
-    state = _state(pid)
-    return state is not None and state.lives
-
-
-# what a job left --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PidMark:
+class PidMark(NamedTuple):
     """A moment, told by the pid counter: processes that began after it have later pids."""
 
     pid: int
@@ -218,30 +225,26 @@ class PidMark:
         return PidMark(_last_pid(), time.monotonic())
 
 
+def _last_pid() -> int:
+    """The pid that was given out last, 0 if unknown. Pids count up and start again at the bottom."""
+    loads = _read("/proc/loadavg")
+    return int(loads.rsplit(None, 1)[1]) if loads else 0
+
+
 def left_behind(tree: Tree, since: PidMark) -> bool:
     """Whether a process of the tree that began after ``since`` is still there.
 
-    This runs after every trial. Pids count up, so only the few given out since then are looked at; where the counter
-    can't be read, or may have gone round, all processes are.
+    This runs after every trial. Pids count up, so only the few given out since then are checked; where the counter
+    can't be read, may have gone round or has moved far, all processes are.
     """
     low = since.pid
-    for _ in range(_SCAN_ROUNDS):
-        last = _last_pid()
-        if last < since.pid or last == 0 or time.monotonic() - since.at > _WRAP_S:
-            break
+    while low <= (last := _last_pid()) <= low + _FEW_PIDS and time.monotonic() - since.at < _WRAP_S and low:
         if last == low:
             return False
-        between = range(low + 1, last + 1)
-        if any(map(tree.owns, between if len(between) <= _SHORT_RANGE else [p for p in psutil.pids() if p > low])):
+        if any(map(tree.owns, range(low + 1, last + 1))):
             return True
-        low = last  # what was forked while we looked is looked at too
+        low = last  # check what was forked meanwhile, too
     return bool(tree.members())
-
-
-def _last_pid() -> int:
-    """The pid given out last, 0 if unknown. Pids count up and start again at the bottom."""
-    loads = _read("/proc/loadavg")
-    return int(loads.rsplit(None, 1)[1]) if loads else 0
 
 
 def end_tree(tree: Tree, grace_s: float = GRACE_S, hurry_fd: int | None = None) -> int:
@@ -306,3 +309,248 @@ def _wait_gone(members: Iterable[psutil.Process], deadline: float, hurry_fd: int
             return False
         pause_ms = min(2 * pause_ms, 16)
     return True
+
+
+# children ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a child ended, and what it and the children it waited for used.
+
+    ``code`` is negative for a signal; ``max_rss_kb`` is the largest of any single process.
+    """
+
+    code: int
+    cpu_s: float
+    max_rss_kb: int
+
+    def describe(self) -> str:
+        """``exited with 3`` or ``killed by SIGSEGV``."""
+        if self is UNKNOWN:
+            return "ended, but its exit code is unknown: the process that had started it was killed"
+        if self.code >= 0:
+            return f"exited with {self.code}"
+        try:
+            return f"killed by {signal.Signals(-self.code).name}"
+        except ValueError:
+            return f"killed by signal {-self.code}"
+
+
+UNKNOWN = Exit(1, 0.0, 0)
+"""The process that should have reaped it was killed."""
+
+
+class Child:
+    """A process that we started, until it is reaped. Its pid names no other process before that.
+
+    Args:
+        pid: of the process.
+        marker: carried by it and all that it starts.
+        popen: the object that it was started with, if any.
+        lifeline: our end of the pipe; closed when it is reaped.
+        reap: for a child of another process of ours: reaps it there, once it has ended.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        marker: str = "",
+        popen: subprocess.Popen[bytes] | None = None,
+        lifeline: int = -1,
+        reap: Callable[[int], Exit] | None = None,
+    ) -> None:
+        self.pid = pid
+        self.popen = popen
+        self.pidfd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+        """Readable once the process has ended; -1 where the system has no such thing."""
+        self.start = process_start_time(pid) or ""
+        self.tree = Tree(marker, ((pid, self.start),))
+        self._lifeline = lifeline
+        self._reap = reap or self._reap_here
+        self._exit: Exit | None = None
+
+    @property
+    def handle(self) -> dict[str, Any]:
+        """Names the process for a later session, as a ``JobHandle``."""
+        return process_handle(self.pid, self.start)
+
+    def wait(self, timeout_s: float | None = None, *, stop_fd: int = -1) -> Literal["exited", "timed_out", "stopped"]:
+        """Wait until the process has exited, the time is over, or ``stop_fd`` is readable."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        poll = select.poll()
+        for fd in (self.pidfd, stop_fd):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            # Without a pidfd we have to ask again and again.
+            ready = [fd for fd, _ in poll.poll(10 if self.pidfd < 0 else milliseconds(left))]
+            if self.pidfd in ready or (self.pidfd < 0 and self.has_ended()):
+                return "exited"
+            if ready:
+                return "stopped"
+            if left is not None and left <= 0:
+                return "timed_out"
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._exit is not None or process_start_time(self.pid) != self.start
+
+    def reap(self) -> Exit:
+        """Wait for the end, and take notice of it. Calling it twice is fine."""
+        if self._exit is None:
+            self.wait()
+            self._exit = self._reap(self.pid)
+        for fd in (self.pidfd, self._lifeline):
+            if fd >= 0:
+                os.close(fd)
+        self.pidfd = self._lifeline = -1
+        return self._exit
+
+    def end(self, grace_s: float = GRACE_S, hurry_fd: int | None = None) -> Exit:
+        """End the process and all that it started, and reap it. Calling it twice is fine."""
+        if self._exit is None:
+            end_tree(self.tree, grace_s, hurry_fd)
+        return self.reap()
+
+    def kill(self) -> None:
+        """End everything now, but leave it to be reaped. May be called from a signal handler."""
+        if self._exit is None:
+            end_tree(self.tree, grace_s=0.0)
+
+    def _reap_here(self, pid: int) -> Exit:
+        try:
+            _, status, usage = os.wait4(pid, 0)
+        except ChildProcessError as error:
+            raise RunnerError(
+                f"another part of the program waited for process {pid}",
+                hint="don't ignore SIGCHLD or wait for any child in the process that runs tunegym",
+            ) from error
+        code = os.waitstatus_to_exitcode(status)
+        if self.popen is not None:
+            self.popen.returncode = code  # or it would wait, too, and complain
+        return Exit(code, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+
+
+def milliseconds(seconds: float | None) -> int | None:
+    """A time to wait as ``poll`` wants it; less than asked for only where that is more than it can take."""
+    return None if seconds is None else max(0, min(math.ceil(seconds * 1000), _LONGEST_MS))
+
+
+def start_python(
+    target: str,
+    *arguments: str,
+    marker: str,
+    env: Mapping[str, str] | None = None,
+    fds: Sequence[int] = (),
+    stdin: Output = subprocess.DEVNULL,
+    stdout: Output = subprocess.DEVNULL,
+    stderr: Output = subprocess.DEVNULL,
+    detach: bool = False,
+    cwd: str | None = None,
+) -> Child:
+    """Start a Python process that calls ``module:function`` with ``arguments``, which are texts for all to see.
+
+    Args:
+        target: what to call; the process exits with 1 and a traceback if it raises.
+        arguments: what it is called with. Send secrets and large values through a descriptor.
+        marker: what the process and all that it starts carry; empty for none.
+        env: the whole environment; None for ours.
+        fds: descriptors that it inherits, by the same numbers; what it starts does not.
+        stdin: as for ``subprocess``; nothing unless given.
+        stdout: as for ``subprocess``.
+        stderr: as for ``subprocess``.
+        detach: it outlives this process and is not its child: the ``Child`` that is returned exits at once.
+        cwd: the folder that it runs in.
+
+    Raises:
+        OSError: it can't be started.
+        ValueError: no process can have this environment.
+    """
+    theirs, ours = (-1, -1) if detach else os.pipe()
+    passed = [*fds, *([] if detach else [theirs])]
+    path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
+    setup = path, target, str(theirs), ",".join(map(str, passed))
+    try:
+        popen = subprocess.Popen(
+            # -P: the working folder is not for importing from. -B: compiled files know their source's time to
+            # the second only, so a module that is edited and run at once would be stale.
+            [sys.executable, "-P", "-B", "-c", _BOOT, *setup, *arguments],
+            pass_fds=passed,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            env=_environment(marker, env),
+            cwd=cwd,
+        )
+    except BaseException:
+        if not detach:
+            os.close(ours)
+        raise
+    finally:
+        if not detach:
+            os.close(theirs)
+    return Child(popen.pid, marker, popen, ours)
+
+
+def start_script(script: Path, *arguments: str, marker: str, fds: Sequence[int] = ()) -> Child:
+    """Start a script that needs the standard library alone: without site packages it is small and starts quickly.
+
+    It has no lifeline, so it must end when the other end of one of its descriptors is closed. Raises ``OSError``.
+    """
+    popen = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(script), *arguments],
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=_environment(marker, None),
+    )
+    return Child(popen.pid, marker, popen)
+
+
+def _environment(marker: str, env: Mapping[str, str] | None) -> dict[str, str]:
+    return {**(os.environ if env is None else env), **({MARK: marker} if marker else {})}
+
+
+# inside a child ---------------------------------------------------------------------------------------
+
+_BOOT = f"import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep); from {__name__} import run_child; run_child()"
+
+
+def run_child() -> None:
+    """Set up a process that ``start_python`` started, and call its function."""
+    _, _, target, lifeline, fds, *arguments = sys.argv
+    for fd in filter(None, fds.split(",")):
+        os.set_inheritable(int(fd), False)  # for us, not for what we start
+    if lifeline != "-1":
+        _end_with(int(lifeline))
+    elif os.fork():
+        os._exit(0)
+    module, _, name = target.partition(":")
+    getattr(importlib.import_module(module), name)(*arguments)
+
+
+def _end_with(lifeline: int) -> None:
+    """Have this process group killed when the other end of the pipe closes, as it does when the driver dies.
+
+    Linux does that by itself, also when this process is busy in code that never lets go of the interpreter; elsewhere a
+    thread waits for it.
+    """
+
+    def wait_for_end() -> None:
+        os.read(lifeline, 1)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    if sys.platform != "linux":
+        threading.Thread(target=wait_for_end, daemon=True).start()
+        return
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, _F_SETSIG, int(signal.SIGKILL))
+    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        wait_for_end()  # returns at once if the driver died before we asked to be told

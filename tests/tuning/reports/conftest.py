@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tunegym.core import toml
+from tunegym.core.files import dump_toml
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.reports.results import RunResults, load
 from tunegym.tuning.stores import records
@@ -44,7 +44,7 @@ def write_run(folder: Path, journals: Mapping[str, Mapping[str, Any]], *, name: 
     folder.mkdir(parents=True, exist_ok=True)
     experiments = [{"name": one, **keys.get("declared", {})} for one, keys in journals.items()]
     scenario = {"name": name, "scenario_dir": str(folder), "experiments": experiments}
-    (folder / "scenario.toml").write_text(toml.dumps(scenario), encoding="utf-8")
+    (folder / "scenario.toml").write_text(dump_toml(scenario), encoding="utf-8")
     for one, keys in journals.items():
         if keys["trials"] is not None:
             write_journal(folder / one, **{key: value for key, value in keys.items() if key != "declared"})

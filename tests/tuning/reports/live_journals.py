@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from tunegym.core import toml
+from tunegym.core.files import dump_toml
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.reports.live import LiveResults
@@ -80,7 +80,7 @@ def write_scenario(folder: Path, *names: str, **declared: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     experiments = [{"name": name, "workload": "live", **declared} for name in names]
     document = {"name": "written", "scenario_dir": str(folder), "experiments": experiments}
-    (folder / "scenario.toml").write_text(toml.dumps(document), encoding="utf-8")
+    (folder / "scenario.toml").write_text(dump_toml(document), encoding="utf-8")
 
 
 def write_live(

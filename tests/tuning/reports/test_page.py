@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tunegym.core import toml
 from tunegym.core.errors import StoreError
+from tunegym.core.files import dump_toml
 from tunegym.tuning.model.trial import Failed, Trial
 from tunegym.tuning.model.values import masked
 from tunegym.tuning.reports.page import Known, embedded, render, run_document, write_page
@@ -168,7 +168,7 @@ def test_a_page_holds_no_password(written: Callable[..., RunResults]) -> None:
     folder = written([Trial(1, {}, {"x": 1}, Failed(f"no answer from {address}"), -1e9, 0.1)]).folder
     path = folder / "scenario.toml"
     scenario = {**load(folder).scenario, "tracking": {"mlflow": address}, "other": {"key": [address]}}
-    path.write_text(toml.dumps(scenario), encoding="utf-8")
+    path.write_text(dump_toml(scenario), encoding="utf-8")
     outputs = folder / "e" / "trials" / "000001"
     outputs.mkdir(parents=True)
     (outputs / "stderr.txt").write_text(f"lost {address}\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from tunegym.testing.runners import Seen
 from tunegym.tuning.model.trial import CallJob
 from tunegym.tuning.runners import worker as worker_module
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.runners.report import Report, TrialPruned
+from tunegym.tuning.runners.worker_main import Report, TrialPruned
 
 MODULE = """
 import multiprocessing, os, signal, threading, time

@@ -20,8 +20,7 @@ from typing import Any
 
 import orjson
 
-from tunegym.core.child import start_python
-from tunegym.core.processes import boot_id, process_start_time
+from tunegym.core.processes import boot_id, process_start_time, start_python
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, pack
 from tunegym.dataplane.connect import Plane, find
 from tunegym.dataplane.errors import (

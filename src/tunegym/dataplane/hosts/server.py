@@ -296,7 +296,7 @@ class Server:
 
 
 def main(place: str, linger_s: str, descriptor: str) -> None:
-    """The process of a host, as ``core.child`` calls it: folder, seconds to linger, descriptor for the report."""
+    """The process of a host, as ``core.processes`` calls it: folder, seconds to linger, descriptor for the report."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -15,9 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tunegym.core import toml
 from tunegym.core.errors import ActionError, ConfigError, Problem, StoreError, TunegymError
-from tunegym.core.files import write_atomic
+from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.text import closest
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.contexts import domain, domains_of
@@ -149,7 +148,7 @@ class TrialResults(JournalResults):
         for setting in [*([document["best"]] if "best" in document else []), *document.get("pareto", [])]:
             if fixed:
                 setting["fixed"] = nested(fixed)
-        write_atomic(self.folder / BEST, toml.dumps(document))
+        write_atomic(self.folder / BEST, dump_toml(document))
 
     def policy_choices(self) -> PolicyTable | None:
         """The choices of the agent's saved policy in each context; None if there is no policy.

@@ -11,24 +11,26 @@ import errno
 import marshal
 import os
 import re
+import shutil
 import socket
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from tunegym.core.child import Child, Exit, start_script
 from tunegym.core.errors import RunnerError
-from tunegym.core.processes import MARK, PidMark, Tree, end_tree, left_behind
+from tunegym.core.processes import MARK, UNKNOWN, Child, Exit, PidMark, Tree, end_tree, left_behind, start_script
 from tunegym.core.stop import StopFlag
 from tunegym.tuning.model.trial import CommandJob, Ending, JobHandle, JobResult, Stream, Watch
 from tunegym.tuning.runners import launcher_main
-from tunegym.tuning.runners.folder import STDERR, STDOUT, broken, last_line, make_fresh
 from tunegym.tuning.runners.launcher_main import LENGTH, READY, REAPED, STARTED
 
+STDOUT = "stdout.txt"
+STDERR = "stderr.txt"
 INTERRUPTED_TEARDOWN_S = 10.0
 LOOK_S = 0.1
 """How often a followed file is looked at."""
@@ -268,7 +270,7 @@ class Launcher:
                 continue
             if error:
                 raise OSError(error, os.strerror(error))
-            return Child(pid, marker=marker, reap=self._reap), begun
+            return Child(pid, marker, reap=self._reap), begun
         raise LauncherKilledError
 
     def retire(self) -> None:
@@ -280,14 +282,13 @@ class Launcher:
         with self._lock:
             self._hang_up()
 
-    def _reap(self, pid: int) -> tuple[int, float, int] | None:
-        """Wait status, CPU seconds and peak memory in KB of a command that has ended; None if unknown."""
+    def _reap(self, pid: int) -> Exit:
         try:
             with self._lock:
                 status, cpu_s, max_rss_kb = REAPED.unpack(self._exchange(marshal.dumps(pid), REAPED.size))
         except (EOFError, ConnectionError):
-            return None
-        return None if status < 0 else (status, cpu_s, max_rss_kb)
+            return UNKNOWN
+        return UNKNOWN if status < 0 else Exit(os.waitstatus_to_exitcode(status), cpu_s, max_rss_kb)
 
     def _exchange(self, request: bytes, size: int) -> bytes:
         try:
@@ -448,3 +449,110 @@ def _value(match: re.Match[bytes]) -> float | None:
     with contextlib.suppress(ValueError):
         return float(text)
     return None
+
+
+# the folder of a job ----------------------------------------------------------------------------------
+
+_HINTS = {
+    errno.ENOSPC: "the disk is full: make room, then resume the run",
+    errno.EDQUOT: "the disk quota is used up: make room, then resume the run",
+    errno.EACCES: "give yourself the right to write there, or choose another --output folder",
+    errno.EPERM: "give yourself the right to write there, or choose another --output folder",
+    errno.EROFS: "the file system is read-only: choose another --output folder",
+    errno.EMFILE: "too many open files: raise `ulimit -n`, or use fewer slots",
+    errno.ENFILE: "too many open files on this machine: use fewer slots",
+    errno.EAGAIN: "too many processes: raise `ulimit -u`, or use fewer slots",
+    errno.ENOMEM: "out of memory: use fewer slots",
+}
+
+
+def broken(what: str, error: OSError) -> RunnerError:
+    """The error for infrastructure that refuses to work."""
+    hint = _HINTS.get(error.errno or 0, "remove the cause, then resume the run")
+    return RunnerError(f"{what}: {error.strerror or error}", hint=hint)
+
+
+def make_fresh(folder: str) -> None:
+    """Make the folder, and empty it of what an earlier, killed attempt left there.
+
+    Raises:
+        RunnerError: it can't be made or emptied.
+    """
+    try:
+        try:
+            os.mkdir(folder)  # noqa: PTH102 (this runs for every trial)
+        except FileExistsError:
+            _empty(folder)
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    except OSError as error:
+        raise broken(f"the trial's folder {folder} can't be made", error) from error
+
+
+def tidy(folder: str) -> None:
+    """Remove the output files if they are empty, and the folder if nothing else is in it."""
+    for name in (STDOUT, STDERR):
+        path = Path(folder, name)
+        with contextlib.suppress(OSError):
+            if path.stat().st_size == 0:
+                path.unlink()
+    with contextlib.suppress(OSError):
+        Path(folder).rmdir()
+
+
+def last_line(folder: str, name: str, limit: int = 200) -> str:
+    """The last line with something on it, fit to be shown; empty if there is none."""
+    try:
+        with Path(folder, name).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in lines[-1]) if lines else ""
+    return shown if len(shown) <= limit else shown[: limit - 3] + "..."
+
+
+def _empty(folder: str) -> None:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, onerror=_make_writable)
+            else:
+                os.unlink(entry.path)  # noqa: PTH108
+
+
+def _make_writable(function: Callable[..., Any], path: str, _: object) -> None:
+    """Folders that a job made read-only are removed all the same."""
+    Path(path).parent.chmod(0o700)
+    if function is os.unlink or function is os.rmdir:
+        function(path)
+    else:
+        Path(path).chmod(0o700)
+        shutil.rmtree(path)
+
+
+def _writable(folder: str) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            return file.write(bytes(4096)) == 4096
+    except OSError:
+        return False
+
+
+def check_disk(folder: str) -> None:
+    """Refuse to believe a job that ran on a full disk, be it a failure or a metric that was cut short.
+
+    Raises:
+        RunnerError: nothing more can be written to the folder.
+    """
+    try:
+        room = os.statvfs(folder)
+    except OSError:  # no folder, no output that could have been cut short
+        return
+    full = (room.f_blocks and not room.f_bavail) or (room.f_files and not room.f_favail)
+    if full and not _writable(folder):  # some may still write where others can't any more
+        raise RunnerError(
+            f"the disk of {folder} is full, so what a job says there can't be believed",
+            hint="free some space, then resume: the trial is run again",
+        )

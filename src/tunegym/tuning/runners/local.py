@@ -17,11 +17,9 @@ from tunegym.core.processes import Tree, end_tree, living_processes
 from tunegym.core.references import resolve
 from tunegym.core.stop import StopFlag
 from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Watch
-from tunegym.tuning.runners.command import CommandRun, Launcher
-from tunegym.tuning.runners.folder import STDERR, broken, check_disk, make_fresh, tidy
-from tunegym.tuning.runners.report import Report, TrialPruned
+from tunegym.tuning.runners.command import STDERR, CommandRun, Launcher, broken, check_disk, make_fresh, tidy
 from tunegym.tuning.runners.worker import Worker
-from tunegym.tuning.runners.worker_main import describe, environment
+from tunegym.tuning.runners.worker_main import Report, TrialPruned, describe, environment
 
 
 class LocalRunner:

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import IO, Any, Literal, TypeAlias
 
-from tunegym.core.child import milliseconds, start_python
 from tunegym.core.errors import RunnerError
-from tunegym.core.processes import PidMark, end_tree, left_behind
+from tunegym.core.processes import PidMark, end_tree, left_behind, milliseconds, start_python
 from tunegym.core.stop import StopFlag
 from tunegym.core.wire import Decoder, WireError, encode
 from tunegym.tuning.model.trial import CallJob, JobHandle, JobResult, Watch
-from tunegym.tuning.runners.folder import STDERR, broken, last_line, make_fresh, tidy
+from tunegym.tuning.runners.command import STDERR, broken, last_line, make_fresh, tidy
 
 START_S = 60.0  # bound on starting a worker
 LOAD_S = 60.0  # least bound on importing the target, however short the call's own

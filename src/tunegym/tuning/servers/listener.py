@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunegym.core.child import Child
 from tunegym.core.errors import ConfigError, Problem, TunegymError, UnresolvedReferenceError
+from tunegym.core.processes import Child
 from tunegym.core.stop import StopFlag
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, keep_alive
 from tunegym.tuning.servers.process import start_server

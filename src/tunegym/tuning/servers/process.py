@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tunegym.core.child import Child, start_python
 from tunegym.core.errors import ServerLostError
+from tunegym.core.processes import Child, start_python
 from tunegym.core.wire import Connection, WireError, encode
 from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.servers.host import ServerFailure

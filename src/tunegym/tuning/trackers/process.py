@@ -23,7 +23,7 @@ from typing import IO, Any, Protocol
 
 import orjson
 
-from tunegym.core.child import Child, start_python
+from tunegym.core.processes import Child, start_python
 from tunegym.tuning.stores.reader import JOURNAL
 from tunegym.tuning.trackers.feed import Feed, Item, all_items
 

@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tunegym.core.child import milliseconds, start_python
 from tunegym.core.errors import Problem, TunegymError, UnresolvedReferenceError
+from tunegym.core.processes import milliseconds, start_python
 from tunegym.core.references import check_unconfused, is_reference, locate, resolve
 from tunegym.core.text import closest
 
