@@ -96,7 +96,7 @@ class _Column:
         return self._locations[-1]
 
     def _gathered(self, location: Any) -> Rows:
-        return Rows([(self._storage.read(location, "field"), range(ROWS))])
+        return Rows([(self._storage.read(location)["field"], range(ROWS))])
 
     def close(self) -> None:
         self._storage.close()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tunegym.dataplane.errors import SampleError, SpecError, TagError
-from tunegym.dataplane.model import BatchMeta, PartitionSpec, check_tags
+from tunegym.dataplane.model import BatchMeta, PartitionSpec, checked_tags
 
 PER_SAMPLE = ("sequence_lengths", "tags", "group_ids", "leases")
 
@@ -141,7 +141,7 @@ def test_parts_of_two_epochs_are_of_the_older() -> None:
 
 
 def test_numpy_scalars_become_plain() -> None:
-    (tags,) = check_tags([{"a": np.int32(1), "b": np.float64(0.5), "c": np.bool_(True), "d": np.str_("x")}])
+    tags = checked_tags({"a": np.int32(1), "b": np.float64(0.5), "c": np.bool_(True), "d": np.str_("x")}, 1)
     assert {name: type(value) for name, value in tags.items()} == {"a": int, "b": float, "c": bool, "d": str}
 
 
@@ -162,7 +162,7 @@ def test_a_tag_that_is_missing_is_named() -> None:
         ({"partition_id": ""}, "partition_id"),
         ({"partition_id": "a/b"}, "partition_id"),
         ({"fields": ()}, "fields is empty"),
-        ({"fields": "tokens"}, "fields is the text 'tokens'"),
+        ({"fields": "tokens"}, "fields is 'tokens'"),
         ({"fields": ("a", "a")}, "twice"),
         ({"fields": tuple(f"f{at}" for at in range(65))}, "65 fields"),
         ({"tasks": ()}, "tasks is empty"),

@@ -78,9 +78,7 @@ def masks(predicate: Predicate, tags: Sequence[Mapping[str, Any]]) -> list[bool]
 
 @given(trees(comparisons(VALUES, ["==", "!="])), st.lists(TAGS, max_size=8))
 def test_equality_is_as_in_python(tree: Any, tags: list[dict[str, Any]]) -> None:
-    expected = [evaluated(tree, one) for one in tags]
-    assert masks(built(tree), tags) == expected
-    assert [built(tree).matches(one) for one in tags] == expected
+    assert masks(built(tree), tags) == [evaluated(tree, one) for one in tags]
 
 
 @given(
@@ -95,9 +93,7 @@ def test_equality_is_as_in_python(tree: Any, tags: list[dict[str, Any]]) -> None
 @example(("<", "x", 2**63 - 1), [{"x": 1.0}])
 @example(("==", "x", 2**63 - 1), [{"x": 2**63 - 1}])
 def test_order_of_numbers_is_as_in_python(tree: Any, tags: list[dict[str, Any]]) -> None:
-    expected = [evaluated(tree, one) for one in tags]
-    assert masks(built(tree), tags) == expected
-    assert [built(tree).matches(one) for one in tags] == expected
+    assert masks(built(tree), tags) == [evaluated(tree, one) for one in tags]
 
 
 @given(trees(comparisons(st.text(max_size=2))), st.lists(st.dictionaries(st.sampled_from("xy"), st.text(max_size=2))))
@@ -112,7 +108,6 @@ def test_a_predicate_travels_as_plain_data(tree: Any) -> None:
     again = from_plain(json.loads(json.dumps(plain)))
     assert again.plain() == plain
     assert str(again) == str(predicate)
-    assert again.tags() == predicate.tags() <= {"x", "y"}
 
 
 def test_a_sample_without_the_tag_is_not_wanted_unless_by_not() -> None:
@@ -128,8 +123,6 @@ def test_a_text_and_a_number_have_no_order(sign: str) -> None:
         predicate = SIGNS[sign](Tag("x"), value)
         with pytest.raises(TagError, match=r"'x'.*can't be compared"):
             masks(predicate, [{"x": tag}])
-        with pytest.raises(TagError, match=r"'x'.*can't be compared"):
-            predicate.matches({"x": tag})
         assert masks(predicate, [{}, {"x": None}]) == [False, False]
     with pytest.raises(TagError):
         masks(SIGNS[sign](Tag("x"), 1), [{"x": 1}, {"x": "a"}])
@@ -161,26 +154,27 @@ def test_only_predicates_can_be_combined() -> None:
         {Tag("x")}
 
 
-@pytest.mark.parametrize("value", [math.nan, np.float32("nan"), None, [1], b"x", 1j, np.zeros(2)])
-def test_what_is_no_scalar_is_refused(value: Any) -> None:
-    for wrong in (lambda: Tag("x") == value, lambda: Tag("x") < value, lambda: Tag("x").isin([value])):
-        with pytest.raises(TagError, match="'x'"):
+@pytest.mark.parametrize(
+    "value",
+    [None, [1], b"x", 1j, np.zeros(2), "\ud800", math.nan, np.float32("-inf"), 2**63, -(2**63) - 1, 10**400],
+)
+def test_a_value_that_no_tag_can_have_is_refused(value: Any) -> None:
+    for wrong in (
+        lambda: Tag("x") == value,
+        lambda: Tag("x") < value,
+        lambda: Tag("x").isin([1, value]),
+        lambda: from_plain(["<", "x", value]),
+    ):
+        with pytest.raises(TagError, match="tag 'x' can't be compared with") as told:
             wrong()
-
-
-@pytest.mark.parametrize("value", [math.inf, -math.inf, np.float32("inf"), 2**63, -(2**63) - 1, 2**70, 10**400])
-def test_what_no_tag_can_be_is_refused_with_a_hint(value: Any) -> None:
-    for wrong in (lambda: Tag("x") < value, lambda: Tag("x").isin([1, value]), lambda: from_plain(["<", "x", value])):
-        with pytest.raises(TagError, match="'x'") as told:
-            wrong()
-        assert "leave the comparison out" in str(told.value.hint)
+        assert told.value.hint
 
 
 def test_what_is_nested_too_deeply_is_refused_where_it_is_written() -> None:
     predicate = Tag("x") == 0
     for value in range(1, 51):
         predicate |= Tag("x") == value
-    assert from_plain(predicate.plain()).matches({"x": 50})
+    assert masks(from_plain(predicate.plain()), [{"x": 50}]) == [True]
     with pytest.raises(TagError, match="deeper than 50") as told:
         predicate |= Tag("x") == 51
     assert "isin" in str(told.value.hint)

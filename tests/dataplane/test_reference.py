@@ -22,7 +22,7 @@ def call(name: str, function: Callable[..., Any]) -> str:
     """A call as the page writes it, with the defaults."""
     shown: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name == "self":
+        if parameter.name == "self" or parameter.name.startswith("_"):
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")

@@ -31,7 +31,7 @@ from tunegym.dataplane.hosts.operations import BEGAN, Handle, Host
 from tunegym.dataplane.ledger.requests import tags_of
 from tunegym.dataplane.model import BatchMeta, OnFull, PartitionSpec, Tags, checked_integer, checked_name, checked_names
 from tunegym.dataplane.predicate import Predicate
-from tunegym.dataplane.storage.base import BlockGoneError, Storage
+from tunegym.dataplane.storage import BlockGoneError, Storage
 
 LEASE_S = 600.0
 """The default duration of a lease whose owner is alive."""
@@ -69,9 +69,9 @@ class DataPlaneClient:
         """Whether the plane outlives its processes."""
         return self._host.durable
 
-    def _call(self, operation: str, wait_s: float | None = 0.0, handle: Handle | None = None, **arguments: Any) -> Any:
+    def _call(self, operation: str, **arguments: Any) -> Any:
         self._check_process()
-        return self._host.call(operation, arguments, wait_s, handle)
+        return self._host.call(operation, arguments)
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
@@ -92,14 +92,8 @@ class DataPlaneClient:
         on_full: OnFull = "block",
     ) -> None:
         """Create a partition. Registering the same spec again has no effect; another spec is a ``SpecError``."""
-        spec = PartitionSpec(
-            checked_name("partition_id", partition_id),
-            tuple(checked_names("fields", fields)),
-            tuple(checked_names("tasks", tasks)),
-            None if capacity is None else checked_integer("capacity", capacity, 1),
-            None if group_size is None else checked_integer("group_size", group_size, 1),
-            on_full,
-        )
+        names = {"fields": tuple(checked_names("fields", fields)), "tasks": tuple(checked_names("tasks", tasks))}
+        spec = PartitionSpec(partition_id, **names, capacity=capacity, group_size=group_size, on_full=on_full)
         epoch = self._call("register", spec=asdict(spec))["epoch"]
         self._epochs.setdefault(partition_id, epoch)  # a known epoch stays: registering fetches no newer weights
 
@@ -134,6 +128,7 @@ class DataPlaneClient:
         *,
         lengths: Sequence[int] | None = None,
         epoch: int | None = None,
+        _handle: Handle | None = None,
     ) -> BatchMeta:
         """Write fields of new or existing samples. When this returns, they are not lost.
 
@@ -155,48 +150,24 @@ class DataPlaneClient:
             EpochError: the weights vanished in a rewind: fetch the current ones. Without ``epoch`` the next put of this
                 client belongs to the current epoch, in every thread.
         """
-        return self._put(
-            Handle(), partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths=lengths, epoch=epoch
-        )
-
-    async def put_samples_async(self, *arguments: Any, **named: Any) -> BatchMeta:
-        """``put_samples`` without blocking the event loop. A cancelled put takes effect completely or not at all."""
-        handle = Handle()
-        return await _in_thread(lambda: self._put(handle, *arguments, **named), lambda: self._host.abandon(handle))
-
-    def _put(
-        self,
-        handle: Handle,
-        partition_id: str,
-        sample_ids: Sequence[str],
-        fields: Mapping[str, Any],
-        tags: Tags | Sequence[Tags] | None = None,
-        group_ids: Sequence[str] | None = None,
-        timeout_s: float | None = None,
-        *,
-        lengths: Sequence[int] | None = None,
-        epoch: int | None = None,
-    ) -> BatchMeta:
         began = time.monotonic()
         self._check_process()
         checked_name("partition_id", partition_id)
         wait_s = model.checked_seconds("timeout_s", timeout_s)
         ids = model.checked_ids(sample_ids)
         columns = _columns(fields, len(ids))
-        plain_tags = model.checked_tags(tags, len(ids))
-        each = tags_of(plain_tags, len(ids))
-        groups = model.checked_groups(group_ids, len(ids))
-        given = model.checked_lengths(lengths, len(ids))
-        known = _lengths(columns) if given is None else given
+        plain_tags = None if tags is None else model.checked_tags(tags, len(ids))
+        groups = None if group_ids is None else model.checked_groups(group_ids, len(ids))
+        known = _lengths(columns) if lengths is None else model.checked_lengths(lengths, len(ids))
         # A partition that was unknown when this client connected was not rewound by then.
         own = self._epochs.setdefault(partition_id, 0) if epoch is None else checked_integer("epoch", epoch, 0)
         meta = BatchMeta(
             partition_id,
             tuple(ids),
             tuple(fields),
-            sequence_lengths=None if known is None else tuple(known),
-            tags=None if each is None else tuple(each),
-            group_ids=None if groups is None else tuple(groups),
+            sequence_lengths=_tuple(known),
+            tags=_tuple(tags_of(plain_tags, len(ids))),
+            group_ids=_tuple(groups),
             epoch=own,
         )
         if not ids:
@@ -210,17 +181,21 @@ class DataPlaneClient:
             "group_ids": groups,
             "epoch": own,
             "owner": self._owner,
-            "lengths_given": given is not None,
+            "lengths_given": lengths is not None,
             BEGAN: began,
         }
         try:
-            self._write(handle, request, columns, wait_s)
+            self._write(_handle or Handle(), request, columns, wait_s)
         except EpochError:
             if epoch is None:
                 with contextlib.suppress(DataPlaneError):  # read it now: before new weights are fetched
                     self._epochs[partition_id] = self.epoch(partition_id)
             raise
         return meta
+
+    async def put_samples_async(self, *arguments: Any, **named: Any) -> BatchMeta:
+        """``put_samples`` without blocking the event loop. A cancelled put takes effect completely or not at all."""
+        return await self._in_thread(self.put_samples, *arguments, **named)
 
     def _write(
         self, handle: Handle, request: dict[str, Any], columns: Mapping[str, Column], wait_s: float | None
@@ -244,9 +219,8 @@ class DataPlaneClient:
 
     def write_tags(self, meta: BatchMeta) -> None:
         """Store the tags of a batch, as ``stamp_tags`` changed them."""
-        model.checked_meta(meta)
-        if meta.tags is not None and meta.size:
-            tags = list(model.check_tags(meta.tags))
+        if model.checked_meta(meta).tags is not None and meta.size:
+            tags = model.checked_tags(meta.tags, meta.size)
             self._call("write_tags", partition_id=meta.partition_id, sample_ids=list(meta.sample_ids), tags=tags)
 
     def clear_samples(self, partition_id: str, sample_ids: Iterable[str], reason: str | None = None) -> int:
@@ -273,6 +247,8 @@ class DataPlaneClient:
         where: Predicate | None = None,
         min_batch: int | None = None,
         timeout_s: float | None = 60.0,
+        *,
+        _handle: Handle | None = None,
     ) -> BatchMeta:
         """Claim up to ``batch_size`` samples that are ready for a task, at least ``min_batch`` (by default all).
 
@@ -280,25 +256,7 @@ class DataPlaneClient:
             ClaimTimeoutError: not enough samples became ready in time.
             EndOfStreamError: the partition is sealed, and nothing is left.
         """
-        return self._claim(Handle(), partition_id, task_name, required_fields, batch_size, where, min_batch, timeout_s)
-
-    async def claim_meta_async(self, *arguments: Any, **named: Any) -> BatchMeta:
-        """``claim_meta`` without blocking the event loop. A cancelled claim gives its samples back."""
-        handle = Handle()
-        return await _in_thread(lambda: self._claim(handle, *arguments, **named), lambda: self._host.abandon(handle))
-
-    def _claim(
-        self,
-        handle: Handle,
-        partition_id: str,
-        task_name: str,
-        required_fields: Sequence[str],
-        batch_size: int,
-        where: Predicate | None = None,
-        min_batch: int | None = None,
-        timeout_s: float | None = 60.0,
-    ) -> BatchMeta:
-        began = time.monotonic()
+        began, handle = time.monotonic(), _handle or Handle()
         self._check_process()
         if where is not None and not isinstance(where, Predicate):
             raise SpecError(
@@ -310,8 +268,7 @@ class DataPlaneClient:
         if least > most:
             raise SpecError(f"min_batch={least} is above batch_size={most}", hint="give a min_batch of at most that")
         request = {
-            "partition_id": checked_name("partition_id", partition_id),
-            "task_name": checked_name("task_name", task_name),
+            **_task(partition_id, task_name),
             "fields": fields,
             "batch_size": most,
             "min_batch": least,
@@ -324,15 +281,14 @@ class DataPlaneClient:
         try:
             found = self._host.call("claim", request, wait_s, handle)
             ids = tuple(found["sample_ids"])
-            each = tags_of(found["tags"], len(ids))
             return BatchMeta(
                 partition_id,
                 ids,
                 tuple(fields),
                 task_name,
-                None if found["lengths"] is None else tuple(found["lengths"]),
-                None if each is None else tuple(each),
-                None if found["groups"] is None else tuple(found["groups"]),
+                _tuple(found["lengths"]),
+                _tuple(tags_of(found["tags"], len(ids))),
+                _tuple(found["groups"]),
                 leases=(found["lease"],) * len(ids),
                 epoch=found["epoch"],
             )
@@ -341,6 +297,10 @@ class DataPlaneClient:
         except BaseException:
             self._host.abandon(handle)
             raise
+
+    async def claim_meta_async(self, *arguments: Any, **named: Any) -> BatchMeta:
+        """``claim_meta`` without blocking the event loop. A cancelled claim gives its samples back."""
+        return await self._in_thread(self.claim_meta, *arguments, **named)
 
     def ack(self, meta: BatchMeta, version: int | None = None) -> None:
         """Consume claimed samples; with a version, until a ``rewind`` to before it.
@@ -360,8 +320,7 @@ class DataPlaneClient:
         self._settle("extend", meta, lease_s=self._lease_s)
 
     def _settle(self, operation: str, meta: BatchMeta, **more: Any) -> None:
-        model.checked_meta(meta)
-        if meta.task_name is None or meta.leases is None:
+        if model.checked_meta(meta).task_name is None or meta.leases is None:
             raise LeaseLostError("this batch is not a claim", hint="ack, release and extend what claim_meta returned")
         if meta.size:
             names = {"partition_id": meta.partition_id, "task_name": meta.task_name}
@@ -372,10 +331,7 @@ class DataPlaneClient:
 
     def commit(self, partition_id: str, task_name: str, version: int) -> int:
         """A checkpoint covers all acks up to ``version``: samples that every task is done with are deleted."""
-        checked_name("partition_id", partition_id)
-        checked_name("task_name", task_name)
-        known = checked_integer("version", version)
-        covered = self._call("commit", partition_id=partition_id, task_name=task_name, version=known)
+        covered = self._call("commit", **_task(partition_id, task_name), version=checked_integer("version", version))
         self._storage.trim()
         return covered
 
@@ -384,10 +340,8 @@ class DataPlaneClient:
 
         Samples of weights after that version are cleared as ``orphaned``; puts of the old epoch are refused.
         """
-        checked_name("partition_id", partition_id)
-        checked_name("task_name", task_name)
-        known = checked_integer("to_version", to_version)
-        found = self._call("rewind", partition_id=partition_id, task_name=task_name, to_version=known)
+        version = checked_integer("to_version", to_version)
+        found = self._call("rewind", **_task(partition_id, task_name), to_version=version)
         self._epochs[partition_id] = found["epoch"]
         return found
 
@@ -416,19 +370,32 @@ class DataPlaneClient:
     def _read(self, meta: BatchMeta, fields: list[str]) -> dict[str, Rows]:
         ids = list(meta.sample_ids)
         found = self._call("locate", partition_id=meta.partition_id, sample_ids=ids, fields=fields)
-        locations = found["locations"]
-        read: dict[str, Rows] = {}
-        for name in fields:
-            runs = found["fields"][name]
-            columns = {at: self._storage.read(locations[at], name) for at in dict.fromkeys(run[0] for run in runs)}
-            read[name] = Rows([(columns[at], range(*where) if len(where) == 2 else where[0]) for at, *where in runs])
-        return read
+        blocks = [self._storage.read(location) for location in found["locations"]]
+        return {
+            name: Rows([(blocks[at][name], range(*run) if len(run) == 2 else run[0]) for at, *run in runs])
+            for name, runs in found["fields"].items()
+        }
 
     # the rest -----------------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
         """The state of the plane, by partition."""
         return self._call("stats")
+
+    async def _in_thread(self, call: Callable[..., BatchMeta], *arguments: Any, **named: Any) -> BatchMeta:
+        """Await a put or claim. When cancelled, it is abandoned before the cancellation goes on.
+
+        Each call has its own daemon thread, not one of a pool: a full pool of waiting claims would block the put that
+        they wait for.
+        """
+        handle = Handle()
+        waiting = _started(lambda: call(*arguments, **named, _handle=handle))
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            waiting.add_done_callback(lambda done: done.exception())  # retrieve it: nothing else does
+            await asyncio.shield(_started(lambda: self._host.abandon(handle)))
+            raise
 
     def close(self) -> None:
         """Release all claims and close. Calling it twice is fine."""
@@ -441,6 +408,18 @@ class DataPlaneClient:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _tuple(values: Iterable[T] | None) -> tuple[T, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _task(partition_id: str, task_name: str) -> dict[str, str]:
+    """The names of a task as arguments of a call. Raises ``SpecError``."""
+    return {
+        "partition_id": checked_name("partition_id", partition_id),
+        "task_name": checked_name("task_name", task_name),
+    }
 
 
 def _columns(fields: Mapping[str, Any], count: int) -> dict[str, Column]:
@@ -467,26 +446,8 @@ def _columns(fields: Mapping[str, Any], count: int) -> dict[str, Column]:
 def _lengths(columns: Mapping[str, Column]) -> list[int] | None:
     """The row lengths of the first jagged column; else of the first list; else of the first column of arrays."""
     known = [column for column in columns.values() if column.lengths is not None]
-    if not known:
-        return None
-    listed = next((column for column in known if column.listed), known[0])
-    counted = next((column for column in known if column.kind == "jagged"), listed)
-    return list(counted.lengths or ())
-
-
-async def _in_thread(call: Callable[[], T], abandon: Callable[[], Any]) -> T:
-    """Await a blocking call. When cancelled, ``abandon`` runs before the cancellation goes on.
-
-    Each call has its own daemon thread, not one of a pool: a full pool of waiting claims would block the put that they
-    wait for.
-    """
-    waiting = _started(call)
-    try:
-        return await asyncio.shield(waiting)
-    except asyncio.CancelledError:
-        waiting.add_done_callback(lambda done: done.exception())  # retrieve it: nothing else does
-        await asyncio.shield(_started(abandon))
-        raise
+    best = max(known, key=lambda column: 2 if column.kind == "jagged" else column.listed, default=None)
+    return None if best is None else best.lengths
 
 
 def _started(call: Callable[[], T]) -> asyncio.Future[T]:

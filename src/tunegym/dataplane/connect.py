@@ -17,7 +17,7 @@ from tunegym.dataplane.errors import SpecError
 from tunegym.dataplane.filters import BaseRolloutFilter
 from tunegym.dataplane.hosts.operations import Host
 from tunegym.dataplane.model import is_unicode
-from tunegym.dataplane.storage.base import Storage
+from tunegym.dataplane.storage import Storage
 
 LINGER_S = 30.0
 """How long the host process of a plane stays without clients. The plane itself stays in its folder."""

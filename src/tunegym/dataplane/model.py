@@ -22,7 +22,6 @@ MOST_FIELDS = 64
 WEIGHT_VERSION = "weight_version"
 """The tag that names the weights that produced a sample."""
 _LARGEST = 2**62
-_SCALARS = (bool, int, float, str)
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,16 @@ class PartitionSpec:
     def __post_init__(self) -> None:
         _check_names("partition_id", [self.partition_id])
         for what in ("fields", "tasks"):
-            names = getattr(self, what)
-            if isinstance(names, str):
-                raise SpecError(f"{what} is the text {names!r}", hint=f"give a list of the {what}")
-            object.__setattr__(self, what, tuple(names))
-            _check_names(what, getattr(self, what))
-            if not getattr(self, what):
+            names = checked_names(what, getattr(self, what))
+            _check_names(what, names)
+            if not names:
                 raise SpecError(f"{what} is empty", hint=f"name at least one of the {what}")
+            object.__setattr__(self, what, tuple(names))
         if len(self.fields) > MOST_FIELDS:
             raise SpecError(f"{len(self.fields)} fields are too many", hint=f"at most {MOST_FIELDS}")
-        for what, number in (("capacity", self.capacity), ("group_size", self.group_size)):
-            if number is not None and (not is_integer(number) or number < 1):
-                raise SpecError(f"{what} is {number!r}", hint="give an integer of at least 1, or None")
+        for what in ("capacity", "group_size"):
+            if (number := getattr(self, what)) is not None:
+                object.__setattr__(self, what, checked_integer(what, number, 1))
         if self.on_full not in ("block", "raise"):
             raise SpecError(f"on_full is {self.on_full!r}", hint='give "block" or "raise"')
         if self.capacity is not None and self.group_size is not None and self.group_size > self.capacity:
@@ -72,15 +69,7 @@ class PartitionSpec:
 
     def mask(self, fields: Iterable[str]) -> int:
         """The fields as a bit mask. Raises ``SpecError`` for an undeclared field."""
-        bits = 0
-        for name in fields:
-            try:
-                bits |= 1 << self.fields.index(name)
-            except ValueError:
-                raise SpecError(
-                    f"partition {self.partition_id!r} has no field {name!r}", hint=f"it has: {', '.join(self.fields)}"
-                ) from None
-        return bits
+        return sum(1 << at for at in {self._index("field", name) for name in fields})
 
     def names(self, mask: int) -> tuple[str, ...]:
         """The fields of a bit mask."""
@@ -88,12 +77,15 @@ class PartitionSpec:
 
     def task(self, name: str) -> int:
         """The index of a task. Raises ``SpecError`` for an unknown task."""
-        try:
-            return self.tasks.index(name)
-        except ValueError:
+        return self._index("task", name)
+
+    def _index(self, what: str, name: str) -> int:
+        names: tuple[str, ...] = getattr(self, f"{what}s")
+        if name not in names:
             raise SpecError(
-                f"partition {self.partition_id!r} has no task {name!r}", hint=f"it has: {', '.join(self.tasks)}"
-            ) from None
+                f"partition {self.partition_id!r} has no {what} {name!r}", hint=f"it has: {', '.join(names)}"
+            )
+        return names.index(name)
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:
@@ -104,7 +96,7 @@ def _check_names(what: str, names: Sequence[str]) -> None:
             raise SpecError(f"{what}: {name!r} appears twice", hint="name each once")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class BatchMeta:
     """Metadata of some samples: returned by puts and claims, split by filters and shards. Small, and pickles.
 
@@ -204,9 +196,8 @@ class BatchMeta:
 
     def stamp_tags(self, tags: Tags | Sequence[Tags]) -> BatchMeta:
         """Add tags: one mapping for all samples, or one for each. Local until ``write_tags``."""
-        each = check_tags([tags]) * self.size if isinstance(tags, Mapping) else check_tags(tags)
-        if len(each) != self.size:
-            raise TagError(f"{len(each)} tags for {self.size} samples")
+        plain = checked_tags(tags, self.size)
+        each = [plain] * self.size if isinstance(plain, dict) else plain
         old = self.tags or ({},) * self.size
         return replace(self, tags=tuple({**one, **new} for one, new in zip(old, each, strict=True)))
 
@@ -226,11 +217,6 @@ class BatchMeta:
         if missing:
             raise TagError(f"tag {name!r} is missing for {few(missing)}")
         return [one[name] for one in self.tags]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, BatchMeta):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__dataclass_fields__)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -276,46 +262,53 @@ def few(names: Sequence[str], most: int = 3) -> str:
 # tags -------------------------------------------------------------------------------------------------
 
 
-def is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: lone surrogates can't."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def check_tags(tags: Sequence[Tags]) -> tuple[dict[str, Any], ...]:
-    """Tags as plain Python values. Raises ``TagError``."""
-    return tuple(_plain_tags(at, one) for at, one in enumerate(tags))
+def checked_tags(tags: Any, count: int) -> list[dict[str, Any]] | dict[str, Any]:
+    """Tags of each sample, or one mapping for all, as plain Python values. Raises ``TagError``."""
+    if isinstance(tags, Mapping):
+        return _plain_tags(0, tags)
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise TagError(f"tags is {tags!r:.60}", hint="give a dict for each sample, or one for all")
+    each = [_plain_tags(at, one) for at, one in enumerate(tags)]
+    if len(each) != count:
+        raise TagError(f"{len(each)} tags for {count} samples", hint="give a dict for each sample, or one for all")
+    return each
 
 
 def _plain_tags(at: int, tags: Tags) -> dict[str, Any]:
-    if type(tags) is not dict and not isinstance(tags, Mapping):
+    if not isinstance(tags, Mapping):
         raise TagError(f"the tags of sample {at} are {type(tags).__name__}, not a dict")
     plain: dict[str, Any] = {}
     for name, value in tags.items():
         found = value.item() if isinstance(value, np.generic) else value
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not is_unicode(name):
             raise TagError(f"{name!r} is not a tag name")
-        if found is not None and not isinstance(found, _SCALARS):
-            raise TagError(
-                f"tag {name!r} of sample {at} is {type(value).__name__}",
-                hint="tags are small: numbers, texts, True, False and None; put larger values into fields",
-            )
-        if isinstance(found, float) and not math.isfinite(found):
-            raise TagError(f"tag {name!r} of sample {at} is {found}", hint="leave it out, or use None or a field")
-        if isinstance(found, int) and not -(2**63) <= found < 2**63:
-            raise TagError(f"tag {name!r} of sample {at} is an integer beyond 64 bits")
-        if not is_unicode(name) or (isinstance(found, str) and not is_unicode(found)):
-            raise TagError(f"tag {name!r} of sample {at} is not Unicode: {found!r:.60}", hint=_SURROGATE)
+        problem = scalar_problem(found)
+        if problem is not None:
+            raise TagError(f"tag {name!r} of sample {at} is {problem}", hint=_TAG_VALUES)
         plain[name] = found
     return plain
 
 
-_SURROGATE = "it contains a lone surrogate"
+_TAG_VALUES = "tags are finite numbers of up to 64 bits, texts, True, False and None; put other values into fields"
+
+
+def scalar_problem(value: Any) -> str | None:
+    """A value that no tag can have, in words; None if a tag can have it."""
+    if isinstance(value, str):
+        return None if is_unicode(value) else "a text with a lone surrogate"
+    if isinstance(value, float):
+        return None if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return None if -(2**63) <= value < 2**63 else "an integer beyond 64 bits"
+    return None if value is None else f"a {type(value).__name__}"
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: lone surrogates can't."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 # arguments --------------------------------------------------------------------------------------------
@@ -331,10 +324,8 @@ def checked_ids(sample_ids: Iterable[str]) -> list[str]:
     return _texts("sample_ids", sample_ids, SampleError)
 
 
-def checked_groups(group_ids: Iterable[str] | None, count: int) -> list[str] | None:
+def checked_groups(group_ids: Iterable[str], count: int) -> list[str]:
     """One group id for each sample. Raises ``SampleError``."""
-    if group_ids is None:
-        return None
     groups = _texts("group_ids", group_ids, SampleError)
     if len(groups) != count:
         raise SampleError(f"{len(groups)} group_ids for {count} samples", hint="give one for each sample")
@@ -348,48 +339,29 @@ def checked_names(what: str, names: Iterable[str]) -> list[str]:
 
 def checked_name(what: str, name: str) -> str:
     """One name. Raises ``SpecError``."""
-    if not isinstance(name, str) or not name:
-        raise SpecError(f"{what} is {name!r:.60}", hint="give a text")
-    return _unicode(what, [str(name)], SpecError)[0]
+    if not isinstance(name, str) or not name or not is_unicode(name):
+        raise SpecError(f"{what} is {name!r:.60}", hint="give a Unicode text of at least one character")
+    return str(name)
 
 
-def checked_lengths(lengths: Iterable[int] | None, count: int) -> list[int] | None:
+def checked_lengths(lengths: Iterable[int], count: int) -> list[int]:
     """One length for each sample. Raises ``SampleError``."""
-    if lengths is None:
-        return None
     try:
         found = [operator.index(one) for one in lengths]
     except TypeError:
-        raise SampleError(f"lengths is {lengths!r:.60}", hint="give an integer for each sample") from None
-    if len(found) != count:
-        raise SampleError(f"{len(found)} lengths for {count} samples", hint="give one for each sample")
+        found = [-1]
     if any(not 0 <= one < 2**31 for one in found):
         raise SampleError(f"lengths is {lengths!r:.60}", hint="give integers from 0 to 2**31 - 1")
+    if len(found) != count:
+        raise SampleError(f"{len(found)} lengths for {count} samples", hint="give one for each sample")
     return found
-
-
-def checked_tags(tags: Any, count: int) -> list[dict[str, Any]] | dict[str, Any] | None:
-    """Tags of each sample, or one mapping for all. Raises ``TagError``."""
-    if tags is None:
-        return None
-    if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise TagError(f"tags is {tags!r:.60}", hint="give a dict for each sample, or one for all")
-    if isinstance(tags, Mapping):
-        return check_tags([tags])[0]
-    each = list(tags)
-    if len(each) != count:
-        raise TagError(f"{len(each)} tags for {count} samples", hint="give a dict for each sample, or one for all")
-    return list(check_tags(each))
 
 
 def checked_integer(what: str, value: int, least: int = -_LARGEST) -> int:
     """An integer; numpy's are fine. Raises ``SpecError``."""
-    if not is_integer(value):
-        raise SpecError(f"{what} is {value!r:.60}", hint="give an integer")
-    if not least <= int(value) <= _LARGEST:
-        raise SpecError(
-            f"{what} is {value!r:.60}", hint=f"give an integer of at least {least}" if value < least else "too large"
-        )
+    if not is_integer(value) or not least <= value <= _LARGEST:
+        bound = "" if least == -_LARGEST else f" of at least {least}"
+        raise SpecError(f"{what} is {value!r:.60}", hint=f"give an integer{bound}")
     return int(value)
 
 
@@ -414,16 +386,9 @@ def _texts(what: str, given: Iterable[str], wrong: type[DataPlaneError]) -> list
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise wrong(f"{what} is {given!r:.60}", hint="give a list of texts")
     texts = given.tolist() if isinstance(given, np.ndarray) else list(given)
-    if set(map(type, texts)) != {str} or "" in texts:
+    if set(map(type, texts)) != {str} or "" in texts or not is_unicode("".join(texts)):
         for one in texts:
-            if not isinstance(one, str) or not one:
-                raise wrong(f"{what}: {one!r:.60} is not a name", hint="give texts of at least one character")
+            if not isinstance(one, str) or not one or not is_unicode(one):
+                raise wrong(f"{what}: {one!r:.60} is not a name", hint="give Unicode texts of at least one character")
         texts = [str(one) for one in texts]
-    return _unicode(what, texts, wrong)
-
-
-def _unicode(what: str, texts: Sequence[str], wrong: type[DataPlaneError]) -> list[str]:
-    if not is_unicode("".join(texts)):
-        bad = next(one for one in texts if not is_unicode(one))
-        raise wrong(f"{what}: {bad!r:.60} is not Unicode", hint=_SURROGATE)
-    return list(texts)
+    return texts

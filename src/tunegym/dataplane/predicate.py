@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tunegym.dataplane.errors import TagError
-from tunegym.dataplane.model import is_unicode
+from tunegym.dataplane.model import is_unicode, scalar_problem
 
 Scalar: TypeAlias = bool | int | float | str
 """The type of a tag's value; None is allowed, too."""
@@ -19,16 +19,16 @@ Scalar: TypeAlias = bool | int | float | str
 Column: TypeAlias = tuple[np.ndarray, np.ndarray]
 """The values of one tag, and a mask of the samples that have it."""
 
-_ORDERED = ("<", "<=", ">", ">=")
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 _DEEPEST = 50
+_VALUES = "compare it with a finite number of up to 64 bits, a text, True or False"
 
 
 class Predicate(ABC):
@@ -57,26 +57,12 @@ class Predicate(ABC):
         """As JSON data."""
 
     @abstractmethod
-    def tags(self) -> set[str]:
-        """The tags that it reads."""
-
-    @abstractmethod
     def mask(self, columns: Callable[[str], Column]) -> np.ndarray:
         """For each sample, whether it matches. A comparison with a missing tag never matches.
 
         Raises:
             TagError: incomparable values.
         """
-
-    def matches(self, tags: Mapping[str, Any]) -> bool:
-        """Whether a sample with these tags matches."""
-
-        def column(name: str) -> Column:
-            value = np.empty(1, dtype=object)
-            value[0] = tags.get(name)
-            return value, np.array([value[0] is not None])
-
-        return bool(self.mask(column)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +76,6 @@ class Comparison(Predicate):
     def plain(self) -> list[Any]:
         """See ``Predicate``."""
         return [self.sign, self.tag, list(self.value) if self.sign == "in" else self.value]
-
-    def tags(self) -> set[str]:
-        """See ``Predicate``."""
-        return {self.tag}
 
     def mask(self, columns: Callable[[str], Column]) -> np.ndarray:
         """See ``Predicate``."""
@@ -110,7 +92,8 @@ class Comparison(Predicate):
         if values.dtype != object:
             if isinstance(value, str):
                 return self._other_kind(sign, values, there, value)
-            if not _exact(values.dtype, value):
+            # numpy rounds large integers and floats before it compares them.
+            if abs(value) >= 2**53 and not (values.dtype == np.int64 and isinstance(value, int)):
                 return self._compared(sign, values.astype(object), there, value)
             return np.asarray(compare(values, value), dtype=bool) & there
         result = np.zeros(len(values), dtype=bool)
@@ -124,7 +107,7 @@ class Comparison(Predicate):
 
     def _other_kind(self, sign: str, values: np.ndarray, there: np.ndarray, value: Any) -> np.ndarray:
         """A text and a number are unequal, and not ordered."""
-        if sign in _ORDERED and there.any():
+        if sign not in ("==", "!=") and there.any():
             found = values[there][:1].tolist()[0]
             raise TagError(f"tag {self.tag!r}: {found!r} and {value!r} can't be compared by {self.sign}")
         return there.copy() if sign == "!=" else np.zeros(len(values), dtype=bool)
@@ -148,10 +131,6 @@ class Combined(Predicate):
     def plain(self) -> list[Any]:
         """See ``Predicate``."""
         return [self.word, *(part.plain() for part in self.parts)]
-
-    def tags(self) -> set[str]:
-        """See ``Predicate``."""
-        return set().union(*(part.tags() for part in self.parts))
 
     def mask(self, columns: Callable[[str], Column]) -> np.ndarray:
         """See ``Predicate``. ``~`` also matches samples without the tag."""
@@ -233,39 +212,16 @@ def _too_deep() -> TagError:
     )
 
 
-def _exact(kind: np.dtype, value: Any) -> bool:
-    """Whether numpy compares like Python: it rounds large integers and floats first."""
-    if kind == np.int64 and isinstance(value, int):
-        return True
-    return abs(value) < 2**53
-
-
 def _comparison(name: str, sign: str, value: Any) -> Comparison:
     return Comparison(name, sign, _value(name, value))
 
 
 def _value(name: str, value: Any) -> Scalar:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, bool | int | float | str):
-        raise TagError(f"tag {name!r} can be compared with a number, a text, True or False, not with {value!r:.60}")
-    if value != value:
-        raise TagError(f"tag {name!r}: nothing compares with NaN")
-    if isinstance(value, float) and math.isinf(value):
-        raise TagError(
-            f"tag {name!r} can't be compared with {value}", hint="no tag is infinite: leave the comparison out"
-        )
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise TagError(
-            f"tag {name!r} can't be compared with an integer beyond 64 bits",
-            hint="no tag is that large: leave the comparison out",
-        )
-    if isinstance(value, str) and not is_unicode(value):
-        raise TagError(
-            f"tag {name!r} can't be compared with {value!r:.60}",
-            hint="it contains a lone surrogate",
-        )
-    return value
+    plain = value.item() if isinstance(value, np.generic) else value
+    problem = "None" if plain is None else scalar_problem(plain)
+    if problem is not None:
+        raise TagError(f"tag {name!r} can't be compared with {problem}", hint=_VALUES)
+    return plain
 
 
 def _checked(other: object) -> Predicate:

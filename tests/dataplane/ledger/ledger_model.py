@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put
 from tunegym.dataplane.model import PartitionSpec
+from tunegym.dataplane.predicate import Predicate
 
 FREE, LEASED, ACKED, DONE, COVERED = "free", "leased", "acked", "done", "covered"
 
@@ -243,7 +246,7 @@ class LedgerModel:
         where = request.where
         if where is None:
             return found
-        unwanted = {name for name in found if not where.matches(self.samples[name].tags)}
+        unwanted = {name for name in found if not matches(where, self.samples[name].tags)}
         groups = {self.samples[name].group for name in unwanted} - {None}
         return [name for name in found if name not in unwanted and self.samples[name].group not in groups]
 
@@ -292,3 +295,9 @@ class LedgerModel:
                 found = ledger.locate(self.spec.partition_id, [sample.name], list(sample.blocks))
                 for name, number in sample.blocks.items():
                     assert found["locations"][found["fields"][name][0][0]]["n"] == number
+
+
+def matches(where: Predicate, tags: Mapping[str, Any]) -> bool:
+    """Whether a sample with these tags is wanted."""
+    found = where.mask(lambda name: (np.array([tags.get(name)], dtype=object), np.array([tags.get(name) is not None])))
+    return bool(found[0])

@@ -16,7 +16,7 @@ from tests.dataplane import values
 
 from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import encode
-from tunegym.dataplane.storage.base import BlockGoneError, Location, Storage
+from tunegym.dataplane.storage import BlockGoneError, Location, Storage
 from tunegym.dataplane.storage.memory import MemoryStorage
 from tunegym.dataplane.storage.mmap import MmapStorage
 from tunegym.dataplane.storage.segments import SegmentUsage
@@ -57,7 +57,7 @@ def test_everything_comes_back(storage: Storage, written: list[Any]) -> None:
     location = orjson.loads(orjson.dumps(location))
     for (name, column), given_values in zip(columns.items(), written, strict=True):
         places = list(range(column.rows))[::-1]
-        rows = Rows([(storage.read(location, name), places)])
+        rows = Rows([(storage.read(location)[name], places)])
         as_ = "torch" if isinstance(given_values[0], torch.Tensor) else "numpy"
         wanted = values.rows_of(given_values)
         assert values.same(rows.to_list(as_), wanted[::-1])
@@ -67,13 +67,13 @@ def test_a_producer_may_use_its_arrays_again(storage: Storage) -> None:
     array = np.arange(5)
     location, _ = storage.write("p", {"a": encode(array)})
     array += 1
-    assert Rows([(storage.read(location, "a"), range(5))]).dense().tolist() == [0, 1, 2, 3, 4]
+    assert Rows([(storage.read(location)["a"], range(5))]).dense().tolist() == [0, 1, 2, 3, 4]
 
 
 def test_nobody_can_write_to_what_was_read(storage: Storage) -> None:
     location, _ = storage.write("p", {"a": encode(np.arange(5)), "o": encode([{"x": np.arange(2)}])})
-    view = Rows([(storage.read(location, "a"), range(5))]).dense()
-    leaf = Rows([(storage.read(location, "o"), [0])]).to_list()[0]["x"]
+    view = Rows([(storage.read(location)["a"], range(5))]).dense()
+    leaf = Rows([(storage.read(location)["o"], [0])]).to_list()[0]["x"]
     for array in (view, leaf):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 9
@@ -85,7 +85,7 @@ def test_views_outlive_what_they_are_views_of(storage: Storage, free: Freeing) -
     array = np.random.default_rng(1).random((64, 1024))
     location, _ = storage.write("p", {"a": encode(array)})
     storage.settle(location)
-    view = Rows([(storage.read(location, "a"), range(64))]).dense()
+    view = Rows([(storage.read(location)["a"], range(64))]).dense()
     storage.close() if isinstance(storage, MmapStorage) else None
     free([location])
     free([location])
@@ -101,5 +101,5 @@ def test_what_was_freed_is_gone(storage: Storage, free: Freeing, tmp_path: Path)
         other = MmapStorage(tmp_path / "segments")
     free([location])
     with pytest.raises(BlockGoneError):
-        other.read(location, "a")
+        other.read(location)["a"]
     other.close()

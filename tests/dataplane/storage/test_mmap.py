@@ -19,8 +19,7 @@ import pytest
 from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import aligned, encode
 from tunegym.dataplane.errors import StorageError
-from tunegym.dataplane.storage import mmap
-from tunegym.dataplane.storage.base import BlockGoneError, Location
+from tunegym.dataplane.storage import BlockGoneError, Location, mmap
 from tunegym.dataplane.storage.mmap import MmapStorage
 from tunegym.dataplane.storage.segments import SegmentUsage
 
@@ -52,7 +51,7 @@ def put(storage: MmapStorage, usage: SegmentUsage, value: int, nbytes: int = MB)
 
 
 def value(storage: MmapStorage, location: Location) -> int:
-    found = storage.read(location, "a").values
+    found = storage.read(location)["a"].values
     assert (found == found[0]).all()
     return int(found[0])
 
@@ -83,7 +82,7 @@ def test_space_comes_back_while_producing(storage: MmapStorage, usage: SegmentUs
 
 def test_one_live_block_keeps_its_segment(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> None:
     locations = [put(storage, usage, at) for at in range(20)]
-    views = [storage.read(one, "a").values for one in locations[::7]]
+    views = [storage.read(one)["a"].values for one in locations[::7]]
     storage.close()
     usage.free(locations[1:])
     assert names(folder) == [locations[0]["segment"]]
@@ -195,9 +194,9 @@ def test_a_producer_that_is_killed(storage: MmapStorage, usage: SegmentUsage, fo
     with pytest.raises(BlockGoneError, match="gone"):
         usage.keep(late)
     assert names(folder) == [kept["segment"]]
-    rows = Rows([(storage.read(kept, "a"), range(50))])
+    rows = Rows([(storage.read(kept)["a"], range(50))])
     assert rows.lengths == list(range(1000, 1050))
-    assert storage.read(kept, "o").object_rows([49]) == [{"n": 0}]
+    assert storage.read(kept)["o"].object_rows([49]) == [{"n": 0}]
     usage.free([kept])
     assert names(folder) == []
 
@@ -210,9 +209,9 @@ def test_killed_in_the_middle_of_a_write(storage: MmapStorage, usage: SegmentUsa
     usage.keep(kept)
     producer.go_on()
     assert producer.process.wait() == -signal.SIGKILL
-    assert [int(row[0]) for row in Rows([(storage.read(kept, "a"), range(50))])] == [0] * 50
+    assert [int(row[0]) for row in Rows([(storage.read(kept)["a"], range(50))])] == [0] * 50
     with pytest.raises(StorageError):
-        storage.read({**kept, "at": kept["at"] + kept["nbytes"] + 64}, "a")
+        storage.read({**kept, "at": kept["at"] + kept["nbytes"] + 64})
     usage.free([kept])
     assert names(folder) == []
     producer.kill()
@@ -293,7 +292,7 @@ def test_a_damaged_segment(
         file.seek(at)
         file.write(content)
     with pytest.raises(StorageError, match=message) as error:
-        storage.read(location, "a")
+        storage.read(location)["a"]
     assert error.value.hint
 
 
@@ -307,13 +306,13 @@ def test_a_segment_that_was_cut(
         assert value(storage, first) == 1
     os.truncate(folder / first["segment"], size)
     with pytest.raises(StorageError, match="cut short"):
-        storage.read(second, "a")
+        storage.read(second)["a"]
 
 
 def test_what_is_not_a_segment(storage: MmapStorage, usage: SegmentUsage, folder: Path, tmp_path: Path) -> None:
     for name in ("../x.segment", "x"):
         with pytest.raises(StorageError, match="is not a segment"):
-            storage.read({"segment": name, "at": 64, "nbytes": 100}, "a")
+            storage.read({"segment": name, "at": 64, "nbytes": 100})
         with pytest.raises(StorageError, match="is not a segment"):
             usage.keep({"segment": name, "at": 64})
     (folder / "notes.txt").touch()

@@ -18,7 +18,7 @@ from tunegym.dataplane.hosts.operations import WAITING, Handle, Latencies, outco
 from tunegym.dataplane.ledger.leases import first_lease
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
-from tunegym.dataplane.storage.base import Storage
+from tunegym.dataplane.storage import Storage
 
 
 @dataclass

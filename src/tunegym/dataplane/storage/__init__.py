@@ -1,1 +1,59 @@
-"""Where the bytes are: in this process, or in files that the processes of one machine map."""
+"""Where the bytes are: in this process, or in files that the processes of one machine map.
+
+The ledger decides which bytes exist: a process that dies while it writes leaves nothing that is ever read. Written
+bytes never change; a field that is written again gets a new location.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from tunegym.dataplane.encoding import Column
+from tunegym.dataplane.errors import StorageError
+
+Location: TypeAlias = Mapping[str, Any]
+"""Where one write is: JSON data that the ledger stores and only the storage understands."""
+
+
+class BlockGoneError(StorageError):
+    """The bytes were freed since they were located: the samples were cleared, or the field was written again."""
+
+
+class Storage(Protocol):
+    """Keeps bytes. Any thread may call it."""
+
+    def write(self, partition_id: str, columns: Mapping[str, Column]) -> tuple[Location, int]:
+        """Keep columns; their location and the number of bytes.
+
+        The caller owns the bytes until it calls ``settle`` (the ledger has them) or ``free`` (it refused them).
+
+        Raises:
+            StorageError: nothing was written.
+        """
+        ...
+
+    def settle(self, location: Location) -> None:
+        """The ledger has the location: from now on only the ledger frees it."""
+        ...
+
+    def read(self, location: Location) -> Mapping[str, Column]:
+        """The columns of one write as read-only views, which stay valid for as long as they are held.
+
+        Raises:
+            BlockGoneError: the bytes were freed meanwhile.
+            StorageError: the bytes can't be read.
+        """
+        ...
+
+    def free(self, locations: Iterable[Location]) -> None:
+        """Forget locations; unknown ones are ignored. Views stay valid."""
+        ...
+
+    def trim(self) -> None:
+        """Give back the memory of freed bytes that this process still has mapped."""
+        ...
+
+    def close(self) -> None:
+        """Close. Calling it twice is fine."""
+        ...

@@ -30,7 +30,7 @@ import orjson
 
 from tunegym.dataplane.encoding import Column, aligned, restore
 from tunegym.dataplane.errors import StorageError
-from tunegym.dataplane.storage.base import BlockGoneError, Location
+from tunegym.dataplane.storage import BlockGoneError, Location
 
 VERSION = 1
 SUFFIX = ".segment"
