@@ -13,7 +13,8 @@ from tunegym.config.load import load as load_scenario
 from tunegym.tuning.model.scenario import Experiment, Recording
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.reports.live import LiveResults
-from tunegym.tuning.reports.results import SCENARIO, AnyResults, TrialResults, find_run
+from tunegym.tuning.reports.results import SCENARIO, AnyResults, find_run
+from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.reader import Lost, Steps
 from tunegym.tuning.stores.views import ENV, EPISODES, TRAJECTORY

@@ -14,7 +14,7 @@ from benchmarks.flip import task
 from benchmarks.trial_overhead.scenarios import folder
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.values import Action, Context
-from tunegym.tuning.reports.results import TrialResults
+from tunegym.tuning.reports.trials import TrialResults
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.soundness import assert_sound
 
-from tunegym.tuning.reports.results import TrialResults, find_run
+from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

@@ -12,7 +12,8 @@ import pytest
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.tuning.reports.results import TrialResults, find_run
+from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.reports.trials import TrialResults
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 RESULTS = Path("results")

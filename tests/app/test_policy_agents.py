@@ -15,7 +15,8 @@ from tests.soundness import assert_sound
 
 import tunegym as library
 from tunegym.tuning.agents import policies
-from tunegym.tuning.reports.results import TrialResults, find_run
+from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 
 pytest.importorskip("stable_baselines3")

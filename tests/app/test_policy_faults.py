@@ -25,7 +25,8 @@ from tunegym.core.files import dump_toml
 from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.reports.results import TrialResults, find_run
+from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 
 pytest.importorskip("stable_baselines3")

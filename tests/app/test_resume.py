@@ -14,7 +14,8 @@ from tests.soundness import assert_sound
 import tunegym as library
 from tunegym.core.errors import StoreError
 from tunegym.core.stop import Stop
-from tunegym.tuning.reports.results import TrialResults, find_run
+from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 
 pytestmark = pytest.mark.slow  # every test runs a scenario more than once

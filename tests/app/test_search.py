@@ -16,7 +16,8 @@ from tests.soundness import assert_sound
 
 import tunegym
 from tunegym.core.errors import ConfigError
-from tunegym.tuning.reports.results import TrialResults, find_run
+from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 
 pytestmark = pytest.mark.slow  # whole searches

@@ -40,7 +40,8 @@ from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import AgentConfig, driver, drives
 from tunegym.tuning.model.scenario import Penalties
 from tunegym.tuning.model.trial import STATUSES
-from tunegym.tuning.reports.results import RunResults, TrialResults
+from tunegym.tuning.reports.results import RunResults
+from tunegym.tuning.reports.trials import TrialResults
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -23,7 +23,7 @@ from tunegym.app.catalog import (
     build_session,
     build_workload,
 )
-from tunegym.app.plan import command_of, plan_live, plan_trials
+from tunegym.app.plan import plan_live, plan_trials
 from tunegym.app.server import check_injected, maker_of
 from tunegym.core.processes import Tree, end_tree, living_processes
 from tunegym.core.stop import Stop
@@ -31,10 +31,10 @@ from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
-from tunegym.tuning.model.trial import JobHandle, Trial
+from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.model.values import number
 from tunegym.tuning.ports import Listener, Runner
-from tunegym.tuning.reports.summary import reached
+from tunegym.tuning.reports.trials import reached
 from tunegym.tuning.servers.factory import build_host, known_token
 from tunegym.tuning.servers.host import ServerHost
 from tunegym.tuning.stores import reader
@@ -173,10 +173,6 @@ class TrialsKind:
         """The highest trial number in the journal."""
         return reader.scan(folder / reader.JOURNAL).taken
 
-    def command(self, scenario: Scenario, experiment: Experiment, folder: Path) -> Callable[[Trial], str | None] | None:
-        """Gives the command or call of a trial."""
-        return command_of(scenario, experiment, folder)
-
 
 class LiveKind:
     """Each step is answered by a server, one per slot.
@@ -274,11 +270,6 @@ class LiveKind:
         for space in ("action", "observation"):
             reader.space_of(path, past, space)
         return past.taken
-
-    def command(self, scenario: Scenario, experiment: Experiment, folder: Path) -> Callable[[Trial], str | None] | None:
-        """None: nothing is run for a step."""
-        del scenario, experiment, folder
-        return None
 
 
 def _trials_progress(engine: TrialEngine) -> Progress:

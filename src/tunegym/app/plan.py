@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ from tunegym.tuning.model.space import EnvParam, Space
 from tunegym.tuning.model.summary import Plan
 from tunegym.tuning.model.trial import CommandJob, Job, Observation, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context, counted, pairs, spelled
-
-logger = logging.getLogger(__name__)
 
 
 def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
@@ -101,25 +98,6 @@ def what_runs(job: Job) -> str:
         return job.command
     arguments = [f"{name}={value!r}" for name, value in job.arguments.items()]
     return f"{job.target}({', '.join([*arguments, *(['report=report'] if job.reports else [])])})"
-
-
-def command_of(scenario: Scenario, experiment: Experiment, folder: Path) -> Callable[[Trial], str | None]:
-    """Gives what a trial ran, planned again; None for a trial that never opened, and where planning fails."""
-    workload = build_workload(scenario, experiment)
-    trials = folder.absolute() / "trials"
-    repeat = "" if experiment.repeats == 1 else "/repeat-1"
-
-    def command(trial: Trial) -> str | None:
-        if experiment.space.knobs and not trial.action:
-            return None
-        parameters = experiment.parameters(trial.action, trial.context)
-        try:
-            return what_runs(workload.plan(trial.number, 1, parameters, f"{trials}/{trial.number:06d}{repeat}"))
-        except Exception as error:  # a workload of the user's: the rest of the page is worth more than one command
-            logger.debug("the command of trial %d can't be planned: %s", trial.number, error)
-            return None
-
-    return command
 
 
 def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> list[dict[str, Any]]:

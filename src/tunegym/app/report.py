@@ -1,7 +1,7 @@
 """What a run's folder says: its status, its report and its comparison with other runs.
 
-Results come from the journals. What they don't know (how many trials there will be, the commands) comes from the
-scenario, as far as it can still be loaded.
+Results come from the journals. What they don't know (how many trials there will be, the fixed parameters) comes from
+the scenario, as far as it can still be loaded.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.app.catalog import Catalog
-from tunegym.app.kinds import kind_of
 from tunegym.config.load import load as load_scenario
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Comparison, Counts
-from tunegym.tuning.reports.compare import compare as compare_runs
 from tunegym.tuning.reports.page import REPORT, Known, run_document, write_page
+from tunegym.tuning.reports.page import compare as compare_runs
 from tunegym.tuning.reports.results import SCENARIO, AnyResults, RunResults, load
 
 logger = logging.getLogger(__name__)
@@ -39,12 +38,13 @@ def status(folder: Path) -> tuple[Path, list[Counts], str | None]:
     return results.folder, counts, first
 
 
-def report_run(folder: Path, scenario: Scenario, experiments: Iterable[Experiment]) -> None:
-    """Write ``best.toml`` of some experiments and the run's page, from one reading of the journals.
+def report_run(folder: Path, scenario: Scenario, experiments: Iterable[Experiment]) -> RunResults | None:
+    """Write ``best.toml`` of some experiments and the run's page; the results, from one reading of the journals.
 
     A failure is logged, and masks nothing.
     """
     path = folder / REPORT
+    results = None
     try:
         results = load(folder)
         for experiment in experiments:
@@ -56,6 +56,7 @@ def report_run(folder: Path, scenario: Scenario, experiments: Iterable[Experimen
         logger.error("%s; tunegym report writes it later", what)  # noqa: TRY400
     except (Exception, SystemExit):
         logger.exception("%s could not be written", path)
+    return results
 
 
 def _write_best(results: AnyResults, experiment: Experiment) -> None:
@@ -83,10 +84,10 @@ def document_of(results: RunResults, scenario: Scenario | None = None) -> dict[s
     """What a run's page shows, as plain data; ``page`` of each experiment is only for the page."""
     scenario, problem = (scenario, "") if scenario is not None else _scenario_of(results)
     if scenario is None:
-        note = f"commands are left out, since the scenario can't be loaded any more: {problem}"
+        note = f"fixed parameters are left out, since the scenario can't be loaded any more: {problem}"
         known = dict.fromkeys(results.experiments, Known(note=note))
     else:
-        known = {one.name: _known(scenario, one, results.folder / one.name) for one in scenario.experiments}
+        known = {one.name: Known(one.most_trials, one.space.fixed) for one in scenario.experiments}
     return run_document(results, known, failure_of(results.folder))
 
 
@@ -116,16 +117,4 @@ def _scenario_of(results: RunResults) -> tuple[Scenario | None, str]:
     try:
         return load_scenario(results.folder / SCENARIO, Catalog()), ""
     except Exception as error:
-        return None, _first_line(error)
-
-
-def _known(scenario: Scenario, experiment: Experiment, folder: Path) -> Known:
-    total, fixed = experiment.most_trials, experiment.space.fixed
-    try:
-        return Known(total, fixed, kind_of(experiment).command(scenario, experiment, folder))
-    except Exception as error:  # a workload of the user's
-        return Known(total, fixed, note=f"commands are left out: {_first_line(error)}")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+        return None, str(error).partition("\n")[0]

@@ -31,7 +31,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario, Tracking
 from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Agent
-from tunegym.tuning.reports.results import SCENARIO
+from tunegym.tuning.reports.results import SCENARIO, RunResults
 from tunegym.tuning.stores.journal import HEARTBEAT_S, WriterLock
 from tunegym.tuning.trackers import mlflow, tensorboard
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
@@ -63,6 +63,9 @@ class Watch:
 
     def experiment_ended(self, session: OpenSession) -> None:
         """No more trials of it follow in this session."""
+
+    def run_reported(self, results: RunResults) -> None:
+        """The run's page is written, from these results."""
 
 
 def as_scenario(source: Source, overrides: Sequence[str] = (), *, server: Any = None) -> Scenario:
@@ -212,7 +215,9 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, server: An
         _write_failure(folder, started[-1].name if started else "", error)
         raise
     finally:
-        report_run(folder, scenario, started)
+        results = report_run(folder, scenario, started)
+        if results is not None:
+            watch.run_reported(results)
     if stop.requested:
         return INTERRUPTED
     return 1 if failed else 0

@@ -18,7 +18,8 @@ from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Cancelled, Measured, Trial
 from tunegym.tuning.model.values import Scalar, exact_key, spelled
 from tunegym.tuning.ports import Reward
-from tunegym.tuning.reports.results import SCENARIO, TrialResults, load
+from tunegym.tuning.reports.results import SCENARIO, load
+from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 
 logger = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from tunegym.app.run import Watch
 from tunegym.cli.terminal import SteadyConsole, console
 from tunegym.tuning.model.scenario import Scenario
 from tunegym.tuning.model.values import counted, rate
+from tunegym.tuning.reports.results import RunResults
 
 PLAIN_EVERY_S = 2.0
 PLAIN_SHARE = 0.05
@@ -134,6 +135,7 @@ class Progress(Watch):
         self._moving: Live | None = None
         self._ticker: Ticker | None = None
         self.folder: Path | None = None
+        self.results: RunResults | None = None
         self.stopping = "no further experiment is started"
 
     def __enter__(self) -> Progress:
@@ -156,6 +158,10 @@ class Progress(Watch):
         self.folder = folder
         count = counted(len(scenario.experiments), "experiment")
         self._console.print(f"{scenario.name}: {count}, results in {folder}", soft_wrap=True)
+
+    def run_reported(self, results: RunResults) -> None:
+        """Keep the results for the closing table."""
+        self.results = results
 
     def experiment_started(self, session: OpenSession) -> None:
         """Begin a line for the experiment."""

@@ -16,7 +16,8 @@ from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.values import counted, number, pairs, spelled
-from tunegym.tuning.reports.results import BEST, SCENARIO, find_run, recommend
+from tunegym.tuning.reports.results import SCENARIO, find_run, recommend
+from tunegym.tuning.reports.trials import BEST
 
 
 def main(folder: Path, context: list[str], experiment: str | None, *, as_toml: bool, as_json: bool) -> int:

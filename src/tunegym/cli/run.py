@@ -12,7 +12,7 @@ from tunegym.cli.terminal import INTERRUPTED, console, exit_now, guarded, heard,
 from tunegym.core.errors import TunegymError
 from tunegym.core.stop import Stop
 from tunegym.tuning.reports.page import REPORT
-from tunegym.tuning.reports.results import load
+from tunegym.tuning.reports.results import RunResults, load
 
 
 def main(scenario: Path, output: Path | None, overrides: list[str], slots: int | None) -> int:
@@ -47,7 +47,7 @@ def drive(work: Callable[[Watch, Stop], int]) -> int:
         code = guarded(go)
     finally:
         if progress.folder is not None:
-            show_results(progress.folder)
+            show_results(progress.folder, progress.results)
             if unfinished:
                 why = "interrupted" if code == INTERRUPTED else "not finished"
                 command = f"tunegym resume {shlex.quote(short(progress.folder))}"
@@ -55,10 +55,10 @@ def drive(work: Callable[[Watch, Stop], int]) -> int:
     return code
 
 
-def show_results(folder: Path) -> None:
-    """Print what every experiment found, and where everything is."""
+def show_results(folder: Path, results: RunResults | None) -> None:
+    """Print what every experiment found, and where everything is; ``results`` are those that the page was made from."""
     try:
-        for experiment in load(folder).experiments.values():
+        for experiment in (results or load(folder)).experiments.values():
             if experiment.path.exists():
                 summary = experiment.summary()
                 if summary.table is not None:

@@ -451,10 +451,6 @@ class Kind(Protocol):
         """The highest number that the journal in ``folder`` has used; raises ``StoreError`` if it is damaged."""
         ...
 
-    def command(self, scenario: Scenario, experiment: Experiment, folder: Path) -> Callable[[Trial], str | None] | None:
-        """Gives the command or call of a trial, for reports; None where nothing is run."""
-        ...
-
 
 class Session(Protocol):
     """One experiment, open and ready to be driven. ``close`` must follow, however the session goes."""
@@ -533,8 +529,8 @@ class Results(Protocol):
         """What the experiment found: what the terminal, the report and ``--json`` render."""
         ...
 
-    def charts(self, command: Callable[[Trial], str | None] | None = None, share: float = 1.0) -> dict[str, Any]:
-        """Plain data that ``report.html`` plots; ``command`` says what a trial ran, ``share`` how much it may hold."""
+    def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
+        """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
         ...
 
     def compared(self) -> tuple[dict[str, Any], dict[str, str]]:

@@ -17,7 +17,7 @@ from tunegym.core.randomness import unit
 from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among, front
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut, Trial
-from tunegym.tuning.reports.results import TrialResults
+from tunegym.tuning.reports.trials import TrialResults
 
 NOT_MEASURED = [Infeasible("i"), Failed("f"), TimedOut(), Cancelled(), Pruned()]
 

@@ -14,8 +14,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import Choice, PolicyTable
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Pruned, TimedOut, Trial
-from tunegym.tuning.reports.compare import compare
-from tunegym.tuning.reports.page import Known, run_document, write_page
+from tunegym.tuning.reports.page import Known, compare, run_document, write_page
 from tunegym.tuning.reports.results import RunResults, load
 
 if TYPE_CHECKING:
@@ -119,11 +118,13 @@ def rich(written: Written) -> Path:
     objectives = [Objective("m").as_dict(), Objective("latency", "min", limit=5.0).as_dict()]
     env_params = {"load": {"values": ["low", "high"]}}
     trials = some_trials(150, contexts=True)
-    results = written(trials, knobs=KNOBS, env_params=env_params, metrics=["m", "latency"], objectives=objectives)
+    keys = {"metrics": ["m", "latency"], "objectives": objectives}
+    declared = {"cmd_args": {"command": "run --number {step}"}}
+    results = written(trials, knobs=KNOBS, env_params=env_params, declared=declared, **keys)
     action = {"threads": 4, "rate": 0.123456789, "flag": 1.0}
     choices = tuple(Choice(action, 0.5, {"load": load}) for load in ("low", "high"))
     policies.save(results.folder / "e", PolicyTable("agent", 100, choices))
-    return write(results, e=Known(200, {"fixed": 3}, lambda trial: f"run --number {trial.number}"))
+    return write(results, e=Known(200, {"fixed": 3}))
 
 
 PAINTED = """() => [...document.querySelectorAll('.plot canvas')].map((canvas) => {
@@ -270,12 +271,13 @@ def test_hostile_text_is_text(written: Written, opened: Open) -> None:
         for n, text in enumerate(HOSTILE, 1)
     ]
     trials.append(Trial(5, {}, {HOSTILE[1]: HOSTILE[0]}, Failed(" ".join(HOSTILE)), -1e15, 0.1))
-    results = written(trials, knobs={HOSTILE[1]: {"values": HOSTILE}}, metrics=[HOSTILE[0]], agent=HOSTILE[0])
+    keys = {"metrics": [HOSTILE[0]], "agent": HOSTILE[0], "declared": {"cmd_args": {"callable": " ".join(HOSTILE)}}}
+    results = written(trials, knobs={HOSTILE[1]: {"values": HOSTILE}}, **keys)
     for number in range(1, 6):
         place = results.folder / "e" / "trials" / f"{number:06d}"
         place.mkdir(parents=True)
         (place / "stdout.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
-    note = Known(None, {HOSTILE[0]: HOSTILE[1]}, lambda trial: "; ".join(HOSTILE), "a note " + HOSTILE[1])
+    note = Known(None, {HOSTILE[0]: HOSTILE[1]}, "a note " + HOSTILE[1])
     page = opened().goto(write(results, failure="\n".join(HOSTILE), e=note))
     for row in range(5):
         page.click(f"#trials tr[data-row='{row}'] button")

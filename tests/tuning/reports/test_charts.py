@@ -74,20 +74,20 @@ def test_the_end_of_what_was_printed(tmp_path: Path) -> None:
     leave(tmp_path, 3, **{f"repeat-{n}__stdout": b"number %d" % n for n in (2, 9, 10)})
     leave(tmp_path, 4, stderr=b"told")
     os.mkfifo(tmp_path / "000004" / "stdout.txt")
-    found = tails(tmp_path, range(1, 9), 10**6)
-    out, error = found.pop(1)
+    found = tails(tmp_path, [trial(number) for number in range(1, 9)], 10**6)
+    out, error = found.pop("1")
     assert (out[0], len(out[1]), out[2]) == ("stdout.txt", TAIL, True)
     assert out[1].endswith("xthe end\n")
     assert error == ["stderr.txt", "\ufffd odd\n", False]
-    assert found == {3: [["repeat-10/stdout.txt", "number 10", False]], 4: [["stderr.txt", "told", False]]}
-    assert tails(tmp_path / "missing", [1], 10**6) == {}
+    assert found == {"3": [["repeat-10/stdout.txt", "number 10", False]], "4": [["stderr.txt", "told", False]]}
+    assert tails(tmp_path / "missing", [trial(1)], 10**6) == {}
 
 
 def test_the_whole_is_bounded(tmp_path: Path) -> None:
     for number in range(1, 30):
         leave(tmp_path, number, stdout=b"y" * 1000)
-    found = tails(tmp_path, [7, *range(1, 30)], 5000)
-    assert 7 in found
+    found = tails(tmp_path, [trial(number, failed=number == 7) for number in range(1, 30)], 5000)
+    assert "7" in found, "the failed one comes first"
     assert len(found) == 5
     trials = [trial(number) for number in range(1, 101)] + [trial(101, failed=True)]
     told = commands(trials, lambda one: f"{one.number} " + "z" * 96, 1000)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tunegym.tuning.model.trial import Failed, Measured, Trial
-from tunegym.tuning.reports.compare import compare, run_labels
+from tunegym.tuning.reports.page import compare, run_labels
 from tunegym.tuning.reports.results import RunResults
 
 KNOBS = {"x": {"values": [1, 2, 3, 4]}}

@@ -14,9 +14,8 @@ from tests.tuning.reports.live_journals import GRAVITY, LARGE, add_episode, open
 from tunegym.core.errors import StoreError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import MOST_GROUPS, MOST_WINDOWS, Pace, Windows, groupings
-from tunegym.tuning.reports.compare import compare
 from tunegym.tuning.reports.live import LiveResults
-from tunegym.tuning.reports.page import Known, run_document
+from tunegym.tuning.reports.page import Known, compare, run_document
 from tunegym.tuning.reports.results import load, recommend
 
 
@@ -84,7 +83,7 @@ def test_neither_curves_nor_memory_grow_with_the_steps(tmp_path: Path) -> None:
     for many in (50, 1000):
         results = write_live(tmp_path / str(many), ({"length": 20, "reward": at / 20} for at in range(many)))
         tracemalloc.start()
-        curves = results.charts()
+        curves = results.charts({})
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 1_000_000
@@ -102,7 +101,7 @@ def test_training_curves(tmp_path: Path) -> None:
     policies.add_training(results.folder, 10, {"train/loss": 1.0})
     with (results.folder / "policy" / "training.jsonl").open("ab") as file:
         file.write(b'{"trials": 11, "val')
-    (curve,) = results.charts()["training"]
+    (curve,) = results.charts({})["training"]
     assert curve["name"] == "train/loss"
     assert [mean for mean in curve["mean"] if mean is not None] == [2.0, 1.0]
 

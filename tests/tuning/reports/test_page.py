@@ -165,14 +165,15 @@ def test_anything_else_stays(text: str) -> None:
 def test_a_page_holds_no_password(written: Callable[..., RunResults]) -> None:
     """Not from any key of the scenario, nor from a failure, a reason, a command, an output or a parameter."""
     address = "postgresql://user:secret@host/db"
-    folder = written([Trial(1, {}, {"x": 1}, Failed(f"no answer from {address}"), -1e9, 0.1)]).folder
+    trials = [Trial(1, {}, {"x": 1}, Failed(f"no answer from {address}"), -1e9, 0.1)]
+    folder = written(trials, declared={"cmd_args": {"command": "psql {db} {x}"}}).folder
     path = folder / "scenario.toml"
     scenario = {**load(folder).scenario, "tracking": {"mlflow": address}, "other": {"key": [address]}}
     path.write_text(dump_toml(scenario), encoding="utf-8")
     outputs = folder / "e" / "trials" / "000001"
     outputs.mkdir(parents=True)
     (outputs / "stderr.txt").write_text(f"lost {address}\n", encoding="utf-8")
-    known = Known(1, {"db": address}, lambda trial: f"psql {address}", f"left out: {address}")
+    known = Known(1, {"db": address}, f"left out: {address}")
     document = run_document(load(folder), {"e": known}, f"RuntimeError: {address}\n\nTraceback: {address}")
     text = orjson.dumps(document).decode()
     assert "secret" not in text

@@ -11,7 +11,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import Choice, PolicyTable
 from tunegym.tuning.model.trial import Failed, Measured, Trial
 from tunegym.tuning.model.values import Scalar
-from tunegym.tuning.reports import summary
+from tunegym.tuning.reports import trials as trial_results
 from tunegym.tuning.reports.page import run_document
 from tunegym.tuning.reports.results import RunResults
 
@@ -73,7 +73,7 @@ def test_beside_what_was_measured(facts: Callable[..., Any]) -> None:
 def test_the_most_often_drawn_ones_where_there_are_many(
     facts: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summary, "MOST_CHOICES", 2)
+    monkeypatch.setattr(trial_results, "MOST_CHOICES", 2)
     choices = [Choice({"x": 1}, 0.5, {"load": load}) for load in (True, 1.0, 1)]
     found = facts([*TRIALS, trial(9, 1.0, 1, 1.0)], choices, LOAD)
     assert found["of"] == 3

@@ -12,7 +12,8 @@ import tunegym
 from tunegym.core.errors import ConfigError, StoreError, TunegymError
 from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.model.trial import Measured, Trial
-from tunegym.tuning.reports.results import RunResults, TrialResults, find_run, load, recommend
+from tunegym.tuning.reports.results import RunResults, find_run, load, recommend
+from tunegym.tuning.reports.trials import TrialResults
 
 Benches = Callable[..., Any]
 

@@ -9,7 +9,8 @@ import pytest
 
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut, Trial
-from tunegym.tuning.reports.results import RunResults, TrialResults
+from tunegym.tuning.reports.results import RunResults
+from tunegym.tuning.reports.trials import TrialResults
 
 Written = Callable[..., RunResults]
 

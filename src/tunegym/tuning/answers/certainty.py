@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tunegym.tuning.answers.ranking import Measurements, Setting
+from tunegym.tuning.answers.ranking import Measurements, Setting, samples_of
 from tunegym.tuning.model.scenario import Objective, aims
-from tunegym.tuning.model.trial import Measured, Trial
-from tunegym.tuning.model.values import Action, exact_key, spelled_pairs
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import exact_key, spelled_pairs
 
 SURE = 2.0
 """How many standard errors must lie between two settings for one to be better for sure."""
@@ -61,23 +61,34 @@ def reward_metric(
     return RewardMetric(metrics[0], limited=False) if metrics and name in _FIRST_METRIC else None
 
 
-def reward_spread(
-    setting: Setting, trials: Sequence[Trial], metric: RewardMetric | None, objectives: Sequence[Objective]
-) -> Spread | None:
-    """A reward's spread: over samples where it is a metric, else over trials; None with fewer than two of them.
-
-    ``trials`` are the setting's measured trials.
-    """
-    if metric is not None and not (metric.limited and any(_exceeds(trial, objectives) for trial in trials)):
+def reward_spread(setting: Setting, metric: RewardMetric | None, objectives: Sequence[Objective]) -> Spread | None:
+    """A reward's spread: over samples where it is a metric, else over trials; None with fewer than two of them."""
+    if metric is not None and not (metric.limited and any(_exceeds(trial, objectives) for trial in setting.trials)):
         count = sum(metric.name in sample for sample in setting.samples)
         return Spread(setting.spread()[metric.name], count, "samples") if count > 1 else None
-    deviation = _deviation([[trial.reward for trial in trials]])
-    return None if deviation is None else Spread(deviation, len(trials), "trials")
+    deviation = _deviation([[trial.reward for trial in setting.trials]])
+    return None if deviation is None else Spread(deviation, len(setting.trials), "trials")
 
 
 def _exceeds(trial: Trial, objectives: Sequence[Objective]) -> bool:
     found = trial.metrics
     return any(one.violation(found) > 0 for one in objectives if one.limit is not None and one.metric in found)
+
+
+def _deviation(groups: Iterable[Sequence[float]]) -> float | None:
+    """The standard deviation within groups; None if none has two values."""
+    away: list[float] = []
+    freedom = 0
+    for group in groups:
+        if len(group) > 1:
+            centre = _mean(group)
+            away.extend(value - centre for value in group)
+            freedom += len(group) - 1
+    return math.hypot(*away) / math.sqrt(freedom) if freedom else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(value / len(values) for value in values)  # the sum may be too large for a float
 
 
 # two settings ---------------------------------------------------------------------------------------------
@@ -88,68 +99,47 @@ def better_measured(found: Measurements, mine: Setting, best: Setting, metric: R
 
     Where nothing was measured twice, so that the spread is unknown, that it looks better.
     """
-    if exact_key(mine.action) == exact_key(best.action):
+    keys = exact_key(best.action), exact_key(mine.action)
+    if keys[0] == keys[1]:
         return None
     name = spelled_pairs(best.action)
     if best.violation + SLACK < mine.violation:
         how = "exceeds the limits by less" if best.violation else "keeps the limits"
         return f"{name} {how} there ({described(best, metric)})"
-    gap = mean(_advantages(found, exact_key(best.action))) - mean(_advantages(found, exact_key(mine.action)))
-    error = _standard_error(found, metric, best.action, mine.action)
+    gap = _mean(_advantages(found, keys[0])) - _mean(_advantages(found, keys[1]))
+    error = _standard_error(found, metric, keys)
     if gap <= max(SURE * error if error is not None else 0.0, SLACK * abs(mine.reward)):
         return None
     how = "was measured better there" if error is not None else "looks better there"
-    if found.usual.contexts == 1:
+    if found.reward.contexts == 1:
         return f"{name} {how}: {described(best, metric)} against {described(mine, metric)}"
-    return f"{name} {how}, by {gap:.4g} of reward, each compared with what is usual in its contexts"
+    return f"{name} {how}, by {gap:.4g} of reward, each compared with the baseline of its contexts"
 
 
 def _advantages(found: Measurements, action: bytes) -> list[float]:
-    """By how much each measurement of an action was better than usual in its context."""
-    return [trial.reward - found.usual(exact_key(trial.context)) for trial in found.measured(action)]
+    """By how much each measurement of an action was better than the baseline of its context."""
+    return [trial.reward - found.reward.baseline(exact_key(trial.context)) for trial in found.measured(action)]
 
 
-def _standard_error(found: Measurements, metric: RewardMetric | None, *actions: Action) -> float | None:
+def _standard_error(found: Measurements, metric: RewardMetric | None, actions: Sequence[bytes]) -> float | None:
     """Of the difference between two actions; None if nothing was measured twice.
 
     In a single context samples count where the reward is a metric; else trials, each compared with its context.
+    An action that was measured once is taken to spread as the others do.
     """
 
     def values(action: bytes) -> list[float]:
-        if metric is None or metric.limited or found.usual.contexts > 1:
+        if metric is None or metric.limited or found.reward.contexts > 1:
             return _advantages(found, action)
-        outcomes = [trial.outcome for trial in found.measured(action)]
-        samples = [sample for one in outcomes if isinstance(one, Measured) for sample in one.samples]
+        samples = [sample for trial in found.measured(action) for sample in samples_of(trial)]
         return [sample[metric.name] for sample in samples if metric.name in sample]
 
-    own = [values(exact_key(action)) for action in actions]
-    deviations = [_deviation([some]) for some in own]
-    if None in deviations:
-        pooled = _deviation(values(one) for one in found.actions)
-        deviations = [pooled if one is None else one for one in deviations]
-    if None in deviations:
+    pooled = _deviation(values(one) for one in found.actions)
+    if pooled is None:
         return None
-    return math.hypot(*(one / math.sqrt(max(1, len(some))) for one, some in zip(deviations, own, strict=True) if one))
-
-
-def _deviation(groups: Iterable[Sequence[float]]) -> float | None:
-    """The standard deviation within groups; None if none has two values."""
-    away: list[float] = []
-    freedom = 0
-    for group in groups:
-        if len(group) > 1:
-            centre = mean(group)
-            away.extend(value - centre for value in group)
-            freedom += len(group) - 1
-    return math.hypot(*away) / math.sqrt(freedom) if freedom else None
-
-
-def mean(values: Sequence[float]) -> float:
-    """The mean, also where the sum is too large for a float."""
-    try:
-        return math.fsum(values) / len(values)
-    except OverflowError:
-        return math.fsum(value / len(values) for value in values)
+    own = [values(action) for action in actions]
+    deviations = [pooled if (one := _deviation([some])) is None else one for some in own]
+    return math.hypot(*(one / math.sqrt(max(1, len(some))) for one, some in zip(deviations, own, strict=True)))
 
 
 # notes ----------------------------------------------------------------------------------------------------
@@ -176,8 +166,7 @@ def exceeded(setting: Setting, objectives: Sequence[Objective]) -> str:
 
 def not_everywhere(found: Measurements, winner: Setting) -> str | None:
     """That the winner was not measured in every context; None if it was, or if contexts hardly come again."""
-    contexts = {context for cells in found.cells.values() for context in cells}
-    met = found.contexts(exact_key(winner.action))
-    if len(met) == len(contexts) or not found.usual.recurs:
+    met = found.contexts_of(exact_key(winner.action))
+    if len(met) == len(found.contexts) or not found.reward.recurs:
         return None
-    return f"it was measured in {len(met)} of the {len(contexts)} contexts that match"
+    return f"it was measured in {len(met)} of the {len(found.contexts)} contexts that match"

@@ -19,7 +19,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 
 from tunegym.tuning.model.scenario import Objective, aims, violation
 from tunegym.tuning.model.space import nested
@@ -34,7 +33,7 @@ MOST_CONTEXTS = 50
 """With more contexts than this, nothing is said of each one."""
 MOST_BINS = 8
 """Into how many bins a parameter's values are put when they come less often."""
-NO_CONTEXT = exact_key({})
+_NO_CONTEXT = exact_key({})
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,8 @@ class Setting:
         weights: how much each sample counts.
         failed: how many of its trials gave no measurement.
         violation: by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't.
+        trials: those that measured it.
+        cancelled: how many of the failed trials never ran to an end.
     """
 
     action: Action
@@ -61,6 +62,8 @@ class Setting:
     weights: tuple[float, ...]
     failed: int = 0
     violation: float = 0.0
+    trials: tuple[Trial, ...] = field(default=(), repr=False)
+    cancelled: int = 0
 
     def metrics(self) -> dict[str, float]:
         """The mean over the samples, weighted as in ``reward``."""
@@ -103,7 +106,7 @@ class Cell:
     Attributes:
         drawn: how many there are, cached ones included.
         failed: how many gave no measurement; ``cancelled`` of them never ran to an end.
-        measured: those with their own measurement. A cached trial is no further evidence.
+        measured: those with their own measurement. A cached trial adds no information.
     """
 
     drawn: int = 0
@@ -121,6 +124,10 @@ class Cell:
             self.measured.append(trial)
 
 
+Cells = Mapping[bytes, Mapping[bytes, Cell]]
+"""By the exact key of the action, then of the context."""
+
+
 class Score(NamedTuple):
     """How an action did in one respect: the score that ranks it, and the plain mean behind it."""
 
@@ -128,16 +135,17 @@ class Score(NamedTuple):
     mean: float
 
 
-class Usual:
-    """The mean value of a measured trial in a context: the bar that a setting is compared with.
+class Ranking:
+    """Settings compared in one respect: by the reward, or by one metric.
 
-    Where contexts come again it is the context's own mean. Where they hardly do (a range, or many parameters) that
-    would compare each trial with itself; then every parameter shifts the mean by its own effect. Parameters are drawn
-    independently of each other, so their effects may be added.
+    A setting is compared with the *baseline* of its context: the mean of the measured trials there. Where contexts
+    hardly come again (a range, or many parameters) that would compare each trial with itself; there every parameter
+    shifts the overall mean by its own effect. Parameters are drawn independently, so their effects may be added.
 
     Args:
-        drawn: how many trials each context had, however they ended.
-        values: the values measured in each context.
+        cells: the trials.
+        contexts: the context of each exact key.
+        value: the number that counts.
 
     Attributes:
         contexts: in how many different contexts something was measured.
@@ -145,37 +153,75 @@ class Usual:
         recurs: whether contexts come often enough for each to have its own mean.
     """
 
-    def __init__(self, drawn: Counter[bytes], values: Mapping[bytes, Sequence[float]]) -> None:
-        self._drawn = drawn
-        self._means = {context: math.fsum(some) / len(some) for context, some in values.items()}
-        self.contexts = len(values)
-        self.varies = any(context != NO_CONTEXT for context in values)
-        count = sum(len(some) for some in values.values())
+    def __init__(self, cells: Cells, contexts: Mapping[bytes, Context], value: Callable[[Trial], float]) -> None:
+        self._contexts = contexts
+        self._drawn: Counter[bytes] = Counter()
+        self._values: dict[bytes, dict[bytes, list[float]]] = {}
+        found: dict[bytes, list[float]] = {}
+        for action, row in cells.items():
+            for context, cell in row.items():
+                self._drawn[context] += cell.drawn
+                if cell.measured:
+                    some = [min(max(value(trial), -LARGEST), LARGEST) for trial in cell.measured]
+                    self._values.setdefault(action, {})[context] = some
+                    found.setdefault(context, []).extend(some)
+        self._means = {context: _mean(some) for context, some in found.items()}
+        self.contexts = len(found)
+        self.varies = any(context != _NO_CONTEXT for context in found)
+        count = sum(len(some) for some in found.values())
         self.recurs = count >= OFTEN * self.contexts or not self.varies
-        self._overall = math.fsum(value for some in values.values() for value in some) / max(count, 1)
+        self._overall = math.fsum(one for some in found.values() for one in some) / max(count, 1)
         self._effects: list[Callable[[Context], float]] = []
         if not self.recurs:
-            runs = [(decoded(context), some) for context, some in values.items()]
+            runs = [(contexts[context], some) for context, some in found.items()]
             self._effects = [self._effect(name, runs) for name in runs[0][0]]
 
     def share(self, context: bytes) -> float:
         """The share of all trials, however they ended, that were drawn in a context."""
         return self._drawn[context] / self._drawn.total()
 
-    def __call__(self, context: bytes) -> float:
-        """The mean in a context that a measured trial had."""
+    def baseline(self, context: bytes) -> float:
+        """The mean to expect of a trial in a context that was measured."""
         if self.recurs:
             return self._means[context]
-        values = decoded(context)
-        return self._overall + math.fsum(effect(values) for effect in self._effects)
+        return self._overall + math.fsum(effect(self._contexts[context]) for effect in self._effects)
+
+    def within(self, action: bytes, context: bytes) -> Score:
+        """How a measured action did in one context."""
+        found = self._values[action][context]
+        return Score(self._advantage(context, found) / (len(found) + SHRINK), _mean(found))
+
+    def over_all(self, action: bytes) -> Score:
+        """How a measured action did over all contexts.
+
+        Where contexts come again, each counts as often as it was drawn, and one that the action never met counts as
+        average. Where they don't, and where there is only one, all measurements count alike.
+        """
+        met = self._values[action]
+        if self.recurs:
+            each = [(self.share(context), self.within(action, context)) for context in met]
+            score = sum(share * one.score for share, one in each)
+            mean = sum(share * one.mean for share, one in each) / sum(share for share, _ in each)
+        else:
+            values = [value for found in met.values() for value in found]
+            score = sum(self._advantage(context, found) for context, found in met.items()) / (len(values) + SHRINK)
+            mean = _mean(values)
+        return Score(score if self.varies else mean, mean)
+
+    def _advantage(self, context: bytes, found: Sequence[float]) -> float:
+        return math.fsum(found) - len(found) * self.baseline(context)
 
     def _effect(self, name: str, runs: Sequence[tuple[Context, Sequence[float]]]) -> Callable[[Context], float]:
         bin_of = _bins([context[name] for context, some in runs for _ in some])
         found: dict[Hashable, list[float]] = {}
         for context, some in runs:
             found.setdefault(bin_of(context[name]), []).extend(some)
-        means = {key: math.fsum(some) / len(some) for key, some in found.items()}
+        means = {key: _mean(some) for key, some in found.items()}
         return lambda context: means[bin_of(context[name])] - self._overall
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _bins(values: Sequence[Scalar]) -> Callable[[Scalar], Hashable]:
@@ -187,54 +233,6 @@ def _bins(values: Sequence[Scalar]) -> Callable[[Scalar], Hashable]:
         return lambda _: None
     count = min(MOST_BINS, max(1, len(numbers) // (2 * OFTEN)))
     return lambda value: bisect_left(numbers, value) * count // len(numbers)
-
-
-def decoded(key: bytes) -> dict[str, Any]:
-    """The action or context of an exact key, which is JSON."""
-    return orjson.loads(key)[0]
-
-
-class Column:
-    """One respect in which settings are compared: the reward, or one metric."""
-
-    def __init__(self, by_action: Mapping[bytes, Mapping[bytes, Cell]], value: Callable[[Trial], float]) -> None:
-        drawn: Counter[bytes] = Counter()
-        values: dict[bytes, list[float]] = {}
-        self._values: dict[bytes, dict[bytes, list[float]]] = {}
-        for action, cells in by_action.items():
-            for context, cell in cells.items():
-                drawn[context] += cell.drawn
-                if cell.measured:
-                    found = [min(max(value(trial), -LARGEST), LARGEST) for trial in cell.measured]
-                    self._values.setdefault(action, {})[context] = found
-                    values.setdefault(context, []).extend(found)
-        self.usual = Usual(drawn, values)
-
-    def within(self, action: bytes, context: bytes) -> Score:
-        """How a measured action did in one context."""
-        found = self._values[action][context]
-        return Score(self._advantage(context, found) / (len(found) + SHRINK), math.fsum(found) / len(found))
-
-    def over_all(self, action: bytes) -> Score:
-        """How a measured action did over all contexts.
-
-        Where contexts come again, each counts as often as it was drawn, and one that the action never met counts as
-        no better than usual. Where they don't, and where there is only one, all measurements count alike.
-        """
-        met = self._values[action]
-        if self.usual.recurs:
-            shares = [self.usual.share(context) for context in met]
-            each = [self.within(action, context) for context in met]
-            score = sum(share * one.score for share, one in zip(shares, each, strict=True))
-            mean = sum(share * one.mean for share, one in zip(shares, each, strict=True)) / sum(shares)
-        else:
-            count = sum(len(found) for found in met.values())
-            score = sum(self._advantage(context, found) for context, found in met.items()) / (count + SHRINK)
-            mean = math.fsum(value for found in met.values() for value in found) / count
-        return Score(score if self.usual.varies else mean, mean)
-
-    def _advantage(self, context: bytes, found: Sequence[float]) -> float:
-        return math.fsum(found) - len(found) * self.usual(context)
 
 
 class Measurements:
@@ -257,72 +255,66 @@ class Measurements:
             action, context = exact_key(trial.action), exact_key(trial.context)
             self.values.setdefault(action, trial.action)
             self.values.setdefault(context, trial.context)
-            cells = self.cells.setdefault(action, {})
-            cell = cells.get(context)
-            if cell is None:
-                cell = cells[context] = Cell()
-            cell.add(trial)
+            self.cells.setdefault(action, {}).setdefault(context, Cell()).add(trial)
 
     @cached_property
-    def reward(self) -> Column:
+    def reward(self) -> Ranking:
         """Settings by reward."""
-        return Column(self.cells, lambda trial: trial.reward)
+        return Ranking(self.cells, self.values, lambda trial: trial.reward)
 
     @cached_property
-    def metrics(self) -> dict[str, Column]:
+    def metrics(self) -> dict[str, Ranking]:
         """Settings by each objective's metric. One that a measurement lacks counts as 0."""
 
-        def of(name: str) -> Column:
-            return Column(self.cells, lambda trial: trial.metrics.get(name, 0.0))
+        def of(name: str) -> Ranking:
+            return Ranking(self.cells, self.values, lambda trial: trial.metrics.get(name, 0.0))
 
         return {objective.metric: of(objective.metric) for objective in self.objectives}
 
-    @property
-    def usual(self) -> Usual:
-        """The usual reward in each context."""
-        return self.reward.usual
-
     def measured(self, action: bytes, context: bytes | None = None) -> list[Trial]:
         """The trials that measured an action, over all contexts or in one."""
-        cells = self.cells.get(action, {})
-        chosen = cells.values() if context is None else [cells[context]] if context in cells else []
-        return [trial for cell in chosen for trial in cell.measured]
+        return [trial for cell in self._cells(action, context).values() for trial in cell.measured]
 
     @cached_property
     def actions(self) -> list[bytes]:
         """Those that were measured."""
         return [action for action in self.cells if self.measured(action)]
 
-    def contexts(self, action: bytes) -> set[bytes]:
+    @cached_property
+    def contexts(self) -> set[bytes]:
+        """Those in which there was a trial, however it ended."""
+        return {context for cells in self.cells.values() for context in cells}
+
+    def contexts_of(self, action: bytes) -> set[bytes]:
         """The contexts in which an action was measured."""
         return {context for context, cell in self.cells.get(action, {}).items() if cell.measured}
 
     def violation(self, action: bytes, context: bytes | None = None) -> float:
         """By how much a measured action exceeds the limits."""
-        means = {name: self._score(column, action, context).mean for name, column in self.metrics.items()}
+        means = {name: _score(ranking, action, context).mean for name, ranking in self.metrics.items()}
         return violation(self.objectives, means)
 
     def order(self, action: bytes, context: bytes | None = None) -> tuple[float, float, int]:
         """The rank of a measured action; the largest is the best: limits first, then the score, then the earliest."""
         first = min(trial.number for trial in self.measured(action, context))
-        return -self.violation(action, context), self._score(self.reward, action, context).score, -first
+        return -self.violation(action, context), _score(self.reward, action, context).score, -first
 
     def setting(self, action: Action, context: Context | None = None) -> Setting:
         """The record of an action, over all contexts or in one; also of one that was never measured."""
         key, place = exact_key(action), None if context is None else exact_key(context)
-        cells = self.cells.get(key, {})
-        chosen = cells if place is None else {place: cells[place]} if place in cells else {}
-        trials = self.measured(key, place)
-        failed = sum(cell.failed for cell in chosen.values())
+        cells = self._cells(key, place)
+        trials = tuple(self.measured(key, place))
+        failed = sum(cell.failed for cell in cells.values())
+        cancelled = sum(cell.cancelled for cell in cells.values())
         if not trials:
-            return Setting(action, context, 0, math.nan, (), (), failed)
-        mean = self._score(self.reward, key, place).mean
+            return Setting(action, context, 0, math.nan, (), (), failed, cancelled=cancelled)
+        mean = _score(self.reward, key, place).mean
         samples: list[Metrics] = []
         weights: list[float] = []
-        for where, cell in chosen.items():
-            found = [sample for trial in cell.measured for sample in _samples(trial)]
+        for where, cell in cells.items():
+            found = [sample for trial in cell.measured for sample in samples_of(trial)]
             samples += found
-            weight = self.usual.share(where) / len(found) if found and self.usual.recurs else 1.0
+            weight = self.reward.share(where) / len(found) if found and self.reward.recurs else 1.0
             weights += [weight] * len(found)
         return Setting(
             action=action,
@@ -333,13 +325,21 @@ class Measurements:
             weights=tuple(weights),
             failed=failed,
             violation=self.violation(key, place),
+            trials=trials,
+            cancelled=cancelled,
         )
 
-    def _score(self, column: Column, action: bytes, context: bytes | None) -> Score:
-        return column.over_all(action) if context is None else column.within(action, context)
+    def _cells(self, action: bytes, context: bytes | None) -> Mapping[bytes, Cell]:
+        cells = self.cells.get(action, {})
+        return cells if context is None else {context: cells[context]} if context in cells else {}
 
 
-def _samples(trial: Trial) -> tuple[Metrics, ...]:
+def _score(ranking: Ranking, action: bytes, context: bytes | None) -> Score:
+    return ranking.over_all(action) if context is None else ranking.within(action, context)
+
+
+def samples_of(trial: Trial) -> tuple[Metrics, ...]:
+    """A trial's samples; none without a measurement."""
     return trial.outcome.samples if isinstance(trial.outcome, Measured) else ()
 
 
@@ -399,11 +399,11 @@ def best_among(found: Measurements) -> Best:
 
 def _per_context(found: Measurements) -> list[Setting]:
     """The best setting in each context. One that is drawn from a range never comes twice: nothing is said of it."""
-    if not found.usual.varies or found.usual.contexts > MOST_CONTEXTS:
+    if not found.reward.varies or found.reward.contexts > MOST_CONTEXTS:
         return []
     groups: dict[bytes, list[bytes]] = {}
     for action in found.actions:
-        for context in found.contexts(action):
+        for context in found.contexts_of(action):
             groups.setdefault(context, []).append(action)
     winners = [(max(actions, key=lambda one: found.order(one, at)), at) for at, actions in groups.items()]
     return [found.setting(found.values[action], found.values[context]) for action, context in winners]

@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.answers.certainty import (
-    better_measured,
-    described,
-    exceeded,
-    not_everywhere,
-    reward_metric,
-)
+from tunegym.tuning.answers.certainty import better_measured, described, exceeded, not_everywhere, reward_metric
 from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, matches, trials_at
 from tunegym.tuning.answers.ranking import Measurements, Setting, best_among
 from tunegym.tuning.model.scenario import Objective
@@ -202,7 +196,7 @@ class Recommender:
             return f"this is from the trials: the policy was never asked at {spelled_pairs(wanted)}"
         there, near = self._at(wanted)
         setting = there.setting(chosen.action)
-        failures = failed_runs(there, chosen.action)
+        failures = setting.failed - setting.cancelled
         if failures and not setting.samples:
             times = "the one time it was" if failures == 1 else f"all {failures} times it was"
             where = " there" if wanted else ""
@@ -226,7 +220,7 @@ class Recommender:
             return [over, better_measured(there, setting, best, metric)]
         notes: list[str | None] = []
         elsewhere = self._all.setting(setting.action)
-        failures = failed_runs(self._all, setting.action)
+        failures = elsewhere.failed - elsewhere.cancelled
         if elsewhere.samples:
             notes.append(f"in other contexts these settings were measured: {described(elsewhere, metric)}")
         elif failures:
@@ -237,13 +231,6 @@ class Recommender:
                 f"the best that was measured there is {spelled_pairs(best.action)} ({described(best, metric)})"
             )
         return notes
-
-
-def failed_runs(found: Measurements, action: Action, context: Context | None = None) -> int:
-    """How many trials of an action ran, or were refused, and gave no measurement; cancelled ones don't count."""
-    cells = found.cells.get(exact_key(action), {})
-    place = None if context is None else exact_key(context)
-    return sum(cell.failed - cell.cancelled for at, cell in cells.items() if place is None or at == place)
 
 
 def _rewarded(objectives: list[str], declared: Mapping[str, Any]) -> list[str]:

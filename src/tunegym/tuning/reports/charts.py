@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunegym.tuning.answers.ranking import samples_of
+from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import STATUSES, Measured, Trial
 from tunegym.tuning.model.values import labels, masked, printable
+from tunegym.tuning.workloads.template import Template, TemplateError
 
 if TYPE_CHECKING:
-    from tunegym.tuning.reports.results import TrialResults
+    from tunegym.tuning.reports.trials import TrialResults
 
 MOST_TRIALS = 50_000
 """How many trials a page holds; beyond that it shows a sample."""
@@ -24,9 +27,8 @@ MOST_CURVES = 1_000
 MOST_STEPS = 300
 EXACT = 2**53
 """Above this a browser's numbers are not exact."""
-OUTPUT_BUDGET = 4_000_000
-COMMAND_BUDGET = 4_000_000
-"""Characters of output and of commands in the whole page."""
+BUDGET = 4_000_000
+"""Characters of output, and of commands, in the whole page."""
 TAIL = 2_000
 """Characters of each file."""
 MOST_FOLDERS = 3_000
@@ -34,8 +36,8 @@ MOST_FOLDERS = 3_000
 FILES = ("setup.txt", "stdout.txt", "stderr.txt", "teardown.txt")
 
 
-def charts_of(results: TrialResults, command: Callable[[Trial], str | None] | None, share: float) -> dict[str, Any]:
-    """Everything about an experiment that only a page shows."""
+def charts_of(results: TrialResults, fixed: Mapping[str, Any], share: float) -> dict[str, Any]:
+    """Everything about an experiment that only a page shows. See ``TrialResults.charts``."""
     shown = kept(list(results), MOST_TRIALS)
     notes: list[str] = []
     closed = len(results.trials)
@@ -45,11 +47,11 @@ def charts_of(results: TrialResults, command: Callable[[Trial], str | None] | No
         )
     head = results.head or {"knobs": {}, "env_params": {}, "metrics": []}
     charts: dict[str, Any] = {"notes": notes, "table": columns(shown, head, results.times)}
+    command = command_of(results, fixed)
     if command is not None:
-        charts["commands"] = commands(shown, command, int(COMMAND_BUDGET * share))
-    order = (shown[position].number for position in by_interest(shown))
-    found = tails(results.folder / "trials", order, int(OUTPUT_BUDGET * share))
-    return charts | {"outputs": {str(number): files for number, files in found.items()}}
+        charts["commands"] = commands(shown, command, int(BUDGET * share))
+    charts["outputs"] = tails(results.folder / "trials", shown, int(BUDGET * share))
+    return charts | {"labels": setting_labels(results.facts)}
 
 
 def setting_labels(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,26 +125,52 @@ def columns(trials: Sequence[Trial], head: Mapping[str, Any], times: Mapping[int
         ],
         "metrics": [{"name": name, "values": [one.get(name) for one in metrics]} for name in names],
     }
-    samples = [trial.outcome.samples if isinstance(trial.outcome, Measured) else () for trial in trials]
+    samples = [samples_of(trial) for trial in trials]
     if any(len(some) > 1 for some in samples):
         spreads = [Measured(some).spread() if len(some) > 1 else {} for some in samples]
         table["samples"] = [len(some) for some in samples]
         for metric in table["metrics"]:
             metric["spread"] = [one.get(metric["name"]) for one in spreads]
-    curves = _curves(trials)
-    return table | {"curves": curves} if curves else table
-
-
-def _curves(trials: Sequence[Trial]) -> list[list[Any]]:
-    """Position and intermediate values of trials that reported some, thinned; the last value always stays."""
-    found = [(position, trial.reports) for position, trial in enumerate(trials) if trial.reports]
-    curves: list[list[Any]] = []
-    for position, reports in found[:: max(1, -(-len(found) // MOST_CURVES))]:
-        curves.append([position, [*reports[: -1 : max(1, -(-len(reports) // MOST_STEPS))], reports[-1]]])
-    return curves
+    reported = [(position, trial.reports) for position, trial in enumerate(trials) if trial.reports]
+    if reported:  # thinned; the last value always stays
+        table["curves"] = [
+            [position, [*reports[: -1 : max(1, -(-len(reports) // MOST_STEPS))], reports[-1]]]
+            for position, reports in reported[:: max(1, -(-len(reported) // MOST_CURVES))]
+        ]
+    return table
 
 
 # commands and output --------------------------------------------------------------------------------------
+
+
+def command_of(results: TrialResults, fixed: Mapping[str, Any]) -> Callable[[Trial], str | None] | None:
+    """Gives what a trial ran: the recorded template or call with the trial's values; None for other workloads.
+
+    A trial that ran nothing has no command. A placeholder without a known value stays as it is.
+    """
+    arguments = results.declared.get("cmd_args", {})
+    template, target = arguments.get("command"), arguments.get("callable")
+    repeat = "" if results.head.get("repeats", 1) == 1 else "/repeat-1"
+    if not isinstance(template or target, str):
+        return None
+
+    def command(trial: Trial) -> str | None:
+        opened = trial.action or not results.head.get("knobs")
+        if trial.cached_from is not None or trial.status == "infeasible" or not opened:
+            return None
+        values = {**fixed, **trial.action, **trial.context}
+        if template is None:
+            passed = nested({name: one for name, one in values.items() if not name.startswith("extra_env_vars.")})
+            return f"{target}({', '.join(f'{name}={value!r}' for name, value in passed.items())})"
+        folder = f"{results.folder.absolute()}/trials/{trial.number:06d}{repeat}"
+        values |= {"trial_dir": folder, "scenario_dir": results.scenario_dir, "step": trial.number}
+        try:
+            parsed = Template.parse(template)
+            return parsed.render({name: values.get(name, f"{{{name}}}") for name in parsed.names})
+        except TemplateError:  # a value that no command line can hold
+            return None
+
+    return command
 
 
 def by_interest(trials: Sequence[Trial]) -> list[int]:
@@ -177,32 +205,28 @@ def commands(trials: Sequence[Trial], command: Callable[[Trial], str | None], bu
     return {"lines": list(lines), "of": made, "left_out": left_out}
 
 
-def tails(folder: Path, numbers: Iterable[int], budget: int) -> dict[int, list[list[Any]]]:
-    """The end of what trials printed: number -> a list of file name, text, and whether something is before it.
+def tails(folder: Path, trials: Sequence[Trial], budget: int) -> dict[str, list[list[Any]]]:
+    """The end of what trials printed: by number a list of file name, text, and whether something is before it.
 
     Of several repeats the last one counts, which is the one that failed where one did.
 
     Args:
         folder: an experiment's ``trials/``.
-        numbers: the most interesting ones first.
+        trials: those of interest.
         budget: characters for all of them together.
     """
     try:
         there = {entry.name for entry in os.scandir(folder)}
     except OSError:
         return {}
-    found: dict[int, list[list[Any]]] = {}
-    looked = 0
-    for number in numbers:
-        name = f"{number:06d}"
-        if name not in there:
-            continue
-        if budget <= 0 or looked >= MOST_FOLDERS:
+    numbers = [trials[position].number for position in by_interest(trials)]
+    found: dict[str, list[list[Any]]] = {}
+    for number in [number for number in numbers if f"{number:06d}" in there][:MOST_FOLDERS]:
+        if budget <= 0:
             break
-        looked += 1
-        files = _files(folder / name)
+        files = _files(folder / f"{number:06d}")
         if files:
-            found[number] = files
+            found[str(number)] = files
             budget -= sum(len(text) for _, text, _ in files)
     return found
 

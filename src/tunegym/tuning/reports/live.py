@@ -8,21 +8,20 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tunegym.core.errors import StoreError
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import Curve, GroupedEpisodes, Pace, Windows, groupings
-from tunegym.tuning.model.summary import Counts, Summary
-from tunegym.tuning.model.trial import Episode, Trial
+from tunegym.tuning.model.summary import Table
+from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import counted, number, rate, seconds
 from tunegym.tuning.reports.results import JournalResults, need_pandas
-from tunegym.tuning.reports.summary import common_counts, common_entry, common_facts, reason_lines
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.reader import OWN_ENDS, Entry, JobStart, Lost, SessionStart, Steps
 
@@ -37,13 +36,10 @@ MODEL = "model.zip"
 """In an experiment's ``policy/``: the file that Stable-Baselines3's ``load`` takes."""
 LOADERS = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "sac": "SAC"}
 """The class of Stable-Baselines3 that loads an agent's file."""
-MOST_KINDS = 1_000
-"""How many different reasons are told apart; servers invent new ones without end."""
 MOST_LOST = 50
 MOST_CURVES = 24
 
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
-_OTHER = "other reasons"
 
 
 class _Pass:
@@ -56,16 +52,11 @@ class _Pass:
         self.groups: list[GroupedEpisodes] = []
         self.ends: Counter[str] = Counter()
         self.reasons: Counter[tuple[str, str]] = Counter()
-        self.examples: dict[tuple[str, str], str] = {}
-        self.recorded = 0
         self.lost: list[list[int]] = []
-        self.lost_steps = 0
+        self.recorded = self.lost_steps = self.starts = self.restarts = 0
         self.best: Episode | None = None
-        self.starts = self.restarts = 0
+        self._examples: dict[tuple[str, str], str] = {}
         self._upto = self._slots = self._started = 0
-
-    def group_by(self, env_params: Mapping[str, Any]) -> None:
-        self.groups = [GroupedEpisodes(one, self.windows) for one in groupings(env_params)]
 
     def add(self, entry: Entry) -> None:
         if isinstance(entry, SessionStart):
@@ -92,25 +83,18 @@ class _Pass:
         self.recorded += len(steps.numbers)
         rewards: list[float | None] = list(steps.rewards)
         for at, (status, reason) in steps.unmeasured.items():
-            self._add_unmeasured(steps.numbers[at], status, reason)
             rewards[at] = None  # a penalty is no measurement
+            self.failures.add(steps.numbers[at], 1.0)
+            example = self._examples.setdefault((status, _CHANGING.sub("#", reason)), reason)
+            self.reasons[status, example] += 1
         if steps.numbers:
             self.rewards.add_all(steps.numbers, rewards)
         for episode in steps.over:
-            self._add_episode(episode)
-
-    def _add_unmeasured(self, number: int, status: str, reason: str) -> None:
-        self.failures.add(number, 1.0)
-        kind = status, _CHANGING.sub("#", reason)
-        if kind not in self.examples and len(self.examples) >= MOST_KINDS:
-            kind = status, _OTHER
-            reason = _OTHER
-        self.reasons[status, self.examples.setdefault(kind, reason)] += 1
+            self.ends[episode.end] += 1
+            if episode.end in OWN_ENDS:
+                self._add_episode(episode)
 
     def _add_episode(self, episode: Episode) -> None:
-        self.ends[episode.end] += 1
-        if episode.end not in OWN_ENDS:
-            return
         self.returns.add(episode.last, episode.total)
         self.lengths.add(episode.last, episode.length)
         if self.best is None or episode.total > self.best.total:
@@ -121,17 +105,17 @@ class _Pass:
 
 @dataclass(frozen=True)
 class LiveResults(JournalResults):
-    """One live experiment. Reading while a run writes is fine: you see what was written until the first look.
+    """One live experiment. It has steps and episodes instead of trials, and a policy instead of settings."""
 
-    It has steps and episodes instead of trials, and a policy instead of settings.
-    """
+    unit: ClassVar[str] = "step"
 
     @cached_property
     def _read(self) -> tuple[reader.Journal, _Pass]:
         journal, found = reader.Reader(self.path), _Pass()
         for entry in journal.read(last=True):
             if not found.groups and journal.journal.head is not None:
-                found.group_by(journal.journal.head.get("env_params", {}))
+                specs = journal.journal.head.get("env_params", {})
+                found.groups = [GroupedEpisodes(one, found.windows) for one in groupings(specs)]
             found.add(entry)
         return journal.journal, found
 
@@ -239,9 +223,8 @@ class LiveResults(JournalResults):
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """Always raises ``StoreError``: there are no settings. It says where the policy is and how it is used."""
-        agent = self.head.get("agent")
+        agent, place = self.head.get("agent"), self.policy
         what = f"{self.name} is a live experiment: it has no settings to recommend"
-        place = self.policy
         if place is None:
             hint = "an agent that learns, such as ppo, leaves one in policy/"
             raise StoreError(f"{what}, and {agent or 'its agent'} has left no policy", hint=hint)
@@ -251,89 +234,6 @@ class LiveResults(JournalResults):
 
     def write_best(self, fixed: Mapping[str, Any]) -> None:
         """Nothing to write: there are no settings."""
-
-    # what is shown ------------------------------------------------------------------------------------
-
-    def counts(self, total: int | None = None) -> Counts:
-        """How far the experiment is; ``total`` is how many steps it has at most, if that is known."""
-        past, statuses = self.journal, self.journal.statuses
-        mean, over = self.mean_return, len(past.returns)
-        live = {
-            "begun": past.episodes,
-            "episodes": past.over,
-            "mean_return": mean,
-            "mean_return_over": over,
-            "unrecorded": self.unrecorded,
-            "record": self._record,
-        }
-        facts, row = common_counts(self, "step", total, statuses, past.upto, live=live)
-        row |= {
-            "measured": str(statuses["measured"]),
-            "failed": str(statuses["failed"] + statuses["timed_out"]),
-            "cancelled": str(statuses["cancelled"]),
-            "episodes": str(past.over),
-            "mean return": "" if mean is None else f"{number(mean)} (last {over})",
-        }
-        return Counts(self.name, "step", self.state, total, past.upto, facts, row, self._cut_off())
-
-    def _cut_off(self) -> tuple[str, ...]:
-        """The steps that a resume will count as lost; while it runs, they are on their way to the disk."""
-        steps, done = self.unrecorded, self.journal.upto
-        if not steps or self.state != "interrupted":
-            return ()
-        many, are = ("1 step", "is") if steps == 1 else (f"{steps} steps", "are")
-        numbers = f"number {done + 1}" if steps == 1 else f"numbers {done + 1} to {done + steps}"
-        taken = f"it was cut off: up to {many} may have been taken and {are} not on record"
-        return (f"{escaped(self.name)}: {taken}; a resume counts {numbers} as lost, and continues after them",)
-
-    @property
-    def _record(self) -> str:
-        return self.head.get("live", {}).get("record", "all")
-
-    def summary(self, total: int | None = None) -> Summary:
-        """What the experiment found."""
-        past, passed = self._read
-        mean, over, state = self.mean_return, len(past.returns), self.state
-        best = passed.best
-        facts: dict[str, Any] = {
-            **common_facts(self, "step", past.statuses, passed.reasons, {"steps_per_s": self._rate}),
-            "steps": {
-                "total": total,
-                "done": past.upto,
-                "recorded": passed.recorded,
-                "record": self._record,
-                "statuses": dict(past.statuses.most_common()),
-                "lost": passed.lost_steps,
-                "lost_ranges": passed.lost,
-                "unrecorded": self.unrecorded if state != "running" else 0,
-            },
-            "episodes": {
-                "begun": past.episodes,
-                "over": past.over,
-                "ends": dict(passed.ends.most_common()),
-                "mean_return": mean,
-                "mean_return_over": over,
-                "best": None
-                if best is None
-                else {"episode": best.number, "return": best.total, "last_step": best.last},
-            },
-            "per_context": [one for group in passed.groups for one in group.facts()],
-            "restarts": passed.restarts if passed.starts else None,
-            "policy": self._policy_facts(),
-        }
-        parts = [counted(past.upto, "step"), counted(past.over, "episode")]
-        if mean is not None:
-            parts.append(f"mean return {number(mean)} in the last {over}")
-        lines = [f"{escaped(self.name)}: {', '.join(parts)}"]
-        if self.policy is not None:
-            lines.append(f"  policy: {_short(self.policy)}")
-        lines += reason_lines(facts["reasons"], "report.html")
-        return Summary(self.name, facts, None, tuple(lines))
-
-    @property
-    def _rate(self) -> float | None:
-        taken = self.journal.upto - self.journal.statuses["cancelled"]
-        return taken / self.journal.elapsed_s if self.journal.elapsed_s > 0 and taken > 0 else None
 
     def _policy_facts(self) -> dict[str, Any] | None:
         """The policy's path, relative to the run's folder, and how it is loaded; None if there is none."""
@@ -349,9 +249,96 @@ class LiveResults(JournalResults):
         ]
         return {"path": place, "load": "\n".join(lines) if loader else None}
 
-    def charts(self, command: Callable[[Trial], str | None] | None = None, share: float = 1.0) -> dict[str, Any]:
-        """Plain data that ``report.html`` plots. A server answers the steps, so there is no ``command``."""
-        del command, share
+    # what is shown ------------------------------------------------------------------------------------
+
+    @property
+    def _done(self) -> int:
+        return self.journal.upto
+
+    @property
+    def _record(self) -> str:
+        return self.head.get("live", {}).get("record", "all")
+
+    @property
+    def _rate(self) -> float | None:
+        taken = self.journal.upto - self.journal.statuses["cancelled"]
+        return taken / self.journal.elapsed_s if self.journal.elapsed_s > 0 and taken > 0 else None
+
+    def _counts(self) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
+        past, statuses, mean = self.journal, self.statuses, self.mean_return
+        live = {
+            "begun": past.episodes,
+            "episodes": past.over,
+            "mean_return": mean,
+            "mean_return_over": len(past.returns),
+            "unrecorded": self.unrecorded,
+            "record": self._record,
+        }
+        cells = {
+            "measured": str(statuses["measured"]),
+            "failed": str(statuses["failed"] + statuses["timed_out"]),
+            "cancelled": str(statuses["cancelled"]),
+            "episodes": str(past.over),
+            "mean return": "" if mean is None else f"{number(mean)} (last {len(past.returns)})",
+        }
+        return {"live": live}, cells, self._cut_off()
+
+    def _cut_off(self) -> tuple[str, ...]:
+        """The steps that a resume will count as lost; while it runs, they are on their way to the disk."""
+        steps, done = self.unrecorded, self.journal.upto
+        if not steps or self.state != "interrupted":
+            return ()
+        many, are = ("1 step", "is") if steps == 1 else (f"{steps} steps", "are")
+        numbers = f"number {done + 1}" if steps == 1 else f"numbers {done + 1} to {done + steps}"
+        taken = f"it was cut off: up to {many} may have been taken and {are} not on record"
+        return (f"{escaped(self.name)}: {taken}; a resume counts {numbers} as lost, and continues after them",)
+
+    def _reasons(self) -> Counter[tuple[str, str]]:
+        return self._read[1].reasons
+
+    def _time(self) -> dict[str, Any]:
+        return {"steps_per_s": self._rate}
+
+    def _findings(self) -> dict[str, Any]:
+        past, passed = self._read
+        best = passed.best
+        return {
+            "steps": {
+                "done": past.upto,
+                "recorded": passed.recorded,
+                "record": self._record,
+                "statuses": dict(past.statuses.most_common()),
+                "lost": passed.lost_steps,
+                "lost_ranges": passed.lost,
+                "unrecorded": self.unrecorded if self.state != "running" else 0,
+            },
+            "episodes": {
+                "begun": past.episodes,
+                "over": past.over,
+                "ends": dict(passed.ends.most_common()),
+                "mean_return": self.mean_return,
+                "mean_return_over": len(past.returns),
+                "best": best and {"episode": best.number, "return": best.total, "last_step": best.last},
+            },
+            "per_context": [one for group in passed.groups for one in group.facts()],
+            "restarts": passed.restarts if passed.starts else None,
+            "policy": self._policy_facts(),
+        }
+
+    def _printed(self) -> tuple[Table | None, list[str], str]:
+        past, mean, place = self.journal, self.mean_return, self.policy
+        parts = [counted(past.upto, "step"), counted(past.over, "episode")]
+        if mean is not None:
+            parts.append(f"mean return {number(mean)} in the last {len(past.returns)}")
+        lines = [f"{escaped(self.name)}: {', '.join(parts)}"]
+        if place is not None:
+            below = place.is_relative_to(Path.cwd())
+            lines.append(f"  policy: {place.relative_to(Path.cwd()) if below else place}")
+        return None, lines, "report.html"
+
+    def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
+        """Plain data that ``report.html`` plots. It is small, and there are no commands."""
+        del fixed, share
         passed = self._read[1]
         return {
             "notes": [],
@@ -366,19 +353,17 @@ class LiveResults(JournalResults):
             "groups": [one for group in passed.groups if (one := group.curves())["lines"]],
         }
 
-    def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """The experiment among others: plain data, and the cells of a table by column. It has no best setting."""
+    def _entry(self) -> tuple[dict[str, Any], dict[str, str]]:
         past, passed = self._read
-        returns, mean, pace = list(past.returns), self.mean_return, self._rate
-        spread = statistics.stdev(returns) if len(returns) > 1 else None
+        mean, pace = self.mean_return, self._rate
+        spread = statistics.stdev(past.returns) if len(past.returns) > 1 else None
         described = past.spaces or {}
-        entry = common_entry(self, past.upto, past.statuses["measured"], None)
-        entry |= {
+        entry = {
             "spaces": {key: described[key] for key in ("action", "observation") if key in described} or None,
             "live": {
                 "episodes": past.over,
                 "mean_return": mean,
-                "mean_return_over": len(returns),
+                "mean_return_over": len(past.returns),
                 "return_spread": spread,
                 "steps_per_s": pace,
                 "failed": past.upto - past.statuses["measured"] - past.statuses["cancelled"],
@@ -387,19 +372,14 @@ class LiveResults(JournalResults):
         }
         cells = {
             "steps": str(past.upto),
-            "measured": str(entry["measured"]),
+            "measured": str(past.statuses["measured"]),
             "episodes": str(past.over),
             "mean return": "none" if mean is None else number(mean) + ("" if spread is None else f" ±{spread:.2g}"),
-            "last": str(len(returns)),
+            "last": str(len(past.returns)),
             "steps/s": "" if pace is None else rate(pace),
             "total": seconds(past.elapsed_s),
         }
         return entry, cells
-
-
-def _short(place: Path) -> str:
-    """Relative to the current folder, when it lies below."""
-    return str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else str(place)
 
 
 def _training_curves(folder: Path, windows: Windows) -> list[dict[str, Any]]:

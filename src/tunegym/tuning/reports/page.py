@@ -1,4 +1,7 @@
-"""``report.html`` and ``compare.html``: one file each that opens offline, with its style, script and data inside."""
+"""``report.html`` and ``compare.html``: one file each that opens offline, with its style, script and data inside.
+
+``run_document`` is the data of the one, ``compare`` of the other; ``render`` makes a page of either.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import html
 import re
 import time
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,8 @@ import orjson
 
 from tunegym.core.errors import StoreError
 from tunegym.core.files import write_atomic
-from tunegym.tuning.model.trial import Trial
+from tunegym.core.text import escaped
+from tunegym.tuning.model.summary import Comparison, table_of
 from tunegym.tuning.model.values import labels, masked, printable
 from tunegym.tuning.reports.results import SCENARIO, AnyResults, RunResults
 
@@ -48,13 +53,11 @@ class Known:
     Attributes:
         total: how many trials it has at most; None if that is open.
         fixed: the parameters that are not tuned.
-        command: what a trial ran; None where that can't be told.
         note: why some of this is missing.
     """
 
     total: int | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    command: Callable[[Trial], str | None] | None = None
     note: str | None = None
 
 
@@ -87,12 +90,80 @@ def _experiment(results: AnyResults, known: Known, share: float) -> dict[str, An
     """One experiment's facts, and under ``page`` what is only for the page."""
     try:
         facts = results.summary(known.total).facts
-        charts = results.charts(known.command, share)
+        charts = results.charts(known.fixed, share)
     except StoreError as error:
         return {"name": results.name, "state": "broken", "error": str(error), "page": None}
     fixed = {name: masked(labels([value])[0]) for name, value in known.fixed.items()}
     notes = [*([masked(known.note)] if known.note else []), *charts["notes"]]
     return {**facts, "page": {**charts, "notes": notes, "fixed": fixed}}
+
+
+# several runs -------------------------------------------------------------------------------------------
+
+_LEFT = ("run", "experiment", "agent", "settings")
+_NAMES = ("run", "experiment", "agent")
+
+
+def compare(runs: Sequence[RunResults]) -> Comparison:
+    """Every experiment of every run, how its best was reached, and warnings of what differs."""
+    entries: list[dict[str, Any]] = []
+    tables: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for label, run in zip(run_labels([run.folder for run in runs]), runs, strict=True):
+        for experiment in run.experiments.values():
+            facts, cells = experiment.compared()
+            entries.append({"run": label, "folder": printable(str(run.folder.absolute())), **facts})
+            names = {key: escaped(entries[-1][key] or "") for key in _NAMES}
+            tables.setdefault(tuple(cells), []).append({**names, **cells})
+    facts = {"kind": "comparison", "written_at": time.time(), "warnings": _warnings(entries), "entries": entries}
+    return Comparison(facts, tuple(table_of("", rows, _LEFT) for rows in tables.values()))
+
+
+def run_labels(folders: Sequence[Path]) -> list[str]:
+    """A short name for each run: its path without the part that all share. The same folder given twice is numbered."""
+    paths = [folder.absolute().parts for folder in folders]
+    shared = sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False)))
+    named: list[str] = []
+    for parts in paths:
+        # Of a single run, or one inside another's folder, nothing would be left.
+        label = printable("/".join(parts[shared:] or parts[-2:]))
+        again = sum(other == label or other.startswith(f"{label} #") for other in named)
+        named.append(f"{label} #{again + 1}" if again else label)
+    return named
+
+
+_MUST_AGREE = {
+    "metrics": "the metrics",
+    "objectives": "the objectives",
+    "reward": "the reward function",
+    "knobs": "the knobs",
+    "env_params": "the env_params",
+    "spaces": "the server's spaces",
+}
+
+
+def _warnings(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Differences that make the numbers hard to compare: within each experiment, or over all if none is in two runs."""
+    started = [entry for entry in entries if entry["state"] != "not started"]
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in started:
+        groups.setdefault(entry["experiment"], []).append(entry)
+    shared = {name: group for name, group in groups.items() if len(group) > 1}
+    warnings: list[str] = []
+    for name, group in shared.items() if shared else [("the experiments", started)]:
+        if len({entry["live"] is None for entry in group}) > 1:
+            why = "a return can't be compared with a reward of settings"
+            warnings.append(f"{name}: some are live and some are not; {why}")
+            continue
+        differs = [what for key, what in _MUST_AGREE.items() if any(entry[key] != group[0][key] for entry in group)]
+        if differs:
+            listed = differs[0] if len(differs) == 1 else f"{', '.join(differs[:-1])} and {differs[-1]}"
+            warnings.append(f"{name}: {listed} differ, so the rewards may mean different things")
+    exceeding = [entry for entry in entries if entry["best"] is not None and entry["best"]["violation"]]
+    warnings += [f"{one['run']}: no measured setting of {one['experiment']} keeps the limits" for one in exceeding]
+    return warnings
+
+
+# the page -------------------------------------------------------------------------------------------------
 
 
 def render(title: str, data: Mapping[str, Any]) -> str:
@@ -110,8 +181,8 @@ def render(title: str, data: Mapping[str, Any]) -> str:
 def embedded(data: Mapping[str, Any]) -> str:
     """JSON without any character that HTML or JavaScript could take for something else."""
     text = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
-    for plain, escaped in _ESCAPED.items():
-        text = text.replace(plain, escaped)
+    for plain, safe in _ESCAPED.items():
+        text = text.replace(plain, safe)
     return text.decode()
 
 

@@ -1,7 +1,8 @@
 """Results as a user reads them back: from the journal, never from a view.
 
-``load`` gives a run's results. An experiment of each kind has its own class, ``TrialResults`` here and
-``live.LiveResults``; both are ``ports.Results``. A journal is parsed once, at the first look at it.
+``load`` gives a run's results. An experiment of each kind has its own class, ``trials.TrialResults`` and
+``live.LiveResults``. Both extend ``JournalResults``, which makes the counts, the summary and the comparison of what
+each kind has to say. A journal is parsed once, at the first look at it.
 """
 
 from __future__ import annotations
@@ -9,51 +10,49 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from tunegym.core.errors import ActionError, ConfigError, Problem, StoreError, TunegymError
-from tunegym.core.files import dump_toml, write_atomic
-from tunegym.core.text import closest
-from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.contexts import domain, domains_of
-from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among
-from tunegym.tuning.answers.recommendation import PolicyTable, Recommendation, Recommender
-from tunegym.tuning.model.scenario import Objective
-from tunegym.tuning.model.space import Space, nested
-from tunegym.tuning.model.summary import Counts, Summary
-from tunegym.tuning.model.trial import Measured, Trial
-from tunegym.tuning.model.values import spelled, spelled_pairs
-from tunegym.tuning.reports import charts, summary
+from tunegym.core.errors import ConfigError, Problem, StoreError, TunegymError
+from tunegym.core.text import closest, escaped
+from tunegym.tuning.model.summary import Counts, Summary, Table
+from tunegym.tuning.model.values import masked, spelled
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import living_writer
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from tunegym.tuning.answers.recommendation import Recommendation
     from tunegym.tuning.reports.live import LiveResults
+    from tunegym.tuning.reports.trials import TrialResults
 
 SCENARIO = "scenario.toml"
-BEST = "best.toml"
+MOST_REASONS = 50
 _EDITED = "it was changed after the run had started: undo that"
 
 
 @dataclass(frozen=True)
-class JournalResults:
-    """The part that the results of both kinds share.
+class JournalResults(ABC):
+    """The results of one experiment. Reading while a run writes is fine: you see the state of the first look.
 
     Attributes:
         name: the experiment.
         folder: its results.
         declared: what the scenario says of it.
+        scenario_dir: the scenario's own folder.
     """
 
     name: str
     folder: Path
     declared: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    scenario_dir: str = field(default="", repr=False, compare=False)
+
+    unit: ClassVar[str]
+    """``trial`` or ``step``."""
 
     @property
     def path(self) -> Path:
@@ -61,12 +60,13 @@ class JournalResults:
         return self.folder / reader.JOURNAL
 
     @cached_property
+    @abstractmethod
     def _read(self) -> tuple[reader.Journal, Any]:
-        raise NotImplementedError
+        """The journal's bookkeeping, and what the kind takes from its entries."""
 
     @property
     def journal(self) -> reader.Journal:
-        """The journal's bookkeeping, as of the first look at it."""
+        """The journal's bookkeeping."""
         return self._read[0]
 
     @property
@@ -88,142 +88,144 @@ class JournalResults:
         """Why the experiment ended; None if it was cut off or still runs."""
         return self.journal.ended["reason"] if self.journal.ended is not None else None
 
-
-@dataclass(frozen=True)
-class TrialResults(JournalResults):
-    """One experiment's trials. Reading while a run writes is fine: you see what was written until the first look."""
-
-    @cached_property
-    def _read(self) -> tuple[reader.Journal, tuple[reader.ClosedTrial, ...]]:
-        journal = reader.Reader(self.path)
-        closed = tuple(one for one in journal.read(last=True) if isinstance(one, reader.ClosedTrial))
-        return journal.journal, closed
-
-    @cached_property
-    def times(self) -> Mapping[int, float]:
-        """Seconds from the experiment's start to each trial's close; time between sessions doesn't count."""
-        return {one.trial.number: one.elapsed_s for one in self._read[1]}
-
-    @cached_property
-    def trials(self) -> tuple[Trial, ...]:
-        """Every closed trial by number."""
-        return tuple(sorted(self, key=lambda trial: trial.number))
-
-    def __iter__(self) -> Iterator[Trial]:
-        """Every closed trial in the order of closing."""
-        return (one.trial for one in self._read[1])
+    # the part of each kind ----------------------------------------------------------------------------
 
     @property
-    def objectives(self) -> tuple[Objective, ...]:
-        """Which way each metric is better; empty where the reward alone says so."""
-        return tuple(Objective(**document) for document in self.head.get("objectives", ()))
+    @abstractmethod
+    def statuses(self) -> Counter[str]:
+        """Trials or steps by status."""
 
-    @cached_property
-    def measurements(self) -> Measurements:
-        """The trials by action and context."""
-        return Measurements(self, self.objectives)
+    @abstractmethod
+    def _counts(self) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
+        """More facts and cells of ``counts``, and notes to print."""
 
-    @cached_property
-    def _best(self) -> Best:
-        return best_among(self.measurements)
+    @abstractmethod
+    def _reasons(self) -> Counter[tuple[str, str]]:
+        """Why some were not measured, by status and reason."""
+
+    @abstractmethod
+    def _time(self) -> dict[str, Any]:
+        """More facts about time."""
+
+    @abstractmethod
+    def _findings(self) -> dict[str, Any]:
+        """More facts of ``summary``; under ``trials`` or ``steps`` how many there are."""
+
+    @abstractmethod
+    def _printed(self) -> tuple[Table | None, list[str], str]:
+        """The table and the lines at the end of a run, and the file that has all reasons."""
+
+    @abstractmethod
+    def _entry(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """More facts of ``compared``, and all its cells."""
+
+    # the part of both ---------------------------------------------------------------------------------
 
     @property
-    def best(self) -> Setting | None:
-        """The best setting over all, as in ``best.toml``; None if nothing was measured."""
-        return self._best.overall
-
-    @property
-    def best_per_context(self) -> tuple[Setting, ...]:
-        """The best setting in each context, where there are several and not too many."""
-        return self._best.per_context
-
-    @property
-    def pareto(self) -> tuple[Setting, ...]:
-        """With several objectives the settings of which none is better than another in every respect; else empty."""
-        return self._best.pareto
-
-    def write_best(self, fixed: Mapping[str, Any]) -> None:
-        """Write ``best.toml``: the settings with the fixed parameters beside them, ready to use."""
-        document = self._best.as_dict()
-        for setting in [*([document["best"]] if "best" in document else []), *document.get("pareto", [])]:
-            if fixed:
-                setting["fixed"] = nested(fixed)
-        write_atomic(self.folder / BEST, dump_toml(document))
-
-    def policy_choices(self) -> PolicyTable | None:
-        """The choices of the agent's saved policy in each context; None if there is no policy.
-
-        Raises:
-            StoreError: it can't be read, or belongs to other knobs or env_params.
-        """
-        table = policies.load(self.folder)
-        if table is None or not self.head:
-            return None
-        knobs = Space({name: domain(spec) for name, spec in self.head["knobs"].items()})
-        drawn = Space(domains_of(self.head))
-        choices = []
-        for one in table.choices:
-            try:
-                choices.append(replace(one, action=knobs.accept(one.action), context=drawn.accept(one.context)))
-            except ActionError as error:
-                place = self.folder / policies.FOLDER / policies.FILE
-                told = f"{spelled_pairs(one.action)} at {spelled_pairs(one.context) or '{}'}"
-                raise StoreError(
-                    f"{place} doesn't belong to this journal: it has {told}",
-                    hint="resume the run, and it is written again",
-                ) from error
-        return replace(table, choices=tuple(choices))
-
-    def recommend(self, context: Mapping[str, Any]) -> Recommendation:
-        """The settings to use; see ``tunegym.recommend``."""
-        policy: PolicyTable | str | None
-        try:
-            policy = self.policy_choices()
-        except StoreError as error:
-            policy = error.message + (f" ({error.hint})" if error.hint else "")
-        return Recommender(self.name, tuple(self), self.head, self.declared, policy).recommend(context)
-
-    # what is shown ------------------------------------------------------------------------------------
+    def _done(self) -> int:
+        return self.statuses.total()
 
     def counts(self, total: int | None = None) -> Counts:
-        """How far the experiment is; ``total`` is how many trials it has at most, if that is known."""
-        return summary.counts_of(self, total)
-
-    def summary(self, total: int | None = None) -> Summary:
-        """What the experiment found."""
-        return summary.summarise(self, {**self._facts, "trials": {**self._facts["trials"], "total": total}})
+        """How far the experiment is; ``total`` is how many trials or steps it has at most, if that is known."""
+        more, cells, notes = self._counts()
+        done = self._done
+        facts = {
+            "name": self.name,
+            "state": self.state,
+            "total": total,
+            "done": done,
+            "open": len(self.journal.open),
+            "statuses": dict(self.statuses),
+            "cached": 0,
+            "best": None,
+            "elapsed_s": self.journal.elapsed_s,
+            "ended": self.ended,
+            "live": None,
+            **more,
+        }
+        shown = f"{done}/{total}" if total is not None else str(done)
+        row = {"experiment": escaped(self.name), "state": self.state}
+        row |= {"done" if self.unit == "trial" else "steps": shown, **cells}
+        return Counts(self.name, self.unit, self.state, total, done, facts, row, notes)
 
     @cached_property
-    def _facts(self) -> dict[str, Any]:
-        return summary.facts_of(self)
+    def facts(self) -> dict[str, Any]:
+        """What the experiment found, as plain data."""
+        head, sessions = self.head, self.journal.sessions
+        return {
+            "name": self.name,
+            "live": self.unit == "step",
+            "state": self.state,
+            "problem": self._problem(),
+            "ended": self.ended,
+            "agent": head.get("agent"),
+            "seed": head.get("seed"),
+            "metrics": head.get("metrics", []),
+            "reasons": _most_common(self._reasons()),
+            "time": {
+                "wall_s": self.journal.elapsed_s,
+                **self._time(),
+                "sessions": len(sessions),
+                "hosts": list(dict.fromkeys(str(session["host"]) for session in sessions if "host" in session)),
+                "started_at": sessions[0]["at"] if sessions else None,
+                "slots": sessions[-1].get("slots") if sessions else None,
+            },
+            **self._findings(),
+        }
 
-    def charts(self, command: Callable[[Trial], str | None] | None = None, share: float = 1.0) -> dict[str, Any]:
-        """Plain data that ``report.html`` plots.
-
-        Args:
-            command: what a trial ran; None where that can't be told.
-            share: this experiment's part of what a page can hold.
-        """
-        return {**charts.charts_of(self, command, share), "labels": charts.setting_labels(self._facts)}
+    def summary(self, total: int | None = None) -> Summary:
+        """What the experiment found: what the terminal, the report and ``--json`` render."""
+        table, lines, where = self._printed()
+        reasons, counted = self.facts["reasons"], f"{self.unit}s"
+        lines += [f"  {one['count']} x {one['status']}: {escaped(one['reason'])}" for one in reasons[:3]]
+        if len(reasons) > 3:
+            lines.append(f"  and {len(reasons) - 3} more reasons: see {where} and journal.jsonl")
+        facts = {**self.facts, counted: {"total": total, **self.facts[counted]}}
+        return Summary(self.name, facts, table, tuple(lines))
 
     def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The experiment among others: plain data, and the cells of a table by column."""
-        return summary.compared(self, self._facts)
+        more, cells = self._entry()
+        entry = {
+            "experiment": self.name,
+            "state": self.state,
+            "agent": self.head.get("agent"),
+            "trials": self._done,
+            "measured": self.statuses["measured"],
+            "best": None,
+            "total_s": self.journal.elapsed_s,
+            "metrics": self.head.get("metrics", []),
+            "objectives": [],
+            "reward": self.declared.get("agent_reward_function"),
+            "knobs": {},
+            "env_params": self.head.get("env_params", {}),
+            "spaces": None,
+            "live": None,
+        }
+        return entry | more, cells
 
-    def to_pandas(self) -> pd.DataFrame:
-        """One row per trial: the columns of ``trajectory.csv``, then every other metric, the spreads and the reason."""
-        need_pandas()
-        import pandas as pd
+    def _problem(self) -> str | None:
+        """The reason why it is no success; None if it is one, and while it may still become one."""
+        ended, some = self.journal.ended, any(self.statuses.values())
+        if self.state not in ("finished", "interrupted"):
+            return None
+        if some and not self.statuses["measured"]:
+            return f"none of its {self.unit}s was measured"
+        if ended is not None and not some:
+            return "it made no trial" if self.unit == "trial" else "it took no step"
+        if ended is not None and ended["code"]:
+            return f"it ended with code {ended['code']} ({ended['reason']})"
+        return None
 
-        rows = [row(trial) for trial in self.trials]
-        found = (name for cells in rows for name in cells)
-        return pd.DataFrame(rows, columns=list(dict.fromkeys([*self._columns(), *found])))
 
-    def _columns(self) -> list[str]:
-        """Those of ``trajectory.csv``, which are there however the trials ended."""
-        named = {"action": "knobs", "context": "env_params", "observation": "metrics"}
-        columns = [f"{kind}.{name}" for kind, key in named.items() for name in self.head.get(key, ())]
-        return ["step", "status", "cached", "reward", *columns, "duration_s"]
+def _most_common(reasons: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Statuses and reasons with their counts, the most common first; the rest together."""
+    shown = [
+        {"status": status, "reason": masked(reason), "count": count}
+        for (status, reason), count in reasons.most_common(MOST_REASONS)
+    ]
+    rest = reasons.total() - sum(one["count"] for one in shown)
+    return [*shown, {"status": "", "reason": "other reasons", "count": rest}] if rest else shown
 
 
 def need_pandas() -> None:
@@ -232,22 +234,7 @@ def need_pandas() -> None:
         raise TunegymError("to_pandas needs pandas", hint="pip install 'tunegym[pandas]'")
 
 
-def row(trial: Trial) -> dict[str, Any]:
-    """A trial as flat, named cells."""
-    cells: dict[str, Any] = {
-        "step": trial.number,
-        "status": trial.status,
-        "cached": trial.cached_from is not None,
-        "reward": trial.reward,
-    }
-    cells |= {f"action.{name}": value for name, value in trial.action.items()}
-    cells |= {f"context.{name}": value for name, value in trial.context.items()}
-    if isinstance(trial.outcome, Measured):
-        cells |= {f"observation.{name}": value for name, value in trial.metrics.items()}
-        if len(trial.outcome.samples) > 1:
-            cells |= {f"spread.{name}": value for name, value in trial.outcome.spread().items()}
-    return cells | {"duration_s": trial.duration_s, "reason": trial.reason}
-
+# runs -----------------------------------------------------------------------------------------------------
 
 AnyResults: TypeAlias = "TrialResults | LiveResults"
 
@@ -275,21 +262,22 @@ def load(folder: str | Path) -> RunResults:
         raise StoreError(f"{run / SCENARIO} can't be read: {error}", hint=_EDITED) from error
     except (KeyError, TypeError) as error:
         raise StoreError(f"{run / SCENARIO} is no scenario: its experiments have no names", hint=_EDITED) from error
-    return RunResults(run, scenario, {name: open_results(name, run / name, one) for name, one in declared.items()})
+    place = str(scenario.get("scenario_dir", ""))
+    return RunResults(run, scenario, {name: _open(name, run / name, one, place) for name, one in declared.items()})
 
 
-def open_results(name: str, folder: Path, declared: Mapping[str, Any]) -> AnyResults:
+def _open(name: str, folder: Path, declared: Mapping[str, Any], scenario_dir: str) -> AnyResults:
     """The results of an experiment of either kind: its journal knows which; before there is one, the scenario does."""
+    from tunegym.tuning.reports.live import LiveResults
+    from tunegym.tuning.reports.trials import TrialResults
+
     head = None
     with contextlib.suppress(OSError, StoreError):  # a broken journal is reported when it is read
         head = reader.head_of(folder / reader.JOURNAL)
     arguments = declared.get("cmd_args")
     mode = arguments.get("live_rl_mode") if isinstance(arguments, Mapping) else None
-    if bool(head.get("live")) if head is not None else declared.get("workload") == "live" or mode is True:
-        from tunegym.tuning.reports.live import LiveResults
-
-        return LiveResults(name, folder, declared)
-    return TrialResults(name, folder, declared)
+    live = bool(head.get("live")) if head is not None else declared.get("workload") == "live" or mode is True
+    return (LiveResults if live else TrialResults)(name, folder, declared, scenario_dir)
 
 
 def _is_run(folder: Path) -> bool:
