@@ -10,7 +10,7 @@ import pytest
 
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.tuning.workloads import signature
-from tunegym.tuning.workloads.signature import ClassError, GymClass, argument_problems, describe_class
+from tunegym.tuning.workloads.signature import GymClass, argument_problems, describe_class
 
 pytestmark = pytest.mark.slow  # classes are looked at in processes of their own
 
@@ -94,9 +94,9 @@ def described(tmp_path: Path) -> Callable[[str], GymClass]:
 def test_what_a_class_takes(described: Callable[[str], GymClass], tmp_path: Path) -> None:
     found = described("Good")
     file = str(tmp_path / "live_module.py")
-    assert found == GymClass("live_module:Good", ("size", "rate"), ("size",), False, False, file)
+    assert found == GymClass("live_module:Good", ("size", "rate"), ("size",), source_file=file)
     found = described("Applies")
-    assert found == GymClass("live_module:Applies", (), (), True, True, file)
+    assert found == GymClass("live_module:Applies", takes_any=True, applies_env_params=True, source_file=file)
     for name in ("Plain", "Derived"):
         assert described(name) == GymClass(f"live_module:{name}", source_file=file)
     assert described("Outer.Inner").parameters == ("size", "rate")
@@ -118,7 +118,7 @@ def test_what_a_class_takes(described: Callable[[str], GymClass], tmp_path: Path
     ],
 )
 def test_what_is_no_server(described: Callable[[str], GymClass], name: str, what: str, hint: str) -> None:
-    with pytest.raises(ClassError, match=what) as error:
+    with pytest.raises(UnresolvedReferenceError, match=what) as error:
         described(name)
     assert hint in (error.value.hint or "")
 

@@ -42,21 +42,21 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "position"),
+    ("text", "message"),
     [
-        ("run {a", "the { at position 4 is never closed", 4),
-        ("run {", "the { at position 4 is never closed", 4),
-        ("run {}", "the {} at position 4 names no parameter", 4),
-        ("awk '{print $1}'", "{print $1} at position 5 is no parameter's name", 5),
-        ("{1}", "{1} at position 0 is no parameter's name", 0),
-        ("{ a}", "{ a} at position 0 is no parameter's name", 0),
-        ("{a{b}}", "the { at position 0 is never closed", 0),
+        ("run {a", "the { at position 4 is never closed"),
+        ("run {", "the { at position 4 is never closed"),
+        ("run {}", "the {} at position 4 names no parameter"),
+        ("awk '{print $1}'", "{print $1} at position 5 is no parameter's name"),
+        ("{1}", "{1} at position 0 is no parameter's name"),
+        ("{ a}", "{ a} at position 0 is no parameter's name"),
+        ("{a{b}}", "the { at position 0 is never closed"),
     ],
 )
-def test_errors(text: str, message: str, position: int) -> None:
+def test_errors(text: str, message: str) -> None:
     with pytest.raises(TemplateError) as caught:
         Template.parse(text)
-    assert (caught.value.message, caught.value.position) == (message, position)
+    assert caught.value.message == message
     assert caught.value.hint == "for a literal brace write {{ and }}"
 
 

@@ -25,7 +25,7 @@ from tunegym.core.stop import StopFlag
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, keep_alive
 from tunegym.tuning.servers.process import start_server
 from tunegym.tuning.servers.protocol import HELLO_LIMIT, RefusedError, greeting, new_nonce, read_hello
-from tunegym.tuning.workloads.signature import ClassError, GymClass, describe_class
+from tunegym.tuning.workloads.signature import GymClass, describe_class
 
 STRANGERS = 32
 """Connections that may be in their handshake at a time."""
@@ -61,7 +61,7 @@ def checked_class(reference: str, folder: Path) -> GymClass:
     """Return the class that is to be served. Raises ``ConfigError`` if it can't be."""
     try:
         return describe_class(reference, (str(folder),))
-    except (UnresolvedReferenceError, ClassError) as error:
+    except UnresolvedReferenceError as error:
         problem = Problem("MODULE:CLASS", error.message, found=reference, hint=error.hint)
         raise ConfigError("tunegym serve", [problem]) from None
 

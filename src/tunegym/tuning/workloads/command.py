@@ -1,4 +1,4 @@
-"""The ``command`` workload: a shell command per trial, metrics from what it prints or writes."""
+"""The ``command`` workload: a shell command per trial, metrics from its output and files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, MetricSpe
 from tunegym.tuning.model.trial import CommandJob, Job, JobResult, Stream
 from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
-from tunegym.tuning.workloads import fingerprint, template
+from tunegym.tuning.workloads import template
 from tunegym.tuning.workloads.extract import STDOUT, compile_regex, extract, may_never_end, parse_json_path
+from tunegym.tuning.workloads.fingerprint import Fingerprinted, file_parts, settings_parts
 from tunegym.tuning.workloads.template import Template, TemplateError, plain
 
 _COMMANDS = ("setup", "command", "teardown")
 
 
-class CommandWorkload:
+class CommandWorkload(Fingerprinted):
     """Fills a command template with a trial's parameters, and reads metrics from stdout or files.
 
     The constructor trusts an experiment that ``check`` found nothing wrong with.
@@ -33,39 +34,27 @@ class CommandWorkload:
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:  # noqa: ARG003
         """Everything that is wrong with an experiment; key paths are relative to it."""
-        return [
-            *_template_problems(experiment),
-            *template.problems(experiment),
-            *_metric_problems(experiment),
-        ]
+        return [*_template_problems(experiment), *template.problems(experiment), *_metric_problems(experiment)]
 
     def __init__(self, experiment: Experiment, scenario_dir: Path) -> None:
-        self._experiment = experiment
-        self._scenario_dir = Path(os.path.abspath(scenario_dir))  # noqa: PTH100 (links stay as they are)
-        self._given = {"scenario_dir": str(self._scenario_dir)}
+        super().__init__(experiment, scenario_dir)
         texts = experiment.workload_args
-        self._command = Template.parse(texts["command"])
-        self._setup = Template.parse(texts["setup"]) if texts.get("setup") else None
-        self._teardown = Template.parse(texts["teardown"]) if texts.get("teardown") else None
+        self._templates = {key: Template.parse(texts[key]) for key in _COMMANDS if texts.get(key)}
         self._variables = template.variables(experiment)
-        self._repeated = experiment.repeats > 1
         streamed = next((spec for spec in experiment.metrics if spec.stream), None)
         self._stream = Stream(streamed.expression, streamed.file or STDOUT) if streamed is not None else None
 
     def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> CommandJob:
         """The trial's command, setup and teardown with every placeholder filled."""
-        if folder[:1] != "/":
-            folder = os.path.abspath(folder)  # noqa: PTH100
-        values = {**parameters, **self._given, "trial_dir": folder, "step": number}
+        folder = os.path.abspath(folder)  # noqa: PTH100
+        values = {**parameters, "scenario_dir": str(self._scenario_dir), "trial_dir": folder, "step": number}
         return CommandJob(
-            name=f"{number}.{repeat}" if self._repeated else str(number),
+            name=f"{number}.{repeat}" if self._experiment.repeats > 1 else str(number),
             folder=folder,
-            command=self._command.render(values),
-            setup=self._setup.render(values) if self._setup else None,
-            teardown=self._teardown.render(values) if self._teardown else None,
             env={variable: plain(parameters[address]) for address, variable in self._variables},
             timeout_s=self._experiment.timeout_s,
             stream=self._stream,
+            **{key: text.render(values) for key, text in self._templates.items()},
         )
 
     def read(self, job: Job, result: JobResult) -> Metrics:
@@ -84,18 +73,10 @@ class CommandWorkload:
                 metrics[name] = value
         return metrics
 
-    def fingerprint(self) -> str:
-        """The digest of all ``fingerprint_parts``, as the files are now."""
-        return fingerprint.combined(self.fingerprint_parts())
-
     def fingerprint_parts(self) -> dict[str, str]:
-        """A digest per thing that decides what is measured, such as ``command`` or ``file run.sh``."""
+        """See ``Fingerprinted``."""
         commands = [text for text in self._experiment.workload_args.values() if isinstance(text, str)]
-        files = fingerprint.named_files(self._experiment, commands, self._scenario_dir)
-        return {
-            **fingerprint.settings_parts(self._experiment),
-            **fingerprint.file_parts(files, self._scenario_dir),
-        }
+        return {**settings_parts(self._experiment), **file_parts(self._experiment, self._scenario_dir, commands)}
 
 
 def _template_problems(experiment: Experiment) -> list[Problem]:
@@ -116,33 +97,31 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
             names = Template.parse(text).names
         except TemplateError as error:
             problems.append(Problem(where, error.message, found=text, hint=error.hint))
-            return problems  # what is unused can't be told any more
+            return problems  # unused parameters can't be told any more
         used.update(names)
         problems += [_unknown_placeholder(where, name, allowed) for name in names if name not in allowed]
     if problems and not used:
         return problems
-    problems += [_unused(address) for address in template.arguments(experiment) if address not in used]
-    return problems
+    return problems + [
+        Problem(
+            template.key_path(address),
+            f"no placeholder or environment variable uses the parameter {address!r}",
+            hint=f"write {{{address}}} in the command, or remove the parameter",
+        )
+        for address in template.arguments(experiment)
+        if address not in used
+    ]
 
 
 def _unknown_placeholder(where: str, name: str, allowed: list[str]) -> Problem:
     hint = template.did_you_mean(name, allowed, f"add {name} to cmd_args")
-    return Problem(
-        where,
-        f"the placeholder {{{name}}} has no parameter",
-        found=f"{{{name}}}",
-        allowed=", ".join(allowed),
-        hint=f"{hint} For a literal brace write {{{{{name}}}}}" if hint.endswith("?") else
-        f"{hint}, or for a literal brace write {{{{{name}}}}}",
-    )  # fmt: skip
-
-
-def _unused(address: str) -> Problem:
-    return Problem(
-        template.key_path(address),
-        f"no placeholder or environment variable uses the parameter {address!r}",
-        hint=f"write {{{address}}} in the command, or remove the parameter",
+    hint += (
+        f" For a literal brace write {{{{{name}}}}}"
+        if hint.endswith("?")
+        else f", or for a literal brace write {{{{{name}}}}}"
     )
+    what = f"the placeholder {{{name}}} has no parameter"
+    return Problem(where, what, found=f"{{{name}}}", allowed=", ".join(allowed), hint=hint)
 
 
 def _metric_problems(experiment: Experiment) -> list[Problem]:
@@ -160,16 +139,9 @@ def _metric_problems(experiment: Experiment) -> list[Problem]:
     produced = [*(spec.name for spec in experiment.metrics), *BUILTIN_METRICS]
     for name in experiment.agent_metrics:
         if name not in produced:
-            otherwise = f"add it to the metrics table: {name} = {{ regex = '...' }}"
-            problems.append(
-                Problem(
-                    "agent_metrics",
-                    f"nothing produces the metric {name!r}",
-                    found=spelled(name),
-                    allowed=", ".join(produced),
-                    hint=template.did_you_mean(name, produced, otherwise),
-                )
-            )
+            what = f"nothing produces the metric {name!r}"
+            hint = template.did_you_mean(name, produced, f"add it to the metrics table: {name} = {{ regex = '...' }}")
+            problems.append(Problem("agent_metrics", what, spelled(name), ", ".join(produced), hint))
     return problems
 
 
@@ -191,12 +163,11 @@ def _spec_problems(spec: MetricSpec) -> list[Problem]:
         elif not spec.expression.strip():
             raise ValueError("an empty column name")
     except (re.error, ValueError, OverflowError, RecursionError) as error:
-        kinds = {"regex": "regular expression", "json": "JSON path", "csv": "column"}
-        hints = {
-            "regex": "the pattern is Python's, over bytes: throughput=([0-9.]+)",
-            "json": 'write keys and indices: results[0].throughput, or a["x.y"]',
-            "csv": "write the name that stands in the header row",
-        }
-        what = f"is not a {kinds[spec.kind]}: {error}"
-        problems.append(Problem(f"{where}.{spec.kind}", what, found=spelled(spec.expression), hint=hints[spec.kind]))
+        kind, hint = {
+            "regex": ("regular expression", "the pattern is Python's, over bytes: throughput=([0-9.]+)"),
+            "json": ("JSON path", 'write keys and indices: results[0].throughput, or a["x.y"]'),
+            "csv": ("column", "write the name that stands in the header row"),
+        }[spec.kind]
+        what = f"is not a {kind}: {error}"
+        problems.append(Problem(f"{where}.{spec.kind}", what, found=spelled(spec.expression), hint=hint))
     return problems

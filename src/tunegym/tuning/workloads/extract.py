@@ -1,4 +1,4 @@
-"""Metrics from what a job left: a regex, a JSON path or a CSV column, over stdout or a file."""
+"""Metrics from the output of a job: a regex, a JSON path or a CSV column, over stdout or a file."""
 
 from __future__ import annotations
 
@@ -39,19 +39,23 @@ def extract(spec: MetricSpec, folder: str, documents: dict[tuple[str, str], Any]
     parsed files from one metric to the next; give the same dictionary for all metrics of one job.
 
     Raises:
-        MetricError: there is no such file, match, key, column or row, or what is there is no finite number.
+        MetricError: there is no such file, match, key, column or row, or no finite number there.
     """
-    file = Path(folder, spec.file or STDOUT)
     shown = spec.file or STDOUT
+    file = Path(folder, shown)
     documents = {} if documents is None else documents
     try:
+        if not file.exists():
+            raise MetricError(f"{shown} does not exist")
+        if not file.is_file():  # opening a FIFO would wait for ever
+            raise MetricError(f"{shown} is not a regular file")
         if spec.kind == "regex":
             return finite(_match(spec, file, shown))
-        key = (spec.kind, str(file))
+        read, find = (_read_json, _walk) if spec.kind == "json" else (_read_csv, _cell)
+        key = spec.kind, str(file)
         if key not in documents:
-            documents[key] = _read_json(spec, file, shown) if spec.kind == "json" else _read_csv(file, shown)
-        value = (_walk if spec.kind == "json" else _cell)(spec, documents[key], shown)
-        return finite(value)
+            documents[key] = read(spec, file.read_bytes(), shown)
+        return finite(find(spec, documents[key], shown))
     except MetricError as error:
         raise MetricError(f"metric {spec.name}: {error}") from None
     except OSError as error:
@@ -64,25 +68,31 @@ def finite(value: Any) -> float:
     Raises:
         MetricError: it is not; says why.
     """
-    kind = type(value)
-    if kind is bytes:
+    if isinstance(value, bytes):
         value = value.decode(errors="replace").strip()
-    elif kind is not float and kind is not int and not isinstance(value, str):
-        shown = json.dumps(value) if value is None or kind is bool else f"a {_kind(value)}"
+    elif isinstance(value, bool) or not isinstance(value, str | int | float):
+        shown = json.dumps(value) if value is None or isinstance(value, bool) else f"a {_kind(value)}"
         raise MetricError(f"{shown} is not a number")
     try:
         if isinstance(value, str) and "_" in value:  # only Python reads 1_000 as a number
             raise ValueError
         number = float(value)
     except OverflowError:
-        raise MetricError("is infinite") from None
+        number = math.inf
     except ValueError:
-        raise MetricError(f"{_short(value)} is not a number") from None
-    if number != number:
-        raise MetricError("is NaN")
-    if math.isinf(number):
-        raise MetricError("is infinite")
+        raise MetricError(f"{short(value)} is not a number") from None
+    if not math.isfinite(number):
+        raise MetricError("is NaN" if math.isnan(number) else "is infinite")
     return number
+
+
+def short(value: object) -> str:
+    """A value as Python spells it, cut to 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# a regex ----------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
@@ -99,52 +109,7 @@ def may_never_end(pattern: str) -> bool:
     return _REPEATED_GROUP.search(pattern) is not None
 
 
-@lru_cache(maxsize=256)
-def parse_json_path(text: str) -> tuple[str | int, ...]:
-    """The keys and indices of a path such as ``a.b[0]["x.y"]``; a leading ``$`` is the document itself.
-
-    Raises:
-        ValueError: the path can't be understood; says at which position.
-    """
-    steps: list[str | int] = []
-    position = 1 if text.startswith("$") and text[1:2] in ("", ".", "[") else 0
-    if not text:
-        raise ValueError("an empty path (position 0)")
-    while position < len(text):
-        step = _STEP.match(text, position)
-        if step is None or (step["key"] is not None and bool(step["dot"]) == (position == 0)):
-            raise ValueError(f"can't understand {text[position:]!r} (position {position})")
-        if step["index"] is not None:
-            steps.append(int(step["index"]))
-        elif step["double"] is not None:
-            steps.append(_unescaped(step["double"], position))
-        else:
-            steps.append(step["single"] if step["single"] is not None else step["key"])
-        position = step.end()
-    return tuple(steps)
-
-
-def _unescaped(text: str, position: int) -> str:
-    try:
-        return json.loads(f'"{text}"')
-    except ValueError:
-        raise ValueError(f"can't understand {text!r} (position {position})") from None
-
-
-def _check_file(file: Path, shown: str) -> None:
-    if not file.exists():
-        raise MetricError(f"{shown} does not exist")
-    if not file.is_file():  # opening a FIFO would wait for ever
-        raise MetricError(f"{shown} is not a regular file")
-
-
-def _content(file: Path, shown: str) -> bytes:
-    _check_file(file, shown)
-    return file.read_bytes()
-
-
 def _match(spec: MetricSpec, file: Path, shown: str) -> bytes:
-    _check_file(file, shown)
     found = None
     try:
         for match in _matches(spec.expression, file):
@@ -156,9 +121,7 @@ def _match(spec: MetricSpec, file: Path, shown: str) -> bytes:
     if found is None:
         raise MetricError(f"no match for '{spec.expression}' in {shown}")
     whole, groups = found
-    if not groups:
-        return whole
-    for group in groups:  # of alternatives, the one that took part
+    for group in groups or (whole,):  # of alternatives, the one that took part
         if group is not None:
             return group
     raise MetricError(f"the group of '{spec.expression}' matched nothing in {shown}")
@@ -177,63 +140,91 @@ def _matches(pattern: str, file: Path) -> Iterator[Any]:
         yield from regex.finditer(pattern.encode(), content, regex.MULTILINE, timeout=MATCH_S)
 
 
-def _read_json(spec: MetricSpec, file: Path, shown: str) -> Any:
-    text = _content(file, shown)
+# JSON -------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def parse_json_path(text: str) -> tuple[str | int, ...]:
+    """The keys and indices of a path such as ``a.b[0]["x.y"]``; a leading ``$`` is the document itself.
+
+    Raises:
+        ValueError: the path can't be understood; says at which position.
+    """
+    steps: list[str | int] = []
+    position = 1 if text.startswith("$") and text[1:2] in ("", ".", "[") else 0
+    if not text:
+        raise ValueError("an empty path (position 0)")
+    while position < len(text):
+        step = _STEP.match(text, position)
+        try:
+            if step is None or (step["key"] is not None and bool(step["dot"]) == (position == 0)):
+                raise ValueError
+            index, quoted = step["index"], step["double"]
+            name = step["key"] if step["single"] is None else step["single"]
+            steps.append(int(index) if index else name if quoted is None else json.loads(f'"{quoted}"'))
+        except ValueError:
+            raise ValueError(f"can't understand {text[position:]!r} (position {position})") from None
+        position = step.end()
+    return tuple(steps)
+
+
+def _read_json(spec: MetricSpec, text: bytes, shown: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        if spec.file is None:
-            for candidate in _last_objects(text):
-                return candidate
-        what = "it is empty" if not text.strip() else str(error)
-        raise MetricError(f"{shown} is not JSON: {what}") from None
+        found = _last_object(text) if spec.file is None else None
+        if found is None:
+            what = "it is empty" if not text.strip() else str(error)
+            raise MetricError(f"{shown} is not JSON: {what}") from None
+        return found
 
 
-def _last_objects(text: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects at the end of a log, last first: on a line, or indented from a line ``{`` on."""
+def _last_object(text: bytes) -> dict[str, Any] | None:
+    """The last JSON object of a log: on a line, or indented from a line ``{`` on."""
     end = len(text)
     indented_tried = False
     while end > 0:
         start = text.rfind(b"\n", 0, end) + 1
         line = text[start:end].strip()
-        candidate = b""
+        if line == b"{" and not indented_tried:
+            line, indented_tried = text[start:].strip(), True
         if line.startswith(b"{") and line.endswith(b"}"):
-            candidate = line
-        elif line == b"{" and not indented_tried:
-            candidate, indented_tried = text[start:], True
-        if candidate:
             try:
-                found = json.loads(candidate)
+                return json.loads(line)
             except (ValueError, RecursionError):
-                found = None
-            if isinstance(found, dict):
-                yield found
+                pass
         end = start - 1
+    return None
 
 
 def _walk(spec: MetricSpec, document: Any, shown: str) -> Any:
-    at = shown
+    at = ""
     value: Any = document
     for step in parse_json_path(spec.expression):
-        if isinstance(step, str):
-            if not isinstance(value, dict):
-                raise MetricError(f"no {step!r} in {at}, which is a {_kind(value)}")
-            if step not in value:
-                raise MetricError(f"no {step!r} in {at} (there is: {_listed(value)})")
-            value = value[step]
-        else:
-            if not isinstance(value, list):
-                raise MetricError(f"no [{step}] in {at}, which is a {_kind(value)}")
-            if not -len(value) <= step < len(value):
-                raise MetricError(f"no [{step}] in {at} (its length is {len(value)})")
-            value = value[step]
-        part = f"[{step}]" if isinstance(step, int) else step
-        at = part if at is shown else f"{at}{part}" if isinstance(step, int) else f"{at}.{part}"
+        name, holder = (repr(step), dict) if isinstance(step, str) else (f"[{step}]", list)
+        what = f"no {name} in {at or shown}"
+        if not isinstance(value, holder):
+            raise MetricError(f"{what}, which is a {_kind(value)}")
+        try:
+            value = value[step]  # type: ignore[call-overload]
+        except KeyError:
+            raise MetricError(f"{what} (there is: {_listed(value)})") from None
+        except IndexError:
+            raise MetricError(f"{what} (its length is {len(value)})") from None
+        at += name if holder is list else f".{step}" if at else str(step)
     return value
 
 
-def _read_csv(file: Path, shown: str) -> list[list[str]]:
-    text = _content(file, shown).decode("utf-8-sig", errors="replace")
+def _kind(value: Any) -> str:
+    names = {dict: "table", list: "list", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
+
+
+# CSV --------------------------------------------------------------------------------------------------
+
+
+def _read_csv(_: MetricSpec, content: bytes, shown: str) -> list[list[str]]:
+    text = content.decode("utf-8-sig", errors="replace")
     try:
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), skipinitialspace=True) if row]
     except csv.Error as error:
@@ -259,13 +250,3 @@ def _cell(spec: MetricSpec, rows: list[list[str]], shown: str) -> str:
 def _listed(names: dict[str, Any] | list[str]) -> str:
     shown = ", ".join(list(names)[:20]) or "nothing"
     return f"{shown}, ..." if len(names) > 20 else shown
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "table", list: "list", str: "string", bool: "boolean", type(None): "null"}
-    return names.get(type(value), "number")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,4 +1,4 @@
-"""What a workload is, in digests: if none of them changed, an earlier measurement still counts.
+"""The fingerprint of a workload, in digests: if none of them changed, an earlier measurement still counts.
 
 A fingerprint covers the template or the callable's source, fixed parameters, environment variables, metric
 definitions and the files that are named. Knobs, budgets, timeouts and the agent are not part of it.
@@ -10,7 +10,7 @@ import ast
 import itertools
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from tunegym.core.references import locate
-from tunegym.tuning.model.scenario import Experiment, MetricSpec
+from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.workloads.template import ENV_PREFIX, candidates
 
 FILE_PART = "file "
@@ -38,9 +38,55 @@ def digest(value: Any) -> str:
     return blake2b(text, digest_size=16).hexdigest()
 
 
-def combined(parts: Mapping[str, str]) -> str:
-    """One digest of all parts."""
-    return digest(dict(parts))
+class Fingerprinted:
+    """A workload that is known by the parts that decide its measurements."""
+
+    def __init__(self, experiment: Experiment, scenario_dir: Path) -> None:
+        self._experiment = experiment
+        self._scenario_dir = Path(os.path.abspath(scenario_dir))  # noqa: PTH100 (links stay as they are)
+
+    def fingerprint(self) -> str:
+        """The digest of all ``fingerprint_parts``, as the files are now."""
+        return digest(self.fingerprint_parts())
+
+    def fingerprint_parts(self) -> dict[str, str]:
+        """A digest per thing that decides a measurement, such as ``command`` or ``file run.sh``."""
+        raise NotImplementedError
+
+
+def settings_parts(experiment: Experiment) -> dict[str, str]:
+    """The parts of every workload that runs jobs: its arguments, fixed parameters, variables, metrics."""
+    fixed = experiment.space.fixed
+    # Whether a metric is also looked at while the job runs doesn't decide its value.
+    metrics = [{key: value for key, value in asdict(spec).items() if key != "stream"} for spec in experiment.metrics]
+    return {
+        **{key: digest(value) for key, value in sorted(experiment.workload_args.items())},
+        "fixed parameters": digest({k: v for k, v in fixed.items() if not k.startswith(ENV_PREFIX)}),
+        "environment variables": digest({k: v for k, v in fixed.items() if k.startswith(ENV_PREFIX)}),
+        "metrics": digest(sorted(metrics, key=lambda spec: spec["name"])),
+    }
+
+
+def file_parts(
+    experiment: Experiment,
+    scenario_dir: Path,
+    commands: Iterable[str] = (),
+    reference: str = "",
+    source: str | None = None,
+) -> dict[str, str]:
+    """A part ``file NAME`` per file that matters; those of the scenario are named relative to it, so it can move.
+
+    Args:
+        experiment: whose parameters may name files.
+        scenario_dir: where names start.
+        commands: whose words may name files.
+        reference: ``module:name`` of the user's code.
+        source: the file of that module, if it has one.
+    """
+    files = set(_named_files(experiment, commands, scenario_dir))
+    if source is not None:
+        files.update(_module_files(reference.partition(":")[0], source, scenario_dir))
+    return {f"{FILE_PART}{_shown(file, scenario_dir)}": file_digest(file) for file in sorted(files)}
 
 
 def file_digest(file: Path) -> str:
@@ -54,33 +100,17 @@ def file_digest(file: Path) -> str:
         return f"unreadable: {error.strerror}"
 
 
-def settings_parts(experiment: Experiment) -> dict[str, str]:
-    """The parts that every workload has: its own arguments, fixed parameters, variables, metrics."""
-    fixed = experiment.space.fixed
-    parts = {key: digest(value) for key, value in sorted(experiment.workload_args.items())}
-    parts["fixed parameters"] = digest({k: v for k, v in fixed.items() if not k.startswith(ENV_PREFIX)})
-    parts["environment variables"] = digest({k: v for k, v in fixed.items() if k.startswith(ENV_PREFIX)})
-    parts["metrics"] = digest(sorted((_definition(spec) for spec in experiment.metrics), key=lambda spec: spec["name"]))
-    return parts
+def _shown(file: Path, scenario_dir: Path) -> str:
+    return str(file.relative_to(scenario_dir) if file.is_relative_to(scenario_dir) else file)
 
 
-def _definition(spec: MetricSpec) -> dict[str, Any]:
-    """What decides a metric's value; whether it is also looked at while the job runs doesn't."""
-    return {key: value for key, value in asdict(spec).items() if key != "stream"}
-
-
-def file_parts(files: Iterable[Path], scenario_dir: Path) -> dict[str, str]:
-    """A part ``file NAME`` for each file; those of the scenario are named relative to it, so it can move."""
-    return {f"{FILE_PART}{_shown(file, scenario_dir)}": file_digest(file) for file in sorted(set(files))}
-
-
-def named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: Path) -> Iterator[Path]:
+def _named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: Path) -> Iterator[Path]:
     """The existing regular files that commands' words and parameters' values name."""
-    words = [_words(command.replace("{scenario_dir}", str(scenario_dir))) for command in commands]
-    written = {file for line in words for word in _written(line) for file in _files(word, scenario_dir)}
-    for word in itertools.chain(*words):
+    lines = [_words(command.replace("{scenario_dir}", str(scenario_dir))) for command in commands]
+    written = {file for line in lines for word in _written(line) for file in _files(word, scenario_dir)}
+    for word in itertools.chain(*lines):
         for name in (word, word.partition("=")[2]):  # also --config=tuned.ini
-            # What a command itself writes is no part of what it is.
+            # A file that a command itself writes is no part of the command.
             yield from (file for file in _files(name, scenario_dir) if file not in written)
     for _, value in candidates(experiment):
         for item in value if isinstance(value, list | tuple) else (value,):
@@ -88,15 +118,44 @@ def named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: P
                 yield from _files(item.replace("{scenario_dir}", str(scenario_dir)), scenario_dir)
 
 
-def module_files(module: str, file: str, scenario_dir: Path) -> Iterator[Path]:
+def _words(command: str) -> list[str]:
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        return list(lexer)
+    except ValueError:  # quotes that only a real shell understands
+        return command.split()
+
+
+def _written(words: list[str]) -> Iterator[str]:
+    """The words that a command writes to: after ``>`` and its kin, and all that follow ``tee``."""
+    teeing = False
+    for before, word in itertools.pairwise(["", *words]):
+        teeing = (teeing or before == "tee") and not _PUNCTUATION.issuperset(word)
+        if before.endswith(">") or teeing:
+            yield word
+
+
+def _files(word: str, scenario_dir: Path) -> Iterator[Path]:
+    if not word or "\0" in word or len(word) > 4096:
+        return
+    file = Path(os.path.normpath(scenario_dir / word))
+    try:
+        if file.is_file() and not str(file).startswith(_CHANGING):
+            yield file
+    except OSError:  # a name too long for the file system names no file
+        return
+
+
+def _module_files(module: str, file: str, scenario_dir: Path) -> Iterator[Path]:
     """The source of a module, and of every module beside the scenario that it imports, directly or not."""
-    folder = str(scenario_dir)
     waiting, seen = [(module, file)], {file}
     while waiting:
         name, source = waiting.pop()
         yield Path(source)
         for imported in _imports(name, source):
-            found = locate(imported, [folder])
+            found = locate(imported, [str(scenario_dir)])
             if found is not None and found not in seen:
                 seen.add(found)
                 waiting.append((imported, found))
@@ -116,40 +175,6 @@ def _imports(module: str, file: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             base = [*above, *(node.module.split(".") if node.module else [])]
-            names = [base, *([*base, alias.name] for alias in node.names)]  # what is imported may be a module
+            names = [base, *([*base, alias.name] for alias in node.names)]  # the name may be a module
         for parts in names:
             yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
-
-
-def _written(words: list[str]) -> Iterator[str]:
-    """The words that a command writes to: after ``>`` and its kin, and what follows ``tee``."""
-    teeing = False
-    for before, word in itertools.pairwise(["", *words]):
-        teeing = (teeing or before == "tee") and not _PUNCTUATION.issuperset(word)
-        if before.endswith(">") or teeing:
-            yield word
-
-
-def _words(command: str) -> list[str]:
-    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    try:
-        return list(lexer)
-    except ValueError:  # quotes that only a real shell understands
-        return command.split()
-
-
-def _files(word: str, scenario_dir: Path) -> Iterator[Path]:
-    if not word or "\0" in word or len(word) > 4096:
-        return
-    file = Path(os.path.normpath(scenario_dir / word))
-    try:
-        if file.is_file() and not str(file).startswith(_CHANGING):
-            yield file
-    except OSError:  # a name too long for the file system names no file
-        return
-
-
-def _shown(file: Path, scenario_dir: Path) -> str:
-    return str(file.relative_to(scenario_dir) if file.is_relative_to(scenario_dir) else file)

@@ -1,4 +1,4 @@
-"""The ``python`` workload: a callable per trial, metrics from what it returns."""
+"""The ``python`` workload: a callable per trial, metrics from its return value."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import CallJob, Job, JobResult
 from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
-from tunegym.tuning.workloads import fingerprint, template
-from tunegym.tuning.workloads.extract import finite
+from tunegym.tuning.workloads import template
+from tunegym.tuning.workloads.extract import finite, short
+from tunegym.tuning.workloads.fingerprint import Fingerprinted, file_parts, settings_parts
 from tunegym.tuning.workloads.signature import Signature, describe
 from tunegym.tuning.workloads.template import plain
 
 _INFINITY = float("inf")
 
 
-class PythonWorkload:
+class PythonWorkload(Fingerprinted):
     """Calls ``module:function`` with a trial's parameters; the function returns metrics by name.
 
     With a single agent metric the function may return just that number. The constructor trusts an experiment
@@ -39,28 +40,32 @@ class PythonWorkload:
             what = "a python workload's metrics are what its callable returns"
             problems.append(Problem("metrics", what, hint="remove the metrics table"))
         if not experiment.isolate:
-            problems += [_shared_variable(address) for address in template.varying_variables(experiment)]
+            problems += [
+                Problem(
+                    address,
+                    "without isolation all trials share one environment, and a module reads its variables only once",
+                    allowed="variables that vary with isolate = true",
+                    hint="remove isolate = false, or give the variable one value",
+                )
+                for address, _ in template.variables(experiment)
+                if address not in experiment.space.fixed
+            ]
         target = experiment.workload_args.get("callable")
         if not isinstance(target, str):
             what, hint = "must name a function", 'write "module:function"'
             return [Problem("cmd_args.callable", what, found=spelled(target), hint=hint), *problems]
         try:
-            paths = (os.path.abspath(scenario_dir),)  # noqa: PTH100
-            variables = template.example_variables(experiment)
-            signature = describe(target, paths, isolate=experiment.isolate, variables=variables)
+            signature = _describe(experiment, Path(os.path.abspath(scenario_dir)))  # noqa: PTH100
         except UnresolvedReferenceError as error:
             unresolved = Problem("cmd_args.callable", error.message, found=spelled(target), hint=error.hint)
             return [unresolved, *problems]
-        return [*problems, *_signature_problems(experiment, target, signature)]
+        return [*problems, *_signature_problems(experiment, signature)]
 
     def __init__(self, experiment: Experiment, scenario_dir: Path) -> None:
-        self._experiment = experiment
-        self._scenario_dir = Path(os.path.abspath(scenario_dir))  # noqa: PTH100 (links stay as they are)
+        super().__init__(experiment, scenario_dir)
         self._target = str(experiment.workload_args["callable"])
-        self._paths = (str(self._scenario_dir),)
-        example = template.example_variables(experiment)
-        self._signature = describe(self._target, self._paths, isolate=experiment.isolate, variables=example)
-        takes = frozenset(self._signature.parameters)
+        self._signature = _describe(experiment, self._scenario_dir)
+        takes = self._signature.parameters
         self._given = tuple(name for name in template.GIVEN if name in takes)
         self._reports = _can_report(self._signature, experiment.pruner is not None)
         self._variables = template.variables(experiment)
@@ -72,40 +77,33 @@ class PythonWorkload:
         metrics = experiment.agent_metrics
         asked = [name for name in metrics if name not in BUILTIN_METRICS] or metrics
         self._single = asked[0] if len(asked) == 1 else None
-        self._repeated = experiment.repeats > 1
 
     def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> CallJob:
         """The call of one trial: parameters by name, nested ones as dictionaries."""
-        arguments = dict(parameters)
-        for address in self._dropped:
-            del arguments[address]
+        arguments = {name: value for name, value in parameters.items() if name not in self._dropped}
         if self._nested:
             arguments = nested(arguments)
-        if folder[:1] != "/":  # the worker runs in another folder
-            folder = os.path.abspath(folder)  # noqa: PTH100
-        if self._given:
-            given = {"trial_dir": folder, "scenario_dir": self._paths[0], "step": number}
-            arguments.update((name, given[name]) for name in self._given)
-        experiment = self._experiment
+        folder = folder if folder[:1] == "/" else os.path.abspath(folder)  # noqa: PTH100
+        given = {"trial_dir": folder, "scenario_dir": str(self._scenario_dir), "step": number}
+        arguments.update((name, given[name]) for name in self._given)
         return CallJob(
-            f"{number}.{repeat}" if self._repeated else str(number),
-            folder,
-            self._target,
-            arguments,
-            self._paths,
-            experiment.isolate,
-            {variable: plain(parameters[address]) for address, variable in self._variables} if self._variables else {},
-            experiment.timeout_s,
-            self._reports,
+            name=f"{number}.{repeat}" if self._experiment.repeats > 1 else str(number),
+            folder=folder,
+            target=self._target,
+            arguments=arguments,
+            paths=(str(self._scenario_dir),),
+            isolate=self._experiment.isolate,
+            env={variable: plain(parameters[address]) for address, variable in self._variables},
+            timeout_s=self._experiment.timeout_s,
+            reports=self._reports,
         )
 
     def read(self, job: Job, result: JobResult) -> Metrics:
-        """What the callable returned, and the built-in metrics that it didn't return itself."""
+        """The metrics that the callable returned, and the built-in ones that it didn't return itself."""
         if result.error is not None:
             raise MetricError(result.error)
-        value = result.value
         metrics: dict[str, float] = {}
-        for name, item in (value if type(value) is dict else self._mapping(value)).items():
+        for name, item in self._mapping(result.value).items():
             # The usual case first; a NaN is not below infinity either.
             usual = type(item) is float and -_INFINITY < item < _INFINITY and type(name) is str
             metrics[name] = item if usual else _number(name, item)
@@ -123,36 +121,33 @@ class PythonWorkload:
             return value
         if value is None or isinstance(value, str | bytes | list | tuple | set):
             wanted = "a mapping of metric names to numbers"
-            raise MetricError(f"{self._target} returned {_short(value)} instead of {wanted}")
+            raise MetricError(f"{self._target} returned {short(value)} instead of {wanted}")
         if self._single is None:
             names = ", ".join(self._experiment.agent_metrics) or "none"
             what = f"{self._target} returned a number instead of a mapping with the agent_metrics"
             raise MetricError(f"{what} ({names})")
         return {self._single: value}
 
-    def fingerprint(self) -> str:
-        """The digest of all ``fingerprint_parts``, as the files are now."""
-        return fingerprint.combined(self.fingerprint_parts())
-
     def fingerprint_parts(self) -> dict[str, str]:
-        """A digest per thing that decides what is measured, such as ``callable`` or ``file bench.py``."""
-        files = list(fingerprint.named_files(self._experiment, (), self._scenario_dir))
-        if self._signature.source_file is not None:
-            module = self._target.partition(":")[0]
-            files += fingerprint.module_files(module, self._signature.source_file, self._scenario_dir)
+        """See ``Fingerprinted``."""
+        source = self._signature.source_file
         return {
-            **fingerprint.settings_parts(self._experiment),
-            **fingerprint.file_parts(files, self._scenario_dir),
+            **settings_parts(self._experiment),
+            **file_parts(self._experiment, self._scenario_dir, reference=self._target, source=source),
         }
+
+
+def _describe(experiment: Experiment, scenario_dir: Path) -> Signature:
+    target, variables = str(experiment.workload_args["callable"]), template.example_variables(experiment)
+    return describe(target, (str(scenario_dir),), isolate=experiment.isolate, variables=variables)
 
 
 def _number(name: Any, value: Any) -> float:
     """A returned metric as a finite float; numpy's and torch's scalars count as what they hold."""
     if not isinstance(name, str):
-        raise MetricError(f"the name of a metric must be a string, not {_short(name)}")
-    kind = type(value)
+        raise MetricError(f"the name of a metric must be a string, not {short(name)}")
     try:
-        if kind not in (bool, int, float, str) and value is not None:
+        if type(value) not in (bool, int, float, str) and value is not None:
             value = value.item() if hasattr(value, "item") else value
             value = value if isinstance(value, bool) else float(value)
         if isinstance(value, str):  # a string that spells a number is a mistake in Python
@@ -163,16 +158,7 @@ def _number(name: Any, value: Any) -> float:
     except OverflowError:
         raise MetricError(f"metric {name}: is infinite") from None
     except Exception:  # a foreign object may raise anything
-        raise MetricError(f"metric {name}: {_short(value)} is not a number") from None
-
-
-def _shared_variable(address: str) -> Problem:
-    return Problem(
-        address,
-        "without isolation all trials share one environment, and a module reads its variables only once",
-        allowed="variables that vary with isolate = true",
-        hint="remove isolate = false, or give the variable one value",
-    )
+        raise MetricError(f"metric {name}: {short(value)} is not a number") from None
 
 
 def _can_report(signature: Signature, asked: bool) -> bool:
@@ -180,8 +166,9 @@ def _can_report(signature: Signature, asked: bool) -> bool:
     return template.REPORT in signature.parameters or (asked and signature.takes_any)
 
 
-def _signature_problems(experiment: Experiment, target: str, signature: Signature) -> list[Problem]:
+def _signature_problems(experiment: Experiment, signature: Signature) -> list[Problem]:
     problems: list[Problem] = []
+    target = signature.reference
     if experiment.pruner is not None and not _can_report(signature, asked=True):
         problems.append(
             Problem(
@@ -193,35 +180,17 @@ def _signature_problems(experiment: Experiment, target: str, signature: Signatur
             )
         )
     takes = ", ".join(signature.parameters) or "nothing"
-    otherwise = "add the argument, or remove the parameter"
     wanted = list(dict.fromkeys(address.partition(".")[0] for address in template.arguments(experiment)))
-    if not signature.takes_any:
-        problems += [
-            Problem(
-                template.key_path(name),
-                f"{target} takes no argument {name!r}",
-                found=name,
-                allowed=takes,
-                hint=template.did_you_mean(name, signature.parameters, otherwise),
-            )
-            for name in wanted
-            if name not in signature.parameters
-        ]
+    for name in wanted:
+        if name not in signature.parameters and not signature.takes_any:
+            what, otherwise = f"{target} takes no argument {name!r}", "add the argument, or remove the parameter"
+            hint = template.did_you_mean(name, signature.parameters, otherwise)
+            problems.append(Problem(template.key_path(name), what, name, takes, hint))
     given = {*wanted, *template.GIVEN, template.REPORT, *(name for name in experiment.space.fixed if "." not in name)}
-    missing = [name for name in signature.required if name not in given]
-    problems += [
-        Problem(
-            "cmd_args.callable",
-            f"{target} needs an argument {name!r} that no parameter gives",
-            found=spelled(target),
-            hint="name a function or a static method" if name == "self" else
-            f"add {name} to cmd_args, or give the argument a default",
-        )
-        for name in missing
-    ]  # fmt: skip
+    for name in signature.required:
+        if name not in given:
+            what = f"{target} needs an argument {name!r} that no parameter gives"
+            hint = f"add {name} to cmd_args, or give the argument a default"
+            hint = "name a function or a static method" if name == "self" else hint
+            problems.append(Problem("cmd_args.callable", what, found=spelled(target), hint=hint))
     return problems
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,4 +1,4 @@
-"""What a user's callable or ``GymServer`` class takes by name.
+"""Signatures of users' callables and ``GymServer`` classes: the arguments that they take by name.
 
 Only an import can tell, and it runs the user's code: so a child process imports the module and answers. It has a
 minute. Answers are remembered until the module's file changes.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -19,59 +18,46 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tunegym.core.errors import Problem, TunegymError, UnresolvedReferenceError
-from tunegym.core.processes import milliseconds, start_python
+from tunegym.core.errors import Problem, UnresolvedReferenceError
+from tunegym.core.processes import start_python
 from tunegym.core.references import check_unconfused, is_reference, locate, resolve
 from tunegym.core.text import closest
 
 IMPORT_TIMEOUT_S = 60.0
 
 METHODS = ("reset", "step", "close")
-"""What every ``GymServer`` class has; spaces may be made by the constructor, so that only an instance shows them."""
+"""Methods of every ``GymServer`` class; spaces may be made by the constructor, so that only an instance shows them."""
 
 _A_SERVER_HAS = "a server has reset(seed, options), step(action) and close()"
 
+Variables = tuple[tuple[str, str], ...]
+"""Environment variables, by name."""
 
-class ClassError(TunegymError):
-    """A reference that names no ``GymServer`` class: no class at all, or one that lacks something."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signature:
-    """What a callable takes by name.
+    """The arguments that a callable, or the constructor of a class, takes by name.
 
     Attributes:
+        reference: ``module:name``.
         parameters: the names it declares, in order.
         required: those of them without a default.
-        takes_any: whether it takes ``**kwargs``.
+        takes_any: whether it takes ``**kwargs``, or doesn't say what it takes.
         source_file: of the module; None for one without a source.
-    """
-
-    parameters: tuple[str, ...]
-    required: tuple[str, ...]
-    takes_any: bool = False
-    source_file: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GymClass:
-    """A class whose instances are ``GymServer``; its constructor takes what a ``Signature`` says.
-
-    Attributes:
-        reference: ``module:Class``.
-        applies_env_params: whether it has ``apply_env_params``.
     """
 
     reference: str
     parameters: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     takes_any: bool = False
-    applies_env_params: bool = False
     source_file: str | None = None
 
 
-Variables = tuple[tuple[str, str], ...]
-"""Environment variables, by name."""
+@dataclass(frozen=True)
+class GymClass(Signature):
+    """A class whose instances are ``GymServer``; says whether it has ``apply_env_params``."""
+
+    applies_env_params: bool = False
 
 
 def describe(target: str, paths: tuple[str, ...] = (), *, isolate: bool = True, variables: Variables = ()) -> Signature:
@@ -83,29 +69,24 @@ def describe(target: str, paths: tuple[str, ...] = (), *, isolate: bool = True, 
         UnresolvedReferenceError: there is no such callable, or it can't be called by name; says why.
     """
     check_form(target, "function")
-    check_unconfused(target.partition(":")[0], paths)
-    if not isolate:
-        return inspect_callable(target, paths)
-    found = _asked("callable", target, paths, _stamp(target, paths), variables)
-    return Signature(tuple(found.pop("parameters")), tuple(found.pop("required")), **found)
+    check_unconfused(_module(target), paths)
+    return Signature(**_asked("callable", target, paths, variables)) if isolate else inspect_callable(target, paths)
 
 
 def describe_class(reference: str, paths: Iterable[str] = ()) -> GymClass:
     """The class that ``module:Class`` names, with modules in ``paths`` before all others.
 
     Raises:
-        UnresolvedReferenceError: the form is wrong, or there is no such module or name.
-        ClassError: what it names is no ``GymServer`` class.
+        UnresolvedReferenceError: the form is wrong, there is no such module or name, or it is no ``GymServer`` class.
     """
     folders = tuple(paths)
     check_form(reference, "Class")
-    check_unconfused(reference.partition(":")[0], folders)
-    found = _asked("class", reference, folders, _stamp(reference, folders))
-    return GymClass(parameters=tuple(found.pop("parameters")), required=tuple(found.pop("required")), **found)
+    check_unconfused(_module(reference), folders)
+    return GymClass(**_asked("class", reference, folders))
 
 
 def argument_problems(gym_class: GymClass, arguments: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with the constructor's arguments; ``where`` is the argument's name alone."""
+    """Problems with the constructor's arguments; ``where`` is the argument's name alone."""
     name = gym_class.reference.partition(":")[2]
     takes = ", ".join(gym_class.parameters) or "nothing"
     problems = []
@@ -136,7 +117,7 @@ def check_form(text: str, what: str) -> None:
     raise UnresolvedReferenceError(f"{text!r} {why}", hint=hint)
 
 
-# here -------------------------------------------------------------------------------------------------
+# in the process that imports --------------------------------------------------------------------------
 
 
 def inspect_callable(target: str, paths: tuple[str, ...] = ()) -> Signature:
@@ -144,15 +125,7 @@ def inspect_callable(target: str, paths: tuple[str, ...] = ()) -> Signature:
     function = resolve(target, paths)
     if not callable(function):
         raise UnresolvedReferenceError(f"{target} is not callable: it is {function!r:.60}", hint="name a function")
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return Signature((), (), True, _file(target))  # it doesn't say what it takes, so it is trusted to take it all
-    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
-    if positional:
-        what = f"{target}() takes {', '.join(positional)} by position only, and parameters are given by name"
-        raise UnresolvedReferenceError(what, hint="remove the / from its signature")
-    return Signature(*_named(parameters), _file(target))
+    return Signature(**_taken(target, function))
 
 
 def inspect_class(reference: str, paths: tuple[str, ...] = ()) -> GymClass:
@@ -160,25 +133,43 @@ def inspect_class(reference: str, paths: tuple[str, ...] = ()) -> GymClass:
     found = resolve(reference, paths, inspect.isclass)
     if not inspect.isclass(found):
         kind = f"a {type(found).__name__}"
-        raise ClassError(f"{reference} is no class: it is {kind}", hint="name a class; its instances are the servers")
+        raise UnresolvedReferenceError(
+            f"{reference} is no class: it is {kind}", hint="name a class; its instances are the servers"
+        )
     return described(reference, found)
 
 
 def described(reference: str, found: type) -> GymClass:
-    """What ``found``, whose reference this is, takes. Raises ``ClassError`` if its instances can't be servers."""
+    """The ``GymClass`` of a class. Raises ``UnresolvedReferenceError`` if its instances can't be servers."""
     _check_methods(reference.partition(":")[2], found)
-    names, required, takes_any = _constructor(reference, found)
-    return GymClass(reference, names, required, takes_any, _has(found, "apply_env_params"), _file(reference))
+    # A class derived from a protocol, without a constructor, takes nothing, and doesn't say so.
+    bare = getattr(found.__init__, "__name__", "") == "_no_init_or_replace_init"
+    taken = _taken(reference, (lambda: None) if bare else found)
+    return GymClass(**taken, applies_env_params=_has(found, "apply_env_params"))
 
 
-def _file(reference: str) -> str | None:
-    return getattr(sys.modules.get(reference.partition(":")[0]), "__file__", None)
-
-
-def _named(parameters: list[inspect.Parameter]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+def _taken(reference: str, found: Callable[..., Any]) -> dict[str, Any]:
+    """The fields of a ``Signature``."""
+    about = {"reference": reference, "source_file": getattr(sys.modules.get(_module(reference)), "__file__", None)}
+    try:
+        parameters = list(inspect.signature(found).parameters.values())
+    except (TypeError, ValueError):
+        return {**about, "takes_any": True}
+    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
+    if positional:
+        what = f"{reference} takes {', '.join(positional)} by position only, and arguments are given by name"
+        raise UnresolvedReferenceError(what, hint="remove the / from its signature")
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    required = tuple(p.name for p in named if p.default is p.empty)
-    return tuple(p.name for p in named), required, any(p.kind is p.VAR_KEYWORD for p in parameters)
+    return {
+        **about,
+        "parameters": tuple(p.name for p in named),
+        "required": tuple(p.name for p in named if p.default is p.empty),
+        "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
+    }
+
+
+def _module(reference: str) -> str:
+    return reference.partition(":")[0]
 
 
 def _check_methods(name: str, found: type) -> None:
@@ -187,107 +178,70 @@ def _check_methods(name: str, found: type) -> None:
         names = [one for one in dir(found) if not one.startswith("_")]
         nears = [f"{method} -> {near}" for method in missing if (near := closest(method, names)) and near != method]
         hint = f"did you mean {', '.join(nears)}?" if nears else _A_SERVER_HAS
-        raise ClassError(f"{name} has no {', '.join(f'{method}()' for method in missing)}", hint=hint)
+        raise UnresolvedReferenceError(f"{name} has no {', '.join(f'{method}()' for method in missing)}", hint=hint)
     if inspect.isabstract(found):
         lacking = sorted(found.__abstractmethods__)
-        raise ClassError(f"{name} is abstract: {', '.join(lacking)}", hint="define what is abstract in it")
-    for method, names, given in (("reset", ("seed", "options"), ()), ("step", (), (None,))):
-        _check_takes(name, found, method, given, dict.fromkeys(names))
-
-
-def _check_takes(name: str, found: type, method: str, given: tuple[None, ...], named: dict[str, None]) -> None:
-    """Refuse a method that can't be called as ``reset(seed=, options=)`` or ``step(action)``."""
-    try:
-        signature = inspect.signature(getattr(found, method))
-    except (TypeError, ValueError):
-        return  # it doesn't say what it takes, so it is trusted to take it
-    bound = inspect.getattr_static(found, method)
-    itself = () if isinstance(bound, staticmethod | classmethod) else (None,)
-    try:
-        signature.bind(*itself, *given, **named)
-    except TypeError as error:
-        raise ClassError(f"{name}.{method}() can't be called as tunegym does: {error}", hint=_A_SERVER_HAS) from None
+        raise UnresolvedReferenceError(
+            f"{name} is abstract: {', '.join(lacking)}", hint="define what is abstract in it"
+        )
+    for method, given, named in (("reset", (), {"seed": None, "options": None}), ("step", (None,), {})):
+        bound = inspect.getattr_static(found, method)
+        itself = () if isinstance(bound, staticmethod | classmethod) else (None,)
+        try:
+            inspect.signature(getattr(found, method)).bind(*itself, *given, **named)
+        except TypeError as error:
+            what = f"{name}.{method}() can't be called as tunegym does: {error}"
+            raise UnresolvedReferenceError(what, hint=_A_SERVER_HAS) from None
+        except ValueError:
+            continue  # it doesn't say what it takes, so it is trusted to take it
 
 
 def _has(found: type, method: str) -> bool:
     """Whether it is there and more than the declaration of a protocol that it is derived from."""
-    for base in found.__mro__:
-        if method in vars(base):
-            return callable(getattr(found, method, None)) and not vars(base).get("_is_protocol", False)
-    return callable(getattr(found, method, None))
-
-
-def _constructor(reference: str, found: type) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    if getattr(found.__init__, "__name__", "") == "_no_init_or_replace_init":  # of typing.Protocol: takes nothing
-        return (), (), False
-    try:
-        parameters = list(inspect.signature(found).parameters.values())
-    except (TypeError, ValueError):
-        return (), (), True  # it doesn't say what it takes, so it is trusted to take it all
-    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
-    if positional:
-        what = f"{reference} takes {', '.join(positional)} by position only, and arguments are given by name"
-        raise ClassError(what, hint="remove the / from its __init__")
-    return _named(parameters)
+    owner = next((base for base in found.__mro__ if method in vars(base)), found)
+    return callable(getattr(found, method, None)) and not vars(owner).get("_is_protocol", False)
 
 
 # in a child process -----------------------------------------------------------------------------------
 
 
-def _stamp(reference: str, paths: tuple[str, ...]) -> tuple[int, int] | None:
-    """Changes when the module's file does; None for an installed module."""
-    file = locate(reference.partition(":")[0], paths)
-    if file is None:
-        return None
-    stat = Path(file).stat()
-    return stat.st_mtime_ns, stat.st_size
-
-
-def _asked(
-    kind: str, reference: str, paths: tuple[str, ...], stamp: tuple[int, int] | None, variables: Variables = ()
-) -> dict[str, Any]:
-    found = json.loads(_answer_of_child(kind, reference, paths, stamp, variables))
+def _asked(kind: str, reference: str, paths: tuple[str, ...], variables: Variables = ()) -> dict[str, Any]:
+    """The fields of a ``Signature``, from a child process; raises the error that it met."""
+    file = locate(_module(reference), paths)
+    stat = None if file is None else Path(file).stat()
+    found = json.loads(_answer_of_child(kind, reference, paths, variables, stat and (stat.st_mtime_ns, stat.st_size)))
     if "error" in found:
-        error = ClassError if found["is_class_error"] else UnresolvedReferenceError
-        raise error(found["error"], hint=found["hint"])
-    return found
+        raise UnresolvedReferenceError(found["error"], hint=found["hint"])
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
 
 @lru_cache(maxsize=64)
-def _answer_of_child(
-    kind: str, reference: str, paths: tuple[str, ...], _: tuple[int, int] | None, variables: Variables
-) -> bytes:
-    """What a fresh process answers, as JSON.
+def _answer_of_child(kind: str, reference: str, paths: tuple[str, ...], variables: Variables, _stamp: Any) -> bytes:
+    """The answer of a fresh process, as JSON.
 
     Raises:
         UnresolvedReferenceError: it doesn't answer: importing takes too long, or ends Python.
     """
-    module = reference.partition(":")[0]
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as answer, tempfile.TemporaryFile() as output:
+    module = _module(reference)
+    with tempfile.TemporaryFile() as answered, tempfile.TemporaryFile() as output:
+        child = start_python(
+            f"{__name__}:answer",
+            *(str(answered.fileno()), kind, reference, *paths),
+            marker=f"inspect-{os.getpid()}-{answered.fileno()}",
+            env={**os.environ, **dict(variables)},
+            fds=[answered.fileno()],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
         try:
-            child = start_python(
-                f"{__name__}:answer",
-                *(str(writing), kind, reference, *paths),
-                marker=f"inspect-{os.getpid()}-{writing}",
-                env={**os.environ, **dict(variables)},
-                fds=[writing],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+            ending = child.wait(IMPORT_TIMEOUT_S)
         finally:
-            os.close(writing)
-        try:
-            poll = select.poll()
-            poll.register(reading, select.POLLIN)
-            if not poll.poll(milliseconds(IMPORT_TIMEOUT_S)):
-                what = f"importing {module} took longer than {IMPORT_TIMEOUT_S:g} s"
-                raise UnresolvedReferenceError(what, hint="move slow work from the module's top into functions")
-            text = answer.readline()  # what it started may hold the pipe open: no reading to the end
-        finally:
-            child.wait(1.0)
             ended = child.end(grace_s=0.0)
-        if text:
+        if ending == "timed_out":
+            what = f"importing {module} took longer than {IMPORT_TIMEOUT_S:g} s"
+            raise UnresolvedReferenceError(what, hint="move slow work from the module's top into functions")
+        answered.seek(0)
+        if text := answered.read():
             return text
         output.seek(0)
         last = output.read().decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
@@ -296,11 +250,11 @@ def _answer_of_child(
 
 
 def answer(control: str, kind: str, reference: str, *paths: str) -> None:
-    """In the child: write what was found, or why nothing was, as a line of JSON, and end."""
-    find: Callable[..., Signature | GymClass] = inspect_class if kind == "class" else inspect_callable
+    """In the child: write the signature, or why there is none, as JSON, and end."""
+    find: Callable[..., Signature] = inspect_class if kind == "class" else inspect_callable
     try:
         found: dict[str, Any] = asdict(find(reference, paths))
-    except (ClassError, UnresolvedReferenceError) as error:
-        found = {"error": error.message, "hint": error.hint, "is_class_error": isinstance(error, ClassError)}
-    os.write(int(control), json.dumps(found).encode() + b"\n")
+    except UnresolvedReferenceError as error:
+        found = {"error": error.message, "hint": error.hint}
+    os.write(int(control), json.dumps(found).encode())
     os._exit(0)  # a user's threads and exit handlers have nothing to say

@@ -9,38 +9,30 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, NamedTuple
 
 from tunegym.core.errors import Problem, TunegymError
 from tunegym.core.text import closest
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.space import Choice
+from tunegym.tuning.model.space import Choice, Range
 from tunegym.tuning.model.values import spelled
 
 _ADDRESS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)(\}?)")
 _IN_DOUBLE = re.compile(r'(["$`\\])')
-_LITERAL_BRACE = "for a literal brace write {{ and }}"
-
-Quotes: TypeAlias = Literal["plain", "single", "double"]
 
 
 class TemplateError(TunegymError):
     """A template that can't be understood, or a value that no shell can be given."""
 
-    def __init__(self, message: str, *, position: int | None = None, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.position = position
 
-
-@dataclass(frozen=True, slots=True)
-class Placeholder:
-    """A place for one parameter's value, and the shell's quotes that it stands in."""
+class Placeholder(NamedTuple):
+    """A place for one parameter's value, and the shell's quotes around it: ``'``, ``"`` or none."""
 
     name: str
-    quotes: Quotes = "plain"
+    quotes: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +43,7 @@ class Template:
 
     @classmethod
     def parse(cls, text: str) -> Template:
-        """The template that ``text`` is.
+        """Parse a template.
 
         ``{name}`` is a placeholder, ``{{`` and ``}}`` are literal braces, and so is a lone ``}``.
 
@@ -60,14 +52,16 @@ class Template:
         """
         parts: list[str | Placeholder] = []
         lexer = _ShellLexer()
-        for piece, is_name in _pieces(text):
-            if is_name:
-                parts.append(Placeholder(piece, lexer.quotes))
+        end = 0
+        for token in _TOKEN.finditer(text):
+            literal = text[end : token.start()] + (token[0][0] if token[1] is None else "")
+            lexer.feed(literal)
+            parts.append(literal)
+            end = token.end()
+            if token[1] is not None:
+                parts.append(Placeholder(_checked(token), lexer.quotes))
                 lexer.feed("x")
-            else:
-                parts.append(piece)
-                lexer.feed(piece)
-        return cls(tuple(parts))
+        return cls((*parts, text[end:]))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,7 +78,7 @@ class Template:
             TemplateError: a value holds a NUL character.
         """
         return "".join(
-            [part if type(part) is str else _quoted(part, values[part.name]) for part in self.parts]  # type: ignore[union-attr]
+            [_quoted(part, values[part.name]) if isinstance(part, Placeholder) else part for part in self.parts]
         )
 
 
@@ -102,54 +96,27 @@ def plain(value: Any) -> str:
 
 
 def _quoted(place: Placeholder, value: Any) -> str:
-    kind = type(value)
-    if kind is int or kind is float:
-        return repr(value)
-    if place.quotes == "plain" and isinstance(value, list | tuple):
-        return " ".join(shlex.quote(_without_nul(place.name, plain(item))) for item in value)
-    text = _without_nul(place.name, plain(value))
-    if place.quotes == "plain":
-        return shlex.quote(text)
-    if place.quotes == "single":
-        return text.replace("'", "'\"'\"'")
-    return _IN_DOUBLE.sub(r"\\\1", text)
+    words = [plain(item) for item in value] if isinstance(value, list | tuple) else [plain(value)]
+    if any("\0" in word for word in words):
+        raise TemplateError(f"the value of {place.name} holds a NUL character", hint="no command line can hold one")
+    if not place.quotes:
+        return " ".join(shlex.quote(word) for word in words)
+    text = " ".join(words)
+    return text.replace("'", "'\"'\"'") if place.quotes == "'" else _IN_DOUBLE.sub(r"\\\1", text)
 
 
-def _without_nul(name: str, text: str) -> str:
-    if "\0" in text:
-        raise TemplateError(f"the value of {name} holds a NUL character", hint="no command line can hold one")
-    return text
-
-
-def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """Literal texts (braces unescaped) and placeholder names (marked True), in order."""
-    literal: list[str] = []
-    end = 0
-    for token in _TOKEN.finditer(text):
-        literal.append(text[end : token.start()])
-        end = token.end()
-        if token[0] in ("{{", "}}"):
-            literal.append(token[0][0])
-            continue
-        _check(token)
-        if joined := "".join(literal):
-            yield joined, False
-        literal = []
-        yield token[1], True
-    if rest := "".join([*literal, text[end:]]):
-        yield rest, False
-
-
-def _check(token: re.Match[str]) -> None:
-    position = token.start()
-    at = f"at position {position}"
+def _checked(token: re.Match[str]) -> str:
+    """The placeholder's name."""
+    at = f"at position {token.start()}"
     if not token[2]:
-        raise TemplateError(f"the {{ {at} is never closed", position=position, hint=_LITERAL_BRACE)
-    if not token[1]:
-        raise TemplateError(f"the {{}} {at} names no parameter", position=position, hint=_LITERAL_BRACE)
-    if not _ADDRESS.fullmatch(token[1]):
+        what = f"the {{ {at} is never closed"
+    elif not token[1]:
+        what = f"the {{}} {at} names no parameter"
+    elif not _ADDRESS.fullmatch(token[1]):
         what = f"{{{token[1]}}} {at} is no parameter's name"
-        raise TemplateError(what, position=position, hint=_LITERAL_BRACE)
+    else:
+        return token[1]
+    raise TemplateError(what, hint="for a literal brace write {{ and }}")
 
 
 class _ShellLexer:
@@ -162,9 +129,8 @@ class _ShellLexer:
         self._comment = False
 
     @property
-    def quotes(self) -> Quotes:
-        top = self._open[-1] if self._open else ""
-        return "single" if top == "'" else "double" if top == '"' else "plain"
+    def quotes(self) -> str:
+        return self._open[-1] if self._open and self._open[-1] in "'\"" else ""
 
     def feed(self, text: str) -> None:
         for character in text:
@@ -172,33 +138,24 @@ class _ShellLexer:
             self._previous = character
 
     def _step(self, character: str) -> None:
-        quotes = self.quotes
+        top = self._open[-1] if self._open else ""
         if self._comment:
             self._comment = character != "\n"
-        elif quotes == "single":
-            if character == "'":
-                self._open.pop()
         elif self._escaped:
             self._escaped = False
+        elif character == (")" if top == "(" else top):
+            self._open.pop()
+        elif top == "'":
+            return
         elif character == "\\":
             self._escaped = True
-        elif character in '"`':
-            self._toggle(character)
-        elif quotes == "double":
-            if character == "(" and self._previous == "$":  # a nested command has its own quotes
-                self._open.append("(")
-        elif character in "'(":
+        elif top == '"':
+            if character == "`" or (character == "(" and self._previous == "$"):  # has its own quotes
+                self._open.append(character)
+        elif character in "'\"`(":
             self._open.append(character)
-        elif character == ")" and self._open and self._open[-1] == "(":
-            self._open.pop()
         elif character == "#" and self._previous in ("", " ", "\t", "\n", ";"):
             self._comment = True
-
-    def _toggle(self, character: str) -> None:
-        if self._open and self._open[-1] == character:
-            self._open.pop()
-        else:
-            self._open.append(character)
 
 
 # addresses --------------------------------------------------------------------------------------------
@@ -206,37 +163,29 @@ class _ShellLexer:
 ENV_PREFIX = "extra_env_vars."
 NUM_NODES = "num_nodes"
 GIVEN = ("trial_dir", "scenario_dir", "step")
-"""What every trial is given without being asked; no parameter may have these names."""
+"""Given to every trial; no parameter may have these names."""
 REPORT = "report"
-"""What a callable is given as well."""
+"""Given to a callable as well."""
 
 
 def key_path(address: str) -> str:
-    """Where a parameter stands in its experiment's table."""
+    """The parameter's key in its experiment's table."""
     return address if address == NUM_NODES or address.startswith(ENV_PREFIX) else f"cmd_args.{address}"
 
 
 def variables(experiment: Experiment) -> tuple[tuple[str, str], ...]:
     """The addresses that become environment variables, each with the variable's name."""
-    return tuple(
-        (address, address.removeprefix(ENV_PREFIX))
-        for address in experiment.parameter_names()
-        if address.startswith(ENV_PREFIX)
-    )
+    names = [name for name in experiment.parameter_names() if name.startswith(ENV_PREFIX)]
+    return tuple((address, address.removeprefix(ENV_PREFIX)) for address in names)
 
 
 def example_variables(experiment: Experiment) -> tuple[tuple[str, str], ...]:
     """The environment variables that some trial has."""
-    space = experiment.space
-    domains = {**space.knobs, **{name: param.domain for name, param in experiment.env_params.params.items()}}
-    first = {name: one.values[0] if isinstance(one, Choice) else one.snap(one.low) for name, one in domains.items()}
-    values = {**first, **space.fixed}
+    firsts = {
+        name: one.values[0] if isinstance(one, Choice) else one.snap(one.low) for name, one in _domains(experiment)
+    }
+    values = {**firsts, **experiment.space.fixed}
     return tuple((variable, plain(values[address])) for address, variable in variables(experiment))
-
-
-def varying_variables(experiment: Experiment) -> list[str]:
-    """The addresses of environment variables that differ from trial to trial."""
-    return [address for address, _ in variables(experiment) if address not in experiment.space.fixed]
 
 
 def arguments(experiment: Experiment) -> list[str]:
@@ -245,45 +194,37 @@ def arguments(experiment: Experiment) -> list[str]:
     A fixed ``num_nodes`` is the runner's business; one that is tuned has to have an effect.
     """
     fixed_nodes = NUM_NODES in experiment.space.fixed
-    return [
-        address
-        for address in experiment.parameter_names()
-        if not address.startswith(ENV_PREFIX) and not (address == NUM_NODES and fixed_nodes)
-    ]
+    names = experiment.parameter_names()
+    return [name for name in names if not name.startswith(ENV_PREFIX) and not (name == NUM_NODES and fixed_nodes)]
 
 
 def candidates(experiment: Experiment) -> list[tuple[str, Any]]:
     """Every value that the scenario spells out, with its address: fixed ones and those of lists."""
-    found = list(experiment.space.fixed.items())
-    domains = {**experiment.space.knobs, **{n: p.domain for n, p in experiment.env_params.params.items()}}
-    for address, domain in domains.items():
-        if isinstance(domain, Choice):
-            found += [(address, value) for value in domain.values]
-    return found
+    lists = [(name, domain.values) for name, domain in _domains(experiment) if isinstance(domain, Choice)]
+    return [*experiment.space.fixed.items(), *((name, value) for name, values in lists for value in values)]
+
+
+def _domains(experiment: Experiment) -> list[tuple[str, Choice | Range]]:
+    drawn = [(name, param.domain) for name, param in experiment.env_params.params.items()]
+    return [*experiment.space.knobs.items(), *drawn]
 
 
 def problems(experiment: Experiment, given: Sequence[str] = GIVEN) -> list[Problem]:
-    """What no workload can run: reserved names, impossible environment variables, NUL characters."""
-    what = "is a reserved name: every trial is given it"
+    """Problems for every workload: reserved names, impossible environment variables, NUL characters."""
     found = [
-        Problem(key_path(address), f"{address!r} {what}", hint="rename the parameter")
-        for address in experiment.parameter_names()
-        if address in given
+        Problem(key_path(name), f"{name!r} is a reserved name: every trial is given it", hint="rename the parameter")
+        for name in experiment.parameter_names()
+        if name in given
     ]
     for address, variable in variables(experiment):
         if not variable or "=" in variable or "\0" in variable:
             found.append(Problem(key_path(address), f"{variable!r} can't be an environment variable", hint="rename it"))
-    for address, value in candidates(experiment):
-        if "\0" in str(value):
-            found.append(
-                Problem(
-                    key_path(address),
-                    "a value holds a NUL character, which no process can be given",
-                    found=spelled(value),
-                    hint="remove it",
-                )
-            )
-    return found
+    what = "a value holds a NUL character, which no process can be given"
+    return found + [
+        Problem(key_path(address), what, found=spelled(value), hint="remove it")
+        for address, value in candidates(experiment)
+        if "\0" in str(value)
+    ]
 
 
 def did_you_mean(word: str, names: list[str] | tuple[str, ...], otherwise: str) -> str:
