@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tunegym.dataplane.errors import FullError, SampleError, SpecError, TagError
 from tunegym.dataplane.ledger.ledger import Ledger
-from tunegym.dataplane.ledger.requests import Claim, Grant, Put
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put, tags_of
 from tunegym.dataplane.model import BatchMeta, PartitionSpec
 from tunegym.dataplane.staleness import Admission, StalenessPolicy
 
@@ -272,7 +272,9 @@ def test_the_capacity_is_just_what_is_needed(max_staleness: int, commit_every: i
         produce(admission.start(1000))
         grant = ledger.claim(Claim("rollouts", "train", ("tokens",), 4, 4, "trainer", 60.0), 0.0)
         assert isinstance(grant, Grant)
-        meta = BatchMeta("rollouts", tuple(grant.sample_ids), tags=tuple(grant.each_tags() or ()))
+        meta = BatchMeta(
+            "rollouts", tuple(grant.sample_ids), tags=tuple(tags_of(grant.tags, len(grant.sample_ids)) or ())
+        )
         assert policy.filter().split(meta, current_weight_version=step)[0].size == 4
         ledger.ack("rollouts", "train", grant.sample_ids, grant.leases, step + 1, 0.0)
         admission.advance(step + 1, meta)

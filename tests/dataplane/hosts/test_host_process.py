@@ -85,44 +85,6 @@ def test_a_host_that_dies_while_it_starts_is_started_again(folder: Path, monkeyp
 
 # whom it hears ----------------------------------------------------------------------------------------
 
-STRANGER = """
-import os, socket, sys
-from tunegym.dataplane import attach
-from tunegym.dataplane.hosts import client
-from tunegym.dataplane.storage import mmap
-os.setgroups([])
-os.setgid(65534)
-os.setuid(65534)
-try:
-    attach("mmap://" + sys.argv[1])
-except Exception as error:
-    print(type(error).__name__, error)
-with socket.socket(socket.AF_UNIX) as connected:
-    connected.connect(sys.argv[1] + "/host.sock")
-    connected.sendall(b"\\0" * 100)
-    heard = b""
-    while more := connected.recv(1000):
-        heard += more
-    print(heard)
-"""
-
-
-def test_another_user_is_not_heard() -> None:
-    """Even where the folder lets everybody in."""
-    if os.geteuid():
-        pytest.skip(f"{MISSING}the right to become another user")
-    with tempfile.TemporaryDirectory() as above, without_hosts(Path(above)):
-        folder = Path(above) / "plane"
-        with joined(folder) as plane:
-            plane.register_partition("p", ["x"], ["train"])
-            for path in (folder.parent, folder, *folder.iterdir()):
-                path.chmod(0o777)
-            told = subprocess.check_output([sys.executable, "-c", STRANGER, str(folder)], text=True, cwd="/")
-            assert told.startswith(f"StorageError {folder} belongs to another user (0)\nhint: give your own folder")
-            assert "StorageError" in told.splitlines()[-1]
-            assert set(plane.stats()) == {"p"}
-
-
 IMPOSTOR = """
 import os, socket, sys
 os.setuid(65534)
@@ -149,7 +111,7 @@ def test_a_host_of_another_user_is_not_believed(tmp_path: Path) -> None:
             assert impostor.stdout.readline() == "listens\n"
             folder.chmod(0o700)
             for how in (connect, attach):
-                with pytest.raises(StorageError, match=r"another user's \(65534\)"):
+                with pytest.raises(StorageError, match="is another user's"):
                     joined(folder, how)
 
 

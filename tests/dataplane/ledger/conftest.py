@@ -1,4 +1,4 @@
-"""A ledger with one partition, in few words."""
+"""A ledger with one partition, called in few words."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tunegym.dataplane.ledger.ledger import Ledger
-from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter, tags_of
 from tunegym.dataplane.model import PartitionSpec
 
 SHAPES = {"x": ("<i8", 1), "y": ("<f4", 2)}
 
 
 class Desk:
-    """Asks a ledger for one partition; ``now`` is the time that it tells."""
+    """Calls a ledger for one partition at the time ``now``."""
 
     def __init__(self, **spec: Any) -> None:
         self.ledger = Ledger()
@@ -32,9 +32,8 @@ class Desk:
     def put(self, ids: Sequence[str], fields: Sequence[str] = ("x",), **more: Any) -> None:
         assert self.ledger.put(self.request(ids, fields, **more), self.now) is None
 
-    def put_or_wait(self, ids: Sequence[str], timeout_s: float | None = None, **more: Any) -> Waiter | None:
-        deadline = None if timeout_s is None else self.now + timeout_s
-        return self.ledger.put(self.request(ids, **more), self.now, deadline, wait=True)
+    def put_or_wait(self, ids: Sequence[str], **more: Any) -> Waiter | None:
+        return self.ledger.put(self.request(ids, **more), self.now, wait=True)
 
     def wanted(self, most: int = 2, least: int | None = None, **more: Any) -> Claim:
         given = {"task_name": "train", "fields": ("x",), "owner": "me", "lease_s": 60.0, **more}
@@ -51,11 +50,11 @@ class Desk:
         assert isinstance(found, Waiter)
         return found
 
-    def ack(self, grant: Grant, version: int | None = None, task: str = "train") -> None:
-        self.ledger.ack("p", task, grant.sample_ids, grant.leases, version, self.now)
+    def ack(self, grant: Grant, version: int | None = None, task: str = "train", places: slice = slice(None)) -> None:
+        self.ledger.ack("p", task, grant.sample_ids[places], grant.leases[places], version, self.now)
 
-    def release(self, grant: Grant, task: str = "train") -> None:
-        self.ledger.release("p", task, grant.sample_ids, grant.leases, self.now)
+    def release(self, grant: Grant, places: slice = slice(None)) -> None:
+        self.ledger.release("p", "train", grant.sample_ids[places], grant.leases[places], self.now)
 
     def train(self, count: int, version: int | None = None, task: str = "train", **more: Any) -> list[str]:
         grant = self.claim(count, task_name=task, **more)
@@ -75,25 +74,21 @@ class Desk:
         self.now += seconds
         self.ledger.expire(self.now)
 
-    def places(self, ids: Sequence[str], *fields: str) -> list[list[tuple[int, Any]]]:
-        """For each field, the puts that the samples are in, and their places there."""
-        found = self.ledger.locate("p", ids, fields)
-        return [[(found["locations"][at]["n"], *where) for at, *where in found["fields"][name]] for name in fields]
-
     def settled(self) -> list[Waiter]:
         return self.ledger.take_settled()
-
-    def freed(self) -> list[int]:
-        return [location["n"] for location in self.ledger.take_freed()]
 
     @property
     def stats(self) -> dict[str, Any]:
         return self.ledger.stats(self.now)["p"]
 
     def counts(self, task: str = "train") -> tuple[int, int, int]:
-        """How many are free, leased and acked."""
-        told = self.stats["tasks"][task]
-        return told["free"], told["leased"], told["acked"]
+        """The number of samples that are free, leased and acked."""
+        found = self.stats["tasks"][task]
+        return found["free"], found["leased"], found["acked"]
+
+
+def each_tags(grant: Grant) -> list[dict[str, Any]] | None:
+    return tags_of(grant.tags, len(grant.sample_ids))
 
 
 @pytest.fixture
@@ -109,3 +104,13 @@ def desk() -> Desk:
 @pytest.fixture
 def one_task() -> Desk:
     return Desk(tasks=("train",))
+
+
+@pytest.fixture
+def pairs() -> Desk:
+    return Desk(group_size=2)
+
+
+@pytest.fixture
+def small() -> Desk:
+    return Desk(tasks=("train",), capacity=3)

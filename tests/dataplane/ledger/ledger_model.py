@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tunegym.dataplane.ledger.ledger import Ledger
-from tunegym.dataplane.ledger.requests import Claim, Grant, Put
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put, tags_of
 from tunegym.dataplane.model import PartitionSpec
 from tunegym.dataplane.predicate import Predicate
 
@@ -95,7 +95,7 @@ class LedgerModel:
             assert set(names) == {name for name in ready if self.samples[name].group in groups}
         assert len(names) <= request.batch_size
         assert len(names) >= request.min_batch or (self.sealed and names)
-        assert (grant.each_tags() or [{}] * len(names)) == [self.samples[name].tags for name in names]
+        assert (tags_of(grant.tags, len(names)) or [{}] * len(names)) == [self.samples[name].tags for name in names]
         assert grant.groups is None or grant.groups == [self.samples[name].group for name in names]
         for name in names:
             sample = self.samples[name]
@@ -288,7 +288,6 @@ class LedgerModel:
                 assert sum(told["age"]["counts"]) == len(union)
             acked = ledger.consumed(self.spec.partition_id, [task])
             assert acked == (counts[FREE] + counts[LEASED] == 0)
-        assert ledger.owners() == set(self.owners.values())
         assert ledger.next_deadline() <= min(self.expires.values(), default=float("inf"))
         for sample in alive:
             if sample.blocks:

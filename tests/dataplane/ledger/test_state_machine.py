@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.dataplane.ledger.ledger_model import LedgerModel
 
+from tunegym.core import wire
 from tunegym.dataplane.errors import (
     ClaimTimeoutError,
     EndOfStreamError,
@@ -25,7 +27,7 @@ from tunegym.dataplane.errors import (
 )
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
-from tunegym.dataplane.ledger.snapshot import restore, save, snapshot
+from tunegym.dataplane.ledger.snapshot import restore, snapshot
 from tunegym.dataplane.model import PartitionSpec
 from tunegym.dataplane.predicate import Tag
 
@@ -424,7 +426,7 @@ class LedgerMachine:
             request, grant, now = given
             assert again.claim_again(request, grant.lease, grant.sample_ids, now).plain() == grant.plain()
         elif kind == "again":
-            (spec,) = again.specs()
+            spec = again.partitions["p"].spec
             again.delete("p")
             again.register(spec)
         elif kind == "time":
@@ -437,8 +439,8 @@ class LedgerMachine:
 
 def contents(ledger: Ledger) -> Any:
     """Everything that is known of each sample, by its id."""
-    header, (columns,) = save(ledger)
-    (plain,) = header["partitions"]
+    header, (columns,) = wire.decode(snapshot(ledger), 1 << 30)
+    (plain,) = orjson.loads(header)["partitions"]
     rows = columns["resident"].nonzero()[0]
     known = [columns[name][..., rows].T.tolist() for name in ("alive", "produced", "lengths", "states", "leases")]
     return dict(zip(plain["names"], zip(*known, strict=True), strict=True)), sorted(plain["retired"]), plain["gone"]

@@ -34,7 +34,6 @@ from tunegym.dataplane.errors import (
 from tunegym.dataplane.hosts.folder import (
     FORMAT,
     LOG,
-    LOG_BYTES,
     SEGMENTS,
     SOCKET,
     bootstrap,
@@ -42,7 +41,6 @@ from tunegym.dataplane.hosts.folder import (
     open_file,
     socket_path,
     start_lock,
-    stranger,
 )
 from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, Handle, as_error, release_rest
 
@@ -313,12 +311,9 @@ def _connected(folder: Path) -> socket.socket:
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with socket_path(folder) as place:
+            if Path(place).stat().st_uid != os.geteuid():  # others may have been able to write to the folder before
+                raise StorageError(f"{folder / SOCKET} is another user's", hint="remove it, or give another folder")
             connected.connect(place)
-        uid = stranger(connected)
-        if uid is not None:
-            raise StorageError(
-                f"{folder / SOCKET} is another user's ({uid})", hint="give a folder that only you can write to"
-            )
     except BaseException:
         connected.close()
         raise
@@ -336,8 +331,6 @@ def _start(folder: Path, linger_s: float) -> None:
     try:
         log = open_file(folder / LOG, os.O_WRONLY | os.O_APPEND)
         try:
-            if os.fstat(log).st_size > LOG_BYTES:
-                os.ftruncate(log, 0)
             arguments = str(folder.absolute()), str(linger_s), str(writing)
             options = {"fds": [writing], "stdout": log, "stderr": log, "cwd": "/"}
             child = start_python("tunegym.dataplane.hosts.server:main", *arguments, marker="", detach=True, **options)

@@ -6,9 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
 import stat
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,11 +18,9 @@ FORMAT = 4
 """Of the folder, the journal and the messages. Other formats are refused."""
 SOCKET = "host.sock"
 LOG = "host.log"
-LOG_BYTES = 1 << 20
 SEGMENTS = "segments"
 _PLANE = "plane.json"
 _START_LOCK = "start.lock"
-_CREDENTIALS = struct.Struct("3i")
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -98,13 +94,6 @@ def start_lock(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing does not unlock a descriptor that was forked meanwhile
         os.close(descriptor)
-
-
-def stranger(connected: socket.socket) -> int | None:
-    """The user at the other end of a local socket, unless it is this user or root."""
-    data = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, uid, _ = _CREDENTIALS.unpack(data)
-    return None if uid in (os.geteuid(), 0) else uid
 
 
 @contextlib.contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
@@ -27,10 +28,6 @@ WAITING = frozenset({"put", "claim"})
 _CLAIM = tuple(name for name in Claim._fields if name != "where")
 _FINEST = (0.0001, 0.0003)
 """Histogram buckets for calls, below those of all other histograms."""
-
-
-_FOLD = 1000
-"""Calls that are counted at once."""
 
 
 class Handle:
@@ -83,6 +80,11 @@ class Host(Protocol):
 # performing -------------------------------------------------------------------------------------------
 
 
+def new_ledger() -> Ledger:
+    """An empty ledger. Its leases start at a random number, so that a lease of one plane is no lease of another."""
+    return Ledger(secrets.randbelow(2**48))
+
+
 def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *, wait: bool = False) -> Any:
     """Perform an operation: JSON data, or a ``Waiter`` if it has to wait and may.
 
@@ -99,12 +101,15 @@ def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *,
         case "delete" | "consumed" | "locate":
             return getattr(ledger, operation)(**arguments)
         case "register":
-            return _register(ledger, arguments["spec"])
+            spec = PartitionSpec(**arguments["spec"])
+            ledger.register(spec)
+            return {"epoch": ledger.partitions[spec.partition_id].epoch}
         case "rewind":
             back, orphaned = ledger.rewind(**arguments, now=now)
-            return {"given_back": back, "orphaned": orphaned, "epoch": ledger.epoch(arguments["partition_id"])}
+            epoch = ledger.partitions[arguments["partition_id"]].epoch
+            return {"given_back": back, "orphaned": orphaned, "epoch": epoch}
         case "specs":
-            return [{**asdict(spec), "epoch": ledger.epoch(spec.partition_id)} for spec in ledger.specs()]
+            return [{**asdict(one.spec), "epoch": one.epoch} for one in ledger.partitions.values()]
         case "stats":
             return ledger.stats(now)
     raise SpecError(f"unknown operation {operation!r:.60}", hint="use the same version of tunegym everywhere")
@@ -149,9 +154,8 @@ def release_rest(release: Callable[[Arguments], Any], asked: Arguments, got: Arg
 
 
 def _put(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    known = {name: value for name, value in given.items() if name != "timeout_s"}
-    known["shapes"] = {name: (kind, rank) for name, (kind, rank) in given["shapes"].items()}
-    return ledger.put(Put(**known), now, _deadline(given, now), wait=wait)
+    request = Put(**{name: value for name, value in given.items() if name != "timeout_s"})
+    return ledger.put(request, now, _deadline(given, now), wait=wait)
 
 
 def _claim(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
@@ -169,12 +173,6 @@ def _deadline(given: Arguments, now: float) -> float | None:
     return None if seconds is None else now + seconds
 
 
-def _register(ledger: Ledger, plain: Arguments) -> Any:
-    spec = PartitionSpec(**{**plain, "fields": tuple(plain["fields"]), "tasks": tuple(plain["tasks"])})
-    ledger.register(spec)
-    return {"epoch": ledger.epoch(spec.partition_id)}
-
-
 # errors -----------------------------------------------------------------------------------------------
 
 
@@ -187,21 +185,18 @@ def as_plain(error: DataPlaneError) -> dict[str, Any]:
 def as_error(plain: Mapping[str, Any]) -> DataPlaneError:
     """The error of ``as_plain``."""
     kind = getattr(errors, str(plain.get("error")), DataPlaneError)
-    if not (isinstance(kind, type) and issubclass(kind, DataPlaneError)):
-        kind = DataPlaneError
-    message, hint = str(plain.get("message")), plain.get("hint")
-    if issubclass(kind, LeaseLostError):
-        return kind(message, hint=hint, sample_ids=plain.get("sample_ids", ()))
-    return kind(message, hint=hint)
+    more = {"sample_ids": plain["sample_ids"]} if "sample_ids" in plain else {}
+    return kind(str(plain.get("message")), hint=plain.get("hint"), **more)
 
 
 # latencies --------------------------------------------------------------------------------------------
 
 
-class _Begun(NamedTuple):
-    """A call under way: its partition and task, when the client made it, and when the host got it."""
+class Begun(NamedTuple):
+    """A put or claim under way: its partition and task, when the client made it, and when the host got it."""
 
-    place: tuple[str, str | None]
+    partition_id: str
+    task_name: str | None
     began: float
     received: float
 
@@ -214,59 +209,39 @@ class Latencies:
     """
 
     def __init__(self) -> None:
-        self._begun: dict[Hashable, _Begun] = {}
-        self._ended: list[tuple[tuple[str, str | None], float, float]] = []
         self._known: dict[tuple[str, str | None], tuple[Histogram, Histogram]] = {}
 
-    def begin(self, key: Hashable, arguments: Arguments) -> dict[str, Any]:
-        """A put or claim arrives; its arguments as the ledger takes them."""
+    @staticmethod
+    def begin(arguments: dict[str, Any]) -> Begun:
+        """A put or claim arrives. Takes ``BEGAN`` out of its arguments."""
         now = time.monotonic()
-        plain = dict(arguments)
-        began = float(plain.pop(BEGAN, now))
-        self._begun[key] = _Begun((plain["partition_id"], plain.get("task_name")), min(began, now), now)
-        return plain
+        began = min(float(arguments.pop(BEGAN, now)), now)
+        return Begun(arguments["partition_id"], arguments.get("task_name"), began, now)
 
-    def end(self, key: Hashable, *, waited: bool) -> None:
+    def end(self, call: Begun, *, waited: bool) -> None:
         """The call succeeded."""
-        call = self._begun.pop(key, None)
-        if call is None:
-            return
         now = time.monotonic()
-        self._ended.append((call.place, now - call.began, now - call.received if waited else 0.0))
-        if len(self._ended) >= _FOLD:
-            self._fold()
+        latency, wait = self._of(call.partition_id, call.task_name)
+        latency.add_one(now - call.began)
+        wait.add_one(now - call.received if waited else 0.0)
 
-    def _fold(self) -> None:
-        for place, latency, wait in self._ended:
-            known = self._known.setdefault(place, (Histogram(_FINEST), Histogram(_FINEST)))
-            known[0].add_one(latency)
-            known[1].add_one(wait)
-        self._ended.clear()
-
-    def drop(self, key: Hashable) -> None:
-        """The call failed or was abandoned."""
-        self._begun.pop(key, None)
+    def _of(self, partition_id: str, task_name: str | None) -> tuple[Histogram, Histogram]:
+        place = partition_id, task_name
+        if place not in self._known:
+            self._known[place] = Histogram(_FINEST), Histogram(_FINEST)
+        return self._known[place]
 
     def forget(self, partition_id: str) -> None:
         """A partition is deleted."""
-        self._fold()
-        for place in [one for one in self._known if one[0] == partition_id]:
-            del self._known[place]
+        self._known = {place: one for place, one in self._known.items() if place[0] != partition_id}
 
-    def add_to(self, stats: Mapping[str, Any]) -> dict[str, Any]:
-        """A ledger's stats with these latencies."""
-        self._fold()
-        return {
-            name: {
-                **partition,
-                **self._plain(name, None, "put"),
-                "tasks": {
-                    task: {**one, **self._plain(name, task, "claim")} for task, one in partition["tasks"].items()
-                },
-            }
-            for name, partition in stats.items()
-        }
+    def add_to(self, stats: dict[str, Any]) -> None:
+        """Add these latencies to a ledger's stats."""
+        for name, partition in stats.items():
+            partition |= self._plain(name, None, "put")
+            for task, one in partition["tasks"].items():
+                one |= self._plain(name, task, "claim")
 
     def _plain(self, partition_id: str, task_name: str | None, what: str) -> dict[str, Any]:
-        latency, wait = self._known.get((partition_id, task_name)) or (Histogram(_FINEST), Histogram(_FINEST))
+        latency, wait = self._of(partition_id, task_name)
         return {f"{what}_latency": latency.plain(), f"{what}_wait": wait.plain()}

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import orjson
 
 from tunegym.core.wire import Decoder, WireError, pack
 from tunegym.dataplane.errors import DataPlaneError, StorageError
-from tunegym.dataplane.hosts.folder import FORMAT, LOG_BYTES, SEGMENTS, SOCKET, open_file, socket_path, stranger
+from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, SOCKET, open_file, socket_path
 from tunegym.dataplane.hosts.journal import LedgerJournal
 from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, as_plain
 from tunegym.dataplane.hosts.service import Call, LedgerService
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """How often the host looks for dead clients and unused segments."""
+LOG_BYTES = 1 << 20
+"""The log is emptied when it is larger."""
 HAND_OVER_S = 10.0
 """How long a new host waits for the lock of one that is ending."""
 _CHUNK = 1 << 16
@@ -48,60 +50,82 @@ class _Peer:
     Attributes:
         name: of the client; empty before it has introduced itself.
         visible: whether its process can be seen from here, so that its end can be, too.
-        stranger: of another user, who gets an error and nothing else.
         out: bytes that the socket has not accepted yet.
-        full: whether the socket accepts no more for now.
     """
 
     socket: socket.socket
-    stranger: bool
     decoder: Decoder = field(default_factory=lambda: Decoder(MESSAGE_BYTES))
     name: str = ""
     visible: bool = False
     out: bytearray = field(default_factory=bytearray)
-    full: bool = False
 
 
 class Server:
-    """Serves a ledger on a local socket until no client has needed it for a while.
+    """Serves the ledger of a folder on its socket, until no client has needed it for a while.
 
     Args:
-        listener: the socket; it need not listen yet.
-        build: makes a recovered service; again after a failed write, when the ledger is ahead of its journal.
         linger_s: how long the server stays without clients.
-        present: whether the plane still exists. Removing its folder ends the plane and its host.
-        log: the descriptor of the log, which is emptied when it is too large; None for no limit.
+
+    Raises:
+        StorageError: the ledger can't be recovered, or the socket can't be used.
     """
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        build: Callable[[], LedgerService],
-        linger_s: float,
-        present: Callable[[], bool] = lambda: True,
-        log: int | None = None,
-    ) -> None:
-        self._listener = listener
-        self._build = build
-        self._service = build()
+    def __init__(self, folder: Path, linger_s: float) -> None:
+        self._folder = folder
         self._linger_s = linger_s
-        self._present = present
-        self._log = log
+        self._service = self._recover()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._place = self._listen()
         self._selector = selectors.DefaultSelector()
-        listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._listener, selectors.EVENT_READ)
         self._buffer = memoryview(bytearray(_CHUNK))
-        self._peers: set[int] = set()
         self._by_name: dict[str, _Peer] = {}
         self._idle_since = time.monotonic()
         self._looked = 0.0
+
+    def _recover(self) -> LedgerService:
+        service = LedgerService(LedgerJournal(self._folder), SegmentUsage(self._folder / SEGMENTS))
+        logger.info("the ledger is recovered: %d changes were replayed", service.recover())
+        return service
+
+    def _listen(self) -> tuple[int, int]:
+        """Listen; device and inode of the socket."""
+        path = self._folder / SOCKET
+        try:
+            with socket_path(self._folder) as place:
+                path.unlink(missing_ok=True)  # of a dead host
+                self._listener.bind(place)
+            path.chmod(0o600)
+            self._listener.listen(128)
+            self._listener.setblocking(False)
+            made = path.stat()
+        except OSError as error:
+            raise StorageError(f"{path} can't be used: {error.strerror}", hint="is the folder yours?") from error
+        return made.st_dev, made.st_ino
+
+    def _present(self) -> bool:
+        """Whether the folder still has the socket of this host: removing the folder ends the plane and its host."""
+        try:
+            found = (self._folder / SOCKET).stat()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # unknown
+        return (found.st_dev, found.st_ino) == self._place
+
+    def close(self) -> None:
+        """Remove the socket, unless another plane has taken its place."""
+        if self._present():
+            with contextlib.suppress(OSError):
+                (self._folder / SOCKET).unlink(missing_ok=True)
+        self._listener.close()
 
     def run(self) -> None:
         """Serve."""
         while self._look():
             pause = max(0.0, min(self._service.pass_time(), LOOK_S))
             self._deliver()  # all that was heard is in the journal now
-            if self._peers:
+            if len(self._selector.get_map()) > 1:  # not only the listener
                 self._idle_since = time.monotonic()
             elif time.monotonic() - self._idle_since > self._linger_s:
                 return
@@ -124,8 +148,9 @@ class Server:
             logger.warning("the plane was removed: its host ends")
             return False
         self._looked = now
-        if self._log is not None and os.fstat(self._log).st_size > LOG_BYTES:
-            os.ftruncate(self._log, 0)
+        log = sys.stderr.fileno()
+        if os.fstat(log).st_size > LOG_BYTES:
+            os.ftruncate(log, 0)
         for name, caller in list(self._service.callers.items()):
             peer = self._by_name.get(name)
             if (peer is None or peer.visible) and not caller.alive():
@@ -133,7 +158,7 @@ class Server:
                     self._hang_up(peer)
                     self._looked = now
                 self._service.leave(name)
-        self._service.sweep()
+        self._service.segments.sweep()
         return True
 
     # connections --------------------------------------------------------------------------------------
@@ -148,8 +173,7 @@ class Server:
             time.sleep(_RETRY_S)
             return
         accepted.setblocking(False)
-        self._selector.register(accepted, selectors.EVENT_READ, _Peer(accepted, stranger(accepted) is not None))
-        self._peers.add(accepted.fileno())
+        self._selector.register(accepted, selectors.EVENT_READ, _Peer(accepted))
 
     def _read(self, peer: _Peer) -> None:
         try:
@@ -158,10 +182,7 @@ class Server:
             return
         except OSError:
             content = self._buffer[:0]
-        if content and peer.stranger:
-            hint = "only processes of the user who made it can connect: give your own folder"
-            self._queue(peer, as_plain(StorageError("the plane belongs to another user", hint=hint)))
-        if not content or peer.stranger:
+        if not content:
             self._hang_up(peer)
             return
         try:
@@ -173,10 +194,13 @@ class Server:
             try:
                 self._handle(peer, message)
             except Exception as error:  # a client must not end the host, and with it all other clients
-                if peer.name:
-                    self._fail(peer, message, error)
-                else:
+                if not peer.name:
                     self._reject(peer, error)
+                    return
+                logger.exception("a call failed: %s", reprlib.repr(message))
+                what = f"the plane's host failed at this call: {type(error).__name__}: {error}"
+                told = DataPlaneError(what, hint="see host.log in its folder")
+                self._start_over(told, [(peer.name, message[0])] if isinstance(message, list) and message else [])
                 return
 
     def _handle(self, peer: _Peer, message: Any) -> None:
@@ -214,7 +238,6 @@ class Server:
     def _hang_up(self, peer: _Peer) -> None:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(peer.socket)
-        self._peers.discard(peer.socket.fileno())
         peer.socket.close()
         if self._by_name.get(peer.name) is peer:
             del self._by_name[peer.name]
@@ -223,53 +246,35 @@ class Server:
     # answers ------------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        sent = False
-        while not sent:
-            try:
-                replies = self._service.take_replies()
-            except StorageError as error:
-                self._start_over(error)
-                return
-            unsent = [call for call, reply in replies if not self._reply(call, reply)]
-            sent = not unsent
-
-    def _reply(self, call: Call, reply: Any) -> bool:
-        """Send an answer; False if it was too large, and a short one takes its place."""
-        peer = self._by_name.get(call.name)
-        if peer is None:
-            return True
         try:
-            self._queue(peer, [call.number, reply])
-        except WireError as error:
-            what = f"the answer to this {call.operation} is too large: {error}"
-            logger.warning("%s", what)
-            self._service.unsent(call, reply, DataPlaneError(what, hint="use smaller batches"))
-            return False
-        return True
+            replies = self._service.take_replies()
+        except StorageError as error:
+            logger.error("%s", error)  # noqa: TRY400 - the message is complete
+            self._start_over(error, self._service.unanswered())
+            return
+        for call, reply in replies:
+            try:
+                self._reply(call.name, call.number, reply)
+            except WireError as error:
+                what = f"the answer to this {call.operation} is too large: {error}"
+                self._reply(call.name, call.number, as_plain(DataPlaneError(what, hint="use smaller batches")))
 
-    def _start_over(self, error: StorageError) -> None:
-        """A change that is not in the journal did not happen: tell the callers, and restore the ledger."""
-        logger.error("%s", error)
-        for name, number in self._service.unanswered():
-            peer = self._by_name.get(name)
-            if peer is not None:
-                self._queue(peer, [number, as_plain(error)])
+    def _reply(self, name: str, number: int, reply: Any) -> None:
+        peer = self._by_name.get(name)
+        if peer is not None:
+            self._queue(peer, [number, reply])
+
+    def _start_over(self, error: DataPlaneError, calls: Sequence[tuple[str, int]]) -> None:
+        """Restore the ledger from the journal: a change that is not in it did not happen.
+
+        The callers of failed calls are told. All clients connect again, and repeat their other calls.
+        """
+        for name, number in calls:
+            self._reply(name, number, as_plain(error))
         self._service.close()
-        self._service = self._build()
+        self._service = self._recover()
         for peer in list(self._by_name.values()):
-            if peer.name not in self._service.callers:
-                self._hang_up(peer)
-
-    def _fail(self, peer: _Peer, message: Any, error: Exception) -> None:
-        """A call failed in the ledger: tell the caller, restore the ledger, and let all others ask again."""
-        logger.error("a call failed: %s", reprlib.repr(message), exc_info=error)
-        if isinstance(message, list) and message:
-            what = f"the plane's host failed at this call: {type(error).__name__}: {error}"
-            self._queue(peer, [message[0], as_plain(DataPlaneError(what, hint="see host.log in its folder"))])
-        self._service.close()
-        self._service = self._build()
-        for one in list(self._by_name.values()):
-            self._hang_up(one)
+            self._hang_up(peer)
 
     def _queue(self, peer: _Peer, message: Any) -> None:
         peer.out += pack(message, MESSAGE_BYTES)
@@ -285,10 +290,8 @@ class Server:
         except OSError:
             self._hang_up(peer)
             return
-        full = bool(peer.out)
-        if peer.full != full:
-            peer.full = full
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if full else 0)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.out else 0)
+        if self._selector.get_key(peer.socket).events != events:
             self._selector.modify(peer.socket, events, peer)
 
 
@@ -300,64 +303,24 @@ def main(place: str, linger_s: str, descriptor: str) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    lock = open_file(Path(place) / "host.lock", os.O_RDWR)
-    if _locked(lock):  # else another host is alive
-        _serve(Path(place), float(linger_s), int(descriptor))
-
-
-def _serve(folder: Path, linger_s: float, report: int) -> None:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-
-    def build() -> LedgerService:
-        service = LedgerService(LedgerJournal(folder), SegmentUsage(folder / SEGMENTS))
-        logger.info("the ledger is recovered: %d changes were replayed", service.recover())
-        return service
-
-    place: tuple[int, int] | None = None
+    folder, report = Path(place), int(descriptor)
+    lock = open_file(folder / "host.lock", os.O_RDWR)
+    if not _locked(lock):
+        return  # another host is alive
     try:
-        try:
-            present = lambda: place is None or _is_at(folder, place)  # noqa: E731
-            server = Server(listener, build, linger_s, present, sys.stderr.fileno())
-            place = _listen(listener, folder)
-        except DataPlaneError as error:
-            _report(report, error)
-            raise
-        _report(report, None)
+        server = Server(folder, float(linger_s))
+    except DataPlaneError as error:
+        logger.error("%s", error)  # noqa: TRY400 - the message is complete
+        _report(report, error)
+        return
+    _report(report, None)
+    try:
         server.run()
     except DataPlaneError as error:
         logger.error("%s", error)  # noqa: TRY400 - the message is complete
-        return
     finally:
-        if place is None or _is_at(folder, place):  # not the socket of another plane in its place
-            with contextlib.suppress(OSError):
-                (folder / SOCKET).unlink(missing_ok=True)
-        listener.close()
-    logger.info("the host ends: no client for %g s, or the plane is gone", linger_s)
-
-
-def _is_at(folder: Path, place: tuple[int, int]) -> bool:
-    """Whether the folder still has the socket of this host."""
-    try:
-        found = (folder / SOCKET).stat()
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True  # unknown
-    return (found.st_dev, found.st_ino) == place
-
-
-def _listen(listener: socket.socket, folder: Path) -> tuple[int, int]:
-    """Listen; device and inode of the socket."""
-    try:
-        with socket_path(folder) as place:
-            (folder / SOCKET).unlink(missing_ok=True)  # of a dead host
-            listener.bind(place)
-        (folder / SOCKET).chmod(0o600)
-        listener.listen(128)
-        made = (folder / SOCKET).stat()
-    except OSError as error:
-        raise StorageError(f"{folder / SOCKET} can't be used: {error.strerror}", hint="is the folder yours?") from error
-    return made.st_dev, made.st_ino
+        server.close()
+    logger.info("the host ends: no client for %s s, or the plane is gone", linger_s)
 
 
 def _report(descriptor: int, error: DataPlaneError | None) -> None:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -21,15 +22,15 @@ from tunegym.dataplane.hosts.journal import RESERVE, LedgerJournal
 from tunegym.dataplane.hosts.operations import (
     LOOKS,
     WAITING,
+    Begun,
     Latencies,
     as_plain,
     claim_again,
+    new_ledger,
     outcome_of,
     perform,
     release_rest,
 )
-from tunegym.dataplane.ledger.leases import first_lease
-from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
 from tunegym.dataplane.storage.segments import SegmentUsage
@@ -47,6 +48,7 @@ class Call(NamedTuple):
         name: the client.
         number: of the call, in the order in which the client made them.
         pending: earlier calls whose answers the client did not have when it made this one.
+        begun: of a put or claim.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Call(NamedTuple):
     pending: Sequence[int]
     operation: str
     arguments: Mapping[str, Any]
+    begun: Begun | None = None
 
 
 Reply = tuple[Call, Any]
@@ -106,14 +109,13 @@ class LedgerService:
     """
 
     def __init__(self, journal: LedgerJournal, segments: SegmentUsage) -> None:
-        self.ledger = Ledger(first_lease())
+        self.ledger = new_ledger()
         self.callers: dict[str, Caller] = {}
         self._journal = journal
-        self._segments = segments
+        self.segments = segments
         self._waiters: dict[int, tuple[Waiter, Call]] = {}
         self._replies: list[Reply] = []
         self._latencies = Latencies()
-        self._asked: set[tuple[str, str, tuple[str, ...]]] = set()
         self._behind = 0.0
         self._last = 0.0
 
@@ -122,7 +124,7 @@ class LedgerService:
         count = self._journal.recover(self._restore, self._replay)
         self._behind = max(0.0, self._last - time.monotonic())
         self.ledger.take_freed()
-        missing = self._segments.recover(self.ledger.locations())
+        missing = self.segments.recover(self.ledger.locations())
         if missing:
             logger.error("segments are missing, and the samples in them: %s", ", ".join(missing[:5]))
         return count
@@ -157,10 +159,10 @@ class LedgerService:
             self._give_up(caller, call, now)
             return
         if call.operation in WAITING:
-            arguments = self._latencies.begin((call.name, call.number), call.arguments)
-            call = call._replace(arguments={**arguments, "owner": call.name, "timeout_s": wait_s})
+            arguments = {**call.arguments, "owner": call.name, "timeout_s": wait_s}
+            call = call._replace(begun=Latencies.begin(arguments), arguments=arguments)
         try:
-            self._prepare(call, now)
+            self._prepare(call)
             found = perform(self.ledger, call.operation, call.arguments, now, wait=wait_s is None or wait_s > 0)
         except DataPlaneError as error:
             self._refuse(call, error)
@@ -170,29 +172,18 @@ class LedgerService:
             caller.waiting.add(call.number)
             return
         if call.operation == "stats":
-            found = self._latencies.add_to(found)
-        self._latencies.end((call.name, call.number), waited=False)
+            self._latencies.add_to(found)
+        elif call.operation == "delete":
+            self._latencies.forget(call.arguments["partition_id"])
         self._answer(caller, call, found, now)
         self._settle(now)
 
-    def _prepare(self, call: Call, now: float) -> None:
+    def _prepare(self, call: Call) -> None:
         if call.operation == "put":
             self._journal.check_room()
-            self._segments.keep(call.arguments["location"])
+            self.segments.keep(call.arguments["location"])
         elif call.operation == "claim":
             self._journal.check_room(_FOR_ROOM)
-            self._ask(call.arguments, now)
-        elif call.operation == "delete":
-            self._asked.clear()
-            self._latencies.forget(call.arguments["partition_id"])
-
-    def _ask(self, arguments: Mapping[str, Any], now: float) -> None:
-        """The first claim of its kind is a change even if it gets nothing: it starts a queue of ready samples."""
-        kind = arguments["partition_id"], arguments["task_name"], tuple(arguments["fields"])
-        if kind not in self._asked:
-            self.ledger.ask(*kind)
-            self._asked.add(kind)
-            self._journal.add(["asked", now, *kind])
 
     def _give_up(self, caller: Caller, call: Call, now: float) -> None:
         """End the wait of an earlier put or claim, or release what the claim got; whether it had taken effect."""
@@ -206,33 +197,24 @@ class LedgerService:
             self.ledger.give_up(waiter, now)
             self._refuse(given_up, ClosedError("the call was given up"))
         elif took_effect and call.arguments["operation"] == "claim":
-            self._release(call.arguments, reply["value"], now)
+            release = partial(perform, self.ledger, "release", now=now)
+            released = release_rest(release, call.arguments, reply["value"])
+            if released is not None:
+                self._journal.add(["released", now, released])
         answer = caller.replies[call.number] = {"value": took_effect}
         self._replies.append((call, answer))
         self._settle(now)
 
-    def unsent(self, call: Call, reply: Mapping[str, Any], error: DataPlaneError) -> None:
-        """An answer is too large to be sent: answer with the error, and release what a claim got."""
-        now = self.now()
-        if call.operation == "claim":
-            self._release(call.arguments, reply["value"], now)
-        self._replies.append((call, as_plain(error)))
-        self._settle(now)
-
-    def _release(self, asked: Mapping[str, Any], got: Mapping[str, Any], now: float) -> None:
-        released = release_rest(lambda given: perform(self.ledger, "release", given, now), asked, got)
-        if released is not None:
-            self._journal.add(["released", now, released])
-
     def _refuse(self, call: Call, error: DataPlaneError) -> None:
         """Nothing was changed; free the bytes of a put."""
         if call.operation == "put":
-            self._segments.free([call.arguments["location"]])
-        self._latencies.drop((call.name, call.number))
+            self.segments.free([call.arguments["location"]])
         self._replies.append((call, as_plain(error)))
 
-    def _answer(self, caller: Caller, call: Call, found: Any, now: float) -> None:
+    def _answer(self, caller: Caller, call: Call, found: Any, now: float, *, waited: bool = False) -> None:
         reply = {"value": found}
+        if call.begun is not None:
+            self._latencies.end(call.begun, waited=waited)
         if call.operation not in LOOKS:
             caller.replies[call.number] = reply
             head = now, call.name, call.number, call.pending
@@ -253,14 +235,9 @@ class LedgerService:
             except DataPlaneError as error:
                 self._refuse(call, error)
             else:
-                self._latencies.end((call.name, call.number), waited=True)
-                self._answer(caller, call, found, now)
+                self._answer(caller, call, found, now, waited=True)
 
     # time and clients ---------------------------------------------------------------------------------
-
-    def sweep(self) -> None:
-        """Unlink segments that are not used any more."""
-        self._segments.sweep()
 
     def pass_time(self) -> float:
         """End the leases and waits whose time is over; the seconds until the next one."""
@@ -281,9 +258,8 @@ class LedgerService:
         for key, (_, call) in list(self._waiters.items()):
             if call.name == name:
                 del self._waiters[key]
-                self._latencies.drop((name, call.number))
                 if call.operation == "put":
-                    self._segments.free([call.arguments["location"]])
+                    self.segments.free([call.arguments["location"]])
         now = self.now()
         self._journal.add(["leave", now, name])
         self.ledger.owner_gone(name, now)
@@ -295,7 +271,7 @@ class LedgerService:
         replies, self._replies = self._replies, []
         freed = self.ledger.take_freed()
         if freed:
-            self._segments.free(freed)
+            self.segments.free(freed)
         if self._journal.due:
             try:
                 self._journal.rotate(self._snapshot())
@@ -340,8 +316,6 @@ class LedgerService:
                 caller.replies[number] = {"value": found}
         elif kind == "released":
             perform(self.ledger, "release", rest[0], now)
-        elif kind == "asked":
-            self.ledger.ask(*rest)
         elif kind == "join":
             self.callers[rest[0]["name"]] = _caller_of(rest[0])
         elif kind == "leave":

@@ -1,27 +1,32 @@
-"""Leases: which owner has claimed which samples, and until when.
+"""Leases and versions: which owner has claimed which samples until when, and into which weights they were trained.
 
 A claim is one lease with one number. An ack names the id of a sample and the number of its lease, and must match the
 number that is recorded for it. A lease ends when all its samples are settled, when its time is over, or with its owner.
+
+A sample that is acked into a version stays until a commit covers that version. Until then the trainer may crash and
+restart from an older checkpoint: a rewind gives the samples back, even those that were cleared meanwhile.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-import secrets
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tunegym.dataplane.errors import SpecError
+from tunegym.dataplane.ledger.samples import ACKED, COVERED, DONE, FREE
+from tunegym.dataplane.model import WEIGHT_VERSION
+
+if TYPE_CHECKING:
+    from tunegym.dataplane.ledger.partition import Partition
+
+CONSUMED, ORPHANED = "consumed", "orphaned"
 _SLACK = 1024
-
-
-def first_lease() -> int:
-    """A random number to start from, so that a lease of one plane is no lease of another."""
-    return secrets.randbelow(2**48)
 
 
 class Timers:
@@ -112,3 +117,89 @@ class Leases:
     def over(self, now: float) -> list[Lease]:
         """The leases whose time is over, the oldest first. Remove them afterwards."""
         return [self.known[number] for number in sorted(self.timers.due(now))]
+
+
+class Versions:
+    """The versions of one partition.
+
+    Attributes:
+        committed: by task, the latest version that a checkpoint covers.
+        uncovered: by task and version, the rows that were acked into it.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        tasks = len(partition.spec.tasks)
+        self.committed: list[int | None] = [None] * tasks
+        self.uncovered: list[dict[int, list[np.ndarray]]] = [{} for _ in range(tasks)]
+
+    def check_ack(self, task: int, version: int) -> None:
+        """Refuse an ack into a version that is committed already. Raises ``SpecError``."""
+        covered = self.committed[task]
+        if covered is not None and version <= covered:
+            raise SpecError(
+                f"version {version} is covered by the commit of {covered}, which was made without these samples",
+                hint="ack into the version that they are trained into",
+            )
+
+    def add(self, task: int, version: int, rows: np.ndarray) -> None:
+        """Rows were acked into a version."""
+        self.uncovered[task].setdefault(version, []).append(rows)
+
+    def _take(self, task: int, versions: list[int]) -> np.ndarray:
+        uncovered = self.uncovered[task]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(rows for one in versions for rows in uncovered.pop(one))])
+
+    def commit(self, task: int, version: int) -> int:
+        """A checkpoint covers everything up to a version. Returns how many samples it newly covers.
+
+        Samples that every task is done with are consumed.
+        """
+        partition, samples = self._partition, self._partition.samples
+        before = self.committed[task]
+        self.committed[task] = version if before is None else max(before, version)
+        rows = self._take(task, sorted(one for one in self.uncovered[task] if one <= version))
+        samples.states[task][rows] = COVERED
+        states, alive = samples.states[:, rows], samples.alive[rows]
+        partition.clear(rows[alive & (states >= DONE).all(axis=0)], CONSUMED)
+        partition.remove(rows[~alive & (states != ACKED).all(axis=0)])  # cleared before, and kept only for this
+        return len(rows)
+
+    def rewind(self, task: int, to_version: int) -> tuple[int, int]:
+        """Go back to a checkpoint. Returns how many samples are given back, and how many are orphaned."""
+        partition, samples = self._partition, self._partition.samples
+        covered = self.committed[task]
+        if covered is not None and to_version < covered:
+            raise SpecError(
+                f"version {covered} is committed, and what it covers may be gone",
+                hint=f"rewind to {covered} or later",
+            )
+        partition.end([lease for lease in partition.leases.known.values() if lease.task == task])
+        rows = self._take(task, sorted(one for one in self.uncovered[task] if one > to_version))
+        samples.states[task][rows] = FREE
+        lost = np.array([partition.condemned.get(row) == ORPHANED for row in rows.tolist()], dtype=bool)
+        gone, rows = rows[lost], rows[~lost]  # what another task's rewind orphaned doesn't come back
+        partition.remove(gone[(samples.states[:, gone] != ACKED).all(axis=0)])
+        revived = rows[~samples.alive[rows]]
+        partition.acked[task] -= len(rows) - len(revived)
+        partition.revive(revived)
+        free = np.flatnonzero(samples.alive & (samples.states[task] == FREE))
+        orphans = self._later(free, to_version)
+        partition.clear(orphans, ORPHANED)
+        back, revived = rows[~np.isin(rows, orphans)], revived[~np.isin(revived, orphans)]
+        for other in range(len(samples.states)):
+            partition.queues.update(back if other == task else revived, other, first=True)
+        kept = np.fromiter(partition.condemned, dtype=np.int64)
+        partition.condemn(self._later(kept[samples.states[task][kept] == FREE], to_version), ORPHANED)
+        partition.redelivered[task] += len(back)
+        partition.epoch += 1
+        return len(back), len(orphans)
+
+    def _later(self, rows: np.ndarray, to_version: int) -> np.ndarray:
+        """Those of the rows that weights after a version produced."""
+        values, there = self._partition.samples.tags.column(WEIGHT_VERSION, rows)
+        if values.dtype == object:
+            later = np.array([isinstance(one, int | float) and one > to_version for one in values], dtype=bool)
+        else:
+            later = values > to_version
+        return rows[there & later]

@@ -17,7 +17,6 @@ from tunegym.dataplane.errors import (
     UnknownPartitionError,
 )
 from tunegym.dataplane.ledger.partition import CLEARED, Partition
-from tunegym.dataplane.ledger.queues import Search
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.ledger.samples import UNKNOWN
 from tunegym.dataplane.ledger.stats import ended, full, not_ready, stats_of
@@ -64,7 +63,7 @@ class Ledger:
         """Delete the partition and its samples. Waiting requests fail with ``UnknownPartitionError``."""
         partition = self._find(partition_id)
         del self.partitions[partition_id]
-        partition.samples.blocks.release_all()
+        self.freed += [block.location for block in partition.samples.blocks.known.values()]
         for waiter in partition.waiters:
             partition.waiters.remove(waiter)
             self._answer(waiter, UnknownPartitionError(f"partition {partition_id!r} was deleted"))
@@ -74,14 +73,6 @@ class Ledger:
         partition = self._find(partition_id)
         partition.sealed = True
         self._changed(partition, now)
-
-    def specs(self) -> list[PartitionSpec]:
-        """The spec of every partition."""
-        return [partition.spec for partition in self.partitions.values()]
-
-    def epoch(self, partition_id: str) -> int:
-        """How often the partition was rewound."""
-        return self._find(partition_id).epoch
 
     def stats(self, now: float) -> dict[str, Any]:
         """Statistics of every partition, as plain data."""
@@ -105,11 +96,10 @@ class Ledger:
     def write_tags(self, partition_id: str, sample_ids: Ids, tags: Sequence[Mapping[str, Any]], now: float) -> None:
         """Set tags of samples; their other tags stay."""
         partition = self._find(partition_id)
-        if len(tags) != len(sample_ids):
-            raise TagError(f"{len(tags)} tags for {len(sample_ids)} samples")
         if len(set(sample_ids)) < len(sample_ids):
             raise SampleError("a sample is there twice in one call")
-        partition.write_tags(partition.find(sample_ids), tags)
+        columns = partition.samples.tags
+        columns.put(partition.find(sample_ids), columns.check(tags))
         self._changed(partition, now)
 
     def locate(self, partition_id: str, sample_ids: Ids, fields: Sequence[str]) -> dict[str, Any]:
@@ -161,11 +151,6 @@ class Ledger:
         if not wait:
             raise not_ready(partition, request)
         return self._wait(partition, request, deadline)
-
-    def ask(self, partition_id: str, task_name: str, fields: Sequence[str]) -> None:
-        """Announce claims of this kind: from now on, samples that become ready for them are kept in order."""
-        partition = self._find(partition_id)
-        partition.queues.of(partition.spec.task(task_name), partition.spec.mask(fields))
 
     def claim_again(self, request: Claim, lease: int, sample_ids: Ids, now: float) -> Grant:
         """Repeat a claim from a journal: the same samples under the same lease. Raises ``LeaseLostError``."""
@@ -263,10 +248,6 @@ class Ledger:
                 self._changed(partition, now)
         return back
 
-    def owners(self) -> set[str]:
-        """The owners of open claims."""
-        return {lease.owner for partition in self.partitions.values() for lease in partition.leases.known.values()}
-
     def give_up(self, waiter: Waiter, now: float) -> None:
         """Cancel a waiting request."""
         partition = self.partitions.get(waiter.request.partition_id)
@@ -305,9 +286,7 @@ class Ledger:
         """Try a waiting request. Returns whether it is settled."""
         request = waiter.request
         if isinstance(request, Claim):
-            if waiter.search is None and request.where is not None:
-                waiter.search = Search()
-            outcome = self._try_claim(partition, request, now, waiter.search)
+            outcome = self._try_claim(partition, request, now)
             if outcome is not None:
                 self._answer(waiter, outcome)
             return outcome is not None
@@ -319,11 +298,9 @@ class Ledger:
             self._answer(waiter, error)
         return True
 
-    def _try_claim(
-        self, partition: Partition, request: Claim, now: float, search: Search | None = None
-    ) -> Grant | DataPlaneError | None:
+    def _try_claim(self, partition: Partition, request: Claim, now: float) -> Grant | DataPlaneError | None:
         try:
-            rows = partition.choose(request, search)
+            rows = partition.choose(request)
             if rows is None:
                 return None
             if not len(rows):

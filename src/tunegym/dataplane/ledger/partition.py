@@ -14,21 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from tunegym.dataplane.errors import (
-    EpochError,
-    FieldError,
-    LeaseLostError,
-    SampleError,
-    SealedError,
-    SpecError,
-    TagError,
-)
-from tunegym.dataplane.ledger.leases import Lease, Leases
-from tunegym.dataplane.ledger.queues import Groups, Queues, Search
+from tunegym.dataplane.errors import EpochError, FieldError, LeaseLostError, SampleError, SealedError, SpecError
+from tunegym.dataplane.ledger.leases import CONSUMED, ORPHANED, Lease, Leases, Versions
+from tunegym.dataplane.ledger.queues import Groups, Queues
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiters
 from tunegym.dataplane.ledger.samples import ACKED, DONE, FREE, LEASED, RETIRED, UNKNOWN, Samples, TagBatch
 from tunegym.dataplane.ledger.stats import Histogram
-from tunegym.dataplane.ledger.versions import CONSUMED, ORPHANED, Versions
 from tunegym.dataplane.model import PartitionSpec, few
 
 CLEARED, OTHER = "cleared", "other"
@@ -101,7 +92,7 @@ class Partition:
 
     def put(self, request: Put, now: float, *, behind: bool = False) -> bool:
         """Take in a put. Returns False if it brings new samples, and there is no room or it is behind others."""
-        rows, lengths, tags = self._check_put(request)
+        rows, tags = self._check_put(request)
         samples, count, fresh = self.samples, len(rows), rows == UNKNOWN
         new = np.flatnonzero(fresh).tolist()
         if new and (behind or self.resident + len(new) > (self.spec.capacity or sys.maxsize)):
@@ -115,19 +106,16 @@ class Partition:
         number = samples.blocks.add(request.location, request.nbytes, count * len(request.shapes))
         samples.write(rows, [self.spec.fields.index(name) for name in request.shapes], number)
         self.shapes.update({name: (shape[0], shape[1]) for name, shape in request.shapes.items()})
-        if lengths is not None:
+        if request.lengths is not None:
             known = samples.lengths[rows]
             keep = (known >= 0) & (not request.lengths_given)  # a later stage says nothing about a sample's length
-            samples.lengths[rows] = np.where(keep, known, lengths)
-        if tags:
-            samples.tags.put(rows, tags)
-            if len(new) < count:
-                self.queues.retagged()
+            samples.lengths[rows] = np.where(keep, known, request.lengths)
+        samples.tags.put(rows, tags)
         self.queues.update(rows)
         return True
 
-    def _check_put(self, request: Put) -> tuple[np.ndarray, np.ndarray | None, TagBatch]:
-        """Refuse what may not be put. Returns the rows, ``UNKNOWN`` for new samples, the lengths and the tags."""
+    def _check_put(self, request: Put) -> tuple[np.ndarray, TagBatch]:
+        """Refuse what may not be put. Returns the rows, ``UNKNOWN`` for new samples, and the tags."""
         spec, ids = self.spec, request.sample_ids
         if request.epoch != self.epoch:  # a later one is of a former partition of this name
             what = "rewound" if request.epoch < self.epoch else "deleted and made again"
@@ -137,11 +125,7 @@ class Partition:
                 hint="fetch the present weights, and produce again",
             )
         self._check_shapes(request.shapes)
-        lengths = self._check_lengths(request)
         tags = [] if request.tags is None else self.samples.tags.check(request.tags)
-        if not set(map(type, ids)) <= {str} or "" in ids:
-            wrong = next(one for one in ids if type(one) is not str or not one)
-            raise SampleError(f"{wrong!r} is no sample id", hint="give strings that are not empty")
         if len(set(ids)) < len(ids):
             raise SampleError(f"{Counter(ids).most_common(1)[0][0]!r} is there twice in one put")
         rows = self.samples.find(ids)
@@ -155,7 +139,7 @@ class Partition:
         self._check_groups(request, rows, new)
         if spec.capacity is not None and new > spec.capacity:
             raise SpecError(f"{new} samples never fit into a capacity of {spec.capacity}", hint="put fewer at once")
-        return rows, lengths, tags
+        return rows, tags
 
     def _check_shapes(self, shapes: Mapping[str, tuple[str, int]]) -> None:
         self.spec.mask(shapes)
@@ -166,17 +150,6 @@ class Partition:
                     f"field {name!r} is of {known[0]} and rank {known[1]}, here {shape[0]} and rank {shape[1]}",
                     hint="a field keeps its dtype and its rank",
                 )
-
-    @staticmethod
-    def _check_lengths(request: Put) -> np.ndarray | None:
-        count = len(request.sample_ids)
-        for name, values in (("tags", request.tags), ("lengths", request.lengths), ("group_ids", request.group_ids)):
-            if values is not None and not isinstance(values, Mapping) and len(values) != count:
-                raise (TagError if name == "tags" else SampleError)(f"{len(values)} {name} for {count} samples")
-        try:
-            return None if request.lengths is None else np.array(request.lengths, dtype=np.int32)
-        except (OverflowError, TypeError, ValueError):
-            raise SampleError(f"a length is no 32-bit integer: {request.lengths!r:.80}") from None
 
     def _check_groups(self, request: Put, rows: np.ndarray, new: int) -> None:
         group_ids, name = request.group_ids, self.spec.partition_id
@@ -191,14 +164,7 @@ class Partition:
             if known != group_ids[at]:
                 raise SampleError(f"{request.sample_ids[at]!r} is in group {known!r}, not {group_ids[at]!r}")
         fresh = [group_ids[at] for at in np.flatnonzero(rows == UNKNOWN).tolist()]
-        if not all(isinstance(one, str) and one for one in fresh):
-            raise SampleError("a group id is not a string, or is empty")
         self.groups.check(fresh)
-
-    def write_tags(self, rows: np.ndarray, tags: Sequence[Mapping[str, object]]) -> None:
-        """Set tags of samples; their other tags stay. Raises ``TagError``."""
-        self.samples.tags.put(rows, self.samples.tags.check(tags))
-        self.queues.retagged()
 
     # claims -------------------------------------------------------------------------------------------
 
@@ -207,11 +173,6 @@ class Partition:
         spec = self.spec
         spec.task(request.task_name)
         spec.mask(request.fields)
-        if not 1 <= request.min_batch <= request.batch_size:
-            raise SpecError(
-                f"min_batch is {request.min_batch}, batch_size {request.batch_size}",
-                hint="give integers of at least 1, min_batch at most batch_size",
-            )
         if spec.capacity is not None and request.min_batch > spec.capacity:
             raise SpecError(
                 f"min_batch={request.min_batch} can never be satisfied: the partition's capacity is {spec.capacity}",
@@ -224,24 +185,25 @@ class Partition:
                 hint=f"give a batch_size that is a multiple of {size}, or a smaller min_batch",
             )
 
-    def choose(self, request: Claim, search: Search | None = None) -> np.ndarray | None:
+    def choose(self, request: Claim) -> np.ndarray | None:
         """The rows for a claim; empty at the end of the stream; None if too few are ready. Raises ``TagError``."""
         task, mask = self.spec.task(request.task_name), self.spec.mask(request.fields)
-        rows = self.queues.choose(task, mask, request.min_batch, request.batch_size, request.where, search)
+        rows = self.queues.choose(task, mask, request.min_batch, request.batch_size, request.where)
         if len(rows):
             return rows
         if not self.sealed or self.leased(task):
             return None  # more may come, or be given back
         if self.free_for(task) > self.queues.ready(task, mask) + self.queues.stranded(task):
             return None  # their fields may still be written
-        return self.queues.choose(task, mask, 1, request.batch_size, request.where, search)
+        return self.queues.choose(task, mask, 1, request.batch_size, request.where)
 
     def choose_again(self, request: Claim, sample_ids: Sequence[str]) -> np.ndarray:
         """The rows of a claim whose samples are known. Raises ``LeaseLostError`` unless all can be claimed."""
-        task = self.spec.task(request.task_name)
+        task, mask = self.spec.task(request.task_name), self.spec.mask(request.fields)
+        self.queues.of(task, mask)
         rows = self.samples.find(sample_ids)
         good = (rows >= 0) & self.samples.alive[rows] & (self.samples.states[task][rows] == FREE)
-        good &= self.samples.have(rows, self.spec.mask(request.fields))
+        good &= self.samples.have(rows, mask)
         if not good.all():
             raise LeaseLostError(f"{int((~good).sum())} samples of a claim can't be claimed again")
         return rows
@@ -268,8 +230,6 @@ class Partition:
 
     def held(self, task: int, sample_ids: Sequence[str], leases: Sequence[int]) -> np.ndarray:
         """The rows of claimed samples. Raises ``LeaseLostError`` unless all of them are still held."""
-        if len(leases) != len(sample_ids):
-            raise SampleError(f"{len(leases)} leases for {len(sample_ids)} samples")
         rows = self.samples.find(sample_ids)
         held = np.where(rows >= 0, self.samples.leases[task][rows], 0).tolist()
         lost = [

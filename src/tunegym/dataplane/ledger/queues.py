@@ -8,19 +8,16 @@ looks at just these again and moves their units in or out of the queues.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, takewhile
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from tunegym.dataplane.errors import SampleError
 from tunegym.dataplane.ledger.samples import FREE, LEASED, Samples, widened
 from tunegym.dataplane.predicate import Predicate
-
-Matches: TypeAlias = Callable[[np.ndarray], np.ndarray]
-"""Which units match a predicate. Raises ``TagError``."""
 
 NOTHING = np.zeros(0, dtype=np.int64)
 _PIECE = 1024
@@ -31,24 +28,20 @@ _SLACK = 4096
 class ReadyQueue:
     """Units in the order in which they became ready; those that were given back come first.
 
-    Units join in entries. An entry has a position, from 1 upwards at the back and from -1 downwards at the front, and
-    a unit remembers the position it joined at. To leave, a unit forgets it: its place in the entry is then stale,
-    and skipped.
+    Units join in numbered entries, and a unit remembers the number of its entry. To leave, a unit forgets it: its place
+    in the entry is then stale, and skipped.
 
     Attributes:
         count: the number of samples that are ready.
-        entries: positions and units, in order; ``first`` and ``last`` are the positions at the ends.
-        generation: changes whenever a search must look at all units again.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.generation = 0
-        self.first, self.last = 0, 0
-        self.entries: deque[tuple[int, np.ndarray]] = deque()
-        self._position = np.zeros(_PIECE, dtype=np.int64)
+        self._entries: deque[tuple[int, np.ndarray]] = deque()
+        self._joined = 0
+        self._entry = np.zeros(_PIECE, dtype=np.int64)
         self._weight = np.zeros(_PIECE, dtype=np.int32)
-        self._units = self._length = 0
+        self._length = 0
 
     def update(self, units: np.ndarray, weights: np.ndarray, first: bool = False) -> None:
         """Set the number of ready samples of distinct units; with 0 a unit leaves.
@@ -61,38 +54,26 @@ class ReadyQueue:
         highest = int(units.max())
         if highest >= len(self._weight):
             size = max(2 * len(self._weight), highest + 1)
-            self._position, self._weight = widened(self._position, size), widened(self._weight, size)
+            self._entry, self._weight = widened(self._entry, size), widened(self._weight, size)
         before = self._weight[units]
         self._weight[units] = weights
-        ready, was_ready = weights > 0, before > 0
+        ready = weights > 0
         self.count += int(weights.sum()) - int(before.sum())
-        self._units += int(np.count_nonzero(ready)) - int(np.count_nonzero(was_ready))
-        if (ready & was_ready & (weights != before)).any():
-            self.generation += 1
-        self._position[units[~ready]] = 0
-        self._join(units[ready if first else ready & ~was_ready], first)
-        if self._length > 2 * self._units + _SLACK or len(self.entries) > self._units // 64 + _SLACK:
-            self._compact()
+        self._entry[units[~ready]] = 0
+        self._join(units[ready if first else ready & (before == 0)], first)
+        if self._length > 2 * self.count + _SLACK or len(self._entries) > self.count // 64 + _SLACK:
+            live = self.units()  # rewrite the entries without stale units
+            self._entries.clear()
+            self._length = 0
+            self._join(live, first=False)
 
     def _join(self, units: np.ndarray, first: bool) -> None:
         pieces = [units[at : at + _PIECE] for at in range(0, len(units), _PIECE)]
         for piece in reversed(pieces) if first else pieces:
-            if first:
-                self.first -= 1
-                self.entries.appendleft((self.first, piece))
-            else:
-                self.last += 1
-                self.entries.append((self.last, piece))
-            self._position[piece] = self.first if first else self.last
+            self._joined += 1
+            self._entry[piece] = self._joined
+            (self._entries.appendleft if first else self._entries.append)((self._joined, piece))
         self._length += len(units)
-
-    def _compact(self) -> None:
-        """Rewrite the entries without stale units."""
-        units = self.units()
-        self.entries.clear()
-        self._length = 0
-        self._join(units, first=False)
-        self.generation += 1
 
     def units(self) -> np.ndarray:
         """All units in their order."""
@@ -102,17 +83,17 @@ class ReadyQueue:
         """The number of ready samples of these units."""
         return int(self._weight[units].sum())
 
-    def choose(self, least: int, most: int, batches: Iterable[np.ndarray] | None = None) -> np.ndarray:
+    def choose(self, least: int, most: int, batches: Iterable[np.ndarray]) -> np.ndarray:
         """The first units with ``least`` to ``most`` samples together, or none. They stay in the queue.
 
         A unit that doesn't fit any more is passed over. If that makes too few, units of one size are chosen. Groups
         of different sizes are not packed as well as they could be: a combination may exist that this doesn't find.
-        ``batches`` has the units to choose from, in order; None is for all.
+        ``batches`` has the units to choose from, in order.
         """
         if least > self.count or not self.count:
             return NOTHING
         seen, chosen, total, most = [NOTHING], [NOTHING], 0, min(most, self.count)
-        for units in self.batches() if batches is None else batches:
+        for units in batches:
             seen.append(units)
             chosen.append(units[_first_fit(self._weight[units], most - total)])
             total += self.weight(chosen[-1])
@@ -128,29 +109,23 @@ class ReadyQueue:
                 return equal
         return NOTHING
 
-    def live(self, entry: tuple[int, np.ndarray]) -> tuple[int, np.ndarray]:
-        """An entry without its stale units."""
-        position, units = entry
-        return position, units[self._position[units] == position]
-
     def batches(self) -> Iterator[np.ndarray]:
         """The units in their order, in batches that grow, so that a search may stop early."""
-        while self.entries:  # drop what is stale at the front
-            entry = self.live(self.entries[0])
-            self._length -= len(self.entries[0][1]) - len(entry[1])
-            if len(entry[1]):
-                self.entries[0] = entry
-                break
-            self.entries.popleft()
+        while self._entries and not len(self._live(self._entries[0])):
+            self._length -= len(self._entries.popleft()[1])
         batch, count, most = [], 0, _BATCH
-        for entry in self.entries:
-            batch.append(self.live(entry)[1])
+        for entry in self._entries:
+            batch.append(self._live(entry))
             count += len(batch[-1])
             if count >= most:
                 yield np.concatenate(batch)
                 batch, count, most = [], 0, 2 * most
         if batch:
             yield np.concatenate(batch)
+
+    def _live(self, entry: tuple[int, np.ndarray]) -> np.ndarray:
+        number, units = entry
+        return units[self._entry[units] == number]
 
 
 def _first_fit(weights: np.ndarray, most: int) -> Any:
@@ -165,27 +140,6 @@ def _first_fit(weights: np.ndarray, most: int) -> Any:
             if not most:
                 break
     return np.array(chosen, dtype=np.int64)
-
-
-class Search:
-    """The units of a queue that match the predicate of a waiting claim. Each is looked at once."""
-
-    def __init__(self) -> None:
-        self._seen = -1, 0, 0
-        self._found: list[tuple[int, np.ndarray]] = []
-
-    def found(self, queue: ReadyQueue, matches: Matches) -> np.ndarray:
-        """All units that match now, in their order. Raises ``TagError``."""
-        generation, first, last = self._seen
-        if generation != queue.generation:
-            first, last, self._found = 0, 0, []
-        front = list(takewhile(lambda one: one[0] < first, queue.entries))
-        back = list(takewhile(lambda one: one[0] > last, reversed(queue.entries)))[::-1]
-        fresh = [(position, units[matches(units)]) for position, units in map(queue.live, [*front, *back])]
-        found = map(queue.live, [*fresh[: len(front)], *self._found, *fresh[len(front) :]])
-        self._found = [(position, units) for position, units in found if len(units)]
-        self._seen = queue.generation, queue.first, queue.last
-        return np.concatenate([NOTHING, *(units for _, units in self._found)])
 
 
 @dataclass(slots=True)
@@ -351,46 +305,26 @@ class Queues:
         """The samples of ready units, in their order."""
         return self._free_members(task, units)[0] if self._groups.used else units
 
-    def matcher(self, task: int, where: Predicate) -> Matches:
-        """Which units match a predicate: a group matches if every sample does that would be claimed."""
+    def _matching(self, task: int, where: Predicate, units: np.ndarray) -> np.ndarray:
+        """The units that match a predicate: a group does if every sample does that would be claimed."""
+        rows, owner = self._free_members(task, units) if self._groups.used else (units, np.arange(len(units)))
+        wanted = where.mask(lambda name: self._samples.tags.column(name, rows))
+        matches = np.ones(len(units), dtype=bool)
+        matches[owner[~wanted]] = False
+        return units[matches]
 
-        def matches(units: np.ndarray) -> np.ndarray:
-            rows, owner = self._free_members(task, units) if self._groups.used else (units, None)
-            wanted = where.mask(lambda name: self._samples.tags.column(name, rows))
-            if owner is None:
-                return wanted
-            whole = np.ones(len(units), dtype=bool)
-            whole[owner[~wanted]] = False
-            return whole
-
-        return matches
-
-    def choose(
-        self, task: int, mask: int, least: int, most: int, where: Predicate | None, search: Search | None
-    ) -> np.ndarray:
+    def choose(self, task: int, mask: int, least: int, most: int, where: Predicate | None) -> np.ndarray:
         """The rows of a claim, or none. Raises ``TagError``."""
         queue = self.of(task, mask)
-        batches = None
+        batches = queue.batches()
         if where is not None:
-            matches = self.matcher(task, where)
-            batches = (
-                (one[matches(one)] for one in queue.batches()) if search is None else [search.found(queue, matches)]
-            )
+            batches = (self._matching(task, where, one) for one in batches)
         return self.rows_of(task, queue.choose(least, most, batches))
 
     def ready(self, task: int, mask: int, where: Predicate | None = None) -> int:
         """The number of samples that could be claimed. Raises ``TagError``."""
         queue = self.of(task, mask)
-        if where is None:
-            return queue.count
-        units = queue.units()
-        return queue.weight(units[self.matcher(task, where)(units)])
-
-    def retagged(self) -> None:
-        """Tags have changed: all searches start over."""
-        for queues in self.by_task:
-            for queue in queues.values():
-                queue.generation += 1
+        return queue.count if where is None else queue.weight(self._matching(task, where, queue.units()))
 
     def stranded(self, task: int) -> int:
         """The number of free samples in groups that are not whole."""

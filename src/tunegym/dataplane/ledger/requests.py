@@ -76,10 +76,6 @@ class Grant(NamedTuple):
         """As plain data; its lists are not copied."""
         return self._asdict()
 
-    def each_tags(self) -> list[dict[str, Any]] | None:
-        """The tags of each sample."""
-        return tags_of(self.tags, len(self.sample_ids))
-
 
 def tags_of(plain: Any, count: int) -> list[dict[str, Any]] | None:
     """The tags of each of ``count`` samples, every one a separate dict."""
@@ -93,7 +89,6 @@ class Waiter:
     Attributes:
         deadline: when it times out; None for never.
         outcome: its result, once ``settled``.
-        search: what a claim with a predicate has found so far.
     """
 
     number: int
@@ -101,7 +96,6 @@ class Waiter:
     deadline: float | None
     outcome: Grant | DataPlaneError | None = None
     settled: bool = False
-    search: Any = None
 
 
 class Waiters:

@@ -31,7 +31,6 @@ REMEMBERED = 1_000_000
 _FIRST = 1024
 _MOST_TAGS = 256
 _TAG_TYPES: dict[type, Any] = {int: np.int64, float: np.float64, bool: np.bool_}
-_ALLOWED = frozenset({int, float, bool, str, type(None)})
 
 
 class Samples:
@@ -236,14 +235,9 @@ class Blocks:
                 self.nbytes -= block.nbytes
                 self.freed.append(block.location)
 
-    def release_all(self) -> None:
-        """Free every block."""
-        self.freed += [block.location for block in self.known.values()]
-        self.known.clear()
-
 
 TagBatch: TypeAlias = list[tuple[str, "list[int] | None", Any, Any]]
-"""By tag: its name, at which samples of the batch (None for all), its dtype, and the values, or one value for all."""
+"""By tag: its name, at which samples of the batch (None for all), its dtype, and one value for all or for each."""
 
 
 class TagColumns:
@@ -271,12 +265,11 @@ class TagColumns:
         names = {name for name, *_ in batch}
         if len(names | self.values.keys()) > _MOST_TAGS:
             self._drop_empty()
-            count = len(names | self.values.keys())
-            if count > _MOST_TAGS:
-                raise TagError(
-                    f"there would be {count} different tags, more than {_MOST_TAGS}",
-                    hint="give a tag one name, and put what differs into its value",
-                )
+        if (count := len(names | self.values.keys())) > _MOST_TAGS:
+            raise TagError(
+                f"there would be {count} different tags, more than {_MOST_TAGS}",
+                hint="give a tag one name, and put what differs into its value",
+            )
         return batch
 
     def put(self, rows: np.ndarray, batch: TagBatch) -> None:
@@ -330,22 +323,11 @@ def _by_column(tags: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> TagBatc
     for name in dict.fromkeys(chain.from_iterable(each)):
         having = [at for at, one in enumerate(each) if name in one]
         values = [each[at][name] for at in having]
-        batch.append(_typed(name, None if len(having) == len(each) else having, values))
+        types = set(map(type, values))
+        kind = _TAG_TYPES.get(types.pop(), object) if len(types) == 1 else object
+        column = objects(values) if kind is object else np.array(values, dtype=kind)
+        batch.append((name, None if len(having) == len(each) else having, kind, column))
     return batch
-
-
-def _typed(name: str, having: list[int] | None, values: list[Any]) -> tuple[str, list[int] | None, Any, Any]:
-    types = set(map(type, values))
-    if not types <= _ALLOWED or not isinstance(name, str):
-        wrong = next((kind.__name__ for kind in types - _ALLOWED), "not named by a string")
-        raise TagError(f"tag {name!r} is {wrong}", hint="tags are numbers, strings, True, False and None")
-    kind = _TAG_TYPES.get(next(iter(types)), object) if len(types) == 1 else object
-    if kind is object:
-        return name, having, object, objects(values)
-    try:
-        return name, having, kind, np.array(values, dtype=kind)
-    except OverflowError:
-        raise TagError(f"tag {name!r} is an integer beyond 64 bits") from None
 
 
 def objects(values: Sequence[Any]) -> np.ndarray:

@@ -31,24 +31,6 @@ _PLAIN = ("epoch", "sealed", "claimed", "redelivered", "gone", "shapes")
 
 def snapshot(ledger: Ledger) -> bytes:
     """The ledger as bytes."""
-    header, columns = save(ledger)
-    return wire.encode([orjson.dumps(header, option=orjson.OPT_SERIALIZE_NUMPY), columns], _LARGEST)
-
-
-def restore(data: bytes) -> Ledger:
-    """The ledger of a snapshot. Raises ``StorageError`` if the bytes are no snapshot, or of another format."""
-    try:
-        header, columns = wire.decode(data, _LARGEST)
-        return load(orjson.loads(header), columns)
-    except (wire.WireError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise StorageError(
-            f"the ledger's snapshot can't be read: {error}",
-            hint="it is damaged, or of an older version: use the version that wrote it, or start with an empty folder",
-        ) from error
-
-
-def save(ledger: Ledger) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
-    """The header, and the columns of each partition. The columns are views: use them at once."""
     header = {
         "format": FORMAT,
         "lease": ledger.lease,
@@ -56,24 +38,30 @@ def save(ledger: Ledger) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
         "freed": list(ledger.freed),
         "partitions": [_save_partition(partition) for partition in ledger.partitions.values()],
     }
-    return header, [_save_columns(partition.samples) for partition in ledger.partitions.values()]
+    columns = [_save_columns(partition.samples) for partition in ledger.partitions.values()]
+    return wire.encode([orjson.dumps(header, option=orjson.OPT_SERIALIZE_NUMPY), columns], _LARGEST)
 
 
-def load(header: Mapping[str, Any], columns: list[dict[str, np.ndarray]]) -> Ledger:
-    """The ledger again. Raises ``StorageError`` for another format."""
-    if header.get("format") != FORMAT:
+def restore(data: bytes) -> Ledger:
+    """The ledger of a snapshot. Raises ``StorageError`` if the bytes are no snapshot, or of another format."""
+    try:
+        text, columns = wire.decode(data, _LARGEST)
+        header = orjson.loads(text)
+        if header["format"] != FORMAT:
+            raise ValueError(f"it is of format {header['format']!r}, not {FORMAT}")
+        ledger = Ledger(header["lease"])
+        ledger.waiter = header["waiter"]
+        ledger.freed += header["freed"]
+        for plain, own in zip(header["partitions"], columns, strict=True):
+            partition = Partition(PartitionSpec(**plain["spec"]), ledger.freed)
+            _load_columns(partition.samples, plain, own)
+            _load_partition(partition, plain)
+            ledger.partitions[partition.spec.partition_id] = partition
+    except (wire.WireError, ValueError, KeyError, TypeError, IndexError) as error:
         raise StorageError(
-            f"the snapshot is of format {header.get('format')!r}, not {FORMAT}",
-            hint="use the version that wrote it, or start with an empty folder",
-        )
-    ledger = Ledger(header["lease"])
-    ledger.waiter = header["waiter"]
-    ledger.freed += header["freed"]
-    for plain, own in zip(header["partitions"], columns, strict=True):
-        partition = Partition(PartitionSpec(**plain["spec"]), ledger.freed)
-        _load_columns(partition.samples, plain, own)
-        _load_partition(partition, plain)
-        ledger.partitions[partition.spec.partition_id] = partition
+            f"the ledger's snapshot can't be read: {error}",
+            hint="it is damaged, or of an older version: use the version that wrote it, or start with an empty folder",
+        ) from error
     return ledger
 
 

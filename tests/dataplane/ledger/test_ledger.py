@@ -1,0 +1,562 @@
+"""Orders, messages and refusals of a ledger. The state machine test covers counts and states."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.dataplane.ledger.conftest import each_tags
+
+from tunegym.dataplane.errors import (
+    ClaimTimeoutError,
+    EndOfStreamError,
+    EpochError,
+    FieldError,
+    FullError,
+    LeaseLostError,
+    SampleError,
+    SealedError,
+    SpecError,
+    StorageError,
+    TagError,
+)
+from tunegym.dataplane.ledger import samples
+from tunegym.dataplane.ledger.snapshot import restore, snapshot
+from tunegym.dataplane.model import PartitionSpec
+from tunegym.dataplane.predicate import Tag
+
+pytestmark = pytest.mark.invariant  # P3, P15, P16
+TAG_VALUES: list[Any] = [1, 0, True, False, 1.0, -0.0, 0.0, "text", "", None]
+
+
+def versions(*numbers: Any) -> list[dict[str, Any]]:
+    return [{"weight_version": number} for number in numbers]
+
+
+# puts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ids", "more", "error"),
+    [
+        (["b", "b"], {}, SampleError),
+        (["b"], {"group_ids": ["g"]}, SampleError),
+        (["b"], {"shapes": {"x": ("<i4", 1)}}, FieldError),
+        (["b"], {"shapes": {"x": ("<i8", 2)}}, FieldError),
+        (["b"], {"shapes": {"x": ("<i8", 1), "z": ("<i8", 1)}}, SpecError),
+        (["b"], {"epoch": -1}, EpochError),
+        (["a", "gone"], {}, SampleError),
+        (["kept", "b"], {}, SampleError),
+    ],
+)
+def test_refused_put_changes_nothing(desk: Any, ids: Any, more: Any, error: type[Exception]) -> None:
+    desk.put(["a", "kept", "gone"], tags=[{"k": 1}] * 3)
+    desk.train(2, 1)
+    desk.clear(["kept", "gone"])
+    before = snapshot(desk.ledger)
+    with pytest.raises(error):
+        desk.put(ids, **more)
+    assert snapshot(desk.ledger) == before
+
+
+def test_cleared_and_unknown_samples_are_refused(desk: Any) -> None:
+    desk.put(["a", "b"])
+    desk.clear(["a"])
+    with pytest.raises(SampleError, match="'a' was consumed or cleared"):
+        desk.ledger.locate("p", ["a"], ["x"])
+    with pytest.raises(SampleError, match="no sample 'z'"):
+        desk.ledger.locate("p", ["b", "z"], ["x"])
+    with pytest.raises(SampleError, match="never had a sample 'z'"):
+        desk.clear(["b", "z"])
+    assert desk.clear(["a", "b", "b"]) == 1
+    assert desk.stats["gone"] == {"cleared": 2}
+
+
+def test_latest_retired_ids_are_refused(one_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "REMEMBERED", 3)
+    one_task.put(list("abcde"))
+    one_task.clear(list("abcd"))
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    for one in "bcd":
+        with pytest.raises(SampleError, match="ids are used once"):
+            one_task.put([one])
+    one_task.put(["a"])
+    assert one_task.claim(2).sample_ids == ["e", "a"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["long-" + "x" * 10_000 + "{:05d}", "ключ-{}-\N{GRINNING FACE}", "\N{FULLWIDTH DIGIT ONE}{:05d}", "\0{} "],
+    ids=["long", "unicode", "wide", "zero"],
+)
+def test_ids_are_any_texts(one_task: Any, pattern: str) -> None:
+    ids = [pattern.format(number) for number in range(200)]
+    one_task.put(ids)
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    one_task.put(ids[::-1], ["y"])
+    assert one_task.train(200, 1) == ids
+    assert one_task.clear(ids) == 200
+    one_task.commit(1)
+    one_task.ledger = restore(snapshot(one_task.ledger))
+    with pytest.raises(SampleError, match="used once"):
+        one_task.put(ids)
+    assert one_task.stats["resident"] == 0
+
+
+def test_sixty_four_fields(open_desk: Callable[..., Any]) -> None:
+    names = tuple(f"f{number}" for number in range(64))
+    desk = open_desk(fields=names)
+    desk.put(["a"], shapes=dict.fromkeys(names[:63], ("<i8", 1)))
+    waiter = desk.wait(1, fields=names)
+    desk.put(["a"], shapes={"f63": ("<i8", 1)})
+    assert desk.settled() == [waiter]
+    assert set(desk.ledger.locate("p", ["a"], names)["fields"]) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("fields", ("x",)), ("tasks", ("train",)), ("capacity", 5), ("group_size", 2), ("on_full", "raise")],
+)
+def test_another_spec_is_refused(desk: Any, name: str, value: Any) -> None:
+    other = {"fields": ("x", "y"), "tasks": ("train", "judge"), name: value}
+    with pytest.raises(SpecError, match=name):
+        desk.ledger.register(PartitionSpec("p", **other))
+
+
+def test_sealed_partition_takes_fields_but_no_samples(desk: Any) -> None:
+    desk.put(["a"])
+    waiter = desk.wait(3, fields=("x", "y"))
+    desk.ledger.seal("p", 0.0)
+    assert desk.settled() == []
+    desk.put(["a"], ["y"])
+    assert desk.settled() == [waiter]
+    assert waiter.outcome.sample_ids == ["a"]
+    for ids, fields in ((["b"], ["x"]), (["a", "b"], ["y"])):
+        with pytest.raises(SealedError):
+            desk.put(ids, fields)
+
+
+# tags -------------------------------------------------------------------------------------------------
+
+
+def test_tags_are_merged(desk: Any) -> None:
+    desk.put(["a", "b"], tags=[{"v": 1}, {"v": 2, "who": "me"}])
+    desk.put(["a"], ["y"], tags=[{"done": True}])
+    desk.ledger.write_tags("p", ["b", "a"], [{"v": 5}, {"who": None}], 0.0)
+    assert each_tags(desk.claim(2)) == [{"v": 1, "who": None, "done": True}, {"v": 5, "who": "me"}]
+    for ids in (["a", "a"], ["z"]):
+        with pytest.raises(SampleError):
+            desk.ledger.write_tags("p", ids, [{}] * len(ids), 0.0)
+
+
+def test_tag_values_keep_their_type(open_desk: Callable[..., Any]) -> None:
+    for one, other in itertools.product(TAG_VALUES, TAG_VALUES):
+        desk = open_desk()
+        desk.put(["a", "b"], tags={"v": one})
+        desk.put(["c", "d"], tags=[{"v": other}] * 2)
+        desk.ledger = restore(snapshot(desk.ledger))
+        found = each_tags(desk.claim(4))
+        assert [repr(tags["v"]) for tags in found or ()] == [repr(one)] * 2 + [repr(other)] * 2
+
+
+def test_too_many_tag_names_are_refused(one_task: Any) -> None:
+    ids = [f"{number}" for number in range(257)]
+    one_task.put(ids[:256], tags=[{f"at-{one}": 1} for one in ids[:256]])
+    with pytest.raises(TagError, match="there would be 257 different tags") as caught:
+        one_task.put(ids[256:], tags=[{"more": 1}])
+    assert "into its value" in str(caught.value)
+    assert one_task.stats["produced"] == 256
+    one_task.clear(ids[8:9])
+    one_task.put(ids[256:], tags=[{"more": 1}])
+    found = each_tags(one_task.claim(256)) or []
+    assert (found[0], found[-1]) == ({"at-0": 1}, {"more": 1})
+
+
+# claims -----------------------------------------------------------------------------------------------
+
+
+def test_timeout_tells_why(desk: Any) -> None:
+    desk.put(["a", "b", "c", "d"], ["x"], tags=[{"v": 1}] * 4)
+    desk.put(["a", "b"], ["y"])
+    desk.claim(1, fields=("x", "y"))
+    with pytest.raises(ClaimTimeoutError) as caught:
+        desk.claim(5, fields=("x", "y"))
+    for part in ("1 of at least 5 were ready for 'train'", "2 lack 'y'", "1 are claimed"):
+        assert part in str(caught.value)
+    with pytest.raises(ClaimTimeoutError, match=r"0 of at least 1 .*3 are ready, but don't match"):
+        desk.claim(1, where=Tag("v") > 1)
+    waiter = desk.wait(5, timeout_s=2.0)
+    desk.pass_time(1.9)
+    assert desk.settled() == []
+    assert desk.ledger.next_deadline() == 2.0
+    desk.pass_time(0.1)
+    assert desk.settled() == [waiter]
+    assert "3 of at least 5" in str(waiter.outcome)
+
+
+def test_predicate_claims_in_order(desk: Any) -> None:
+    ids = [f"s-{number:05d}" for number in range(20_000)]
+    desk.put(ids, tags=[{"v": number} for number in range(20_000)])
+    for round_ in range(5):
+        found = desk.claim(10, where=Tag("v") >= 15_000).sample_ids
+        assert found == ids[15_000 + 10 * round_ : 15_010 + 10 * round_]
+    assert desk.claim(20, where=Tag("v") >= 14_990).sample_ids == ids[14_990:15_000] + ids[15_050:15_060]
+    assert desk.train(19_930) == ids[:14_990] + ids[15_060:]
+
+
+@pytest.mark.parametrize("wrong", [0, 2, -1, 2**62, 2**70, "x", None, 1.5])
+def test_wrong_lease_settles_nothing(desk: Any, wrong: Any) -> None:
+    desk.put(list("abcdef"))
+    grant = desk.claim(1)
+    for leases in ([wrong], [wrong, grant.lease]):
+        with pytest.raises(LeaseLostError):
+            desk.ledger.ack("p", "train", list("ab")[: len(leases)], leases, None, 0.0)
+    with pytest.raises(LeaseLostError):
+        desk.ack(grant, task="judge")
+    with pytest.raises(SampleError, match="twice"):
+        desk.ledger.ack("p", "train", ["a", "a"], [grant.lease] * 2, None, 0.0)
+    assert desk.counts() == (5, 1, 0)
+
+
+@pytest.mark.parametrize("how", ["release", "expire", "gone", "rewind"])
+@pytest.mark.parametrize("where", [None, Tag("v") == 1])
+@pytest.mark.parametrize("groups", [None, list("gghhiijj")])
+def test_samples_given_back_come_first(
+    open_desk: Callable[..., Any], how: str, where: Any, groups: list[str] | None
+) -> None:
+    desk = open_desk(group_size=None if groups is None else 2)
+    desk.put(list("abcdefgh"), group_ids=groups, tags=[{"v": 1}] * 8)
+    grants = [desk.claim(2, where=where), desk.claim(4, where=where)]
+    if how == "release":
+        for grant in reversed(grants):
+            desk.release(grant)
+    elif how == "expire":
+        desk.pass_time(61.0)
+    elif how == "gone":
+        desk.ledger.owner_gone("me", 0.0)
+    else:
+        for version, grant in enumerate(grants, 2):
+            desk.ack(grant, version)
+        desk.rewind(1)
+    assert desk.claim(8, where=where).sample_ids == list("abcdefgh")
+    assert desk.stats["tasks"]["train"]["redelivered"] == 6
+
+
+@pytest.mark.parametrize("groups", [None, list("gggh")])
+def test_huge_claim_gets_all(desk: Any, groups: list[str] | None) -> None:
+    desk.put(list("abcd"), group_ids=groups)
+    waiter = desk.wait(2**62, 2**62 - 1)
+    assert desk.claim(2**62, 2, task_name="judge").sample_ids == list("abcd")
+    desk.ledger.seal("p", 0.0)
+    assert desk.settled() == [waiter]
+    assert waiter.outcome.sample_ids == list("abcd")
+
+
+@pytest.mark.parametrize(
+    ("spec", "most", "message"),
+    [({"group_size": 3}, 3, "2 in incomplete groups"), ({}, 1, "2 in groups larger than 1")],
+)
+def test_end_of_stream_tells_what_is_left(
+    open_desk: Callable[..., Any], spec: dict[str, int], most: int, message: str
+) -> None:
+    desk = open_desk(**spec)
+    desk.put(["a", "b"], group_ids=["g", "g"])
+    desk.ledger.seal("p", 0.0)
+    with pytest.raises(EndOfStreamError, match=message):
+        desk.claim(most)
+
+
+# groups -----------------------------------------------------------------------------------------------
+
+
+def test_group_is_claimed_whole(pairs: Any) -> None:
+    pairs.put(["a", "b", "c"], group_ids=["g", "h", "g"])
+    grant = pairs.claim(4, 1)
+    assert (grant.sample_ids, grant.groups) == (["a", "c"], ["g", "g"])
+    with pytest.raises(ClaimTimeoutError, match="1 are in incomplete groups"):
+        pairs.claim(2)
+    waiter = pairs.wait(3, 2)
+    pairs.put(["d", "e", "f"], group_ids=["h", "i", "i"])
+    assert pairs.settled() == [waiter]
+    assert waiter.outcome.sample_ids == ["b", "d"]
+    assert pairs.claim(3, 1).sample_ids == ["e", "f"]
+
+
+def test_group_that_never_becomes_whole_is_refused(desk: Any, pairs: Any) -> None:
+    desk.put(["a", "b", "c"], group_ids=["g", "g", "h"])
+    with pytest.raises(SampleError, match="'h' is already there, and came whole"):
+        desk.put(["d"], group_ids=["h"])
+    assert (desk.claim(2).sample_ids, desk.claim(9, 1).sample_ids) == (["a", "b"], ["c"])
+    pairs.put(["a"], group_ids=["g"])
+    with pytest.raises(SampleError, match="would have 3 samples, and 2 make it whole"):
+        pairs.put(["b", "c"], group_ids=["g", "g"])
+    with pytest.raises(SampleError, match="'a' is in group 'g', not 'h'"):
+        pairs.put(["a", "b"], ["y"], group_ids=["h", "h"])
+
+
+def test_samples_with_and_without_groups_do_not_mix(desk: Any, pairs: Any) -> None:
+    with pytest.raises(SampleError, match="has groups, and these samples have none"):
+        pairs.put(["a"])
+    desk.put(["a"])
+    with pytest.raises(SampleError, match="has samples without groups"):
+        desk.put(["b"], group_ids=["g"])
+    desk.clear(["a"])
+    waiter = desk.wait(2)
+    desk.put(["c", "d"], group_ids=["g", "g"])
+    assert desk.settled() == [waiter]
+
+
+def test_group_id_is_free_when_its_group_is_gone(pairs: Any) -> None:
+    for ids in (["a", "b"], ["c", "d"]):
+        pairs.put(ids, group_ids=["g", "g"])
+        assert pairs.claim(2).groups == ["g", "g"]
+        pairs.clear(ids)
+
+
+# waiting ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make_room", ["clear", "commit"])
+def test_waiting_puts_keep_their_order(small: Any, make_room: str) -> None:
+    small.put(["a", "b", "c"])
+    large, little = small.put_or_wait(["d", "e"]), small.put_or_wait(["f"])
+    if make_room == "clear":
+        small.clear(["a"])
+    else:
+        small.train(1, 1)
+        assert small.settled() == []
+        small.commit(1)
+    assert small.settled() == []  # the little one fits, but must not overtake
+    with pytest.raises(FullError, match="2 puts wait before"):
+        small.put(["g"])
+    small.clear(["b"])
+    assert small.settled() == [large]
+    small.clear(["c"])
+    assert small.settled() == [little]
+    assert small.claim(3).sample_ids == ["d", "e", "f"]
+
+
+def test_waiting_put_is_checked_again(small: Any) -> None:
+    small.put(["a", "b", "c"])
+    twice = [small.put_or_wait(["d"]), small.put_or_wait(["d"], fields=("y",)), small.put_or_wait(["e"])]
+    small.clear(["a"])
+    assert small.settled() == twice[:2]  # the second has no new samples by then
+    small.clear(["d"])
+    assert small.settled() == twice[2:]
+    again = small.put_or_wait(["f"])
+    small.rewind(0)
+    assert small.settled() == [again]
+    assert isinstance(again.outcome, EpochError)
+
+
+def test_impossible_requests_are_refused(small: Any, open_desk: Callable[..., Any]) -> None:
+    with pytest.raises(SpecError, match="never fit"):
+        small.put_or_wait(["a", "b", "c", "d"])
+    with pytest.raises(SpecError, match="can never be satisfied"):
+        small.wait(4)
+    assert small.wait(4, 3)
+    grouped = open_desk(group_size=4)
+    for most in (3, 6):
+        with pytest.raises(SpecError, match="groups of 4 never make"):
+            grouped.wait(most)
+    assert grouped.wait(6, 4)
+
+
+def test_waiting_claims_keep_their_order(one_task: Any) -> None:
+    waiters = [one_task.wait(2), one_task.wait(3, 1), one_task.wait(2)]
+    one_task.put(["a"])
+    assert one_task.settled() == []  # the second could be served, but must not overtake
+    with pytest.raises(ClaimTimeoutError):
+        one_task.claim(1)
+    one_task.put(list("bcdefg"))
+    assert one_task.settled() == waiters
+    assert [one.outcome.sample_ids for one in waiters] == [["a", "b"], ["c", "d", "e"], ["f", "g"]]
+
+
+def test_claims_of_other_fields_take_turns(one_task: Any) -> None:
+    waiters = [one_task.wait(1, fields=fields) for fields in [("x",), ("x",), ("x", "y"), ("x",), ("x", "y")]]
+    for number in range(5):
+        one_task.put([f"s{number}"], ["x", "y"])
+    assert one_task.settled() == waiters
+
+
+def test_expired_lease_serves_a_claim_in_its_last_moment(one_task: Any) -> None:
+    one_task.put(["a"])
+    one_task.claim(1, lease_s=5.0)
+    waiter, late = one_task.wait(1, timeout_s=5.0), one_task.wait(1, timeout_s=5.0)
+    one_task.pass_time(5.0)
+    assert one_task.settled() == [waiter, late]
+    assert waiter.outcome.sample_ids == ["a"]
+    assert isinstance(late.outcome, ClaimTimeoutError)
+    assert one_task.stats["waiting"] == {"puts": 0, "claims": 0}
+
+
+def test_predicate_that_cannot_compare_fails_the_claim_only(one_task: Any) -> None:
+    waiters = [one_task.wait(2, where=Tag("v") > 1, timeout_s=9.0) for _ in range(2)]
+    one_task.put(["a"], tags=[{"v": 1}])
+    other = one_task.wait(2, where=Tag("v") == "x")
+    one_task.put(["b"], tags=[{"v": "x"}])
+    assert one_task.settled() == waiters
+    assert all(isinstance(one.outcome, TagError) for one in waiters)
+    with pytest.raises(TagError, match="can't be compared"):
+        one_task.claim(1, where=Tag("v") > 1)
+    one_task.clear(["b"])
+    waiter = one_task.wait(1, where=Tag("v") > 1)
+    one_task.put(["c"], tags=[{"v": 2}])
+    assert one_task.settled() == [waiter]
+    assert not other.settled
+
+
+# versions ---------------------------------------------------------------------------------------------
+
+
+def test_rewind_gives_back_exactly_what_was_trained_past_it(one_task: Any) -> None:
+    one_task.put(list("abcdefgh"))
+    for version in (1, 2, 3):
+        one_task.train(2, version)
+    one_task.commit(1)
+    with pytest.raises(SpecError, match="rewind to 1 or later"):
+        one_task.rewind(0)
+    assert one_task.rewind(2) == (2, 0)
+    assert one_task.counts() == (4, 0, 2)
+    assert one_task.rewind(1) == (2, 0)
+    assert one_task.claim(6).sample_ids == list("cdefgh")
+    assert one_task.rewind(1) == (0, 0)
+
+
+def test_rewound_samples_come_in_the_order_of_their_versions(one_task: Any) -> None:
+    one_task.put(list("abcd"))
+    grant = one_task.claim(4)
+    for place, version in ((3, 2), (2, 3), (0, 1), (1, 4)):
+        one_task.ack(grant, version, places=slice(place, place + 1))
+    one_task.rewind(0)
+    assert one_task.claim(4).sample_ids == ["a", "d", "c", "b"]
+
+
+def test_rewind_drops_orphans_and_starts_an_epoch(one_task: Any) -> None:
+    one_task.put(list("abcdefgh"), tags=versions(1, 1, 2, 2, 3, 3, "four", None))
+    one_task.train(1, 2)
+    leased = one_task.claim(4)
+    one_task.ack(leased, 3, places=slice(2))
+    # a: acked into 2. b, c: into 3. d, e: claimed. The rest: free.
+    assert one_task.rewind(1) == (2, 4)
+    assert one_task.stats["gone"] == {"orphaned": 4}
+    assert one_task.stats["epoch"] == 1
+    with pytest.raises(LeaseLostError):
+        one_task.ack(leased, 2, places=slice(2, None))
+    with pytest.raises(EpochError):
+        one_task.put(["z"])
+    one_task.put(["z"], epoch=1, tags=versions(1))
+    assert one_task.claim(5).sample_ids == ["a", "b", "g", "h", "z"]
+
+
+def test_rewind_brings_cleared_samples_back(desk: Any) -> None:
+    desk.put(["a", "b"], ["x", "y"], tags=[{"v": 1}, {"v": 2}], lengths=[4, 5])
+    desk.train(2, 1)
+    assert desk.clear(["a", "b"], "stale") == 2
+    assert (desk.stats["alive"], desk.stats["resident"], desk.stats["gone"]) == (0, 2, {"stale": 2})
+    assert desk.ledger.take_freed() == []
+    with pytest.raises(SampleError, match="was consumed or cleared"):
+        desk.ledger.locate("p", ["a"], ["x"])
+    assert desk.clear(["a"]) == 0
+    assert desk.rewind(0) == (2, 0)
+    assert desk.stats["gone"] == {}
+    grant = desk.claim(2)
+    assert (grant.sample_ids, each_tags(grant), grant.lengths) == (["a", "b"], [{"v": 1}, {"v": 2}], [4, 5])
+    assert desk.claim(2, task_name="judge").sample_ids == ["a", "b"]
+    assert desk.ledger.locate("p", ["b"], ["y"]) == {"fields": {"y": [[0, 1, 2]]}, "locations": [{"n": 1}]}
+
+
+def test_orphans_do_not_come_back_for_another_task(desk: Any) -> None:
+    desk.put(list("abc"), tags=versions(1, 2, 2))
+    desk.train(3, 1_000_001, "judge")
+    desk.clear(["b"], "stale")
+    assert desk.rewind(1, "train") == (0, 1)
+    assert desk.stats["gone"] == {"orphaned": 2}  # b is of those weights, too
+    assert desk.rewind(1_000_000, "judge") == (1, 0)
+    assert desk.stats["gone"] == {"orphaned": 2}
+    assert (desk.stats["resident"], desk.counts("judge"), desk.counts("train")) == (1, (1, 0, 0), (1, 0, 0))
+
+
+# stats ------------------------------------------------------------------------------------------------
+
+
+def buckets(found: dict[str, Any]) -> dict[float, int]:
+    """The counts that are not 0, by the upper end of the bucket."""
+    return {end: count for end, count in zip([*found["bounds"], float("inf")], found["counts"], strict=True) if count}
+
+
+def test_reasons_after_256_count_as_other(desk: Any) -> None:
+    ids = [f"{number}" for number in range(400)]
+    desk.put(ids)
+    desk.train(400, 1, "judge")
+    for one in ids[:300]:
+        desk.clear([one], f"because of {one}")
+    desk.clear(ids[300:301], "because of 7")
+    desk.clear(ids[301:302])
+    gone = desk.stats["gone"]
+    assert (gone["because of 7"], gone["other"], gone["cleared"], len(gone)) == (2, 44, 1, 258)
+    assert desk.rewind(0, "judge") == (400, 0)
+    assert desk.stats["gone"] == {}
+
+
+def test_stats_count_everything(open_desk: Callable[..., Any]) -> None:
+    desk = open_desk(capacity=6)
+    desk.put(list("abcd"), ["x", "y"])
+    desk.train(1, 1)
+    desk.release(desk.claim(2, fields=("x", "y")), slice(1))
+    desk.clear(["d"], "stale")
+    assert desk.put_or_wait(["e", "f", "g", "h"])
+    assert desk.wait(5)
+    stats = json.loads(json.dumps(desk.stats))
+    train, judge = stats.pop("tasks").values()
+    waiting = {"puts": 1, "claims": 1}
+    assert stats == {"produced": 4, "resident": 3, "alive": 3, "capacity": 6, "bytes": 10, "blocks": 1, "epoch": 0} | {
+        "sealed": False,
+        "gone": {"stale": 1},
+        "waiting": waiting,
+    }
+    assert (train["ready"], judge["free"]) == ({"x": 1, "x,y": 1}, 3)
+    counts = ("free", "leased", "acked", "claimed", "redelivered", "committed")
+    assert [train[name] for name in counts] == [1, 1, 1, 3, 1, None]
+
+
+def test_ages_and_lags(one_task: Any) -> None:
+    one_task.put(["a", "b"])
+    one_task.now = 2.0
+    one_task.put(["c"])
+    one_task.claim(1)
+    one_task.now = 50.0
+    assert buckets(one_task.stats["tasks"]["train"]["age"]) == {100.0: 2}
+    one_task.claim(2)
+    found = one_task.stats["tasks"]["train"]
+    assert (buckets(found["age"]), buckets(found["lag"])) == ({}, {3.0: 1, 100.0: 2})
+    assert found["lag"]["sum"] == 2.0 + 50.0 + 48.0
+
+
+# snapshots --------------------------------------------------------------------------------------------
+
+
+def test_snapshot_restores_the_ledger(desk: Any) -> None:
+    ids = [f"{number}-ß" for number in range(400)]
+    desk.put(ids, tags=[{"v": number, "who": "né" if number % 2 else None} for number in range(400)], lengths=[7] * 400)
+    desk.put(ids[:200], ["y"])
+    desk.train(40, 1)
+    desk.train(30, None, "judge")
+    desk.train(20, 2, fields=("x", "y"))
+    desk.claim(50)
+    desk.commit(1)
+    desk.clear(ids[35:60] + ids[300:320], "stale")
+    desk.rewind(1)
+    desk.wait(1000)
+    data = snapshot(desk.ledger)
+    again = restore(data)
+    assert snapshot(again) == data
+    assert again.stats(5.0)["p"]["waiting"] == {"puts": 0, "claims": 0}
+    for bad in (b"", data[:4], data[:-1], b"tgledger" + data[8:], data.replace(b'"format":4', b'"format":3')):
+        with pytest.raises(StorageError, match="can't be read"):
+            restore(bad)
+    assert again.take_freed() == desk.ledger.take_freed()
