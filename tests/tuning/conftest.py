@@ -24,7 +24,7 @@ from tunegym.tuning.ports import MetricError, TrialStore
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.worker_main import Report, TrialPruned
 from tunegym.tuning.stores.records import Head, Session
-from tunegym.tuning.stores.trials import JournalStore, MemoryStore
+from tunegym.tuning.stores.trials import JournalStore
 
 
 class Lab:
@@ -144,7 +144,7 @@ def _journal(folder: Path, experiment: Experiment, fingerprint: str, clock: Any)
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
-    """Makes engines; ``store`` is "memory", "journal" (in ``folder``) or a store that is there already."""
+    """Makes engines; ``store`` is "fresh", "journal" (in ``folder``) or a store that is there already."""
     made: list[Bench] = []
 
     def make(
@@ -154,7 +154,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         env_params: Mapping[str, EnvParam] | None = None,
         seed: int = 0,
         slots: int = 1,
-        store: TrialStore | str = "memory",
+        store: TrialStore | str = "fresh",
         folder: Path = tmp_path / "experiment",
         reward: Callable[..., Any] = identity,
         constraints: Sequence[Callable[[Mapping[str, Any]], Any]] = (),
@@ -179,8 +179,8 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
             agent_metrics=agent_metrics,
             **settings,
         )
-        if store == "memory":
-            store = MemoryStore(fingerprint)
+        if store == "fresh":
+            store = _journal(tmp_path / f"store-{len(made)}", experiment, fingerprint, clock or SystemClock())
         elif store == "journal":
             store = _journal(folder, experiment, fingerprint, clock or SystemClock())
         assert not isinstance(store, str)

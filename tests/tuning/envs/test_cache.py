@@ -25,7 +25,7 @@ def counting(values: list[Any] | None = None) -> Callable[..., dict[str, float]]
     return function
 
 
-@pytest.mark.parametrize("store", ["memory", "journal"])
+@pytest.mark.parametrize("store", ["fresh", "journal"])
 def test_same_action_is_a_hit(bench: Benches, store: str) -> None:
     """Also when there are no env_params. It has the earlier measurement and the same reward."""
     one = bench(counting(), store=store)

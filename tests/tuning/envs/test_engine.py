@@ -31,7 +31,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("store", ["memory", "journal"])
+@pytest.mark.parametrize("store", ["fresh", "journal"])
 def test_walk(bench: Benches, store: str) -> None:
     """The number is held, its context shown, the decision written down, then it runs, then it closes."""
     seen: list[Any] = []

@@ -19,7 +19,7 @@ from tunegym.tuning.rewards import identity, inverse, negative
 Benches = Callable[..., Any]
 
 
-@pytest.mark.parametrize("store", ["memory", "journal"])
+@pytest.mark.parametrize("store", ["fresh", "journal"])
 @pytest.mark.parametrize("reward", [negative, identity, inverse])
 def test_crashing_settings_never_look_good(bench: Benches, store: str, reward: Any) -> None:
     """30 % of the space crashes: never best, never served, and below every measured reward."""

@@ -65,7 +65,8 @@ def add_episode(
         taken = reward if at != failing else -100.0
         total += taken
         if at == failing:
-            store.add_unmeasured(number, store.begun, 1, observation, taken, 0.001, drawn, "failed", reason)
+            told = ("failed", reason)
+            store.add(number, store.begun, 1, observation, taken, 0.001, False, False, drawn, {}, told)
         else:
             over = at == length - 1
             ends = over and end == "terminated", over and end == "truncated"

@@ -5,13 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tunegym.testing.stores import FINGERPRINT, DurableStoreSuite, TrialStoreSuite
-from tunegym.tuning.stores.trials import JournalStore, MemoryStore
-
-
-class TestMemoryStore(TrialStoreSuite):
-    def make_store(self, folder: Path) -> MemoryStore:
-        return MemoryStore(FINGERPRINT)
+from tunegym.testing.stores import FINGERPRINT, DurableStoreSuite
+from tunegym.tuning.stores.trials import JournalStore
 
 
 class TestJournalStore(DurableStoreSuite):

@@ -111,17 +111,28 @@ class Journal:
             self.sessions.append(record)
         self.elapsed_s = max(self.elapsed_s, self._before_s + record.get("since", 0.0))
         self.ended = record if kind == "end" else None
-        note = getattr(self, f"_note_{kind}", None)
-        if note is not None:
-            note(record)
-
-    def _note_head(self, record: Record) -> None:
-        self.head = record
-
-    def _note_open(self, record: Record) -> None:
-        number = record["number"]
-        self.used.add(number)
-        self.open[number] = OpenTrial(number, record["context"], record["action"])
+        match kind:
+            case "head":
+                self.head = record
+            case "open":
+                self.used.add(record["number"])
+                self.open[record["number"]] = _opened(record)
+            case "job":
+                self._note_job(record)
+            case "close":
+                self.used.add(record["number"])
+                self.open.pop(record["number"], None)
+                self.handles.pop(record["number"], None)
+                self.closed += 1
+            case "spaces":
+                self.spaces = record
+            case "reserve":
+                self.reserved = record["upto"]
+            case "lost":
+                self.upto = max(self.upto, record["last"])
+                self.statuses["cancelled"] += record["last"] - record["first"] + 1
+            case "steps":
+                self._note_steps(record)
 
     def _note_job(self, record: Record) -> None:
         if self.kind == "live" and self._servers_of != len(self.sessions):
@@ -129,23 +140,6 @@ class Journal:
             self._servers_of = len(self.sessions)
         handle = job_handle(record, self.sessions[-1] if self.sessions else {})
         self.handles.setdefault(record["number"], []).append(handle)
-
-    def _note_close(self, record: Record) -> None:
-        number = record["number"]
-        self.used.add(number)
-        self.open.pop(number, None)
-        self.handles.pop(number, None)
-        self.closed += 1
-
-    def _note_spaces(self, record: Record) -> None:
-        self.spaces = record
-
-    def _note_reserve(self, record: Record) -> None:
-        self.reserved = record["upto"]
-
-    def _note_lost(self, record: Record) -> None:
-        self.upto = max(self.upto, record["last"])
-        self.statuses["cancelled"] += record["last"] - record["first"] + 1
 
     def _note_steps(self, record: Record) -> None:
         self.upto = max(self.upto, record["upto"])
@@ -289,11 +283,7 @@ class Reader:
                 yield entry
 
     def records(self, *, last: bool = False) -> Iterator[Record]:
-        """As ``read``, as plain records.
-
-        Args:
-            last: take also a last record that lost only its newline; nothing is being written.
-        """
+        """As ``read``, as plain records."""
         journal = self.journal
         try:
             file = self.path.open("rb")
@@ -306,9 +296,9 @@ class Reader:
                 if not whole and not last:
                     return
                 record = _parsed(line)
-                if record is None:
+                if record is None:  # torn: cut, or zeros that never reached the disk
                     if whole and file.read(1):
-                        raise self._damaged("it is not a record, and not the last line")
+                        raise _damaged(self.path, self._line + 1, "", "it is not a record, and not the last line")
                     return
                 self._check(record)
                 self._line += 1
@@ -330,28 +320,24 @@ class Reader:
             )
         fault = damage(record)
         if fault is not None:
-            raise self._damaged(fault, kind)
-
-    def _damaged(self, fault: str, kind: str = "") -> StoreError:
-        return _damaged(self.path, self._line + 1, kind, fault)
+            raise _damaged(self.path, self._line + 1, kind, fault)
 
     def _entry(self, record: Record) -> Entry | None:
-        kind = record["record"]
-        if kind == "steps":
-            return _steps(record, self.journal.elapsed_s)
-        if kind == "open":
-            number = record["number"]
-            self._open[number] = OpenTrial(number, record["context"], record["action"]), record.get("at", 0.0)
-        elif kind == "close":
-            return self._closed(record)
-        elif kind == "job":
-            return JobStart(record["number"])
-        elif kind == "lost":
-            return Lost(record["first"], record["last"])
-        elif kind == "session":
-            return SessionStart(record)
-        elif kind == "end":
-            return SessionEnd(record)
+        match record["record"]:
+            case "steps":
+                return _steps(record, self.journal.elapsed_s)
+            case "open":
+                self._open[record["number"]] = _opened(record), record.get("at", 0.0)
+            case "close":
+                return self._closed(record)
+            case "job":
+                return JobStart(record["number"])
+            case "lost":
+                return Lost(record["first"], record["last"])
+            case "session":
+                return SessionStart(record)
+            case "end":
+                return SessionEnd(record)
         return None
 
     def _closed(self, record: Record) -> ClosedTrial:
@@ -402,6 +388,10 @@ def episodes(path: Path) -> Iterator[Episode]:
             yield from one.over
 
 
+def _opened(record: Record) -> OpenTrial:
+    return OpenTrial(record["number"], record["context"], record["action"])
+
+
 def _finished(record: Record) -> list[Episode]:
     """The episodes that a ``steps`` record says are over."""
     return [Episode(*one) for one in record.get("episodes", ())]
@@ -425,18 +415,14 @@ def space_of(path: Path, journal: Journal, name: str) -> spaces.Space[Any] | Non
 
 
 def mean_return(returns: Collection[float]) -> float | None:
-    """The mean of some returns; None of none. Finite, as each of them is."""
+    """The mean of some returns; None of none."""
     if not returns:
         return None
     total = sum(returns)
-    if math.isfinite(total):
-        return total / len(returns)
-    mean = sum(one / len(returns) for one in returns)  # which rounding may put beyond all of them
-    return max(min(returns), min(mean, max(returns)))
+    return total / len(returns) if math.isfinite(total) else sum(one / len(returns) for one in returns)
 
 
 def _parsed(line: bytes) -> Record | None:
-    """A line as a record; None if it is torn (cut, or zeros that never reached the disk)."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -453,12 +439,9 @@ def _damaged(path: Path, line: int, kind: str, fault: str) -> StoreError:
 
 
 def _steps(record: Record, elapsed_s: float) -> Steps:
-    count = record["count"]
-    first = record.get("first")
+    count, first = record["count"], record.get("first")
     numbers = record.get("numbers", []) if first is None else list(range(first, first + count))
-    found = {name: record.get(name, []) for name in ("action", "observation")}
-    inline = {name: None if isinstance(one, dict) else one for name, one in found.items()}
-    rows = {name: one["row"] if isinstance(one, dict) else 0 for name, one in found.items()}
+    action, observation = record.get("action", []), record.get("observation", [])
     return Steps(
         numbers if count else [],
         record.get("episode", []),
@@ -466,10 +449,10 @@ def _steps(record: Record, elapsed_s: float) -> Steps:
         record.get("duration_s", []),
         record.get("terminated", []),
         record.get("truncated", []),
-        inline["action"],
-        inline["observation"],
-        rows["action"],
-        rows["observation"],
+        None if isinstance(action, dict) else action,
+        None if isinstance(observation, dict) else observation,
+        action["row"] if isinstance(action, dict) else 0,
+        observation["row"] if isinstance(observation, dict) else 0,
         [(at, context) for at, context in record.get("context", ())],
         record.get("metrics", {}),
         {at: (status, why) for at, status, why in record.get("unmeasured", ())},

@@ -183,87 +183,71 @@ def damage(record: Record) -> str | None:
     kind = record["record"]
     for name in _COUNTS.get(kind, ()):
         if type(record[name]) is not int or record[name] < 0:
-            return f"{name} is not a number"
+            return f"{name} is not a count"
     if kind != "steps":
         return None
-    return _facts_damage(record) or (_columns_damage(record, record["count"]) if record["count"] else None)
-
-
-def _facts_damage(record: Record) -> str | None:
-    if not _all([record["largest"], record["worst"] or 0], _NUMBERS):
-        return "worst or largest is not a number"
-    if not isinstance(record["statuses"], dict) or not _all(record["statuses"].values(), {int}):
-        return "statuses are not counts"
-    if not _are_lists(record.get("episodes", []), _is_episode):
-        return "an episode is incomplete"
+    count = record["count"]
+    for name, fits in (_FACTS | _COLUMNS if count else _FACTS).items():
+        if not fits(record.get(name), count):
+            return f"{name} doesn't fit the record's {count} steps"
+    if count and type(record.get("first")) is not int and not _column(record.get("numbers"), count, {int}):
+        return f"it doesn't have the numbers of its {count} steps"
     return None
 
 
-def _columns_damage(record: Record, count: int) -> str | None:
-    """What is wrong with the values of each step."""
-    if type(record.get("first")) is not int and not _is_column(record.get("numbers"), count, {int}):
-        return f"it doesn't have the numbers of {count} steps"
-    for name, kinds in (("episode", {int}), ("reward", _NUMBERS), ("duration_s", _NUMBERS)):
-        if not _is_column(record.get(name), count, kinds):
-            return f"{name} doesn't have {count} numbers"
-    for name in ("terminated", "truncated"):
-        if not _are_places(record.get(name), count):
-            return f"{name} names other steps"
-    for name in ("action", "observation"):
-        if not _are_elements(record.get(name), count):
-            return f"{name} doesn't have {count} elements"
-    return _optional_damage(record, count)
+def _column(found: Any, count: int, kinds: set[type]) -> bool:
+    return isinstance(found, list) and len(found) == count and set(map(type, found)) <= kinds
 
 
-def _optional_damage(record: Record, count: int) -> str | None:
-    metrics = record.get("metrics", {})
-    if not isinstance(metrics, dict):
-        return "metrics are not a table"
-    for name, column in metrics.items():
-        if not _is_column(column, count, {*_NUMBERS, type(None)}):
-            return f"the metric {name} doesn't have {count} values"
-    contexts = record.get("context", [])
-    if not _are_placed(contexts, count, lambda one: len(one) == 2 and isinstance(one[1], dict)) or not _ascend(
-        contexts
-    ):
-        return "context is not that of its steps"
-    if not _are_placed(record.get("unmeasured", []), count, lambda one: len(one) == 3 and _all(one[1:], {str})):
-        return "unmeasured names other steps"
-    return None
+def _places(found: Any, count: int) -> bool:
+    return isinstance(found, list) and set(map(type, found)) <= {int} and all(0 <= at < count for at in found)
 
 
-def _is_episode(found: list[Any]) -> bool:
-    return len(found) == len(_EPISODE) and all(map(isinstance, found, _EPISODE))
-
-
-def _is_column(found: Any, count: int, kinds: set[type]) -> bool:
-    return isinstance(found, list) and len(found) == count and _all(found, kinds)
-
-
-def _are_places(found: Any, count: int) -> bool:
-    return isinstance(found, list) and _all(found, {int}) and all(0 <= at < count for at in found)
-
-
-def _are_lists(found: Any, fits: Callable[[list[Any]], bool]) -> bool:
-    return isinstance(found, list) and all(isinstance(one, list) and fits(one) for one in found)
-
-
-def _are_placed(found: Any, count: int, fits: Callable[[list[Any]], bool]) -> bool:
-    return _are_lists(found, fits) and _are_places([one[0] for one in found], count)
-
-
-def _are_elements(found: Any, count: int) -> bool:
+def _elements(found: Any, count: int) -> bool:
     """Whether there is a row for each step; only the spaces tell what a row holds."""
     if isinstance(found, dict):
         return type(found.get("row")) is int and found["row"] >= 0
-    return _are_lists(found, lambda leaf: len(leaf) == count)
+    return _lists(found, lambda leaf: len(leaf) == count)
 
 
-def _ascend(contexts: list[Any]) -> bool:
-    """Whether they hold from the first step on, one after another."""
-    places = [one[0] for one in contexts]
+def _lists(found: Any, fits: Callable[[list[Any]], bool]) -> bool:
+    return isinstance(found, list) and all(isinstance(one, list) and fits(one) for one in found)
+
+
+def _placed(found: Any, count: int, *kinds: type) -> bool:
+    """Whether each of ``found`` is a place with values of these kinds; absent is fine."""
+    pairs = found or []
+    return _lists(pairs, lambda one: [*map(type, one)] == [int, *kinds]) and _places([one[0] for one in pairs], count)
+
+
+def _contexts(found: Any, count: int) -> bool:
+    """Whether contexts hold from the first step on, one after another."""
+    if not _placed(found, count, dict):
+        return False
+    places = [one[0] for one in found or []]
     return not places or (places[0] == 0 and places == sorted(set(places)))
 
 
-def _all(values: Any, kinds: set[type]) -> bool:
-    return set(map(type, values)) <= kinds
+_FACTS: dict[str, Callable[[Any, int], bool]] = {
+    "worst": lambda found, _: found is None or type(found) in _NUMBERS,
+    "largest": lambda found, _: type(found) in _NUMBERS,
+    "statuses": lambda found, _: isinstance(found, dict) and set(map(type, found.values())) <= {int},
+    "episodes": lambda found, _: _lists(
+        found or [], lambda one: len(one) == len(_EPISODE) and all(map(isinstance, one, _EPISODE))
+    ),
+}
+_COLUMNS: dict[str, Callable[[Any, int], bool]] = {
+    "episode": lambda found, count: _column(found, count, {int}),
+    "reward": lambda found, count: _column(found, count, _NUMBERS),
+    "duration_s": lambda found, count: _column(found, count, _NUMBERS),
+    "terminated": _places,
+    "truncated": _places,
+    "action": _elements,
+    "observation": _elements,
+    "metrics": lambda found, count: (
+        isinstance(found or {}, dict)
+        and all(_column(one, count, {*_NUMBERS, type(None)}) for one in (found or {}).values())
+    ),
+    "context": _contexts,
+    "unmeasured": lambda found, count: _placed(found, count, str, str),
+}

@@ -1,8 +1,8 @@
 """The store of a live experiment: numbers reserved ahead, steps written in groups.
 
 A number is used only after the journal says that it is reserved, so none is used twice; reserved numbers of a session
-that was cut off become ``lost``. Steps wait in memory for at most half a second. Only the journal's keeper writes them,
-so an interrupt of the driving thread never leaves a group half written.
+that was cut off, or of steps that an interrupt ended, become ``lost``. Steps wait in memory for at most half a second.
+Only the journal's keeper writes them, so an interrupt of the driving thread never leaves a group half written.
 """
 
 from __future__ import annotations
@@ -21,14 +21,24 @@ from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode, JobHandle
-from tunegym.tuning.model.values import Context, printable
+from tunegym.tuning.model.values import Context
 from tunegym.tuning.spaces import SpaceError, build, describe, differences, leaves
 from tunegym.tuning.stores import reader, records
-from tunegym.tuning.stores.columns import MEASURED, MOST_ROWS, SIDES, TERMINATED, TRUNCATED, Group, Row, SideFile
+from tunegym.tuning.stores.columns import (
+    MEASURED,
+    MOST_ROWS,
+    SIDES,
+    TERMINATED,
+    TRUNCATED,
+    Row,
+    SideFile,
+    StepTable,
+    steps_record,
+)
 from tunegym.tuning.stores.journal import JournalFile, unwritable
 from tunegym.tuning.stores.reader import Lost, Steps
 from tunegym.tuning.stores.records import Head, Session
-from tunegym.tuning.stores.views import StepViews
+from tunegym.tuning.stores.views import ENV, EPISODES, TRAJECTORY, CsvFiles
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +83,8 @@ class StepStore:
         self.begun = past.episodes
         self.worst: float | None = past.worst
         self.largest = past.largest
-        self._group: Group | None = None
-        self._views: StepViews | None = None
+        self._every = {"all": 1, "every": recording.every}.get(recording.kind)
+        self._views: CsvFiles | None = None
         self._sides: dict[str, SideFile] = {}
         self._has_reserved = False
         self._rows: list[Row] = []
@@ -101,7 +111,12 @@ class StepStore:
             self._journal.append({"record": "spaces", **described})
         else:
             actions, observations = self._same(actions, observations)
-        self._record_lost()
+        if self.lost > 0:
+            logger.warning(
+                "the last session was cut off: at most %d step%s lost (numbers %d to %d), which are not used again",
+                *(self.lost, " was" if self.lost == 1 else "s were", self.upto + 1, self.reserved),
+            )
+            self._record_lost(self.reserved)
         try:
             self._open(actions, observations)
         except OSError as error:
@@ -125,36 +140,22 @@ class StepStore:
         found = (actions, observations)
         return found if [*map(leaves, found)] == [*map(leaves, recorded)] else recorded
 
-    def _record_lost(self) -> None:
-        if self.lost <= 0:
-            return
-        first, last = self.upto + 1, self.reserved
-        self._journal.append({"record": "lost", "first": first, "last": last, "at": self._journal.wall()})
-        self.upto = self._written = last
-        logger.warning(
-            "the last session was cut off: at most %d step%s lost (numbers %d to %d), which are not used again",
-            *(self.lost, " was" if self.lost == 1 else "s were", first, last),
-        )
-
     def _open(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
         # A crash must not cost much of a small budget either.
         most = MOST_ROWS if self._budget is None else max(1, min(MOST_ROWS, self._budget // 100))
-        self._group = group = Group(actions, observations, self.head.metrics, list(self.head.env_params), most)
-        self._most_waiting = group.most * (MOST_WAITING if most == MOST_ROWS else 1)
-        for name, columns in (("action", group.actions), ("observation", group.observations)):
-            if not columns.inline:
-                self._sides[name] = SideFile(
-                    self._folder / SIDES[name], columns.row_bytes, self.past.sides.get(name, 0)
-                )
-        self._views = views = StepViews(self._folder)
-        views.append(*group.header(), group.episode_header())
-        every = {"all": 1, "every": self.recording.every}.get(self.recording.kind)
+        self._table = table = StepTable(actions, observations, self.head.metrics, list(self.head.env_params), most)
+        self._most_waiting = table.most * (MOST_WAITING if most == MOST_ROWS else 1)
+        for name, elements in (("action", table.actions), ("observation", table.observations)):
+            if not elements.inline:
+                rows = self.past.sides.get(name, 0)
+                self._sides[name] = SideFile(self._folder / SIDES[name], elements.row_bytes, rows)
+        self._views = CsvFiles(self._folder, (TRAJECTORY, ENV, EPISODES))
+        self._views.append(*table.header())
         for one in reader.entries(self._journal.path):
-            if isinstance(one, Lost) and every is not None:
-                views.append(*group.lost_lines(one, every))
+            if isinstance(one, Lost):
+                self._show_lost(one)
             elif isinstance(one, Steps):
-                group.load(one)
-                views.append(*group.lines(), group.episode_lines())
+                self._views.append(*table.lines(one))
 
     # steps --------------------------------------------------------------------------------------------
 
@@ -178,55 +179,50 @@ class StepStore:
         metrics: Mapping[str, float],
         unmeasured: tuple[str, str] | None = None,
     ) -> None:
-        """Record a step, with status and reason if it has no measurement. Numbers come in their order."""
-        rows, group = self._rows, self._group
-        assert group is not None
-        columns = group.actions
-        if not columns.scalar or type(action) is not int:
-            action = columns.pack(action)
-        columns = group.observations
-        if type(observation) is ndarray and observation.dtype is columns.array:  # quicker than pack
+        """Record a step; with status and reason, and at once, if it has no measurement. Numbers come in their order."""
+        rows, table = self._rows, self._table
+        elements = table.actions
+        if not elements.scalar or type(action) is not int:
+            action = elements.pack(action)
+        elements = table.observations
+        if type(observation) is ndarray and observation.dtype is elements.array:  # quicker than pack
             packed = observation.tobytes()
         else:
-            packed = columns.pack(observation)
+            packed = elements.pack(observation)
         ended = 0
         if terminated or truncated:
             ended = TERMINATED * terminated + TRUNCATED * truncated
-        row = (number, episode, action, packed, reward, duration, ended, context, metrics, unmeasured)
-        rows.append(row)  # type: ignore[arg-type]  # making a Row takes four times as long
+        rows.append((number, episode, action, packed, reward, duration, ended, context, metrics, unmeasured))
         self.upto = number
-        if not len(rows) % group.most:
+        if unmeasured is not None:
+            self.flush()
+        elif not len(rows) % table.most:
             if len(rows) >= self._most_waiting:
                 self.flush()
             else:
                 self._journal.wake()
 
-    def add_unmeasured(
-        self,
-        number: int,
-        episode: int,
-        action: Any,
-        observation: Any,
-        reward: float,
-        duration: float,
-        context: Context,
-        status: str,
-        reason: str,
-    ) -> None:
-        """Record a step that has no measurement, at once."""
-        told = (status, printable(reason))
-        self.add(number, episode, action, observation, reward, duration, False, False, context, {}, told)
+    def lose(self, last: int) -> int:
+        """Record numbers up to ``last`` that have no record as lost, after an interrupt; returns how many there are."""
         self.flush()
+        lost = last - self._written
+        if lost > 0:
+            self._show_lost(self._record_lost(last))
+        return max(0, lost)
+
+    def _record_lost(self, last: int) -> Lost:
+        lost = Lost(self._written + 1, last)
+        self._journal.append({"record": "lost", "first": lost.first, "last": last, "at": self._journal.wall()})
+        self.upto = self._written = last
+        return lost
+
+    def _show_lost(self, lost: Lost) -> None:
+        if self._every is not None and self._views is not None:
+            self._views.append(*self._table.lost_lines(lost, self._every))
 
     def episode_over(self, episode: Episode) -> None:
         """Record an episode's end."""
         self._over.append(episode)
-
-    @property
-    def used(self) -> int:
-        """The highest number that is recorded or counted, also after an interrupt anywhere."""
-        rows = self._rows[-1:]
-        return max(self.upto, self._written, rows[0][0] if rows else 0)
 
     def flush(self) -> None:
         """Write what waits."""
@@ -234,43 +230,43 @@ class StepStore:
 
     def _write_waiting(self) -> None:
         """Write the waiting steps in groups; on the keeper, or when it has ended."""
-        group = self._group
-        if group is None:
+        if self._views is None:
             return
         # In this order: a number counts only after its step is there, an episode is over only after its last one.
         over = self._over[:]
         upto = self.upto
         waiting = self._rows[:]
-        for start in range(0, max(len(waiting), 1), group.most):
-            rows = waiting[start : start + group.most]
-            last = start + group.most >= len(waiting)
+        most = self._table.most
+        for start in range(0, max(len(waiting), 1), most):
+            rows = waiting[start : start + most]
+            last = start + most >= len(waiting)
             highest = max(upto if last else 0, rows[-1][0] if rows else 0)
-            self._write(group, rows, over if last else [], highest)
+            self._write(rows, over if last else [], highest)
             del self._rows[: len(rows)]
         del self._over[: len(over)]
 
-    def _write(self, group: Group, rows: list[Row], over: list[Episode], upto: int) -> None:
+    def _write(self, rows: list[Row], over: list[Episode], upto: int) -> None:
         if not rows and not over and upto <= self._written:
             return
         assert self._views is not None
-        group.fill(rows, over)
-        others = Counter(status for status, _ in group.unmeasured.values())
-        record = group.record({name: side.rows for name, side in self._sides.items()})
-        record |= {
-            "upto": upto,
+        sides = {name: side.rows for name, side in self._sides.items()}
+        since = self._journal.since()
+        steps = self._table.group(rows, over, sides, upto, self._journal.wall(), since)
+        others = Counter(status for status, _ in steps.unmeasured.values())
+        record = steps_record(steps) | {
             "begun": self.begun,
-            "at": self._journal.wall(),
-            "since": self._journal.since(),
+            "since": since,
             "worst": self.worst,
             "largest": self.largest,
             "statuses": {MEASURED: upto - self._written - others.total(), **others},
         }
         self._journal.check()
         for name, side in self._sides.items() if rows else ():  # first: the journal names no row that isn't there
-            side.append(getattr(group, f"{name}s").packed(), len(rows))
+            packed: list[Any] = [row[2 if name == "action" else 3] for row in rows]
+            side.append(packed)
         self._journal.append(record)
         self._written = upto
-        self._views.append(*group.lines(), group.episode_lines())
+        self._views.append(*self._table.lines(steps))
 
     # the session --------------------------------------------------------------------------------------
 
@@ -309,9 +305,8 @@ class StepStore:
                 self._sync_sides()
 
     def _give_back(self) -> None:
-        self.upto = self.used
-        if self.reserved > self.upto and self._has_reserved:  # numbers of an earlier session are lost instead
-            self.reserve(self.upto)
+        if self.reserved > self._written and self._has_reserved:  # numbers of an earlier session are lost instead
+            self.reserve(self._written)
 
     def _sync_sides(self) -> None:
         for side in self._sides.values():

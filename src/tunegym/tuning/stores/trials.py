@@ -1,12 +1,11 @@
-"""Stores of trials: numbers, open trials, and how each is written down.
+"""The store of trials: numbers, open trials, and how each is written down.
 
 Written first, believed after: a record that can't be written has not happened.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 
@@ -68,66 +67,8 @@ class Numbers:
         return unused
 
 
-class _Book(ABC):
-    """The numbers and the open trials of a ``TrialStore``; a subclass writes records."""
-
-    def __init__(self, used: Iterable[int] = (), open_trials: Mapping[int, OpenTrial] | None = None) -> None:
-        self._numbers = Numbers(used)
-        self._open = dict(open_trials or {})
-
-    @abstractmethod
-    def _write_open(self, trial: OpenTrial) -> None:
-        """Write a decision down, or raise."""
-
-    @abstractmethod
-    def _write_close(self, trial: Trial, *, opened: bool) -> None:
-        """Write an outcome down, or raise; ``opened`` is False for a number that was never used."""
-
-    @property
-    def highest(self) -> int:
-        """The highest used number."""
-        return self._numbers.highest
-
-    def hold(self, lane: int) -> int:
-        """See ``TrialStore.hold``."""
-        return self._numbers.hold(lane)
-
-    def release(self, lane: int) -> None:
-        """See ``TrialStore.release``."""
-        self._numbers.release(lane)
-
-    def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
-        """See ``TrialStore.open``."""
-        trial = OpenTrial(self._numbers.hold(lane), context, action)
-        self._write_open(trial)
-        self._numbers.use(lane)
-        self._open[trial.number] = trial
-        return trial
-
-    def close_trial(self, trial: Trial) -> None:
-        """See ``TrialStore.close_trial``."""
-        if trial.number not in self._open:
-            raise StoreError(f"trial {trial.number} is not open, so it can't be closed")
-        self._write_close(trial, opened=True)
-        del self._open[trial.number]
-
-    def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
-        """See ``TrialStore.cancel_held``."""
-        reason = Cancelled("the experiment ended before this number was used")
-        cancelled = [
-            Trial(number, contexts(number), {}, reason, reward(), 0.0) for number in self._numbers.take_unused()
-        ]
-        for trial in cancelled:
-            self._write_close(trial, opened=False)
-        return cancelled
-
-    def open_trials(self) -> list[OpenTrial]:
-        """See ``TrialStore.open_trials``."""
-        return [self._open[number] for number in sorted(self._open)]
-
-
-class JournalStore(_Book):
-    """The ``TrialStore`` that a run uses: a journal, and the CSV views, which are written again at every opening.
+class JournalStore:
+    """The ``TrialStore`` of a run: a journal, and the CSV views, which are written again at every opening.
 
     Raises:
         StoreLockedError: another process writes it.
@@ -139,85 +80,87 @@ class JournalStore(_Book):
         self._journal = JournalFile(folder, head, session, clock)
         self.head = self._journal.head
         self.past = self._journal.past
+        self._numbers = Numbers(self.past.used)
+        self._open = dict(self.past.open)
         try:
-            super().__init__(self.past.used, self.past.open)
             self._views = TrialViews(folder, list(head.knobs), list(head.env_params), head.metrics)
-            for _, trial in reader.trials(self._journal.path):
+            for _, trial in self.recorded():
                 self._views.add(trial)
         except BaseException:
             self._journal.close(lambda: None)
             raise
         self._journal.start(self._views.flush)
 
-    def job_started(self, number: int, handle: JobHandle) -> None:
-        """See ``TrialStore.job_started``."""
-        self._journal.append({"record": "job", "number": number, "handle": handle})
+    # numbers and trials -------------------------------------------------------------------------------
 
-    def leftovers(self) -> list[JobHandle]:
-        """See ``TrialStore.leftovers``."""
-        return [handle for handles in self.past.handles.values() for handle in handles]
+    @property
+    def highest(self) -> int:
+        """The highest used number."""
+        return self._numbers.highest
+
+    def hold(self, lane: int) -> int:
+        """The lane's number."""
+        return self._numbers.hold(lane)
+
+    def release(self, lane: int) -> None:
+        """The lane's number is free again."""
+        self._numbers.release(lane)
+
+    def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
+        """Write a decision down, then use its number."""
+        trial = OpenTrial(self._numbers.hold(lane), context, action)
+        self._journal.append(records.open_record(trial, self._journal.wall(), self._journal.since()))
+        self._numbers.use(lane)
+        self._open[trial.number] = trial
+        return trial
+
+    def close_trial(self, trial: Trial) -> None:
+        """Write an outcome down."""
+        if trial.number not in self._open:
+            raise StoreError(f"trial {trial.number} is not open, so it can't be closed")
+        self._write_close(trial, opened=True)
+        del self._open[trial.number]
+
+    def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
+        """Record unused numbers below the highest used one."""
+        reason = Cancelled("the experiment ended before this number was used")
+        cancelled = [
+            Trial(number, contexts(number), {}, reason, reward(), 0.0) for number in self._numbers.take_unused()
+        ]
+        for trial in cancelled:
+            self._write_close(trial, opened=False)
+        return cancelled
+
+    def open_trials(self) -> list[OpenTrial]:
+        """Open trials, lowest number first."""
+        return [self._open[number] for number in sorted(self._open)]
 
     def recorded(self) -> Iterator[tuple[str, Trial]]:
-        """See ``TrialStore.recorded``."""
+        """Every closed trial with its fingerprint."""
         return reader.trials(self._journal.path)
-
-    def forgive(self, seconds: float) -> None:
-        """See ``TrialStore.forgive``."""
-        self._journal.forgive(seconds)
-
-    def end(self, code: int, reason: str) -> None:
-        """See ``TrialStore.end``."""
-        self._journal.append(records.end_record(code, reason, self._journal.wall(), self._journal.since()))
-
-    def close(self) -> None:
-        """See ``TrialStore.close``. Raises ``StoreError`` if records or views could not be written."""
-        self._journal.close(self._views.close)
-
-    def _write_open(self, trial: OpenTrial) -> None:
-        self._journal.append(records.open_record(trial, self._journal.wall(), self._journal.since()))
 
     def _write_close(self, trial: Trial, *, opened: bool) -> None:
         self._journal.append(records.close_record(trial, self._journal.wall(), self._journal.since(), opened))
         self._views.add(trial)
 
-
-class MemoryStore(_Book):
-    """A ``TrialStore`` for tests and throw-away environments; as strict as the journal."""
-
-    def __init__(self, fingerprint: str = "") -> None:
-        super().__init__()
-        self.fingerprint = fingerprint
-        self._recorded: list[Trial] = []
-        self._closed = False
+    # the session --------------------------------------------------------------------------------------
 
     def job_started(self, number: int, handle: JobHandle) -> None:
-        """Not recorded: no session could read it."""
+        """Write down the handle of an open trial's job."""
+        self._journal.append({"record": "job", "number": number, "handle": handle})
 
     def leftovers(self) -> list[JobHandle]:
-        """Nothing outlives this store."""
-        return []
-
-    def recorded(self) -> Iterator[tuple[str, Trial]]:
-        """See ``TrialStore.recorded``."""
-        return ((self.fingerprint, trial) for trial in list(self._recorded))
+        """The handles of jobs that earlier sessions left."""
+        return [handle for handles in self.past.handles.values() for handle in handles]
 
     def forgive(self, seconds: float) -> None:
-        """Time is not recorded here."""
+        """Don't count this much time of the session."""
+        self._journal.forgive(seconds)
 
     def end(self, code: int, reason: str) -> None:
-        """Not recorded: no session could read it."""
+        """Write down that the experiment came to its end by itself."""
+        self._journal.append(records.end_record(code, reason, self._journal.wall(), self._journal.since()))
 
     def close(self) -> None:
-        """See ``TrialStore.close``."""
-        self._closed = True
-
-    def _write_open(self, trial: OpenTrial) -> None:
-        self._check_writable()
-
-    def _write_close(self, trial: Trial, *, opened: bool) -> None:
-        self._check_writable()
-        self._recorded.append(trial)
-
-    def _check_writable(self) -> None:
-        if self._closed:
-            raise StoreError("the store is closed")
+        """Flush and let go. Raises ``StoreError`` if records or views could not be written."""
+        self._journal.close(self._views.close)

@@ -17,6 +17,37 @@ EPISODES = "episodes.csv"
 _SPECIAL = frozenset(',"\r\n')
 
 
+class CsvFiles:
+    """CSV files of one folder, written from their start. Raises ``StoreError`` if one can't be written."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._files: list[int] = []
+        for name in names:
+            try:
+                flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+                self._files.append(os.open(folder / name, flags, 0o644))
+            except OSError as error:
+                raise StoreError(f"{folder / name} can't be written: {error.strerror}") from error
+
+    def append(self, *rows: str) -> None:
+        """Append rows to each file."""
+        try:
+            for descriptor, text in zip(self._files, rows, strict=False):
+                data = text.encode()
+                while data:
+                    data = data[os.write(descriptor, data) :]
+        except OSError as error:
+            raise StoreError(
+                f"the CSV views can't be written: {error.strerror}",
+                hint="the journal is complete: free some space, then `tunegym resume` writes the views again",
+            ) from error
+
+    def close(self) -> None:
+        """Close the files. Later rows are dropped."""
+        while self._files:
+            os.close(self._files.pop())
+
+
 class TrialViews:
     """Writes ``trajectory.csv`` and ``env.csv`` from their start, in the order of numbers.
 
@@ -32,7 +63,7 @@ class TrialViews:
         self._waiting: dict[int, tuple[str, str]] = {}
         self._lock = threading.Lock()
         self._rows: list[tuple[str, str]] = []
-        self._files = [_empty(folder / name) for name in (TRAJECTORY, ENV)]
+        self._files = CsvFiles(folder, (TRAJECTORY, ENV))
         columns = [
             "step",
             "status",
@@ -64,10 +95,8 @@ class TrialViews:
         """Hand the rows so far to the operating system."""
         with self._lock:
             rows, self._rows = self._rows, []
-            if not rows or not self._files:
-                return
-            for column, descriptor in enumerate(self._files):
-                _write(descriptor, "".join(pair[column] for pair in rows).encode())
+            if rows:
+                self._files.append(*("".join(column) for column in zip(*rows, strict=True)))
 
     def close(self) -> None:
         """Write everything, also rows behind a number that never ended. Calling it twice is fine."""
@@ -77,8 +106,7 @@ class TrialViews:
         try:
             self.flush()
         finally:
-            while self._files:
-                os.close(self._files.pop())
+            self._files.close()
 
     def _pair(self, trial: Trial) -> tuple[str, str]:
         metrics = trial.metrics
@@ -95,45 +123,6 @@ class TrialViews:
             round(trial.duration_s, 6),
         ]
         return line(row), line([trial.number, *drawn])
-
-
-class StepViews:
-    """Writes ``trajectory.csv``, ``env.csv`` and ``episodes.csv`` of a live journal from their start."""
-
-    def __init__(self, folder: Path) -> None:
-        self._files: list[int] = []
-        for name in (TRAJECTORY, ENV, EPISODES):
-            self._files.append(_empty(folder / name))
-
-    def append(self, trajectory: str, env: str, episodes: str = "") -> None:
-        """Append rows to each file. Raises ``StoreError``."""
-        for descriptor, rows in zip(self._files, (trajectory, env, episodes), strict=True):
-            if rows:
-                _write(descriptor, rows.encode())
-
-    def close(self) -> None:
-        """Close the files."""
-        while self._files:
-            os.close(self._files.pop())
-
-
-def _empty(path: Path) -> int:
-    """An empty file to append to. Raises ``StoreError``."""
-    try:
-        return os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StoreError(f"{path} can't be written: {error.strerror}") from error
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    except OSError as error:
-        raise StoreError(
-            f"the CSV views can't be written: {error.strerror}",
-            hint="the journal is complete: free some space, then `tunegym resume` writes the views again",
-        ) from error
 
 
 def line(cells: Sequence[Any]) -> str:

@@ -472,17 +472,21 @@ def test_what_an_episode_ended_with_is_shown_under_its_own_context(engines: Engi
             assert "final_observation" not in answer[4]
 
 
-def test_an_interrupted_step_is_on_record_as_such(engines: Engines) -> None:
+def test_interrupted_step_is_lost_and_ends_the_episode(engines: Engines) -> None:
     engine = engines()
     engine.reset()
     engine.step(0)
     engines.server.raises = KeyboardInterrupt()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         engine.step(0)
+    with pytest.raises(TunegymError, match="the episode is over"):
+        engine.step(1)
+    assert (engine.tally.done, engine.tally.others["cancelled"]) == (2, 1)
+    engine.reset()
     assert engine.step(1)[4]["step"] == 3
     engines.close()
     assert [row["status"] for row in engines.rows()] == ["measured", "cancelled", "measured"]
-    assert [row["length"] for row in engines.rows("episodes.csv")] == ["3"]
+    assert [(row["length"], row["end"]) for row in engines.rows("episodes.csv")] == [("1", "cut"), ("1", "cut")]
 
 
 def test_nothing_comes_back_where_not_all_is_recorded(engines: Engines) -> None:

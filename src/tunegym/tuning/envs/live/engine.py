@@ -1,7 +1,7 @@
 """The engine of a live experiment: a server answers each step, one counter numbers them, the journal records them.
 
-Numbers are reserved ahead, in blocks of less than half a second. An interrupt in the middle of a step leaves its number
-used: the step is recorded as ``cancelled``, at once or before the next one.
+Numbers are reserved ahead, in blocks of less than half a second. An interrupt in the middle of a step ends the
+episodes; steps that were not on record by then are lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from gymnasium import spaces
 
@@ -20,7 +20,7 @@ from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import ActionError, BudgetError, StoreError, TunegymError
 from tunegym.core.randomness import integer
 from tunegym.tuning.envs.live.lane import Lane, Running, start_all
-from tunegym.tuning.envs.live.record import Display, Recorder, Replay
+from tunegym.tuning.envs.live.record import Display, Recorder, transitions
 from tunegym.tuning.envs.score import BudgetClock, StepScore, StepTally
 from tunegym.tuning.envs.structure import FindEncoding
 from tunegym.tuning.model.scenario import Experiment
@@ -89,17 +89,6 @@ class _Reservation:
         return last
 
 
-class _Pending(NamedTuple):
-    """A step that has begun; ``counted`` is the episode's count before it."""
-
-    lane: Lane
-    number: int
-    action: Any
-    context: Context
-    began: float
-    counted: tuple[int, int, float]
-
-
 class LiveEngine:
     """Implements ``LiveEnv``. One thread drives it. ``take_over`` comes before everything else.
 
@@ -136,7 +125,7 @@ class LiveEngine:
         self._closed = False
         self._lowest, self._highest = 0, -1
         self._lanes: list[Lane] = []
-        self._pending: Sequence[_Pending] = ()
+        self._interrupted = False
 
     # before the first step ----------------------------------------------------------------------------
 
@@ -223,10 +212,8 @@ class LiveEngine:
             chosen = self._accepted(action, one)
         number = self._next
         if number > self._bound or self._timed or not number & 31:  # whether to stop is asked now and then
-            number = self._go_on((one,))
+            number = self._go_on(1)
         context = self._step_context(one, number) if self._varies else one.context
-        assert episode is not None
-        counted = episode.counted
         began = perf_counter()
         try:
             self._next = number + 1
@@ -241,7 +228,7 @@ class LiveEngine:
             except ServerFailure as failure:
                 return self._failed(one, number, chosen, context, failure, began)()
         except BaseException as error:
-            self._cut_off(error, [_Pending(one, number, chosen, context, began, counted)])
+            self._cut_off(error)
             raise
 
     def step_all(self, actions: Sequence[Any]) -> list[StepAnswer]:
@@ -254,21 +241,14 @@ class LiveEngine:
             what = f"{len(lanes)} actions for {self.slots} lanes"
             raise TunegymError(what, hint="only the last steps of the budget may be fewer")
         if last > self._bound or self._timed or self._stopping():
-            first = self._go_on(lanes)
+            first = self._go_on(len(lanes))
             last = first + len(lanes) - 1
         contexts = [self._step_context(one, first + at) for at, one in enumerate(lanes)]
-        began = perf_counter()
-        pending = [
-            _Pending(
-                one, first + at, chosen[at], contexts[at], began, one.episode.counted if one.episode else (0, 0, 0.0)
-            )
-            for at, one in enumerate(lanes)
-        ]
         try:
             self._next = last + 1
             return self._step_all(lanes, first, chosen, contexts)
         except BaseException as error:
-            self._cut_off(error, pending)
+            self._cut_off(error)
             raise
 
     def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any], contexts: list[Context]) -> list[StepAnswer]:
@@ -302,8 +282,9 @@ class LiveEngine:
         if self._store.recording.kind != "all":
             return ()
         self._store.flush()
-        replay = Replay(self.folder, self.action_space, self._observed, self._env_params, self._display)
-        return replay.transitions(last)
+        return transitions(
+            self.folder, self.action_space, self._observed, self._env_params, self._display, self.taken - last
+        )
 
     def close(self, *, interrupted: bool = False) -> None:
         """Let go of the servers; open episodes are cut. Calling it twice is fine."""
@@ -328,7 +309,7 @@ class LiveEngine:
     def _check_begun(self, one: Lane) -> None:
         if one.episode is None:
             self._check_open()
-            raise TunegymError("the episode is over, or none has begun", hint="call reset() first")
+            raise _no_episode()
 
     def _accepted(self, action: Any, one: Lane) -> Any:
         self._check_begun(one)
@@ -337,13 +318,12 @@ class LiveEngine:
         except SpaceError as error:
             raise ActionError(f"the action is not of action_space: {error}", hint=str(self.action_space)) from error
 
-    def _go_on(self, lanes: Sequence[Lane]) -> int:
-        """The number of the first lane's next step; those of all are reserved. Raises if they may not be used."""
-        if self._pending:
+    def _go_on(self, count: int) -> int:
+        """The number of the next step; those of ``count`` steps are reserved. Raises if they may not be taken."""
+        if self._interrupted:
             self._settle()
-            for one in lanes:
-                self._check_begun(one)
-        last = self._next + len(lanes) - 1
+            raise _no_episode()
+        last = self._next + count - 1
         reason = "the run is stopping" if self._stopping() else self.budget.exhausted(last)
         if reason is not None:
             raise BudgetError(f"step {last} may not be taken: {reason}")
@@ -354,30 +334,23 @@ class LiveEngine:
             self._bound = self._reservation.upto(last)
         return self._next
 
-    def _cut_off(self, error: BaseException, steps: Sequence[_Pending]) -> None:
-        """Steps ended with an exception. After an error of ours, numbers without a record are not used; after an
-        interrupt they are, and the steps are recorded as cancelled.
-        """  # noqa: D205
+    def _cut_off(self, error: BaseException) -> None:
+        """A step ended with an exception. An error of ours leaves every number on record; an interrupt may not."""
         self._bound = 0  # the next step asks whether it may be taken
-        if isinstance(error, TunegymError):
-            self._next = self._store.used + 1
-            return
-        self._pending = steps
-        with contextlib.suppress(StoreError):  # the next call raises it; what is raised now is the interrupt
-            self._settle()
+        if not isinstance(error, TunegymError):
+            self._interrupted = True
+            with contextlib.suppress(StoreError):  # the next call raises it; now the interrupt is raised
+                self._settle()
 
     def _settle(self) -> None:
-        """Bring the lanes in line with the store after an interrupt. Interrupted itself, it is done again."""
-        for lane, number, action, context, began, counted in self._pending:
-            episode = lane.episode
-            if number > self._store.used and episode is not None:
-                episode.counted = counted
-                self._recorder.failed(lane, number, action, context, "cancelled", "the step was interrupted", began)
-            elif episode is not None and episode.ending is not None:
-                self._recorder.finish(lane, episode.ending)
-        if self._pending:
-            self._pending = ()
-            self._next = self._store.used + 1
+        """After an interrupt: cut the episodes, and record numbers as lost. Interrupted itself, it is done again."""
+        if not self._interrupted:
+            return
+        for one in self._lanes:
+            self._recorder.finish(one, "cut")
+        self.tally.others["cancelled"] += self._store.lose(self._next - 1)
+        self.tally.done = self._next - 1
+        self._interrupted = False
 
     def _upcoming(self, lane: int) -> int:
         return self._next + lane
@@ -385,7 +358,7 @@ class LiveEngine:
     def _step_context(self, one: Lane, number: int) -> Context:
         episode = one.episode
         assert episode is not None
-        if not self._varies or not episode.counted[1]:
+        if not self._varies or not episode.length:
             return one.context
         return self._env_params.step_context(episode.first, number)
 
@@ -424,3 +397,7 @@ class LiveEngine:
 
     def _note_restarts(self) -> None:
         self.tally.restarts = sum(one.restarted for one in self._lanes)
+
+
+def _no_episode() -> TunegymError:
+    return TunegymError("the episode is over, or none has begun", hint="call reset() first")

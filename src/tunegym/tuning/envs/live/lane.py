@@ -33,15 +33,17 @@ class Running:
         number: counts all episodes of the experiment.
         first: the number of its first step.
         context: the context that it began under.
-        counted: its steps so far: the last one's number, how many, and the sum of their rewards.
-        ending: how it ends with the step that is being recorded.
+        last: the number of its last step so far.
+        length: how many steps it has.
+        total: the sum of their rewards.
     """
 
     number: int
     first: int
     context: Context
-    counted: tuple[int, int, float] = (0, 0, 0.0)
-    ending: EpisodeEnd | None = None
+    last: int = 0
+    length: int = 0
+    total: float = 0.0
 
 
 class Lane:
@@ -164,12 +166,11 @@ class Lane:
     def finished(self, end: EpisodeEnd) -> Episode | None:
         """The lane's episode as a record; None if it has no step. The lane has none after this."""
         one, self.episode = self.episode, None
-        if one is None or not one.counted[1]:
+        if one is None or not one.length:
             return None
-        last, length, total = one.counted
         # A sum of large rewards may be beyond what JSON can hold.
-        total = 0.0 if math.isnan(total) else max(-_LARGEST, min(total, _LARGEST))
-        return Episode(one.number, self.place, one.first, last, length, total, end, one.context)
+        total = 0.0 if math.isnan(one.total) else max(-_LARGEST, min(one.total, _LARGEST))
+        return Episode(one.number, self.place, one.first, one.last, one.length, total, end, one.context)
 
 
 def start_all(hosts: Sequence[ServerHost], experiment: Experiment) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,12 +17,12 @@ from tunegym.tuning.envs.structure import ContextLeaves, FindEncoding, leaf_spac
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import EnvParams
 from tunegym.tuning.model.trial import EpisodeEnd
-from tunegym.tuning.model.values import Context
+from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Transition
 from tunegym.tuning.servers.host import RAISED, ServerFailure, StepAnswer, error_text
-from tunegym.tuning.spaces import SHORT, Leaf, SpaceError, element_of, has_nan, leaves, nothing_of
+from tunegym.tuning.spaces import SHORT, SpaceError, element_of, has_nan, leaves, nothing_of
 from tunegym.tuning.stores.columns import SIDES, leaf_values, row_type
-from tunegym.tuning.stores.reader import JOURNAL, Lost, Steps, steps
+from tunegym.tuning.stores.reader import JOURNAL, Lost, steps
 from tunegym.tuning.stores.steps import StepStore
 
 
@@ -119,10 +118,9 @@ class Recorder:
         episode = lane.episode
         assert episode is not None
         lane.failures = 0
-        _, length, total = episode.counted
-        if over:
-            episode.ending = "terminated" if terminated else "truncated"
-        episode.counted = (number, length + 1, total + reward)
+        episode.last = number
+        episode.length += 1
+        episode.total += reward
         if self._all or (over if self._ends_only else number % self._every == 0):
             self._add(
                 number, episode.number, action, observation, reward, duration, terminated, truncated, context, metrics
@@ -163,12 +161,13 @@ class Recorder:
         penalty = self._score.penalty()
         episode = lane.episode
         assert episode is not None
-        _, length, total = episode.counted
-        episode.ending = None
-        episode.counted = (number, length + 1, total + penalty)
+        episode.last = number
+        episode.length += 1
+        episode.total += penalty
+        told = status, printable(reason)
         duration = perf_counter() - began
-        self._store.add_unmeasured(
-            number, episode.number, action, self._nothing, penalty, duration, context, status, reason
+        self._store.add(
+            number, episode.number, action, self._nothing, penalty, duration, False, False, context, {}, told
         )
         self._tally.others[status] += 1
         self._tally.done = number
@@ -213,76 +212,49 @@ def _flag(found: Any) -> bool:
 # read back --------------------------------------------------------------------------------------------
 
 
-class Replay:
-    """Recorded steps as transitions, with the observation before each. Used where all steps are recorded."""
+def transitions(
+    folder: Path,
+    actions: spaces.Space[Any],
+    observations: spaces.Space[Any],
+    env_params: EnvParams,
+    display: Display,
+    after: int,
+) -> Iterator[Transition]:
+    """Recorded steps with numbers above ``after``, each with the observation before it.
 
-    def __init__(
-        self,
-        folder: Path,
-        actions: spaces.Space[Any],
-        observations: spaces.Space[Any],
-        env_params: EnvParams,
-        display: Display,
-    ) -> None:
-        self._journal = folder / JOURNAL
-        self._actions = _Elements(folder, "action", actions)
-        self._observations = _Elements(folder, "observation", observations)
-        self._env_params = env_params
-        self._shown = display.shown
-
-    def transitions(self, last: int) -> Iterable[Transition]:
-        """The newest ``last`` transitions, oldest first. Counted first, so that memory doesn't grow with them."""
-        total = sum(len(_pairs(group, begun)) for group, begun in self._groups())
-        return islice(self._all(), max(0, total - last), None)
-
-    def _groups(self) -> Iterator[tuple[Steps, dict[int, Any]]]:
-        """Groups of steps, each with the open episodes before it; lost steps end them all."""
-        begun: dict[int, Any] = {}
-        for group in steps(self._journal):
-            if isinstance(group, Lost):
-                begun.clear()
-            else:
-                yield group, begun
-
-    def _all(self) -> Iterator[Transition]:
-        for group, begun in self._groups():
-            actions = self._actions.of(group.actions, group.action_row, len(group.numbers))
-            observations = self._observations.of(group.observations, group.observation_row, len(group.numbers))
-            contexts = group.context_of()
-            for at, last, seen in _pairs(group, begun, observations):
-                number, context = group.numbers[at], contexts[at]
-                terminated, truncated = at in group.terminated, at in group.truncated
-                # Lanes take turns, so this lane's next step is as far away as its last one was.
-                following = context
-                if not terminated and not truncated:
-                    following = self._env_params.next_context(context, 2 * number - last)
-                yield Transition(
-                    self._shown(seen, context),
-                    actions[at],
-                    group.rewards[at],
-                    self._shown(observations[at], following),
-                    terminated,
-                    truncated,
-                )
-
-
-def _pairs(group: Steps, begun: dict[int, Any], observations: list[Any] | None = None) -> list[tuple[int, int, Any]]:
-    """The places of steps with a step before them in their episode: with its number and observation.
-
-    ``begun`` has both for each open episode, and is brought up to date. What follows an unmeasured step is a new
-    beginning, which isn't on record.
+    The first step of an episode has none on record, nor has one that follows a lost or unmeasured step. Memory doesn't
+    grow with the steps.
     """
-    ends = {*group.terminated, *group.truncated}
-    found: list[tuple[int, int, Any]] = []
-    for at, (number, episode) in enumerate(zip(group.numbers, group.episodes, strict=True)):
-        previous = begun.pop(episode, None)
-        if at in group.unmeasured:
+    acted, seen = _Elements(folder, "action", actions), _Elements(folder, "observation", observations)
+    begun: dict[int, tuple[int, Any]] = {}  # by open episode: its last step's number and observation
+    for group in steps(folder / JOURNAL):
+        if isinstance(group, Lost) or group.numbers[-1] <= after:
+            begun.clear()
             continue
-        if previous is not None:
-            found.append((at, *previous))
-        if at not in ends:
-            begun[episode] = number, None if observations is None else observations[at]
-    return found
+        chosen = acted.of(group.actions, group.action_row, len(group.numbers))
+        shown = seen.of(group.observations, group.observation_row, len(group.numbers))
+        contexts = group.context_of()
+        for at, (number, episode) in enumerate(zip(group.numbers, group.episodes, strict=True)):
+            previous = begun.pop(episode, None)
+            if at in group.unmeasured:
+                continue
+            context = following = contexts[at]
+            terminated, truncated = at in group.terminated, at in group.truncated
+            if not terminated and not truncated:
+                begun[episode] = number, shown[at]
+            if previous is None or number <= after:
+                continue
+            last, before = previous
+            if episode in begun:  # lanes take turns, so this lane's next step is as far away as its last one was
+                following = env_params.next_context(context, 2 * number - last)
+            yield Transition(
+                display.shown(before, context),
+                chosen[at],
+                group.rewards[at],
+                display.shown(shown[at], following),
+                terminated,
+                truncated,
+            )
 
 
 class _Elements:
@@ -300,18 +272,14 @@ class _Elements:
         else:
             rows = np.fromfile(self._path, dtype=self._type, count=count, offset=row * self._type.itemsize)
             arrays = [rows[name] for name in self._type.names or ()]
-        return [_element(self._space, self._leaves, [array[at] for array in arrays]) for at in range(count)]
+        columns = {leaf.path: array for leaf, array in zip(self._leaves, arrays, strict=True)}
+        return [_element(self._space, columns, at) for at in range(count)]
 
 
-def _element(space: spaces.Space[Any], parts: list[Leaf], values: list[Any]) -> Any:
-    """An element of ``space`` from the values of its leaves, in their order."""
-    by_path = {leaf.path: value for leaf, value in zip(parts, values, strict=True)}
-
-    def built(one: spaces.Space[Any], path: tuple[str | int, ...]) -> Any:
-        if isinstance(one, spaces.Dict):
-            return {key: built(part, (*path, str(key))) for key, part in one.spaces.items()}
-        if isinstance(one, spaces.Tuple):
-            return tuple(built(part, (*path, place)) for place, part in enumerate(one.spaces))
-        return by_path[path]
-
-    return built(space, ())
+def _element(space: spaces.Space[Any], columns: Mapping[Any, Any], at: int, path: tuple[str | int, ...] = ()) -> Any:
+    """An element of ``space`` from row ``at`` of each leaf."""
+    if isinstance(space, spaces.Dict):
+        return {key: _element(part, columns, at, (*path, str(key))) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_element(part, columns, at, (*path, place)) for place, part in enumerate(space.spaces))
+    return columns[path][at]

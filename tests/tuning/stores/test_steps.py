@@ -1,0 +1,530 @@
+"""The store of live steps: journal, side files and views; crashes, interrupts and damaged records."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from gymnasium import spaces
+from tests.tuning.stores.conftest import head
+
+from tunegym.core.errors import StoreError
+from tunegym.testing.sample_servers import SPACES
+from tunegym.tuning.model.scenario import Recording
+from tunegym.tuning.model.trial import Episode
+from tunegym.tuning.spaces import describe, leaves
+from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.columns import leaf_values, row_type
+from tunegym.tuning.stores.reader import Steps
+from tunegym.tuning.stores.records import Session
+from tunegym.tuning.stores.steps import StepStore
+
+ACTIONS = spaces.Discrete(3)
+OBSERVATIONS = spaces.Box(-np.inf, np.inf, shape=(2,), dtype=np.float32)
+PICTURES = spaces.Box(0, 255, shape=(8, 8), dtype=np.uint8)
+VIEWS = ("trajectory.csv", "env.csv", "episodes.csv")
+
+
+def open_store(
+    folder: Path,
+    *,
+    actions: Any = ACTIONS,
+    observations: Any = OBSERVATIONS,
+    record: Recording | None = None,
+    **changes: Any,
+) -> StepStore:
+    record = record or Recording()
+    known: dict[str, Any] = {"knobs": {}, "metrics": [], "live": {"record": record.spelled}}
+    store = StepStore(folder, head(**{**known, **changes}), Session("f"), record)
+    store.declare(actions, observations)
+    return store
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., StepStore]]:
+    """Opens stores in one folder, and closes them after the test."""
+    stores: list[StepStore] = []
+
+    def make(**changes: Any) -> StepStore:
+        for store in stores:
+            store.close()
+        stores.append(open_store(tmp_path, **changes))
+        return stores[-1]
+
+    yield make
+    for store in stores:
+        store.close()
+
+
+def add(store: StepStore, number: int, *, end: str | None = None, **more: Any) -> None:
+    if number > store.reserved:
+        store.reserve(number)
+    known: dict[str, Any] = {
+        "number": number,
+        "episode": 1,
+        "action": number % 3,
+        "observation": np.array([number, -number / 3], dtype=np.float32),
+        "reward": number / 2,
+        "duration": 0.001,
+        "terminated": end == "terminated",
+        "truncated": end == "truncated",
+        "context": {},
+        "metrics": {},
+    }
+    store.add(**{**known, **more})
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def numbers(folder: Path, name: str = "trajectory.csv") -> list[int]:
+    return [int(row["step"]) for row in rows(folder / name)]
+
+
+def groups(folder: Path) -> list[Steps]:
+    return [one for one in reader.steps(folder / reader.JOURNAL) if isinstance(one, Steps)]
+
+
+# steps, spaces and views ------------------------------------------------------------------------------
+
+
+def test_steps_are_in_the_journal_and_in_both_views(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
+    store = opened(env_params=("load",), metrics=["p99"])
+    for number in range(1, 701):
+        context = {"load": number // 100}
+        add(store, number, context=context, metrics={"p99": number * 1.5}, episode=number // 10 + 1)
+    store.close()
+    trajectory, env = rows(tmp_path / "trajectory.csv"), rows(tmp_path / "env.csv")
+    assert numbers(tmp_path) == numbers(tmp_path, "env.csv") == list(range(1, 701))
+    assert [row["load"] for row in env] == [row["context.load"] for row in trajectory]
+    for number, row in enumerate(trajectory, start=1):
+        assert (row["status"], row["cached"], row["reward"]) == ("measured", "false", str(number / 2))
+        assert (int(row["action"]), int(row["episode"])) == (number % 3, number // 10 + 1)
+        assert np.float32(row["observation.1"]) == np.float32(-number / 3)
+        assert (float(row["metric.p99"]), int(row["context.load"])) == (number * 1.5, number // 100)
+    written = groups(tmp_path)
+    assert [number for group in written for number in group.numbers] == list(range(1, 701))
+    assert [one["load"] for group in written for one in group.context_of()] == [n // 100 for n in range(1, 701)]
+    assert len(written) < 10
+
+
+_EXTREMES: dict[str, tuple[spaces.Space[Any], list[Any]]] = {
+    "uint64": (spaces.Box(0, 2**64 - 1, (2,), np.uint64), [np.array([2**64 - 1, 1], np.uint64)]),
+    "int64": (spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64), [np.array([-(2**63), 2**63 - 1])]),
+    "not finite": (OBSERVATIONS, [np.array([np.inf, -0.0], np.float32), np.array([np.nan, -np.inf], np.float32)]),
+    "float16": (spaces.Box(-np.inf, np.inf, (1,), np.float16), [np.array([6e-8], np.float16)]),
+    "one number": (spaces.Box(-1.0, 1.0, (), np.float64), [np.array(0.1), np.float64(0.2), 0.3]),
+    "from three": (spaces.Discrete(4, start=3), [3, np.int64(6)]),
+    "nothing": (spaces.Dict({}), [{}, {}]),
+    "unaligned": (
+        spaces.Dict({"a": spaces.Box(0, 9, (1,), np.uint8), "b": spaces.Box(-1.0, 1.0, (3,), np.float64)}),
+        [{"a": np.array([7], np.uint8), "b": np.array([0.1, 0.2, 0.3])}],
+    ),
+    "large": (PICTURES, [np.arange(64, dtype=np.uint8).reshape(8, 8), np.full((8, 8), 9, np.uint8)]),
+}
+
+
+def samples() -> dict[str, tuple[spaces.Space[Any], list[Any]]]:
+    drawn: dict[str, tuple[spaces.Space[Any], list[Any]]] = {}
+    for name, space in SPACES.items():
+        space.seed(3)
+        drawn[name] = (space, [space.sample() for _ in range(3)])
+    return drawn | _EXTREMES
+
+
+def _values(leaf: Any, elements: list[Any]) -> bytes:
+    return np.array([np.asarray(leaf.of(element), leaf.dtype) for element in elements]).tobytes()
+
+
+@pytest.mark.parametrize("name", samples())
+def test_elements_of_any_space_come_back(tmp_path: Path, opened: Callable[..., StepStore], name: str) -> None:
+    """As actions and as observations; from the journal or a side file; in views that are written again."""
+    space, elements = samples()[name]
+    store = opened(actions=space, observations=space)
+    for number, element in enumerate(elements, start=1):
+        given = copy.deepcopy(element)
+        add(store, number, action=given, observation=given)
+        if isinstance(given, np.ndarray):
+            given[...] = 0  # a server may use its arrays again
+    store.close()
+    parts = leaves(space)
+    (group,) = groups(tmp_path)
+    if sum(leaf.size for leaf in parts) <= 32:
+        for found in (group.actions, group.observations):
+            assert found is not None
+            for leaf, values in zip(parts, found, strict=True):
+                assert leaf_values(leaf, values).tobytes() == _values(leaf, elements)
+    else:
+        for side in ("actions.bin", "observations.bin"):
+            found = np.fromfile(tmp_path / side, dtype=row_type(space))
+            for leaf in parts:
+                assert np.ascontiguousarray(found[leaf.name or "value"]).tobytes() == _values(leaf, elements)
+    before = {view: (tmp_path / view).read_bytes() for view in VIEWS}
+    opened(actions=space, observations=space).close()
+    assert {view: (tmp_path / view).read_bytes() for view in VIEWS} == before
+
+
+def test_every_part_of_a_space_has_a_column(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
+    actions = spaces.Dict({"a": spaces.MultiDiscrete([3, 4]), "b": spaces.Box(0, 1, shape=(1,), dtype=np.float64)})
+    observations = spaces.Tuple([spaces.Discrete(5), spaces.Dict({"x": spaces.MultiBinary(2)})])
+    store = opened(actions=actions, observations=observations)
+    action = {"a": np.array([2, 3]), "b": np.array([0.1])}
+    add(store, 1, action=action, observation=(np.int64(4), {"x": np.array([1, 0], dtype=np.int8)}))
+    store.close()
+    (row,) = rows(tmp_path / "trajectory.csv")
+    assert (row["action.a.0"], row["action.a.1"], row["action.b"]) == ("2", "3", "0.1")
+    assert (row["observation.0"], row["observation.1.x.0"], row["observation.1.x.1"]) == ("4", "1", "0")
+
+
+def test_views_written_again_are_the_same(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
+    known: dict[str, Any] = {"env_params": ("load",), "metrics": ["p99"]}
+    store = opened(**known)
+    rng = np.random.default_rng(1)
+    for number in range(1, 1000):
+        over = number % 50 == 0
+        add(
+            store,
+            number,
+            observation=rng.normal(size=2).astype(np.float32),
+            reward=float(rng.normal()),
+            duration=float(rng.random()),
+            context={"load": 0.1 * (number // 50)},
+            metrics={"p99": float(rng.random())},
+            end="truncated" if over else None,
+        )
+        if over:
+            store.episode_over(Episode(number // 50, 0, 1, number, 50, 0.1, "truncated", {"load": 0.5}))
+    add(store, 1000, reward=-1.0, context={"load": 1.0}, unmeasured=("failed", "it died"))
+    store.reserve(1010)
+    assert store.lose(1005) == 5
+    assert store.lose(1005) == 0
+    store.close()
+    before = {name: (tmp_path / name).read_bytes() for name in VIEWS}
+    for name in VIEWS:
+        (tmp_path / name).write_bytes(b"nonsense")
+    again = opened(**known)
+    assert (again.upto, again.lost) == (1005, 0)
+    again.close()
+    assert {name: (tmp_path / name).read_bytes() for name in VIEWS} == before
+    statuses = [row["status"] for row in rows(tmp_path / "trajectory.csv")]
+    assert statuses == ["measured"] * 999 + ["failed"] + ["cancelled"] * 5
+    assert reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 999, "failed": 1, "cancelled": 5}
+
+
+def test_episodes_are_on_record(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
+    store = opened(env_params=("load",))
+    add(store, 1, context={"load": 3})
+    one = Episode(1, 0, 1, 1, 1, 0.5, "terminated", {"load": 3})
+    store.begun = 1
+    store.episode_over(one)
+    store.close()
+    assert list(reader.episodes(tmp_path / reader.JOURNAL)) == [one]
+    header, row = (tmp_path / "episodes.csv").read_text().splitlines()
+    assert header == "episode,first_step,last_step,length,return,end,lane,context.load"
+    assert row == "1,1,1,1,0.5,terminated,0,3"
+    past = reader.scan(tmp_path / reader.JOURNAL)
+    assert (past.episodes, past.over, list(past.returns)) == (1, 1, [0.5])
+
+
+def test_steps_without_a_record_use_their_numbers(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
+    store = opened(record=Recording("every", 10))
+    for number in range(1, 96):
+        if number > store.reserved:
+            store.reserve(number + 5)
+        if number % 10 == 0:
+            add(store, number)
+        else:
+            store.upto = number
+    store.close()
+    past = reader.scan(tmp_path / reader.JOURNAL)
+    assert (past.upto, past.reserved, past.statuses["measured"]) == (95, 95, 95)
+    assert numbers(tmp_path) == numbers(tmp_path, "env.csv") == list(range(10, 91, 10))
+
+
+def test_other_spaces_are_refused_and_named(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
+    opened().close()
+    with pytest.raises(StoreError, match=r"action_space: Discrete\(3\) before, Discrete\(4\) now"):
+        opened(actions=spaces.Discrete(4))
+    (tmp_path / "writer.lock").unlink()
+    with pytest.raises(StoreError, match="observation_space: Box"):
+        opened(observations=spaces.Box(0, 1, shape=(2,)))
+
+
+def test_full_views_are_an_error(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    full = os.open("/dev/full", os.O_WRONLY)
+    assert store._views is not None
+    os.dup2(full, store._views._files[0])
+    os.close(full)
+    add(store, 1)
+    with pytest.raises(StoreError, match="CSV views can't be written"):
+        store.flush()
+    with pytest.raises(StoreError):
+        store.close()
+    open_store(tmp_path).close()
+    assert numbers(tmp_path) == [1], "the journal has it, and a resume writes the views again"
+
+
+def test_leftovers_are_known_until_servers_are_started_again(opened: Callable[..., StepStore]) -> None:
+    opened().job_started({"job": "then"})
+    opened()  # killed before it ended them
+    third = opened()
+    assert third.leftovers() == [{"job": "then"}]
+    third.job_started({"job": "now"})
+    assert opened().leftovers() == [{"job": "now"}]
+
+
+# crashes and threads ----------------------------------------------------------------------------------
+
+
+def test_unused_numbers_are_given_back_at_the_end(opened: Callable[..., StepStore]) -> None:
+    store = opened()
+    store.reserve(500)
+    for number in range(1, 8):
+        add(store, number)
+    again = opened()
+    assert (again.lost, again.upto, again.reserved) == (0, 7, 7)
+
+
+def test_side_file_follows_the_journal(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
+    """Rows behind the journal's are cut off; missing ones are an error."""
+    add(opened(observations=PICTURES), 1, observation=np.full((8, 8), 7, dtype=np.uint8))
+    again = opened(observations=PICTURES)
+    again.close()
+    with (tmp_path / "observations.bin").open("ab") as file:
+        file.write(b"torn")
+    again = opened(observations=PICTURES)
+    add(again, 2, observation=np.full((8, 8), 9, dtype=np.uint8))
+    again.close()
+    found = np.fromfile(tmp_path / "observations.bin", dtype=np.uint8).reshape(-1, 64)
+    assert found[:, 0].tolist() == [7, 9]
+    assert not any(name.startswith("observation") for name in rows(tmp_path / "trajectory.csv")[0])
+
+
+def test_failed_resume_gives_nothing_back(
+    tmp_path: Path, opened: Callable[..., StepStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Numbers that a killed session reserved are lost, also if the next session can't open the side file."""
+    store = opened(observations=PICTURES)
+    store.reserve(500)
+    add(store, 1, observation=np.zeros((8, 8), dtype=np.uint8))
+    store.flush()
+    journal = (tmp_path / reader.JOURNAL).read_bytes()  # as a killed writer leaves it
+    whole = (tmp_path / "observations.bin").read_bytes()
+    store.close()
+    (tmp_path / reader.JOURNAL).write_bytes(journal)
+    (tmp_path / "observations.bin").write_bytes(b"")
+    live = head(knobs={}, metrics=[], live={"record": "all"})
+    broken = StepStore(tmp_path, live, Session("f"), Recording())
+    with pytest.raises(StoreError, match=r"observations\.bin is too short: the journal has 1 rows, and it has 0"):
+        broken.declare(ACTIONS, PICTURES)
+    assert "at most 499 steps were lost (numbers 2 to 500)" in caplog.text
+    broken.close()
+    (tmp_path / "observations.bin").write_bytes(whole)
+    again = opened(observations=PICTURES)
+    assert (again.upto, again.lost) == (500, 0)
+    again.close()
+    past = reader.scan(tmp_path / reader.JOURNAL)
+    assert (past.upto, past.reserved, past.statuses) == (500, 500, {"measured": 1, "cancelled": 499})
+
+
+CRASH = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from tests.tuning.stores.test_steps import add, open_store
+store = open_store(Path(sys.argv[1]))
+store.reserve(1000)
+for number in range(1, 300):
+    add(store, number)
+store.flush()
+for number in range(300, 310):
+    add(store, number)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_killed_writer_loses_waiting_steps_only(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[3])
+    command = [sys.executable, "-c", CRASH, str(tmp_path), root]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        child.send_signal(signal.SIGKILL)
+    store = open_store(tmp_path)
+    lost = store.lost
+    assert lost in (1000 - 299, 1000 - 309)
+    assert store.upto == 1000
+    add(store, 1001)
+    store.close()
+    assert numbers(tmp_path) == numbers(tmp_path, "env.csv") == list(range(1, 1002))
+    statuses = [row["status"] for row in rows(tmp_path / "trajectory.csv")]
+    assert statuses == ["measured"] * (1000 - lost) + ["cancelled"] * lost + ["measured"]
+    assert reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 1001 - lost, "cancelled": lost}
+    again = open_store(tmp_path)
+    again.close()
+    assert again.lost == 0
+
+
+def test_journal_cut_anywhere_is_continued(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    store = open_store(whole)
+    for number in range(1, 601):
+        add(store, number, episode=number // 7 + 1)
+        if number % 7 == 0:
+            store.episode_over(Episode(number // 7, 0, number - 6, number, 7, 1.0, "terminated", {}))
+    store.close()
+    data = (whole / reader.JOURNAL).read_bytes()
+    for cut in range(data.index(b'{"record":"spaces"'), len(data), 977):
+        place = tmp_path / str(cut)
+        place.mkdir()
+        (place / reader.JOURNAL).write_bytes(data[:cut])
+        again = open_store(place)
+        number = again.upto + 1
+        add(again, number)
+        again.close()
+        assert numbers(place) == list(range(1, number + 1))
+
+
+def test_steps_added_while_another_thread_flushes(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
+    store = opened()
+    store.reserve(2000)
+    over = threading.Event()
+    raised: list[Exception] = []
+
+    def write() -> None:
+        while not over.is_set():
+            try:
+                store.flush()
+            except Exception as error:
+                raised.append(error)
+
+    thread = threading.Thread(target=write)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for number in range(1, 2001):
+            add(store, number, unmeasured=None if number % 2 else ("failed", "it fell"))
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        thread.join()
+    store.flush()
+    assert raised == []
+    assert {group.numbers[at] for group in groups(tmp_path) for at in group.unmeasured} == set(range(2, 2001, 2))
+    assert reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 1000, "failed": 1000}
+
+
+# damaged records --------------------------------------------------------------------------------------
+
+GROUP: dict[str, Any] = {
+    "record": "steps",
+    "count": 3,
+    "first": 1,
+    "episode": [1, 1, 2],
+    "reward": [0.5, 1, -1.0],
+    "duration_s": [0.1, 0.2, 0.3],
+    "terminated": [1],
+    "truncated": [],
+    "action": [[0, 1, 2]],
+    "observation": {"row": 0},
+    "context": [[0, {"load": 1}], [2, {"load": 5}]],
+    "metrics": {"m": [1.0, None, 2]},
+    "unmeasured": [[2, "failed", "it raised"]],
+    "episodes": [[1, 0, 1, 2, 2, 1.5, "terminated", {"load": 1}]],
+    "upto": 3,
+    "begun": 2,
+    "statuses": {"measured": 2, "failed": 1},
+    "worst": 0.5,
+    "largest": 1.0,
+    "since": 1.5,
+}
+HEAD = {"record": "head", "version": 1, "experiment": "e", "run": "r", "live": {"record": "all"}}
+SPACES_RECORD = {"record": "spaces", "action": describe(ACTIONS), "observation": describe(PICTURES)}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Callable[..., Path]:
+    def write(*records: Any) -> Path:
+        path = tmp_path / reader.JOURNAL
+        path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+        return path
+
+    return write
+
+
+def test_whole_records_are_read(journal: Callable[..., Path]) -> None:
+    path = journal(HEAD, SPACES_RECORD, GROUP, {**GROUP, "first": 4, "worst": None}, {**GROUP, "count": 0})
+    past = reader.scan(path)
+    assert past.spaces_line == 2
+    assert reader.space_of(path, past, "action") == ACTIONS
+    assert len(list(reader.steps(path))) == 2
+    assert len(list(reader.episodes(path))) == 3
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        *(("count", value) for value in (4, "3", -1)),
+        ("numbers", [1, 2]),
+        ("episode", None),
+        *(("reward", value) for value in ([1.0, "x", 2.0], [1.0, 2.0])),
+        ("duration_s", None),
+        ("terminated", [3]),
+        ("truncated", None),
+        *(("metrics", value) for value in ({"m": [1.0]}, [1])),
+        *(("context", value) for value in ([[0]], [[1, {}]], [[0, {}], [2, {}], [1, {}]])),
+        *(("unmeasured", value) for value in ([[2, "failed"]], [[7, "failed", "why"]])),
+        ("action", [[0, 1]]),
+        ("observation", {}),
+        *(("episodes", value) for value in ([[1, 0, 1]], [[1, 0, 1, 2, 2, "much", "terminated", {}]])),
+        ("statuses", {"measured": "two"}),
+        *((name, "bad") for name in ("worst", "largest", "upto", "begun", "since")),
+    ],
+)
+def test_parts_that_do_not_fit_are_damage(journal: Callable[..., Path], part: str, value: Any) -> None:
+    record = {**GROUP, part: value}
+    if part == "numbers":
+        record["first"] = None
+    path = journal(HEAD, GROUP, record, GROUP)
+    for read in (reader.scan, lambda path: list(reader.steps(path)), lambda p: list(reader.episodes(p))):
+        with pytest.raises(StoreError) as caught:
+            read(path)
+        assert caught.value.message.startswith(f"{path}: line 3 (steps) is damaged: ")
+        assert part in caught.value.message or (part, value) == ("count", 4)
+        assert "head -n 2" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("record", [{"record": "reserve", "upto": "ten"}, {"record": "lost", "first": 1, "last": None}])
+def test_other_damaged_records(journal: Callable[..., Path], record: dict[str, Any]) -> None:
+    with pytest.raises(StoreError, match=r"line 2 .* is damaged"):
+        reader.scan(journal(HEAD, record))
+
+
+@pytest.mark.parametrize("action", [{"kind": "Torus"}, {}, None, {"kind": "Box", "shape": [2]}])
+def test_damaged_spaces(journal: Callable[..., Path], action: Any) -> None:
+    path = journal(HEAD, {**SPACES_RECORD, "action": action})
+    with pytest.raises(StoreError, match=r"journal\.jsonl: line 2 \(spaces\) is damaged: action: "):
+        reader.space_of(path, reader.scan(path), "action")
+
+
+@pytest.mark.parametrize(("size", "values"), [(1, [300]), (1, [-1]), (1, ["x"]), (3, [[1, 2]]), (1, [None])])
+def test_values_that_are_no_elements_are_damage(size: int, values: list[Any]) -> None:
+    (leaf,) = leaves(spaces.Box(0, 255, (size,), np.uint8))
+    with pytest.raises(StoreError, match="the journal is damaged"):
+        leaf_values(leaf, values)
