@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
+from tests.sample_servers import SPACES
 from tests.soundness import assert_sound
 
 import tunegym
 from tunegym.core.errors import BudgetError, TunegymError
-from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 from tunegym.tuning.stores import reader

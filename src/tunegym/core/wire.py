@@ -21,12 +21,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MESSAGE_LIMIT = 64 << 20
 """Default limit of a frame in bytes, header included."""
@@ -81,88 +78,17 @@ def encode(value: Any, limit: int = MESSAGE_LIMIT) -> bytes:
     Raises:
         WireError: the value holds something else, is nested too deeply, or takes more than ``limit`` bytes.
     """
-    writer = _Writer()
+    blobs: list[bytes] = []
     try:
-        text = orjson.dumps(writer.packed(value, 0))
+        text = orjson.dumps(_json_of(value, 0, blobs))
     except WireError:
         raise
     except Exception as error:  # a subclass of dict or list may raise anything
         raise WireError(f"it can't be sent: {type(error).__name__}: {error}") from None
-    rest = sum(map(len, writer.blobs))
+    rest = sum(map(len, blobs))
     _check_size(_HEADER.size + len(text) + rest, limit)
-    return b"".join((_HEADER.pack(_TYPED, len(text), rest), text, *writer.blobs))
+    return b"".join((_HEADER.pack(_TYPED, len(text), rest), text, *blobs))
 
-
-class _Writer:
-    """Replaces values by JSON; ``blobs`` collects the binary part."""
-
-    def __init__(self) -> None:
-        self.blobs: list[bytes] = []
-
-    def packed(self, value: Any, depth: int) -> Any:
-        pack = _PACKERS.get(type(value))
-        if pack is None:
-            value, pack = _base_of(value)
-        return pack(self, value, depth)
-
-    def write_plain(self, value: Any, depth: int) -> Any:
-        return value
-
-    def write_int(self, value: int, depth: int) -> Any:
-        if value in _INTEGERS:
-            return value
-        text = hex(value)
-        if len(text) > _MAX_DIGITS:
-            raise WireError("an integer of that many digits can't be sent")
-        return {"$i": text}
-
-    def write_float(self, value: float, depth: int) -> Any:
-        return value if math.isfinite(value) else {"$f": _DOUBLE.pack(value).hex()}
-
-    def write_bytes(self, value: bytes, depth: int) -> Any:
-        self.blobs.append(value)
-        return {"$b": len(value)}
-
-    def write_array(self, value: np.ndarray, depth: int) -> Any:
-        if value.dtype.str not in _DTYPES:
-            raise WireError(f"an array of {value.dtype} can't be sent")
-        self.blobs.append(value.tobytes())
-        return {"$a": [value.dtype.str, *value.shape]}
-
-    def write_scalar(self, value: np.generic, depth: int) -> Any:
-        self.blobs.append(value.tobytes())
-        return {"$s": value.dtype.str}
-
-    def write_list(self, value: list[Any], depth: int) -> Any:
-        _check_depth(depth)
-        return [self.packed(one, depth + 1) for one in value]
-
-    def write_tuple(self, value: tuple[Any, ...], depth: int) -> Any:
-        _check_depth(depth)
-        return {"$t": [self.packed(one, depth + 1) for one in value]}
-
-    def write_dict(self, value: dict[Any, Any], depth: int) -> Any:
-        _check_depth(depth)
-        packed = {}
-        for key, one in value.items():
-            if not isinstance(key, str):
-                raise WireError(f"a dict with the key {key!r:.40} can't be sent: keys must be strings")
-            packed[str.__str__(key)] = self.packed(one, depth + 1)
-        return {"$d": packed} if any(key.startswith("$") for key in packed) else packed
-
-
-_PACKERS: dict[type, Callable[[_Writer, Any, int], Any]] = {
-    type(None): _Writer.write_plain,
-    bool: _Writer.write_plain,
-    str: _Writer.write_plain,
-    int: _Writer.write_int,
-    float: _Writer.write_float,
-    bytes: _Writer.write_bytes,
-    list: _Writer.write_list,
-    tuple: _Writer.write_tuple,
-    dict: _Writer.write_dict,
-}
-"""By exact type; those of numpy are added when they are first met, so that a small child need not import it."""
 
 _BASES: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
@@ -175,22 +101,52 @@ _BASES: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _base_of(value: Any) -> tuple[Any, Callable[[_Writer, Any, int], Any]]:
-    """Return the value as a type that can be sent, and the method that packs it."""
-    if "numpy" in sys.modules:
-        import numpy as np
+def _json_of(value: Any, depth: int, blobs: list[bytes]) -> Any:
+    """Return the JSON of a value, and append its binary parts to ``blobs``."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {"$f": _DOUBLE.pack(value).hex()}
+    if kind is int:
+        return value if value in _INTEGERS else {"$i": _hexadecimal(value)}
+    if kind is list or kind is tuple:
+        _check_depth(depth)
+        items = [_json_of(one, depth + 1, blobs) for one in value]
+        return items if kind is list else {"$t": items}
+    if kind is dict:
+        _check_depth(depth)
+        packed = {_key_of(key): _json_of(one, depth + 1, blobs) for key, one in value.items()}
+        return {"$d": packed} if any(key.startswith("$") for key in packed) else packed
+    if kind is bytes:
+        blobs.append(value)
+        return {"$b": len(value)}
+    numpy = sys.modules.get("numpy")  # a small child need not import it
+    if numpy is not None and isinstance(value, numpy.generic) and value.dtype.str in _DTYPES:
+        blobs.append(value.tobytes())
+        return {"$s": value.dtype.str}
+    if numpy is not None and isinstance(value, numpy.ndarray) and not isinstance(value, numpy.ma.MaskedArray):
+        if value.dtype.str not in _DTYPES:
+            raise WireError(f"an array of {value.dtype} can't be sent")
+        blobs.append(value.tobytes())
+        return {"$a": [value.dtype.str, *value.shape]}
+    for base, convert in _BASES.items():
+        if isinstance(value, base):
+            return _json_of(convert(value), depth, blobs)
+    raise WireError(f"a {kind.__name__} can't be sent")
 
-        if type(value) is np.ndarray:
-            _PACKERS[np.ndarray] = _Writer.write_array
-        if isinstance(value, np.generic) and value.dtype.str in _DTYPES:
-            _PACKERS[type(value)] = _Writer.write_scalar
-            return value, _Writer.write_scalar
-        if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-            return value, _Writer.write_array
-    for kind, base in _BASES.items():
-        if isinstance(value, kind):
-            return base(value), _PACKERS[kind]
-    raise WireError(f"a {type(value).__name__} can't be sent")
+
+def _hexadecimal(value: int) -> str:
+    text = hex(value)
+    if len(text) > _MAX_DIGITS:
+        raise WireError("an integer of that many digits can't be sent")
+    return text
+
+
+def _key_of(key: Any) -> str:
+    if not isinstance(key, str):
+        raise WireError(f"a dict with the key {key!r:.40} can't be sent: keys must be strings")
+    return str.__str__(key)
 
 
 def _check_depth(depth: int) -> None:
@@ -364,19 +320,10 @@ class Connection:
     def __init__(self, connected: socket.socket, *, limit: int = MESSAGE_LIMIT, watched: int = -1) -> None:
         connected.setblocking(False)
         self.socket = connected
-        self._decoder = Decoder(limit)
+        self.decoder = Decoder(limit)
         self._arrived: deque[Any] = deque()
         self._watched = watched
         self._readable = self._poll_for(select.POLLIN)
-
-    @property
-    def limit(self) -> int:
-        """Largest message in bytes that is received."""
-        return self._decoder.limit
-
-    @limit.setter
-    def limit(self, limit: int) -> None:
-        self._decoder.limit = limit
 
     def send(self, value: Any, deadline: float | None = None) -> None:
         """Send one typed value; see ``send_frame``. A ``WireError`` means that nothing was sent."""
@@ -439,7 +386,7 @@ class Connection:
             return None
         if not content:
             raise ConnectionClosedError("it hung up")
-        return self._decoder.feed(content)
+        return self.decoder.feed(content)
 
     def hang_up(self) -> None:
         """Shut the connection down: both sides see its end. Takes no lock, so a signal handler may call it."""

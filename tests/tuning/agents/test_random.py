@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.sample_servers import SPACES
 
-from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.agents.base import AgentConfig
 from tunegym.tuning.agents.random import BLOCK, ActionDraws, RandomSearch
 from tunegym.tuning.model.space import Choice, Range

@@ -1,79 +1,348 @@
-"""The answers of the side where the server is."""
+"""``tunegym serve``: the command line, its clients, and strangers."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
+import re
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from tests.sample_servers import deed
 
-from tunegym.core.wire import WireError, decode
-from tunegym.tuning.servers import serve
+from tunegym.core.errors import ServerLostError
+from tunegym.core.wire import Connection, ConnectionClosedError, encode
+from tunegym.tuning.servers.host import ServerFailure
+from tunegym.tuning.servers.protocol import VERSION, hello
+from tunegym.tuning.servers.remote import TcpHost
 
+pytestmark = pytest.mark.slow  # a tunegym serve takes a second or two to start
 
-class Chatty:
-    """Has something else in its info at every step that can't be sent."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    def step(self, action: Any) -> Any:
-        if action:
-            raise ValueError("no")
-        self.steps += 1
-        return 0, 0.0, False, False, {f"thing {self.steps}": object(), "steps": self.steps}
+TROUBLE = "sample_servers:Trouble"
+HEADER, MAGIC = struct.Struct("!4sIQ"), b"TGS\x01"
+FINE, HANG = deed("fine"), deed("hang")
 
 
-def session() -> Any:
-    server: Any = Chatty()
-    return serve._Session(server)
+@pytest.fixture
+def make(secret: str) -> Iterator[Callable[..., TcpHost]]:
+    """Hosts that know the token, all closed in the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(address: tuple[str, int], token: str = secret, *arguments: Any, **options: Any) -> TcpHost:
+            made = TcpHost(address, token, *arguments, **options)
+            stack.callback(made.close)
+            return made
+
+        yield make
 
 
-def test_what_is_left_out_is_said_so_often_only(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serve, "MOST_LEFT_OUT", 3)
-    held = session()
-    for at in range(1, 21):
-        kind, five, _ = decode(held.answer(["step", 0]))
-        assert (kind, five[-1]) == ("ok", {"steps": at})
-    said = capsys.readouterr().err.splitlines()
-    assert len(held._left_out) == 3
-    assert said[0] == "tunegym: info['thing 1'] is left out: a object can't be sent"
-    assert said[3:] == ["tunegym: 3 keys of info can't be sent; further ones are not named"]
+@pytest.fixture
+def started(make: Callable[..., TcpHost]) -> Callable[..., TcpHost]:
+    """As ``make``, started and reset."""
+
+    def start(*arguments: Any, **options: Any) -> TcpHost:
+        host = make(*arguments, **options)
+        host.start()
+        host.reset(None, None)
+        return host
+
+    return start
 
 
-@pytest.mark.parametrize(("action", "kind"), [(0, "ok"), (1, "raised")])
-def test_an_answer_says_how_long_the_call_took(monkeypatch: pytest.MonkeyPatch, action: int, kind: str) -> None:
-    now = iter([10.0, 12.5])
-    monkeypatch.setattr(serve, "perf_counter", lambda: next(now))
-    reply = decode(session().answer(["step", action]))
-    assert (reply[0], reply[2]) == (kind, 2.5)
+# the command line -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("arguments", "token", "code", "lines"),
     [
-        ((0, 0.0, False, {}), "step: it gave back a tuple of 4, and not (observation, reward"),
-        (None, "step: it gave back a NoneType"),
-        ((0, 0.0, False, False, [1]), "step: its info is a list of 1, and not a dict"),
-        ((object(), 0.0, False, False, {}), "step: its answer can't be sent: a object can't be sent"),
-        ((0, "much", False, False, {}), "step: ValueError: could not convert string to float"),
-        (ValueError("caf\udce9 is closed"), "step: ValueError: caf\\udce9 is closed"),
+        (["Trouble"], "", 2, ["MODULE:CLASS: 'Trouble' is a bare name", "found:   Trouble", "hint: write"]),
+        (["nowhere:Trouble"], "", 2, ["there is no module 'nowhere'", "hint: put nowhere.py"]),
+        (["sample_servers:Troubel"], "", 2, ["has no 'Troubel'", "hint: did you mean 'Trouble'?"]),
+        (["sample_servers:spaces"], "", 2, ["sample_servers:spaces is no class", "hint: name a class"]),
+        (["sample_servers:NoClose"], "", 2, ["NoClose has no close()", "hint: "]),
+        ([TROUBLE, "--token-file", "/nothing"], "", 1, ["the token file /nothing can't be read: No such file"]),
+        ([TROUBLE, "--token-file", "{empty}"], "", 1, ["is empty"]),
+        ([TROUBLE, "--token-file", "{short}"], "", 1, ["is shorter than 16 characters, and could", "hint: make one"]),
+        ([TROUBLE], "t", 1, ["the token in TUNEGYM_SERVER_TOKEN is shorter than 16 characters"]),
+        ([TROUBLE, "--port", "{port}"], "", 1, ["can't be listened on: Address already in use", "choose another"]),
     ],
 )
-def test_what_is_no_answer(answer: Any, reason: str) -> None:
-    class Odd(Chatty):
-        def step(self, action: Any) -> Any:
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+def test_wrong_arguments_are_refused(
+    command: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+    arguments: list[str],
+    token: str,
+    code: int,
+    lines: list[str],
+) -> None:
+    (tmp_path / "empty").write_text(" \n")
+    (tmp_path / "short").write_text("0123456789abcde\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        values = {"empty": tmp_path / "empty", "short": tmp_path / "short", "port": taken.getsockname()[1]}
+        filled = [argument.format(**values) for argument in arguments]
+        process = command(*filled, log=tmp_path / "log", token=token or None)
+        assert process.communicate()[0] == ""
+    said = (tmp_path / "log").read_text()
+    assert process.returncode == code, said
+    assert all(line in said for line in lines), said
+    assert "Traceback" not in said
 
-    kind, text, _ = decode(serve._Session(Odd()).answer(["step", 0]))  # type: ignore[arg-type]
-    assert kind == "raised"
-    assert text.startswith(reason)
+
+def test_tokens(serve: Callable, make: Callable[..., TcpHost], secret: str, tmp_path: Path) -> None:
+    """A fresh one is shown; one from a file is not."""
+    fresh = serve(token=None)
+    found = re.search(r"^export TUNEGYM_SERVER_TOKEN=([0-9a-f]{32})$", fresh.said, re.MULTILINE)
+    assert found, fresh.said
+    make(fresh.address, found[1]).start()
+    with pytest.raises(ServerLostError, match="token is wrong"):
+        make(fresh.address, secret).start()
+    (tmp_path / "token").write_text("this is from a file\n")
+    filed = serve("--token-file", str(tmp_path / "token"))
+    make(filed.address, "this is from a file").start()
+    assert "this is from a file" not in filed.said
 
 
-@pytest.mark.parametrize("request_", [None, [], ["fly"], [["step"], 1], {"step": 1}, "step"])
-def test_what_is_no_request(request_: Any) -> None:
-    with pytest.raises(WireError, match="is no request"):
-        session().answer(request_)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_closes_servers_in_good_order(
+    serve: Callable, started: Callable[..., TcpHost], number: signal.Signals
+) -> None:
+    served = serve()
+    started(served.address, arguments={"close": "0.3"}).step(FINE)
+    served.process.send_signal(number)
+    assert served.process.wait(60) == 0
+    assert "closed in good order" in served.said
+    assert "stopping" in served.said
+    assert served.process.stdout.read() == ""
+
+
+def test_a_second_signal_does_not_wait(serve: Callable, started: Callable[..., TcpHost], wait: Callable) -> None:
+    served = serve()
+    started(served.address).send(HANG)
+    served.process.send_signal(signal.SIGINT)
+    wait(lambda: "stopping" in served.said)  # two signals at once would count as one
+    served.process.send_signal(signal.SIGINT)
+    assert served.process.wait(60) == 0
+
+
+# clients ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "hint"),
+    [
+        ({"token": "wrong"}, "the token is wrong", "TUNEGYM_SERVER_TOKEN"),
+        ({"token": "\U0001f600 é"}, "the token is wrong", "token"),
+        ({"env_class": "sample_servers:Other"}, "it serves .*:Trouble, and .*:Other is wanted", "env_class"),
+        ({"arguments": {"sise": 3}}, r"sise: Trouble\(\) doesn't take this argument .it takes: size, start", "'size'"),
+        ({"arguments": {"size": object()}}, "arguments can't be sent: a object", "file"),
+        ({"arguments": {"close": "x" * 70_000}}, "over the limit of 65,536", "file"),
+    ],
+)
+def test_clients_that_do_not_fit(
+    serve: Callable, make: Callable[..., TcpHost], options: dict[str, Any], reason: str, hint: str
+) -> None:
+    served = serve()
+    with pytest.raises(ServerLostError, match=reason) as lost:
+        make(served.address, **options).start()
+    assert hint in (lost.value.hint or "")
+    assert f"tcp://127.0.0.1:{served.port}" in lost.value.message
+    assert served.servers() == []
+
+
+def test_clients_have_a_server_each(serve: Callable, started: Callable[..., TcpHost]) -> None:
+    served = serve()
+    one, other = started(served.address), started(served.address)
+    assert one.step(FINE)[4]["pid"] != other.step(FINE)[4]["pid"]
+    with pytest.raises(ServerFailure, match="the server died: killed by SIGKILL"):
+        one.step(deed("die"))
+    assert other.step(FINE)[1] == 2.0
+
+
+def test_no_more_than_allowed(serve: Callable, make: Callable[..., TcpHost], wait: Callable) -> None:
+    served = serve("--max-connections", "1")
+    one, other = make(served.address), make(served.address)
+    one.start()
+    with pytest.raises(ServerFailure, match="already serves 1 connection, and no more are allowed") as failure:
+        other.start()
+    assert failure.value.lost
+    one.close()
+    wait(lambda: served.servers() == [])
+    other.start()
+
+
+@pytest.mark.parametrize(("what", "most"), [("stop", 8), ("spin", 8), ("hang", 1)])
+def test_a_server_that_hangs_is_ended(
+    serve: Callable, started: Callable[..., TcpHost], wait: Callable, what: str, most: int
+) -> None:
+    """Where there is one place only, the next client waits for it."""
+    served = serve("--max-connections", str(most))
+    host = started(served.address, step_timeout_s=2.0)
+    host.step(deed("fork"))
+    with pytest.raises(ServerFailure, match=r"no answer within step_timeout_s = 2 s") as failure:
+        host.step(deed(what))
+    assert failure.value.lost
+    host.start()
+    host.reset(None, None)
+    assert host.step(FINE)[1] == 1.0
+    wait(lambda: len(served.servers()) == 1)
+    wait(lambda: "ended, as it continued after its client had hung up" in served.said)
+    assert "refused" not in served.said
+
+
+def test_killed_at_any_moment(serve: Callable, make: Callable[..., TcpHost], wait: Callable) -> None:
+    served = serve()
+    dice = random.Random(7)
+    host = make(served.address)
+    steps = 0
+    losses: list[tuple[bool, str]] = []
+    pid: int | None = None
+    while steps < 200:
+        try:
+            if pid is None:
+                host.start()
+                host.reset(None, None)
+                pid = host.step(deed("fork" if dice.random() < 0.3 else "fine"))[4]["pid"]
+            host.send(FINE)
+            if dice.random() < 0.05:
+                for _ in range(dice.randrange(2000)):
+                    pass
+                os.kill(pid, signal.SIGKILL)
+            host.receive()
+            steps += 1
+        except ServerFailure as failure:
+            losses.append((failure.lost, str(failure)))
+            pid = None
+    host.close()
+    assert len(losses) > 3
+    assert set(losses) == {(True, "the server died: killed by SIGKILL")}
+    wait(lambda: served.servers() == [])
+
+
+def test_a_serve_that_is_killed_and_started_again(serve: Callable, started: Callable[..., TcpHost]) -> None:
+    served = serve()
+    host = started(served.address)
+    server = psutil.Process(host.step(FINE)[4]["pid"])
+    served.process.kill()
+    served.process.wait()
+    assert psutil.wait_procs([server], timeout=60)[1] == []
+    with pytest.raises(ServerFailure, match=r"the connection to tcp://127.0.0.1:\d+ broke") as failure:
+        host.step(FINE)
+    assert failure.value.lost
+    with pytest.raises(ServerFailure, match="nothing listens there: is tunegym serve running"):
+        host.start()
+    serve(port=served.port)
+    host.start()
+    host.reset(None, None)
+    assert host.step(FINE)[1] == 1.0
+
+
+# strangers --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pretend() -> Iterator[Callable[[Callable[[socket.socket], None]], tuple[str, int]]]:
+    """Something else that listens: an address, and what is done with the first connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    threads: list[threading.Thread] = []
+
+    def start(behave: Callable[[socket.socket], None]) -> tuple[str, int]:
+        def run() -> None:
+            connected, _ = listener.accept()
+            with connected, contextlib.suppress(OSError, ConnectionClosedError):
+                behave(connected)
+
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+        return listener.getsockname()
+
+    yield start
+    for thread in threads:
+        thread.join(10)
+    listener.close()
+
+
+def _lie(connected: socket.socket) -> None:
+    channel = Connection(connected)
+    channel.send({"protocol": "tunegym-server", "version": VERSION, "nonce": "x"})
+    proof = channel.receive(time.monotonic() + 30)["proof"]
+    channel.send({"accepted": True, "proof": proof})
+
+
+GREETING = {"protocol": "tunegym-server", "version": 99, "nonce": "x"}
+
+
+@pytest.mark.parametrize(
+    ("behave", "error", "message"),
+    [
+        (lambda c: c.sendall(b"HTTP/1.1 400 Bad\r\n\r\n"), ServerLostError, "no message of tunegym's: it begins with"),
+        (lambda c: c.recv(1), ServerFailure, r"it says nothing for 2 s: is it a tunegym serve"),
+        (lambda c: None, ServerFailure, "it hung up before it let us in"),
+        (lambda c: c.sendall(encode({"protocol": "other"})), ServerLostError, "doesn't speak the protocol tunegym-"),
+        (lambda c: c.sendall(encode(GREETING)), ServerLostError, f"speaks version 99 .* speaks version {VERSION}"),
+        (lambda c: c.sendall(HEADER.pack(MAGIC, 1 << 20, 0)), ServerLostError, "over the limit of 65,536"),
+        (_lie, ServerLostError, "the server doesn't know the token"),
+    ],
+)
+def test_something_else_listens(
+    make: Callable[..., TcpHost], pretend: Callable, behave: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(pretend(behave), connect_s=2.0).start()
+
+
+def connect(address: tuple[str, int]) -> tuple[Connection, dict[str, Any]]:
+    channel = Connection(socket.create_connection(address, timeout=30))
+    return channel, channel.receive(time.monotonic() + 30)
+
+
+def test_strangers_are_refused_and_do_no_harm(
+    serve: Callable, started: Callable[..., TcpHost], secret: str, wait: Callable
+) -> None:
+    served = serve()
+    host = started(served.address)
+    silent = socket.create_connection(served.address, timeout=30)
+    oversized = [HEADER.pack(MAGIC, 1 << 31, 1 << 62), HEADER.pack(MAGIC, 65537, 0)]
+    for content in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(1000), *oversized):
+        with socket.create_connection(served.address, timeout=30) as stranger:
+            stranger.sendall(content)
+            with contextlib.suppress(ConnectionError):
+                while stranger.recv(1 << 16):
+                    pass
+
+    def refusal(message: Any) -> str:
+        channel, greeting = connect(served.address)
+        good = hello(secret, greeting["nonce"], "mine", "", {})
+        channel.send({**good, **message} if isinstance(message, dict) else message)
+        reply = channel.receive(time.monotonic() + 30)
+        channel.close()
+        return reply["refused"]
+
+    assert "doesn't speak the protocol" in refusal([1, 2, 3])
+    assert "speaks version 7 of the protocol, and this server speaks version 1" in refusal({"version": 7})
+    assert "speaks version True" in refusal({"version": True})
+    for key in ("nonce", "proof", "class", "arguments"):
+        assert f"its {key} " in refusal({key: 4})
+    assert refusal({"nonce": "another"}) == "the token is wrong"
+    replayed = hello(secret, connect(served.address)[1]["nonce"], "mine", "", {})
+    assert refusal(replayed) == "the token is wrong", "a proof is good for one greeting only"
+
+    known, greeting = connect(served.address)
+    known.send(hello(secret, greeting["nonce"], "mine", "", {}))
+    assert known.receive(time.monotonic() + 30)["accepted"]
+    assert "action_space" in known.receive(time.monotonic() + 60)
+    assert len(served.servers()) == 2
+    known.send([["odd"], 1])  # garbage after the handshake ends only that server
+    wait(lambda: len(served.servers()) == 1)
+    known.close()
+    assert host.step(FINE)[1] == 1.0
+    silent.close()

@@ -17,10 +17,10 @@ import numpy as np
 import orjson
 import pytest
 from gymnasium import spaces
+from tests.sample_servers import SPACES
 from tests.tuning.stores.conftest import head
 
 from tunegym.core.errors import StoreError
-from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.spaces import describe, leaves

@@ -30,14 +30,9 @@ def build_host(
 ) -> ServerHost:
     """Build the host of one lane's server; it is not started yet.
 
-    Args:
-        spec: the scenario's description.
-        scenario_dir: where modules and the token file are looked for.
-        folder: where a server process writes its log.
-        lane: which of several servers this is.
-        token: names the run; a server process carries it in its environment.
-        injected: the server object, which is never closed here, or a callable that makes servers.
-        started: called with the handle of a server process.
+    Modules and the token file are looked for in ``scenario_dir``; a server process logs to ``folder``, carries
+    the run's ``token`` in its environment, and ``started`` is called with its handle. ``injected`` is a server object,
+    which is never closed here, or a callable that makes servers.
 
     Raises:
         TunegymError: there is no injected server where the scenario needs one, or no token.
@@ -50,16 +45,9 @@ def build_host(
     if spec.env_class == INJECTED:
         return _injected_host(injected)
     if spec.server == PROCESS:
-        return ProcessHost(
-            spec.env_class,
-            spec.arguments,
-            paths,
-            folder=folder,
-            lane=lane,
-            token=token,
-            step_timeout_s=spec.step_timeout_s,
-            started=started,
-        )
+        setup = spec.env_class, spec.arguments, paths
+        timeout_s = spec.step_timeout_s
+        return ProcessHost(*setup, folder=folder, lane=lane, token=token, step_timeout_s=timeout_s, started=started)
     return InProcess(lambda: resolve(spec.env_class, paths)(**spec.arguments))
 
 

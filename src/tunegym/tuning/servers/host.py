@@ -1,13 +1,14 @@
-"""Where a server lives: what a live experiment may assume of it, and the simplest case, in this process.
+"""Where a server lives: the interface that a live experiment uses, and its simplest case, a server in this process.
 
 A host holds one server and starts it again after a failure. ``InProcess`` is the quickest; ``process.ProcessHost``
-protects the run from what the server does; ``remote.TcpHost`` talks to a ``tunegym serve`` elsewhere.
+protects the run from the server; ``remote.TcpHost`` talks to a ``tunegym serve`` elsewhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -26,7 +27,7 @@ StepAnswer: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""
 
 
-class ServerFailure(Exception):  # noqa: N818 - the server failed, and the run goes on
+class ServerFailure(Exception):  # noqa: N818 - the server failed, and the run continues
     """A server raised, died, or did not answer in time; the message is the reason of the failed step.
 
     Attributes:
@@ -71,7 +72,7 @@ class ServerHost(Protocol):
         ...
 
     def send(self, action: Any) -> None:
-        """Begin a step. A server in another process works on it while the caller goes on."""
+        """Begin a step. A server in another process works on it while the caller continues."""
         ...
 
     def receive(self) -> StepAnswer:
@@ -88,20 +89,21 @@ class ServerHost(Protocol):
 
 
 class InProcess:
-    """A server in this process: the quickest host, without protection from what the server does.
+    """A server in this process: the quickest host, without protection from the server.
 
     Args:
         build: makes a server.
         closes: whether servers are closed here. False for an object that ``build`` returns again and again.
     """
 
+    applies_env_params: bool = False
     seconds: float = 0.0
 
     def __init__(self, build: Callable[[], GymServer], *, closes: bool = True) -> None:
         self._build = build
         self._closes = closes
-        self._server: GymServer | None = None
-        self._answer: tuple[StepAnswer] | None = None
+        self._server: Any = None
+        self._answer: Any = None
         self.step = _not_started
 
     def start(self) -> None:
@@ -114,24 +116,18 @@ class InProcess:
         except RAISED as error:
             raise ServerFailure(f"it could not be built: {error_text(error)}", lost=True) from error
         self._server = server
-        self.applies_env_params = bool(callable(getattr(server, "apply_env_params", None)))
+        self.applies_env_params = callable(getattr(server, "apply_env_params", None))
         self.step = server.step  # the server's own method: a step may take microseconds
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
         """See ``GymServer``."""
-        server: Any = self._server
-        try:
-            server.apply_env_params(dict(params))
-        except RAISED as error:
-            raise ServerFailure(f"apply_env_params: {error_text(error)}") from error
+        with _as_failure("apply_env_params"):
+            self._server.apply_env_params(dict(params))
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
-        assert self._server is not None
-        try:
+        with _as_failure("reset"):
             answer = self._server.reset(seed=seed, options=options)
-        except RAISED as error:
-            raise ServerFailure(f"reset: {error_text(error)}") from error
         try:
             observation, info = answer
         except RAISED:
@@ -142,7 +138,7 @@ class InProcess:
         """Take the step: nothing else could do it meanwhile."""
         began = perf_counter()
         try:
-            self._answer = (self.step(action),)
+            self._answer = self.step(action)
         except RAISED as error:
             raise failure_of(error) from error
         finally:
@@ -151,21 +147,38 @@ class InProcess:
     def receive(self) -> StepAnswer:
         """Return the answer of the step."""
         answer, self._answer = self._answer, None
-        assert answer is not None
-        return answer[0]
+        return answer
 
     def kill(self) -> None:
         """Do nothing: a call in this process can't be ended from outside."""
 
     def close(self) -> None:
         """Close the server."""
+        try:
+            self.close_server()
+        except ServerFailure as failure:
+            log_close(failure)
+
+    def close_server(self) -> None:
+        """As ``close``, but raises ``ServerFailure`` if the server's own ``close`` raised."""
         server, self._server = self._server, None
         self.step = _not_started
         if server is not None and self._closes:
-            try:
+            with _as_failure("close"):
                 server.close()
-            except RAISED as error:
-                logger.warning("the server's close() failed: %s", error_text(error))
+
+
+@contextlib.contextmanager
+def _as_failure(call: str) -> Iterator[None]:
+    try:
+        yield
+    except RAISED as error:
+        raise ServerFailure(f"{call}: {error_text(error)}") from error
+
+
+def log_close(failure: ServerFailure) -> None:
+    """Log a failure to close a server; it changes nothing else."""
+    logger.warning("the server's close() failed: %s", str(failure).removeprefix("close: "))
 
 
 def failure_of(error: BaseException) -> ServerFailure:

@@ -32,7 +32,7 @@ STRANGERS = 32
 HELLO_S = 10.0
 """How long a client may take to introduce itself."""
 HANG_UP_S = 5.0
-"""How long a server may go on after its client hung up, so that it can close in good order."""
+"""How long a server may continue after its client hung up, so that it can close in good order."""
 
 _HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 _POLL_S = 0.2
@@ -40,14 +40,9 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What is served.
+    """A class to serve: modules of ``folder`` come before all others, and servers print to the descriptor ``output``.
 
-    Attributes:
-        gym_class: the class.
-        folder: its modules come before all others.
-        token: what clients must know.
-        max_connections: how many servers run at a time.
-        output: file descriptor that servers print to.
+    Clients must know the ``token``; ``max_connections`` servers run at a time.
     """
 
     gym_class: GymClass
@@ -133,7 +128,7 @@ class Listener:
                 raise RefusedError("too many are about to connect", passing=True)
             try:
                 arguments, accepted = self._introduce(connection, stop)
-                self._take_place(connection, stop)
+                self._take_place(stop)
             finally:
                 self._strangers.release()
         except RefusedError as refusal:
@@ -171,11 +166,10 @@ class Listener:
             if time.monotonic() >= deadline:
                 raise RefusedError("it did not say who it is in time")
 
-    def _take_place(self, connection: Connection, stop: StopFlag) -> None:
+    def _take_place(self, stop: StopFlag) -> None:
         """Wait for the place of a server that is about to end. Raises ``RefusedError``."""
         deadline = time.monotonic() + HANG_UP_S + 1.0
         while not self._places.acquire(timeout=_POLL_S):
-            _check_silent(connection)
             if stop.is_set or time.monotonic() >= deadline:
                 most = self._offer.max_connections
                 reason = f"it already serves {most} connection{'' if most == 1 else 's'}, and no more are allowed"
@@ -186,14 +180,8 @@ class Listener:
         offer = self._offer
         marker = f"{self._marker}/{name.replace(' ', '-')}"
         try:
-            process = start_server(
-                offer.gym_class.reference,
-                arguments,
-                (str(offer.folder),),
-                connection.socket,
-                marker=marker,
-                output=offer.output,
-            )
+            setup = offer.gym_class.reference, arguments, (str(offer.folder),)
+            process = start_server(*setup, connection.socket, marker=marker, output=offer.output)
         except OSError as error:
             reason = f"no process can be started for it: {error}"
             _send(connection, ["lost", reason])
@@ -203,7 +191,7 @@ class Listener:
         by_itself = process.has_ended()
         ending = process.end(0.0).describe()
         if gone:
-            return "ended" if by_itself else "ended, as it went on after its client had hung up"
+            return "ended" if by_itself else "ended, as it continued after its client had hung up"
         # If it died in the middle of an answer, the client sees that the message is broken, either way.
         _send(connection, ["lost", ending])
         return ending
@@ -226,15 +214,6 @@ class Listener:
         return True
 
 
-def _check_silent(connection: Connection) -> None:
-    try:
-        messages = connection.receive_some(time.monotonic())
-    except (ConnectionClosedError, WireError):
-        raise RefusedError("it hung up before it was let in") from None
-    if messages is not None:
-        raise RefusedError("it said more than hello")
-
-
 def _send(connection: Connection, message: Any) -> None:
     """Send a small message; a client that doesn't read it has gone."""
     with contextlib.suppress(ConnectionClosedError, TimeoutError):
@@ -243,19 +222,14 @@ def _send(connection: Connection, message: Any) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=STRANGERS)
+    except socket.gaierror as error:
+        raise TunegymError(f"{host} is nothing to listen on: {error.strerror}", hint="try 127.0.0.1") from None
     except OSError as error:
-        raise TunegymError(f"{host} is nothing to listen on: {error.strerror or error}", hint="try 127.0.0.1") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(STRANGERS)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
         hint = "choose another --port, or 0 for any that is free"
         raise TunegymError(f"{host}:{port} can't be listened on: {os.strerror(error.errno or 0)}", hint=hint) from None
+    listener.setblocking(False)
     return listener
 
 

@@ -39,13 +39,8 @@ def start_server(
 ) -> Child:
     """Start a process that builds a server and answers on a socket until that is closed (see ``serve.main``).
 
-    Args:
-        reference: of the class.
-        arguments: the constructor's.
-        paths: folders whose modules come before all others.
-        conversation: its end of the connection; the caller closes its own copy.
-        marker: what the process and its descendants carry in their environment.
-        output: file descriptor for its stdout and stderr.
+    Modules in ``paths`` come before all others. ``conversation`` is the process's end of the connection; the caller
+    closes its own copy. ``output`` is the file descriptor of its stdout and stderr.
 
     Raises:
         OSError: it can't be started.
@@ -75,8 +70,7 @@ class ProcessHost(RemoteHost):
     Its output is in ``server-<lane>.log``.
 
     Args:
-        reference: of the class.
-        arguments: the constructor's.
+        reference: of the class; ``arguments`` are the constructor's.
         paths: folders whose modules come before all others.
         folder: where the log goes.
         lane: which of several servers this is.
@@ -147,10 +141,10 @@ class ProcessHost(RemoteHost):
             self._log.mark()  # earlier output has nothing to do with how this call ends
         super()._ask(call, *arguments)
 
-    def _answer(self) -> Any:
+    def _answer(self, count: int = 0) -> Any:
         if self._log is not None:
             self._log.shorten()
-        return super()._answer()
+        return super()._answer(count)
 
     def _why_closed(self, what: str) -> str:
         process, log = self._process, self._log
@@ -174,13 +168,9 @@ class ProcessHost(RemoteHost):
 
 
 class BoundedLog:
-    """A file that a process appends to; when it becomes too long, its newer half moves to ``<name>.1``.
+    """A file that a process appends to; above ``limit`` bytes, its newer half moves to ``<name>.1``.
 
     Output at the very moment of moving may be lost.
-
-    Args:
-        path: of the file; its folder must exist.
-        limit: bytes before the file is shortened.
     """
 
     def __init__(self, path: Path, limit: int = LOG_LIMIT) -> None:

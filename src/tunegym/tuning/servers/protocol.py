@@ -31,13 +31,7 @@ _TOKEN_HINT = f"give both ends the same token, by a file or in {TOKEN_VARIABLE}"
 
 
 class RefusedError(Exception):
-    """The two ends don't belong together.
-
-    Attributes:
-        reason: why.
-        hint: what to do about it.
-        passing: whether it may work a little later.
-    """
+    """The two ends don't belong together; if ``passing``, it may work a little later."""
 
     def __init__(self, reason: str, hint: str = "", *, passing: bool = False) -> None:
         super().__init__(reason)

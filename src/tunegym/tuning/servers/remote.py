@@ -1,4 +1,4 @@
-"""Servers at the other end of a connection: requests, answers, and what is lost when it breaks.
+"""Servers at the other end of a connection: requests, answers, and the loss of the server when the connection breaks.
 
 ``RemoteHost`` speaks the protocol of ``serve``: the first message is a welcome with the server's spaces, then each
 request has one answer. ``TcpHost`` connects to a ``tunegym serve``; ``process.ProcessHost`` starts a process here.
@@ -6,7 +6,6 @@ request has one answer. ``TcpHost`` connects to a ``tunegym serve``; ``process.P
 
 from __future__ import annotations
 
-import logging
 import math
 import reprlib
 import socket
@@ -17,14 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tunegym.core.errors import ServerLostError
 from tunegym.core.wire import MESSAGE_LIMIT, Connection, ConnectionClosedError, WireError, encode, keep_alive
-from tunegym.tuning.servers.host import ServerFailure, StepAnswer
+from tunegym.tuning.servers.host import ServerFailure, StepAnswer, log_close
 from tunegym.tuning.servers.protocol import HELLO_LIMIT, RefusedError, check_accepted, hello, new_nonce, read_greeting
 from tunegym.tuning.spaces import SpaceError, build
 
 if TYPE_CHECKING:
     from gymnasium import spaces
-
-logger = logging.getLogger(__name__)
 
 START_S = 60.0
 """Building a server may take this long even where ``step_timeout_s`` is shorter: importing takes longer than a step."""
@@ -64,17 +61,17 @@ class RemoteHost(ABC):
             self._lose(_STOPPED)
         bound = None if self._step_timeout_s is None else max(self._step_timeout_s, START_S)
         deadline = None if bound is None else time.monotonic() + bound
-        welcome = self._receive(deadline, f"it was not ready within {bound} s")
-        if isinstance(welcome, dict) and isinstance(welcome.get("failed"), str):
-            self._lose(welcome["failed"])
-        if not isinstance(welcome, dict) or not isinstance(welcome.get("applies_env_params"), bool):
-            self._lose(f"the server sent something that is no welcome: {reprlib.repr(welcome)}")
+        match self._receive(deadline, f"it was not ready within {bound} s"):
+            case {"failed": str(reason)}:
+                self._lose(reason)
+            case {"applies_env_params": bool(applies), "action_space": actions, "observation_space": observations}:
+                self.applies_env_params = applies
+            case welcome:
+                self._lose(f"the server sent something that is no welcome: {reprlib.repr(welcome)}")
         try:
-            self.action_space = build(welcome.get("action_space"))
-            self.observation_space = build(welcome.get("observation_space"))
+            self.action_space, self.observation_space = build(actions), build(observations)
         except SpaceError as error:
             self._lose(f"the server's spaces can't be used: {error}")
-        self.applies_env_params = welcome["applies_env_params"]
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
         """See ``GymServer``."""
@@ -84,7 +81,7 @@ class RemoteHost(ABC):
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         self._ask("reset", seed, options)
-        observation, info = self._parts(2)
+        observation, info = self._answer(2)
         return observation, info
 
     def step(self, action: Any) -> StepAnswer:
@@ -98,7 +95,7 @@ class RemoteHost(ABC):
 
     def receive(self) -> StepAnswer:
         """Wait for the answer to the step that ``send`` began."""
-        observation, reward, terminated, truncated, info = self._parts(5)
+        observation, reward, terminated, truncated, info = self._answer(5)
         return observation, reward, terminated, truncated, info
 
     def kill(self) -> None:
@@ -114,7 +111,11 @@ class RemoteHost(ABC):
             return
         # While an answer is due nothing can be asked: hanging up makes the server close, too.
         if self._asked is None and not self._killed:
-            self._ask_to_close(self._connection)
+            try:
+                self._ask("close")
+                self._answer()
+            except ServerFailure as failure:
+                log_close(failure)
         self._disconnect(0.0 if self._killed else CLOSE_S)
 
     # for subclasses -------------------------------------------------------------------------------------
@@ -151,29 +152,28 @@ class RemoteHost(ABC):
         try:
             self._connection.send_frame(frame, self._deadline)
         except TimeoutError:
-            self._lose(self._too_late())
+            self._lose(self._too_late)
         except ConnectionClosedError as error:
             self._lose_closed(error)
 
-    def _answer(self) -> Any:
-        """Return the value of the reply. If the server's code raised, the server is still there."""
+    def _answer(self, count: int = 0) -> Any:
+        """Return the value of the reply: ``count`` parts with an info at the end, or anything if that is 0.
+
+        If the server's code raised, the server is still there.
+        """
         if self._asked is None:
             raise ServerFailure("nothing was asked of the server", lost=self._connection is None)
-        reply = self._receive(self._deadline, self._too_late())
-        kind, value, seconds = reply if isinstance(reply, list) and len(reply) == 3 else (None, None, None)
-        if kind not in ("ok", "raised") or not isinstance(seconds, float) or not 0.0 <= seconds < math.inf:
-            self._lose(f"the server sent something that is no answer: {reprlib.repr(reply)}")
-        if self._asked == "step":
-            self.seconds = seconds
+        match self._receive(self._deadline, self._too_late):
+            case ["ok" | "raised" as kind, value, float(seconds)] if 0.0 <= seconds < math.inf and (
+                kind == "raised" or not count or _has_parts(value, count)
+            ):
+                if self._asked == "step":
+                    self.seconds = seconds
+            case reply:
+                self._lose(f"the server sent something that is no answer: {reprlib.repr(reply)}")
         self._asked = None
         if kind == "raised":
             raise ServerFailure(str(value))
-        return value
-
-    def _parts(self, count: int) -> list[Any]:
-        value = self._answer()
-        if not isinstance(value, list) or len(value) != count or not isinstance(value[-1], dict):
-            self._lose(f"the server sent something that is no answer: {reprlib.repr(value)}")
         return value
 
     def _receive(self, deadline: float | None, too_late: str) -> Any:
@@ -193,10 +193,13 @@ class RemoteHost(ABC):
 
     @property
     def _deadline(self) -> float | None:
-        return None if self._step_timeout_s is None else self._asked_at + self._step_timeout_s
+        bound = CLOSE_S if self._asked == "close" else self._step_timeout_s
+        return None if bound is None else self._asked_at + bound
 
+    @property
     def _too_late(self) -> str:
-        return f"no answer within step_timeout_s = {self._step_timeout_s or 0.0:g} s"
+        named = f"{CLOSE_S:g}" if self._asked == "close" else f"step_timeout_s = {self._step_timeout_s or 0.0:g}"
+        return f"no answer within {named} s"
 
     def _lose_closed(self, error: ConnectionClosedError) -> NoReturn:
         self._lose(_STOPPED if self._killed else self._why_closed(str(error)))
@@ -207,24 +210,9 @@ class RemoteHost(ABC):
         self._disconnect(0.0)
         raise ServerFailure(reason, lost=True)
 
-    def _ask_to_close(self, connection: Connection) -> None:
-        """Let the server close itself, and log what its ``close`` raises."""
-        deadline = time.monotonic() + CLOSE_S
-        try:
-            connection.send(["close"], deadline)
-            reply = connection.receive(deadline)
-        except TimeoutError:
-            logger.warning("the server's close() took longer than %g s", CLOSE_S)
-        except (ConnectionClosedError, WireError) as error:
-            logger.warning("the server was gone before it was closed: %s", error)
-        else:
-            match reply:
-                case ["ok", None, _]:
-                    pass
-                case ["raised", reason, _]:
-                    logger.warning("the server's close() failed: %s", reason)
-                case _:
-                    logger.warning("the server's close() failed: %s", reprlib.repr(reply))
+
+def _has_parts(value: Any, count: int) -> bool:
+    return isinstance(value, list) and len(value) == count and isinstance(value[-1], dict)
 
 
 class TcpHost(RemoteHost):
@@ -274,7 +262,7 @@ class TcpHost(RemoteHost):
         except BaseException:
             connection.close()
             raise
-        connection.limit = MESSAGE_LIMIT
+        connection.decoder.limit = MESSAGE_LIMIT
         return connection
 
     def _shake_hands(self, connection: Connection) -> None:

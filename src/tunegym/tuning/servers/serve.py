@@ -1,8 +1,8 @@
 """The side of a connection where the server is: builds it, and answers for it until the other side hangs up.
 
-The first message is the welcome: the class, its spaces and whether it has ``apply_env_params``, or why it could not be
+The first message is the welcome: the server's spaces and whether it has ``apply_env_params``, or why it could not be
 built. Then each request, ``[call, argument, ...]``, has one answer: ``["ok", value, seconds]``, or ``["raised", text,
-seconds]`` for what the server's own code raised. ``main`` runs this in a server process (see ``process``).
+seconds]`` if the server's own code raised. ``main`` runs this in a server process (see ``process``).
 """
 
 from __future__ import annotations
@@ -14,152 +14,100 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 from tunegym.core.references import resolve
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, decode, encode
 from tunegym.tuning.ports import GymServer
-from tunegym.tuning.servers.host import error_text
+from tunegym.tuning.servers.host import InProcess, ServerFailure
 from tunegym.tuning.spaces import SpaceError, describe
 
 MOST_LEFT_OUT = 100
 """Keys of ``info`` that can't be sent are named in the log, but not more than this many."""
 
 
-class AnswerError(Exception):
-    """The server returned something that is no answer."""
-
-
-def serve(connection: Connection, name: str, build: Callable[[], GymServer]) -> None:
+def serve(connection: Connection, build: Callable[[], GymServer]) -> None:
     """Build the server and answer until the other side hangs up, then close it."""
+    host = InProcess(build)
+    session = Session(host)
     try:
-        server = build()
-    except Exception as error:
-        traceback.print_exc()
-        connection.send({"failed": f"it could not be built: {error_text(error)}"})
-        return
-    session = _Session(server)
-    try:
-        try:
-            welcome = _welcome(server, name)
-        except (AttributeError, SpaceError) as error:
-            connection.send({"failed": f"it can't be used: {error}"})
-            return
-        connection.send(welcome)
+        host.start()
+        connection.send(_welcome(host))
         while True:
             connection.send_frame(session.answer(connection.receive()))
+    except ServerFailure as failure:
+        _print_cause(failure)
+        connection.send({"failed": str(failure)})
     except ConnectionClosedError:
         return
     except WireError as error:
         _log(f"the other side sent something that is no message: {error}")
     finally:
-        session.close()
+        host.close()
 
 
-def _welcome(server: Any, name: str) -> dict[str, Any]:
-    described = {}
-    for which in ("action_space", "observation_space"):
-        if not hasattr(server, which):
-            raise SpaceError(f"{name} has no {which}")
+def _welcome(host: InProcess) -> dict[str, Any]:
+    welcome: dict[str, Any] = {"applies_env_params": host.applies_env_params}
+    for name in ("action_space", "observation_space"):
         try:
-            described[which] = describe(getattr(server, which))
+            welcome[name] = describe(getattr(host, name))
         except SpaceError as error:
-            raise SpaceError(f"its {which}: {error}") from None
-    applies = callable(getattr(server, "apply_env_params", None))
-    return {"class": name, **described, "applies_env_params": applies, "pid": os.getpid()}
+            raise ServerFailure(f"it can't be used: its {name}: {error}") from None
+    return welcome
 
 
-class _Session:
-    """Answers the requests to one server."""
+class Session:
+    """Answers requests to one server."""
 
-    def __init__(self, server: GymServer) -> None:
-        self._server: Any = server
+    def __init__(self, host: InProcess) -> None:
+        self._host = host
         self._left_out: set[str] = set()
-        self._closed = False
-        self._pid = os.getpid()
-        self._calls: dict[str, Callable[..., Any]] = {
-            "apply_env_params": self._apply_env_params,
-            "reset": self._reset,
-            "step": self._step,
-            "close": self._close,
-        }
 
     def answer(self, request: Any) -> bytes:
-        """Return the frame of the reply. Raises ``WireError`` for what is no request."""
-        name, *arguments = request if isinstance(request, list) and request else [None]
-        call = self._calls.get(name) if isinstance(name, str) else None
-        if call is None:
-            raise WireError(f"{reprlib.repr(request)} is no request")
-        began = perf_counter()
+        """Return the frame of the reply. Raises ``WireError`` for anything that is no request."""
         try:
-            reply = ["ok", call(*arguments), perf_counter() - began]
-        except Exception as error:
-            took = perf_counter() - began
-            traceback.print_exc()
-            text = str(error) if isinstance(error, AnswerError) else error_text(error)
-            reply = ["raised", f"{name}: {text}", took]
-        if os.getpid() != self._pid:  # the server forked, and this is the copy
-            os._exit(0)
-        return self._frame(str(name), reply)
+            value = self._value(request)
+            return self._frame(request[0], ["ok", value, self._host.seconds])
+        except ServerFailure as failure:
+            _print_cause(failure)
+            return encode(["raised", str(failure), self._host.seconds])
 
-    def close(self) -> None:
-        """Close the server, unless that was done."""
-        try:
-            self._close()
-        except Exception as error:
-            traceback.print_exc()
-            _log(f"the server's close() failed: {error_text(error)}")
+    def _value(self, request: Any) -> Any:
+        host = self._host
+        match request:
+            case ["step", action]:
+                host.send(action)
+                answer: Any = host.receive()
+                if not isinstance(answer, tuple | list) or len(answer) != 5:
+                    raise ServerFailure("step: it did not return five values")
+            case ["reset", seed, options]:
+                answer = host.reset(seed, options)
+            case ["apply_env_params", dict(params)]:
+                return host.apply_env_params(params)
+            case ["close"]:
+                return host.close_server()
+            case _:
+                raise WireError(f"{reprlib.repr(request)} is no request")
+        *rest, info = answer
+        if not isinstance(info, dict):
+            raise ServerFailure(f"{request[0]}: its info is {type(info).__name__}, not a dict")
+        return [*rest, dict(info)]
 
-    def _apply_env_params(self, params: dict[str, Any]) -> None:
-        self._server.apply_env_params(params)
-
-    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> list[Any]:
-        answer = self._server.reset(seed=seed, options=options)
-        if not isinstance(answer, tuple | list) or len(answer) != 2:
-            raise AnswerError(f"it gave back {_kind(answer)}, and not (observation, info)")
-        observation, info = answer
-        return [observation, _checked(info)]
-
-    def _step(self, action: Any) -> list[Any]:
-        answer = self._server.step(action)
-        if not isinstance(answer, tuple | list) or len(answer) != 5:
-            expected = "(observation, reward, terminated, truncated, info)"
-            raise AnswerError(f"it gave back {_kind(answer)}, and not {expected}")
-        observation, reward, terminated, truncated, info = answer
-        return [observation, float(reward), bool(terminated), bool(truncated), _checked(info)]
-
-    def _close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._server.close()
-
-    def _frame(self, name: str, reply: list[Any]) -> bytes:
-        """Encode the reply. Entries of ``info`` that can't be sent are left out; anything else is an error."""
+    def _frame(self, call: str, reply: list[Any]) -> bytes:
+        """Encode the reply. Entries of ``info`` that can't be sent are left out; anything else is a failure."""
         try:
             return encode(reply)
         except WireError as error:
-            info = reply[1][-1] if isinstance(reply[1], list) else {}
+            info = reply[1][-1]
             unfit = [key for key, value in info.items() if not _can_be_sent(key, value)]
             if not unfit:
-                return encode(["raised", f"{name}: its answer can't be sent: {error}", reply[2]])
+                raise ServerFailure(f"{call}: its answer can't be sent: {error}") from None
         for key in unfit:
-            self._leave_out(info, key)
-        return self._frame(name, reply)
-
-    def _leave_out(self, info: dict[Any, Any], key: Any) -> None:
-        value = info.pop(key)
-        if len(self._left_out) < MOST_LEFT_OUT and str(key) not in self._left_out:
-            self._left_out.add(str(key))
-            _log(f"info[{key!r}] is left out: {_kind(value)} can't be sent")
-            if len(self._left_out) == MOST_LEFT_OUT:
-                _log(f"{MOST_LEFT_OUT} keys of info can't be sent; further ones are not named")
-
-
-def _checked(info: Any) -> dict[Any, Any]:
-    if not isinstance(info, dict):
-        raise AnswerError(f"its info is {_kind(info)}, and not a dict")
-    return dict(info)
+            value = info.pop(key)
+            if str(key) not in self._left_out and len(self._left_out) < MOST_LEFT_OUT:
+                self._left_out.add(str(key))
+                _log(f"info[{key!r}] is left out: a {type(value).__name__} can't be sent")
+        return self._frame(call, reply)
 
 
 def _can_be_sent(key: Any, value: Any) -> bool:
@@ -170,17 +118,17 @@ def _can_be_sent(key: Any, value: Any) -> bool:
     return True
 
 
-def _kind(value: Any) -> str:
-    name = f"a {type(value).__name__}"
-    return f"{name} of {len(value)}" if isinstance(value, tuple | list) else name
+def _print_cause(failure: ServerFailure) -> None:
+    """Print the traceback of the server's code. ``sys.exit()`` in it ends the process, as everywhere."""
+    if isinstance(failure.__cause__, SystemExit):
+        raise failure.__cause__
+    if failure.__cause__ is not None:
+        traceback.print_exception(failure.__cause__)
 
 
 def _log(text: str) -> None:
     sys.stderr.write(f"tunegym: {text}\n")
     sys.stderr.flush()
-
-
-# the process ------------------------------------------------------------------------------------------
 
 
 def main(conversation: str) -> None:
@@ -193,7 +141,7 @@ def main(conversation: str) -> None:
         setup = decode(sys.stdin.buffer.read())
         reference, paths, arguments = setup["reference"], tuple(setup["paths"]), setup["arguments"]
         connection = Connection(socket.socket(fileno=int(conversation)))
-        serve(connection, reference, lambda: resolve(reference, paths)(**arguments))
+        serve(connection, lambda: resolve(reference, paths)(**arguments))
     except SystemExit as error:
         code = error.code
     except BaseException:

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.sample_servers import SPACES
 
 from tunegym.testing.agents import Driven, LiveAgentSuite
-from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac
 from tunegym.tuning.model.scenario import Budget, Experiment
 from tunegym.tuning.model.space import EnvParams, Space

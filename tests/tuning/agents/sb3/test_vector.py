@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.sample_servers import SPACES
 
-from tunegym.testing.sample_servers import SPACES
 from tunegym.tuning.agents.sb3.vector import Actions, LiveVector, Observations, unfit
 from tunegym.tuning.spaces import element_of
 

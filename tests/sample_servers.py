@@ -1,8 +1,12 @@
-"""Sample servers for tests of hosts and agents; importable, so that other processes can build them, too."""
+"""Servers for tests of hosts and agents; importable, so that other processes can build them, too."""
 
 from __future__ import annotations
 
 import os
+import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -79,19 +83,30 @@ class Echo:
         """Nothing to close."""
 
 
-class Unruly:
-    """Does what the action says, an index of ``DEEDS``; an observation is (steps since it was built, load)."""
+DEEDS = (
+    *("fine", "raise", "exit", "leave", "hang", "spin", "stop", "die", "fork", "mute", "unfit", "large", "garbage"),
+)
 
-    DEEDS = ("count", "raise", "exit", "hang", "unfit")
 
-    def __init__(self, build: str = "fine", close: str = "fine", start: int = 0) -> None:
-        if build == "raise":
-            raise OSError("the port is taken")
-        self.action_space = spaces.Discrete(len(self.DEEDS))
-        self.observation_space = spaces.Box(0.0, 1e6, (2,), np.float64)
-        self._close = close
-        self._count = start
-        self._load = 1.0
+def deed(name: str) -> np.int64:
+    """The action that makes ``Trouble`` do something."""
+    return np.int64(DEEDS.index(name))
+
+
+class Trouble:
+    """Does as the action says, one of ``DEEDS``; an observation is (steps since it was built, load)."""
+
+    def __init__(self, size: int = 2, start: int = 0, build: str = "", close: str = "") -> None:
+        if build:
+            raise OSError(build)
+        self.action_space = spaces.Discrete(len(DEEDS))
+        self.observation_space = spaces.Box(0.0, 1e6, (size,), np.float64)
+        self._steps, self._load, self._close = start, 1.0, close
+
+    def _seen(self) -> np.ndarray:
+        seen = np.zeros(self.observation_space.shape)
+        seen[:2] = self._steps, self._load
+        return seen
 
     def apply_env_params(self, params: Mapping[str, Any]) -> None:
         """Set ``load``."""
@@ -100,25 +115,69 @@ class Unruly:
         self._load = params["load"]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Raises if ``options`` say so."""
+        """Raises if there are ``options``."""
         if options:
             raise ValueError(f"no such options: {sorted(options)}")
-        return np.array([self._count, self._load]), {}
+        return self._seen(), {"token": os.environ.get("TUNEGYM_SERVER_TOKEN")}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Act."""
-        deed = self.DEEDS[action]
-        self._count += 1
-        if deed == "raise":
+        self._steps += 1
+        if DEEDS[action] == "raise":
             raise ValueError("boom\nin two lines")
-        if deed == "exit":
-            os._exit(3)
-        if deed == "hang":
-            time.sleep(600)
-        info = {"what": object(), "fine": 1} if deed == "unfit" else {"pid": os.getpid()}
-        return np.array([self._count, self._load]), float(self._count), False, False, info
+        info = {"pid": os.getpid()}
+        return self._seen(), float(self._steps), False, False, info | (self._act(DEEDS[action]) or {})
+
+    def _act(self, what: str) -> dict[str, Any] | None:
+        match what:
+            case "exit":
+                os._exit(3)
+            case "leave":
+                sys.exit("enough")
+            case "hang":
+                time.sleep(1000)
+            case "spin":
+                re.match("(a*)*b", "a" * 100)
+            case "stop" | "die":
+                os.kill(os.getpid(), signal.SIGSTOP if what == "stop" else signal.SIGKILL)
+            case "fork":
+                if os.fork() == 0:
+                    time.sleep(1000)
+                subprocess.Popen(["setsid", "sleep", "1000"])
+            case "mute":
+                os.closerange(3, 100)
+                time.sleep(1000)
+            case "unfit":
+                return {"what": object(), "fine": 1}
+            case "large":
+                return {"large": np.zeros(70 << 20, np.uint8)}
+            case "garbage":
+                _write_everywhere(b"GET / HTTP/1.0\r\n\r\n........")
+        return None
 
     def close(self) -> None:
-        """Raises if it was built to."""
+        """Raises, or takes long, if it was built to."""
         if self._close == "raise":
             raise RuntimeError("I stay")
+        if self._close:
+            time.sleep(float(self._close))
+            sys.stdout.write("closed in good order\n")
+
+
+def _write_everywhere(content: bytes) -> None:
+    """The connection's number is what it was in the driver, which may have many."""
+    for fd in range(3, 1000):
+        try:
+            os.write(fd, content)
+        except OSError:
+            continue
+
+
+class Other(Trouble):
+    """Another class."""
+
+
+class NoClose:
+    """No server."""
+
+    reset, step = Trouble.reset, Trouble.step
