@@ -106,7 +106,8 @@ def test_views_cannot_be_written_to() -> None:
     rows = Rows([(encode(np.arange(12.0).reshape(3, 4)).copied(), [1, 2])])
     view = rows.dense()
     assert not view.flags.owndata
-    for one in (view, *rows.to_list(), rows.jagged().values):
+    jagged = Rows([(encode([np.arange(3), np.arange(5)]).copied(), [0, 1])]).jagged()
+    for one in (view, *rows.to_list(), jagged.values):
         with pytest.raises(ValueError, match="read-only"):
             one[...] = 0
 

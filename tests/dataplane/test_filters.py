@@ -92,9 +92,8 @@ def test_a_version_above_the_current_one_is_refused() -> None:
 
 
 def test_without_the_current_version_nothing_is_said() -> None:
-    for error in (TagError, TypeError):
-        with pytest.raises(error, match="current_weight_version="):
-            StalenessFilter(5).split(batch([1]))
+    with pytest.raises(TagError, match="current_weight_version="):
+        StalenessFilter(5).split(batch([1]))
 
 
 def test_missing_tags_are_refused() -> None:
@@ -102,17 +101,14 @@ def test_missing_tags_are_refused() -> None:
     for one in (StalenessFilter(1), TagFilter(Tag("reward") > 0)):
         with pytest.raises(TagError, match="no tags"):
             one.split(bare, current_weight_version=1)
-        for tags, message in (({}, "missing for 'b'"), (None, "'b' are None")):
-            partly = BatchMeta("rollouts", ("a", "b"), tags=({"weight_version": 1, "reward": 1}, tags))  # type: ignore[arg-type]
-            with pytest.raises(TagError, match=message):
-                one.split(partly, current_weight_version=1)
+        partly = BatchMeta("rollouts", ("a", "b"), tags=({"weight_version": 1, "reward": 1}, {}))
+        with pytest.raises(TagError, match="missing for 'b'"):
+            one.split(partly, current_weight_version=1)
 
 
 def test_another_number_of_tags_is_refused() -> None:
-    meta = batch([1, 2])
-    object.__setattr__(meta, "tags", meta.tags[:1] if meta.tags else None)
     with pytest.raises(TagError, match="1 tags for 2 samples"):
-        StalenessFilter(5).split(meta, current_weight_version=3)
+        BatchMeta("rollouts", ("a", "b"), tags=({"weight_version": 1},))
 
 
 @pytest.mark.parametrize("most", [-1, 1.0, None, True, "1"])
@@ -158,7 +154,7 @@ def test_tag_filter_refuses_what_it_cannot_compare() -> None:
 class Shorter(BaseRolloutFilter):
     """A filter of a user's own, which takes one thing of the state."""
 
-    def reasons(self, meta: BatchMeta, most: int) -> list[str | None]:
+    def reasons(self, meta: BatchMeta, *, most: int = 0, **state: Any) -> list[str | None]:
         return ["long" if length > most else None for length in meta.sequence_lengths or ()]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from tunegym.dataplane.encoding import As, Column, convert, encode, import_torch, raw_dtype, raw_number
+from tunegym.dataplane.encoding import As, Column, convert, encode, import_torch, raw_number
 from tunegym.dataplane.errors import FieldError
 from tunegym.dataplane.model import BatchMeta, Tags
 from tunegym.dataplane.objects import object_array
@@ -107,12 +107,15 @@ class Rows:
     def dense(self, as_: As = "numpy") -> Any:
         """One array. Raises ``FieldError`` if the rows differ in shape."""
         self._check_arrays("dense()")
-        raw = self._one_run()
-        if raw is None:
+        column, places = self._parts[0]
+        where = _index(places)
+        if len(self._parts) == 1 and column.kind == "dense" and isinstance(where, slice):
+            raw = column.values[where]  # a view
+        else:
             shapes = {row.shape for row in self._raw}
             if len(shapes) > 1:
                 raise FieldError(f"rows of {len(shapes)} shapes can't be one array", hint="use padded() or jagged()")
-            raw = self._stacked(shapes.pop())
+            raw = self._stacked()
         return convert(raw, self.dtype, as_)
 
     def padded(self, pad_to: int | None = None, pad_value: float = 0, as_: As = "numpy") -> Any:
@@ -125,21 +128,27 @@ class Rows:
         value = raw_number(pad_value, self.dtype)
         shapes = {column.shape if column.kind == "dense" else None for column, _ in self._parts}
         shape = shapes.pop() if len(shapes) == 1 else None
-        if shape is not None and pad_to in (None, shape[0]):
-            raw = self._stacked(shape)
-        else:
-            raw = _padded(self._raw, pad_to, value)
+        one_length = shape is not None and pad_to in (None, shape[0])
+        raw = self._stacked() if one_length else _padded(self._raw, pad_to, value)
         return convert(raw, self.dtype, as_)
 
     def jagged(self, as_: As = "numpy") -> Any:
         """All rows concatenated: ``Jagged``, or a nested tensor of torch."""
         self._check_lengths("jagged()")
-        whole = self._one_jagged() or _flattened(self._raw)
-        values = convert(whole.values, self.dtype, as_)
+        column, places = self._parts[0]
+        where = _index(places)
+        if len(self._parts) == 1 and column.kind == "jagged" and isinstance(where, slice):
+            offsets = column.offsets[where.start : where.stop + 1]
+            raw, offsets = column.values[offsets[0] : offsets[-1]], offsets - offsets[0]  # a view
+        else:
+            offsets = np.zeros(len(self) + 1, dtype=np.int64)
+            np.cumsum([len(row) for row in self._raw], out=offsets[1:])
+            raw = np.concatenate(self._raw)
+        values = convert(raw, self.dtype, as_)
         if as_ == "numpy":
-            return Jagged(values, whole.offsets)
+            return Jagged(values, offsets)
         torch = import_torch()
-        return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(whole.offsets.copy()))
+        return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(offsets))
 
     @property
     def _objects(self) -> bool:
@@ -168,55 +177,19 @@ class Rows:
                 hint="read them separately, or use to_list()",
             )
 
-    def _one_run(self) -> np.ndarray | None:
-        """Adjacent rows of one dense column, as a view."""
-        if len(self._parts) > 1:
-            return None
-        column, places = self._parts[0]
-        run = _run(places)
-        return column.values[run] if column.kind == "dense" and run is not None else None
-
-    def _one_jagged(self) -> Jagged | None:
-        """Adjacent rows of one column, as a view."""
-        if len(self._parts) > 1:
-            return None
-        column, places = self._parts[0]
-        run = _run(places)
-        if run is None:
-            return None
-        if column.kind == "dense":
-            values = column.values[run]
-            offsets = np.arange(len(values) + 1, dtype=np.int64) * column.shape[0]
-            return Jagged(values.reshape(len(values) * column.shape[0], *column.shape[1:]), offsets)
-        offsets = column.offsets[run.start : run.stop + 1]
-        return Jagged(column.values[offsets[0] : offsets[-1]], offsets - offsets[0])
-
-    def _stacked(self, shape: tuple[int, ...]) -> np.ndarray:
-        stacked = np.empty((len(self), *shape), dtype=raw_dtype(self.dtype))
-        at = 0
-        for column, places in self._parts:
-            place = stacked[at : at + len(places)]
-            run = _run(places)
-            if column.kind == "jagged":
-                np.stack(column.raw_rows(places), out=place)
-            elif run is not None:
-                place[...] = column.values[run]
-            else:
-                np.take(column.values, places, axis=0, out=place, mode="clip")
-            at += len(places)
-        return stacked
+    def _stacked(self) -> np.ndarray:
+        """Rows of one shape as a new array."""
+        if any(column.kind == "jagged" for column, _ in self._parts):
+            return np.stack(self._raw)
+        return np.concatenate([column.values[_index(places)] for column, places in self._parts])
 
 
-def _run(places: Sequence[int]) -> slice | None:
-    """Adjacent ascending places as a slice."""
-    if isinstance(places, range):
-        return slice(places.start, places.stop) if places.step == 1 else None
+def _index(places: Sequence[int]) -> slice | list[int]:
+    """Places as a slice where they are adjacent and ascending."""
     first, last = int(places[0]), int(places[-1])
-    if last - first + 1 != len(places):
-        return None
-    if len(places) > 2 and (np.diff(places) != 1).any():
-        return None
-    return slice(first, last + 1)
+    if last - first + 1 == len(places) and (isinstance(places, range) or (np.diff(places) == 1).all()):
+        return slice(first, last + 1)
+    return list(places)
 
 
 def _padded(rows: Sequence[np.ndarray], width: int | None, value: Any) -> np.ndarray:
@@ -235,12 +208,6 @@ def _padded(rows: Sequence[np.ndarray], width: int | None, value: Any) -> np.nda
     pieces[::2] = rows
     pieces[1::2] = [padding[length:] for length in lengths]
     return np.frombuffer(bytearray().join(pieces), dtype=dtype).reshape(len(rows), width, *inner)
-
-
-def _flattened(rows: Sequence[np.ndarray]) -> Jagged:
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    return Jagged(np.concatenate(rows), offsets)
 
 
 def cut(values: Any, lengths: Sequence[int]) -> list[Any]:

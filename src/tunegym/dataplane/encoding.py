@@ -10,7 +10,7 @@ import functools
 import importlib
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -159,27 +159,20 @@ def restore(description: Mapping[str, Any], memory: np.ndarray) -> Column:
         start += aligned(size)
     try:
         if kind == "dense":
-            return Column(kind, rows, dtype, tuple(shape), ((_shaped(parts[0], dtype, (rows, *shape)),),))
+            values = parts[0].view(raw_dtype(dtype)).reshape(rows, *shape)
+            return Column(kind, rows, dtype, tuple(shape), ((values,),))
         offsets = parts[1].view(np.int64)
         if kind == "jagged":
-            values = _shaped(parts[0], dtype, (int(offsets[-1]), *shape))
+            values = parts[0].view(raw_dtype(dtype)).reshape(int(offsets[-1]), *shape)
         elif kind == "object":
             values = parts[0]
         else:
             raise StorageError(f"unknown column kind {kind!r}", hint="use the version that wrote it")
-        _check(offsets, rows, len(values))
+        if len(offsets) != rows + 1 or offsets[0] or (np.diff(offsets) < 0).any() or offsets[-1] != len(values):
+            raise ValueError("its offsets are inconsistent")
     except (ValueError, TypeError, IndexError) as error:
         raise StorageError(f"a column can't be read: {error}", hint="the segment is damaged") from error
     return Column(kind, rows, dtype, tuple(shape), ((values,), (offsets,), *((leaves,) for leaves in parts[2:])))
-
-
-def _shaped(part: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    return part.view(raw_dtype(dtype)).reshape(shape)
-
-
-def _check(offsets: np.ndarray, rows: int, end: int) -> None:
-    if len(offsets) != rows + 1 or offsets[0] or (np.diff(offsets) < 0).any() or offsets[-1] != end:
-        raise ValueError("its offsets are inconsistent")
 
 
 # from values ------------------------------------------------------------------------------------------
@@ -197,41 +190,38 @@ def encode(values: Any) -> Column:
     """
     if isinstance(values, Column):
         return values
-    if is_tensor(values):
-        return _of_tensor(values)
-    if isinstance(values, np.ndarray):
-        return _of_list(_items(values)) if values.dtype.kind == "O" else _of_array(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
+        return _of_list(_items(values))
     if isinstance(values, list | tuple):
         return _of_list(list(values))
-    raise FieldError(
-        f"a {type(values).__name__} can't be a column", hint="give an array, a tensor, or a list of arrays or objects"
-    )
-
-
-def _of_array(array: np.ndarray) -> Column:
-    if not array.ndim:
+    if not isinstance(values, np.ndarray) and not is_tensor(values):
+        hint = "give an array, a tensor, or a list of arrays or objects"
+        raise FieldError(f"a {type(values).__name__} can't be a column", hint=hint)
+    if not values.ndim:
         raise FieldError("an array without dimensions has no rows", hint="give a row for each sample")
-    if isinstance(array, np.ma.MaskedArray):
-        raise FieldError("a masked array can't be a column", hint="give values and mask as two fields")
-    name = name_of(array.dtype)
-    raw = to_raw(np.asarray(array), name)
-    return Column("dense", len(array), name, array.shape[1:], ((raw,),))
+    if getattr(values, "is_nested", False):
+        return _of_nested(values)
+    raw, name = _stored(values)
+    return Column("dense", len(raw), name, raw.shape[1:], ((raw,),))
 
 
-def _of_tensor(tensor: Any) -> Column:
-    if not tensor.is_nested:
-        if not tensor.dim():
-            raise FieldError("a tensor without dimensions has no rows", hint="give a row for each sample")
-        array, name = tensor_array(tensor)
-        return Column("dense", len(array), name, array.shape[1:], ((array,),))
-    packed = tensor.layout == import_torch().jagged and tensor._ragged_idx == 1 and tensor.lengths() is None
-    if not packed:
-        return _of_list(list(tensor.unbind()))
-    array, name = tensor_array(tensor.values())
-    offsets = tensor.offsets().detach().cpu().numpy().astype(np.int64)
-    if offsets[0] or offsets[-1] != len(array):
-        return _of_list(list(tensor.unbind()))
-    return Column("jagged", len(offsets) - 1, name, array.shape[1:], ((array,), (offsets,)))
+def _stored(value: Any) -> tuple[np.ndarray, str]:
+    """An array, a tensor or a scalar of numpy as it is stored, and the name of its dtype."""
+    if is_tensor(value):
+        return tensor_array(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise FieldError("a masked array can't be stored", hint="give values and mask as two fields")
+    name = name_of(value.dtype)
+    return to_raw(np.asarray(value), name), name
+
+
+def _of_nested(tensor: Any) -> Column:
+    if tensor.layout == import_torch().jagged and tensor._ragged_idx == 1 and tensor.lengths() is None:
+        array, name = tensor_array(tensor.values())
+        offsets = tensor.offsets().detach().cpu().numpy().astype(np.int64)
+        if not offsets[0] and offsets[-1] == len(array):
+            return Column("jagged", len(offsets) - 1, name, array.shape[1:], ((array,), (offsets,)))
+    return _of_list(list(tensor.unbind()))
 
 
 def _items(array: np.ndarray) -> list[Any]:
@@ -246,23 +236,27 @@ def _items(array: np.ndarray) -> list[Any]:
 def _of_list(items: list[Any]) -> Column:
     if not items:
         raise FieldError("an empty list has no dtype", hint="give an empty array: np.zeros((0, ...), dtype=...)")
-    kinds = {_kind_of(one) for one in {type(one): one for one in items}.values()}
-    if kinds == {"tensor"}:
-        return _of_rows([tensor_array(one) for one in items])
-    if kinds == {"array"}:
-        return _of_arrays([np.asarray(one) for one in items])
-    if len(kinds) > 1:
+    types = {type(one): one for one in items}
+    packages = {_package(one) for one in types.values()}
+    if len(packages) > 1:
         raise FieldError(
             "rows mix arrays and other values, or numpy and torch",
             hint="give all rows as arrays of one package, or wrap them in dicts to store them as objects",
         )
-    types = {type(one) for one in items}
-    if types <= set(_NUMBERS):
-        return _of_numbers(items, types)
+    if packages != {None}:
+        return _of_rows([_stored(one) for one in items])
+    if types.keys() <= set(_NUMBERS):
+        return _of_numbers(items, set(types))
     from tunegym.dataplane import objects
 
     text, offsets, leaves = objects.pack(items)
     return Column("object", len(items), "object", (), ((text,), (offsets,), (leaves,)))
+
+
+def _package(value: Any) -> str | None:
+    if is_tensor(value):
+        return "torch"
+    return "numpy" if isinstance(value, np.ndarray | np.number | np.bool | np.datetime64) else None
 
 
 def _of_numbers(items: list[Any], types: set[type]) -> Column:
@@ -270,52 +264,23 @@ def _of_numbers(items: list[Any], types: set[type]) -> Column:
         names = ", ".join(sorted(kind.__name__ for kind in types))
         raise FieldError(f"numbers of several types: {names}", hint="give an array of the dtype that you want")
     try:
-        return _of_array(np.array(items, dtype={bool: bool, int: np.int64, float: np.float64}[types.pop()]))
+        return encode(np.array(items, dtype={bool: bool, int: np.int64, float: np.float64}[types.pop()]))
     except OverflowError:
         raise FieldError("integers beyond 64 bits can't be a column", hint="wrap them in dicts") from None
 
 
-def _kind_of(value: Any) -> str:
-    if is_tensor(value):
-        return "tensor"
-    if isinstance(value, np.ma.MaskedArray):
-        raise FieldError("a masked array can't be a row", hint="give values and mask as two fields")
-    return "array" if isinstance(value, np.ndarray | np.number | np.bool | np.datetime64) else "other"
-
-
-def _of_arrays(arrays: list[np.ndarray]) -> Column:
-    names = {dtype: name_of(dtype) for dtype in {one.dtype for one in arrays}}
-    if len(names) > 1:
-        raise _several("dtypes", names.values())
-    dtype, name = names.popitem()
-    if dtype == raw_dtype(name):
-        return _of_raws([one if one.flags.c_contiguous else one.copy(order="C") for one in arrays], name)
-    return _of_raws([to_raw(one, name) for one in arrays], name)
-
-
 def _of_rows(rows: list[tuple[np.ndarray, str]]) -> Column:
-    names = {name for _, name in rows}
-    if len(names) > 1:
-        raise _several("dtypes", names)
-    return _of_raws([row for row, _ in rows], names.pop())
-
-
-def _of_raws(raws: list[np.ndarray], name: str) -> Column:
-    kind, shape, buffers = _stacked(raws)
-    return Column(kind, len(raws), name, shape, buffers, listed=True)
-
-
-def _stacked(
-    raws: list[np.ndarray],
-) -> tuple[Literal["dense", "jagged"], tuple[int, ...], tuple[tuple[np.ndarray, ...], ...]]:
-    """Kind, row shape and buffers of a column of contiguous rows."""
-    all_shapes = [row.shape for row in raws]
-    shapes, count = set(all_shapes), len(raws)
-    ranks = {len(shape) for shape in shapes}
-    if len(ranks) > 1:
-        raise _several("ranks", ranks)
+    """The column of contiguous rows: dense if all have one shape, else jagged."""
+    names, ranks = {name for _, name in rows}, {row.ndim for row, _ in rows}
+    for what, found in (("dtypes", names), ("ranks", ranks)):
+        if len(found) > 1:
+            raise FieldError(
+                f"rows of several {what}: {', '.join(map(str, sorted(found)))}", hint="convert them to one"
+            )
+    raws, (name,), count = [row for row, _ in rows], names, len(rows)
     if ranks == {0}:
-        return "dense", (), ((np.stack(raws),),)
+        return Column("dense", count, name, (), ((np.stack(raws),),), listed=True)
+    shapes = [row.shape for row in raws]
     inner = {shape[1:] for shape in shapes}
     if len(inner) > 1:
         first, other = sorted(inner)[:2]
@@ -323,23 +288,19 @@ def _stacked(
             f"rows differ in more than their first dimension: {first} and {other} after it",
             hint="only the first dimension may differ: transpose or pad the others",
         )
-    lengths = [shape[0] for shape in all_shapes]
-    nbytes = sum(lengths) * math.prod(all_shapes[0][1:]) * raws[0].itemsize
+    nbytes = sum(row.nbytes for row in raws)
     pieces = (np.concatenate(raws),) if nbytes < _SMALL_ROWS * count else tuple(raws)
-    if len(shapes) == 1:
-        return "dense", shapes.pop(), (pieces,)
+    if len(set(shapes)) == 1:
+        return Column("dense", count, name, shapes[0], (pieces,), listed=True)
     offsets = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return "jagged", inner.pop(), (pieces, (offsets,))
-
-
-def _several(what: str, found: Iterable[Any]) -> FieldError:
-    return FieldError(f"rows of several {what}: {', '.join(map(str, sorted(found)))}", hint="convert them to one")
+    np.cumsum([shape[0] for shape in shapes], out=offsets[1:])
+    return Column("jagged", count, name, inner.pop(), (pieces, (offsets,)), listed=True)
 
 
 # dtypes -----------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def name_of(dtype: np.dtype, *, texts: bool = False) -> str:
     """The name of a dtype, such as ``int64``. Raises ``FieldError`` if it can't be stored."""
     if dtype.kind in _NUMERIC + _TIMES and (dtype.isnative or dtype.itemsize <= 8):

@@ -6,10 +6,9 @@ whether the drops bias the training data.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -25,15 +24,11 @@ GROUP = "group"
 """The reason of a sample that is dropped only because another one of its group is."""
 
 
-class MissingStateError(TagError, TypeError):
-    """A filter is called without state that it needs."""
-
-
 class BaseRolloutFilter(ABC):
     """Splits a batch into samples to keep and samples to drop.
 
     Your own filter implements ``reasons``. State of the moment, such as the current weight version, is passed to
-    ``split`` by name; a filter gets what its ``reasons`` has parameters for.
+    ``split`` by name: take the names that you need, and ignore the others in ``**state``.
 
     Attributes:
         counts: counts what this filter keeps and drops. Inside ``All`` only the counts of ``All`` are used.
@@ -58,14 +53,14 @@ class BaseRolloutFilter(ABC):
         Raises:
             TagError: the tags don't tell.
         """
-        if meta.tags is not None and len(meta.tags) != meta.size:
-            raise TagError(f"{len(meta.tags)} tags for {meta.size} samples")
-        reasons = list(_called(self.reasons, meta, state))
+        reasons = list(self.reasons(meta, **state))
         if len(reasons) != meta.size:
             raise SpecError(f"{type(self).__name__} gave {len(reasons)} reasons for {meta.size} samples")
-        if meta.group_ids is not None:
-            reasons = _whole_groups(reasons, meta.group_ids)
-        dropped = np.fromiter((reason is not None for reason in reasons), dtype=bool, count=len(reasons))
+        if meta.group_ids is not None:  # drop the rest of every group that lost a sample
+            both = list(zip(meta.group_ids, reasons, strict=True))
+            broken = {group for group, reason in both if reason is not None}
+            reasons = [GROUP if reason is None and group in broken else reason for group, reason in both]
+        dropped = np.array([reason is not None for reason in reasons], dtype=bool)
         if self.counts is not None:
             self.counts.add(reasons, _ages(meta, state.get("current_weight_version")), meta.sequence_lengths)
         return _fresh(meta.subset(~dropped)), _fresh(meta.subset(dropped))
@@ -98,26 +93,26 @@ class StalenessFilter(BaseRolloutFilter):
         """See ``BaseRolloutFilter``.
 
         Raises:
-            TagError: a version is missing, not an integer, or above the current one; or there is no current version
-                (then it is also a ``TypeError``).
+            TagError: a version is missing, not an integer, or above the current one; or there is no current version.
         """
         if current_weight_version is None:
-            raise MissingStateError(
-                "staleness needs the current version",
-                hint="call split(meta, current_weight_version=...)",
-            )
+            raise TagError("staleness needs the current version", hint="call split(meta, current_weight_version=...)")
         if not is_integer(current_weight_version):
             raise TagError(f"current_weight_version is {current_weight_version!r}, not an integer")
         current = int(current_weight_version)
-        ages = [current - version for version in _versions(meta)]
-        if ages and min(ages) < 0:
-            at = ages.index(min(ages))
-            found = f"{WEIGHT_VERSION} {current - ages[at]}"
-            raise TagError(
-                f"sample {meta.sample_ids[at]!r} has {found}, but the current version is {current}",
-                hint="a sample can't come from future weights: which of the two is wrong?",
-            )
-        return [STALE if age > self.max_staleness else None for age in ages]
+        versions = meta.tag(WEIGHT_VERSION)
+        for sample, version in zip(meta.sample_ids, versions, strict=True):
+            if not is_integer(version):
+                raise TagError(
+                    f"{WEIGHT_VERSION} of sample {sample!r} is {version!r}, not an integer",
+                    hint="tag samples with the integer version of the weights that produced them",
+                )
+            if version > current:
+                raise TagError(
+                    f"sample {sample!r} has {WEIGHT_VERSION} {version}, but the current version is {current}",
+                    hint="a sample can't come from future weights: which of the two is wrong?",
+                )
+        return [STALE if current - version > self.max_staleness else None for version in versions]
 
 
 @dataclass(frozen=True)
@@ -142,11 +137,11 @@ class TagFilter(BaseRolloutFilter):
         """See ``BaseRolloutFilter``. Raises ``TagError`` for a missing or incomparable tag."""
 
         def column(name: str) -> Column:
+            found = meta.tag(name)
+            if None in found:
+                raise TagError(f"tag {name!r} of sample {meta.sample_ids[found.index(None)]!r} is None")
             values = np.empty(meta.size, dtype=object)
-            values[:] = _tag(meta, name)
-            missing = [at for at, value in enumerate(values) if value is None]
-            if missing:
-                raise TagError(f"tag {name!r} of sample {meta.sample_ids[missing[0]]!r} is None")
+            values[:] = found
             return values, np.ones(meta.size, dtype=bool)
 
         return [None if wanted else self.reason for wanted in self.predicate.mask(column).tolist()]
@@ -171,41 +166,12 @@ class All(BaseRolloutFilter):
         """See ``BaseRolloutFilter``."""
         first: list[str | None] = [None] * meta.size
         for one in self.filters:
-            found = _called(one.reasons, meta, state)
+            found = one.reasons(meta, **state)
             first = [old if old is not None else new for old, new in zip(first, found, strict=True)]
         return first
 
     def __repr__(self) -> str:
         return f"All({', '.join(map(repr, self.filters))})"
-
-
-def _called(reasons: Callable[..., Sequence[str | None]], meta: BatchMeta, state: Mapping[str, Any]) -> Any:
-    """Call with the part of the state that the filter accepts."""
-    parameters = inspect.signature(reasons).parameters
-    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        state = {name: value for name, value in state.items() if name in parameters}
-    return reasons(meta, **state)
-
-
-def _tag(meta: BatchMeta, name: str) -> list[Any]:
-    """The values of one tag. Raises ``TagError`` if a sample lacks it."""
-    if not meta.size:
-        return []
-    for sample, tags in zip(meta.sample_ids, meta.tags or (), strict=False):
-        if not isinstance(tags, Mapping):
-            raise TagError(f"the tags of sample {sample!r} are {tags!r:.60}, not a dict")
-    return meta.tag(name)
-
-
-def _versions(meta: BatchMeta) -> list[int]:
-    versions = _tag(meta, WEIGHT_VERSION)
-    for sample, version in zip(meta.sample_ids, versions, strict=True):
-        if not is_integer(version):
-            raise TagError(
-                f"{WEIGHT_VERSION} of sample {sample!r} is {version!r}, not an integer",
-                hint="tag samples with the integer version of the weights that produced them",
-            )
-    return [int(version) for version in versions]
 
 
 def _ages(meta: BatchMeta, current: Any) -> list[int | None]:
@@ -214,15 +180,6 @@ def _ages(meta: BatchMeta, current: Any) -> list[int | None]:
         return [None] * meta.size
     versions = [tags.get(WEIGHT_VERSION) for tags in meta.tags]
     return [int(current - version) if is_integer(version) else None for version in versions]
-
-
-def _whole_groups(reasons: list[str | None], group_ids: Sequence[Hashable]) -> list[str | None]:
-    """Drop the rest of every group that lost a sample."""
-    broken = {group for group, reason in zip(group_ids, reasons, strict=True) if reason is not None}
-    return [
-        GROUP if reason is None and group in broken else reason
-        for group, reason in zip(group_ids, reasons, strict=True)
-    ]
 
 
 def _fresh(meta: BatchMeta) -> BatchMeta:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tunegym.dataplane.errors import DataPlaneError
@@ -85,30 +86,23 @@ class PlaneCollector:
 
 def prometheus_text(stats: Mapping[str, Any]) -> str:
     """``DataPlaneClient.stats()`` in Prometheus' text format; empty without partitions."""
-    registry = _client("registry").CollectorRegistry(auto_describe=False)
+    client = _client()
+    registry = client.CollectorRegistry(auto_describe=False)
     registry.register(PlaneCollector(lambda: stats))
-    return _client("exposition").generate_latest(registry).decode()
+    return client.generate_latest(registry).decode()
 
 
 def _metric(family: _Family, labels: list[str], rows: list[tuple[tuple[str, ...], Mapping[str, Any]]]) -> Any:
-    core = _client("metrics_core")
-    kinds = {
-        "counter": core.CounterMetricFamily,
-        "gauge": core.GaugeMetricFamily,
-        "histogram": core.HistogramMetricFamily,
-    }
     names = labels if family.label is None else [*labels, family.label]
-    metric = kinds[family.kind](PREFIX + family.name, family.help, labels=names)
+    kind = getattr(_client().metrics_core, f"{family.kind.capitalize()}MetricFamily")
+    metric = kind(PREFIX + family.name, family.help, labels=names)
     for values, stats in rows:
         found = stats[family.key]
         if found is None:
             continue
         if family.kind == "histogram":
-            counts, total = [], 0
-            for bound, count in zip([*map(str, map(float, found["bounds"])), "+Inf"], found["counts"], strict=True):
-                total += count
-                counts.append((bound, total))
-            metric.add_metric(values, counts, found["sum"])
+            bounds = [*map(str, map(float, found["bounds"])), "+Inf"]
+            metric.add_metric(values, list(zip(bounds, accumulate(found["counts"]), strict=True)), found["sum"])
         elif family.label is not None:
             for key, value in found.items():
                 metric.add_metric([*values, key], value)
@@ -117,9 +111,9 @@ def _metric(family: _Family, labels: list[str], rows: list[tuple[tuple[str, ...]
     return metric
 
 
-def _client(module: str) -> Any:
+def _client() -> Any:
     try:
-        return import_module(f"prometheus_client.{module}")
+        return import_module("prometheus_client")
     except ImportError:
         raise DataPlaneError(
             "prometheus_client is not installed", hint="install it: pip install 'tunegym[metrics]'"

@@ -211,6 +211,8 @@ class BatchMeta:
 
     def tag(self, name: str) -> list[Any]:
         """The values of one tag. Raises ``TagError`` if a sample lacks it."""
+        if not self.size:
+            return []
         if self.tags is None:
             raise TagError(f"the batch has no tags; tag {name!r} is required")
         missing = [sample for sample, one in zip(self.sample_ids, self.tags, strict=True) if name not in one]

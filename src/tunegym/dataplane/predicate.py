@@ -219,7 +219,7 @@ def _comparison(name: str, sign: str, value: Any) -> Comparison:
 def _value(name: str, value: Any) -> Scalar:
     plain = value.item() if isinstance(value, np.generic) else value
     problem = "None" if plain is None else scalar_problem(plain)
-    if problem is not None:
+    if plain is None or problem is not None:
         raise TagError(f"tag {name!r} can't be compared with {problem}", hint=_VALUES)
     return plain
 

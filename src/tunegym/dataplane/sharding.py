@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tunegym.dataplane.errors import SampleError, SpecError
-from tunegym.dataplane.model import BatchMeta, is_integer
+from tunegym.dataplane.model import BatchMeta, checked_integer
 
 Balance: TypeAlias = Literal["tokens", "count"]
 Cost: TypeAlias = Literal["sum", "padded"]
@@ -128,13 +128,9 @@ def _check(
     dp_world: int, balance: str, max_tokens: int | None, group_size: int | None, cost: str, pad_to_multiple: int
 ) -> None:
     numbers = {"dp_world": dp_world, "pad_to_multiple": pad_to_multiple}
-    numbers |= {
-        "max_tokens": 1 if max_tokens is None else max_tokens,
-        "group_size": 1 if group_size is None else group_size,
-    }
-    for name, number in numbers.items():
-        if not is_integer(number) or number < 1:
-            raise SpecError(f"{name} is {number!r}", hint="give an integer of at least 1")
+    given = {"max_tokens": max_tokens, "group_size": group_size}
+    for name, number in {**numbers, **{name: one for name, one in given.items() if one is not None}}.items():
+        checked_integer(name, number, 1)
     for name, word, allowed in (("balance", balance, ("tokens", "count")), ("cost", cost, ("sum", "padded"))):
         if word not in allowed:
             raise SpecError(f"{name} is {word!r}", hint=f"give one of: {', '.join(allowed)}")
@@ -185,11 +181,11 @@ def _spread(units: list[Places], lengths: Sequence[int], ranks: int, balance: Ba
     tokens = [sum(lengths[at] for at in unit) for unit in units]
     counts = [len(unit) for unit in units]
     if balance == "tokens":
-        shares = _by_weight(tokens, ranks)
+        shares = _dealt(tokens, ranks)
     elif len(set(counts)) <= 1:
-        shares = _by_count(tokens, ranks)
+        shares = _dealt(tokens, ranks, by_count=True)
     else:
-        shares = _by_weight(counts, ranks)
+        shares = _dealt(counts, ranks)
     return [[at for unit in share for at in units[unit]] for share in shares]
 
 
@@ -198,8 +194,8 @@ def _packed(
 ) -> list[list[Places]] | None:
     """The micro-batches of each rank, the same number on each; None if a rank has too few samples."""
     own = [[lengths[at] for at in share] for share in shares]
-    fewest = [_fewest_bins(some, most, cost) for some in own]
-    count = max(1, *map(len, fewest))
+    pack = _by_rows if cost == "padded" else _best_fit
+    count = max(1, *(len(pack(some, most)) for some in own))
     packed: list[list[Places]] = []
     for share, some in zip(shares, own, strict=True):
         if len(some) < count and not allow_empty:
@@ -213,66 +209,40 @@ def _packed(
 # spreading and packing --------------------------------------------------------------------------------
 
 
-def _by_weight(weights: Sequence[int], ranks: int) -> list[Places]:
-    """Longest processing time: the longest item goes to the rank with the least so far.
+def _dealt(weights: Sequence[int], ranks: int, *, by_count: bool = False) -> list[Places]:
+    """Longest processing time: the longest item goes to the rank with the least weight so far.
 
-    The heaviest rank has at most ``4/3 - 1/(3 * ranks)`` of the optimum, and two ranks differ by at most the heaviest
-    item.
+    The heaviest rank has at most ``4/3 - 1/(3 * ranks)`` of the optimum. With ``by_count`` it goes to the rank with
+    the least weight among those with the fewest items. Either way two ranks differ by at most the heaviest item.
     """
     shares: list[Places] = [[] for _ in range(ranks)]
     heap = [(0, 0, rank) for rank in range(ranks)]
     for at in _longest_first(weights):
-        weight, count, rank = heap[0]
+        first, second, rank = heap[0]
+        more = (1, weights[at]) if by_count else (weights[at], 1)
         shares[rank].append(at)
-        heapq.heapreplace(heap, (weight + weights[at], count + 1, rank))
+        heapq.heapreplace(heap, (first + more[0], second + more[1], rank))
     return shares
-
-
-def _by_count(weights: Sequence[int], ranks: int) -> list[Places]:
-    """The same number of items for every rank, within one, and about the same weight.
-
-    Sorted, and dealt in rounds of one per rank, the longest of a round to the rank with the least so far. Two ranks
-    differ by at most the heaviest item.
-    """
-    ordered = np.array(_longest_first(weights), dtype=np.int64)
-    values = np.asarray(weights, dtype=np.int64)[ordered]
-    owner = np.zeros(len(ordered), dtype=np.int64)
-    loads = np.zeros(ranks, dtype=np.int64)
-    for start in range(0, len(ordered), ranks):
-        part = values[start : start + ranks]
-        least = np.argsort(loads, kind="stable")[: len(part)]
-        owner[start : start + ranks] = least
-        loads[least] += part
-    return [ordered[owner == rank].tolist() for rank in range(ranks)]
-
-
-def _fewest_bins(lengths: Sequence[int], most: int, cost: Cost) -> list[Places]:
-    """Few bins of a cost of at most ``most``: optimal for ``"padded"``, best fit decreasing for ``"sum"``."""
-    return _by_rows(lengths, most) if cost == "padded" else _best_fit(lengths, most)
 
 
 def _exact_bins(lengths: Sequence[int], most: int, cost: Cost, count: int) -> list[Places]:
     """Exactly ``count`` bins, none empty, about equal, the most expensive first.
 
-    Needs at least ``count`` lengths, and a ``count`` of at least what ``_fewest_bins`` finds.
+    Needs at least ``count`` lengths, and a ``count`` for which ``most`` suffices.
     """
     if cost == "padded":
-        bins = _by_rows(lengths, _smallest(lambda cap: len(_by_rows(lengths, cap)) <= count, max(lengths), most))
+        caps = range(max(lengths), most + 1)
+        smallest = bisect_left(caps, True, key=lambda cap: len(_by_rows(lengths, cap)) <= count)
+        bins = _by_rows(lengths, caps[smallest])
     else:
-        bins = _by_weight(lengths, count)
+        bins = _dealt(lengths, count)
         if max(sum(lengths[at] for at in one) for one in bins) > most:
             bins = _best_fit(lengths, most)
-    heap = [(-_cost(lengths, one, cost), min(one), one) for one in bins]
-    heapq.heapify(heap)
-    single: list[tuple[int, int, Places]] = []
-    while len(heap) + len(single) < count:
-        dearest = heapq.heappop(heap)
-        if len(dearest[2]) == 1:
-            single.append(dearest)
-            continue
-        for half in _halves(lengths, dearest[2], cost):
-            heapq.heappush(heap, (-_cost(lengths, half, cost), min(half), half))
-    return [one for _, _, one in sorted([*heap, *single])]
+    while len(bins) < count:
+        dearest = max((one for one in bins if len(one) > 1), key=lambda one: (_cost(lengths, one, cost), -min(one)))
+        bins.remove(dearest)
+        bins += _halves(lengths, dearest, cost)
+    return sorted(bins, key=lambda one: (-_cost(lengths, one, cost), min(one)))
 
 
 def _cost(lengths: Sequence[int], places: Sequence[int], cost: Cost) -> int:
@@ -285,7 +255,7 @@ def _longest_first(weights: Sequence[int]) -> Places:
 
 
 def _by_rows(lengths: Sequence[int], most: int) -> list[Places]:
-    """Samples of similar length share a bin: as many rows as the longest allows."""
+    """The fewest bins of a padded cost: samples of similar length, as many rows as the longest allows."""
     ordered = _longest_first(lengths)
     bins: list[Places] = []
     start = 0
@@ -297,6 +267,7 @@ def _by_rows(lengths: Sequence[int], most: int) -> list[Places]:
 
 
 def _best_fit(lengths: Sequence[int], most: int) -> list[Places]:
+    """Few bins of a sum: best fit decreasing."""
     bins: list[Places] = []
     left: list[tuple[int, int]] = []
     for at in _longest_first(lengths):
@@ -312,15 +283,7 @@ def _best_fit(lengths: Sequence[int], most: int) -> list[Places]:
     return bins
 
 
-def _smallest(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """Binary search for the smallest number that fits; ``high`` fits."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    return low
-
-
 def _halves(lengths: Sequence[int], places: Places, cost: Cost) -> list[Places]:
     if cost == "padded":
         return [places[: len(places) // 2], places[len(places) // 2 :]]
-    return [[places[at] for at in half] for half in _by_weight([lengths[at] for at in places], 2)]
+    return [[places[at] for at in half] for half in _dealt([lengths[at] for at in places], 2)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tunegym.dataplane.errors import SampleError, SpecError, TagError
 from tunegym.dataplane.filters import DropCounts, StalenessFilter
-from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, is_integer
+from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, checked_integer
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,8 @@ class StalenessPolicy:
     def __post_init__(self) -> None:
         lowest = {"batch_size": 1, "max_staleness": 0, "group_size": 1, "commit_every": 1, "capacity": 1}
         for name, least in lowest.items():
-            number: Any = getattr(self, name)
-            if number is None and name in ("group_size", "capacity"):
-                continue
-            if not is_integer(number) or number < least:
-                raise SpecError(f"{name} is {number!r}", hint=f"give an integer of at least {least}")
-            object.__setattr__(self, name, int(number))
+            if getattr(self, name) is not None or name not in ("group_size", "capacity"):
+                object.__setattr__(self, name, checked_integer(name, getattr(self, name), least))
         if self.batch_size % self.unit:
             raise SpecError(
                 f"a batch of {self.batch_size} can't be made of groups of {self.unit}",
@@ -112,19 +108,9 @@ class StalenessPolicy:
         allowed = (oldest + self.max_staleness + 1 - current_version) * self.batch_size
         return max(0, allowed - outstanding) // self.unit * self.unit
 
-    def admits(
-        self,
-        count: int,
-        current_version: int,
-        *,
-        outstanding: int = 0,
-        oldest_version: int | None = None,
-        version: int | None = None,
-    ) -> bool:
-        """Whether ``count`` samples may be started now. See ``room``."""
-        return count <= self.room(
-            current_version, outstanding=outstanding, oldest_version=oldest_version, version=version
-        )
+    def admits(self, count: int, current_version: int, **state: Any) -> bool:
+        """Whether ``count`` samples may be started now, with the arguments of ``room``."""
+        return count <= self.room(current_version, **state)
 
 
 class Admission:
@@ -231,4 +217,4 @@ def _without(there: Counter[int], gone: Counter[int]) -> Counter[int]:
 
 
 def _versions(metas: Sequence[BatchMeta]) -> Counter[int]:
-    return Counter(int(version) for meta in metas if meta.size for version in meta.tag(WEIGHT_VERSION))
+    return Counter(int(version) for meta in metas for version in meta.tag(WEIGHT_VERSION))
