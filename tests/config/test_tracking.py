@@ -82,7 +82,7 @@ def test_a_folder_with_the_name_is_no_package(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "tunegym_no_package").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     assert tracking.find_spec("tunegym_no_package") is not None
-    assert not tracking._there("tunegym_no_package")
+    assert not tracking._installed("tunegym_no_package")
 
 
 def test_a_database_needs_the_whole_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from tunegym.config.experiment import ENV_CLASS, LIVE_RL_MODE, WORKLOAD, budget_of, check_reward, live_driver
-from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, environment, gather, is_range
-from tunegym.config.problems import Findings, Scope, kind, known, shown
-from tunegym.config.schema import LIVE_KEYS, ExperimentTable, checked_config, recording, server_place
-from tunegym.tuning.model.scenario import (
-    IN_PROCESS,
-    INJECTED,
-    TCP,
-    Budget,
-    Experiment,
-    LiveSpec,
-    Penalties,
-    Recording,
+from tunegym.config.experiment import (
+    ENV_CLASS,
+    LIVE_RL_MODE,
+    WORKLOAD,
+    Draft,
+    Entry,
+    agents_that,
+    budget_of,
+    check_reward,
 )
+from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, environment, gather
+from tunegym.config.problems import Findings, kind, known, listed, shown
+from tunegym.config.schema import LIVE_KEYS, ExperimentTable, checked_config
+from tunegym.core.errors import UnresolvedReferenceError
+from tunegym.tuning.agents.base import driver, drives
+from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, TCP, Budget, Experiment, LiveSpec, Penalties, Recording
 from tunegym.tuning.model.space import EnvParams, Space, nested
 from tunegym.tuning.workloads.live import declared_arguments
 
@@ -47,9 +48,6 @@ MEANINGLESS = {
 _HARMLESS: dict[str, Any] = {"repeats": 1, "cache": "off"}
 """Values that say what is the case anyway."""
 
-_AMBIGUOUS: dict[str, Callable[[str], object]] = {"server": server_place, "record": recording}
-"""Keys that may also be a class's argument: in ``cmd_args`` a value that is valid for the key is taken for the key."""
-
 
 def check_servers(slots: int, findings: Findings) -> None:
     """Refuse more servers than any machine has."""
@@ -59,33 +57,39 @@ def check_servers(slots: int, findings: Findings) -> None:
         findings.add(what, found=slots, allowed=allowed, hint="write for example slots = 4")
 
 
-def read_live(
-    name: str,
-    raw: Mapping[str, Any],
-    table: ExperimentTable,
-    agent: tuple[str, Any],
-    around: Scope,
-    findings: Findings,
-) -> Experiment | None:
-    """A live experiment, or None and problems; ``agent`` is the agent's name and class."""
-    workload = known(around.catalog, "workloads", table.workload or WORKLOAD, Findings())
-    _check_given(raw, table, findings)
-    _refuse_meaningless(raw, findings)
-    parameters = _parameters(table, around.scenario_dir, findings)
+def read_live(entry: Entry) -> Draft:
+    """A live experiment, or problems."""
+    table, findings, scope = entry.table, entry.findings, entry.scope
+    workload = known(scope.catalog, "workloads", table.workload or WORKLOAD, Findings())
+    _check_keys(entry)
+    parameters = _parameters(table, scope.scenario_dir, findings)
     complete = not findings.broken() & {"cmd_args", "dse_excluded_args"}
-    below = findings.at("env_params")
-    drawn = environment(table.env_params, parameters, around.catalog, below, complete, live=True)
-    spec = _server(table, parameters, around.scenario_dir, findings)
-    driver, config = _driver(agent, table, around, findings)
-    _check_budget(table, findings)
-    _check_reward(table, around, findings)
+    drawn = environment(table.env_params, parameters, scope.catalog, findings.at("env_params"), complete, live=True)
+    spec = _server(table, parameters, scope.scenario_dir, findings)
+    found, config = _driver(entry)
+    if budget_of(table) == Budget() and not findings.broken() & {"agent_steps", "max_time"}:
+        what, allowed = (
+            "a live system never ends by itself, and no budget is given",
+            "at least one of agent_steps, max_time",
+        )
+        findings.at("agent_steps").add(what, allowed=allowed, hint="write for example agent_steps = 100000")
+    if (
+        table.agent_reward_function is not None
+        and table.agent_metrics is None
+        and "agent_metrics" not in findings.broken()
+    ):
+        what = "a reward function is over metrics, and agent_metrics names none"
+        hint = "add agent_metrics, or remove it: then the server's own reward counts"
+        findings.at("agent_reward_function").add(what, found=table.agent_reward_function, hint=hint)
+    else:
+        check_reward(entry, table.agent_metrics or ())
     built = Experiment(
-        name=name,
+        name=entry.name,
         workload=table.workload or WORKLOAD,
         workload_args={ENV_CLASS: spec.env_class},
         space=Space({}, parameters.fixed),
-        env_params=EnvParams(drawn, around.seed),
-        agent=agent[0],
+        env_params=EnvParams(drawn, scope.seed),
+        agent=entry.agent_name,
         agent_config=config,
         agent_metrics=tuple(table.agent_metrics or ()),
         reward=table.agent_reward_function,
@@ -95,101 +99,70 @@ def read_live(
         live=spec,
     )
     if workload is not None and not findings.broken() & _SERVER_KEYS:
-        findings.adopt(workload.check(built, around.scenario_dir))
-    if driver is not None and hasattr(driver, "check") and not findings.broken():
-        findings.adopt(driver.check(built, around.scenario_dir))
-    return None if findings.broken() else built
+        findings.adopt(workload.check(built, scope.scenario_dir))
+    if hasattr(found, "check") and not findings.broken():
+        findings.adopt(found.check(built, scope.scenario_dir))
+    return Draft(entry.name, True, None if findings.broken() else built, live=True)
 
 
-def _refuse_meaningless(raw: Mapping[str, Any], findings: Findings) -> None:
-    """Refuse keys that a live experiment doesn't use."""
+def _check_keys(entry: Entry) -> None:
+    """Refuse keys that a live experiment doesn't use, and require those that it needs."""
+    raw, findings = entry.raw, entry.findings
     broken = findings.broken()
-    for key, (what, instead) in MEANINGLESS.items():
-        if key not in raw or key in broken or (key in _HARMLESS and repr(raw[key]) == repr(_HARMLESS[key])):
-            continue
-        findings.at(key).add(what, found=raw[key], hint=f"remove {key}" + (f"; {instead}" if instead else ""))
-
-
-def _refuse_misplaced(arguments: dict[str, Any], taken: Set[str], findings: Findings) -> None:
-    """Take the live experiment's own keys out of ``cmd_args``, unless the class takes an argument of the name."""
-    for key in LIVE_KEYS:
-        if key in arguments and key not in taken and (key not in _AMBIGUOUS or _valid(key, arguments[key])):
-            hint = f"move {key} out of cmd_args, below [[experiments]]"
-            what = f"{key} is a key of the experiment, not an argument"
-            findings.at(key).add(what, found=arguments.pop(key), hint=hint)
-
-
-def _valid(key: str, value: Any) -> bool:
-    try:
-        return isinstance(value, str) and bool(_AMBIGUOUS[key](value))
-    except ValueError:
-        return False
-
-
-def _check_given(raw: Mapping[str, Any], table: ExperimentTable, findings: Findings) -> None:
-    """Without a workload the experiment must say that it is live: an ``env_class`` alone only suggests it."""
+    # An env_class alone only suggests that the experiment is live.
     if "workload" not in raw and LIVE_RL_MODE not in raw["cmd_args"]:
         hint = f'{ENV_CLASS} is there: write workload = "{WORKLOAD}"'
-        findings.at("workload").add("workload is required", allowed=ExperimentTable.says("workload").allowed, hint=hint)
-    if "cmd_args" not in raw and not table.server.startswith(TCP):  # a remote server may need no arguments
-        says = ExperimentTable.says("cmd_args")
-        findings.at("cmd_args").add("cmd_args is required", allowed=says.allowed, hint=says.hint)
+        findings.at("workload").add("workload is required", hint=hint)
+    if "cmd_args" not in raw and not entry.table.server.startswith(TCP):  # a remote server may need no arguments
+        ExperimentTable.require("cmd_args", "cmd_args is required", findings)
+    for key, (what, instead) in MEANINGLESS.items():
+        if key in raw and key not in broken and raw[key] != _HARMLESS.get(key):
+            findings.at(key).add(what, found=raw[key], hint=f"remove {key}" + (f"; {instead}" if instead else ""))
 
 
 def _parameters(table: ExperimentTable, folder: Path, findings: Findings) -> Parameters:
-    """The constructor's arguments and the candidates of env_params; every other list is refused."""
-    arguments = dict(table.cmd_args or {})
-    below = findings.at("cmd_args")
-    if table.server.startswith(TCP):  # the class's arguments are not known here
-        taken = frozenset(MEANINGLESS)
+    """The constructor's arguments and the candidates of env_params; any other list or range is refused."""
+    arguments = table.cmd_args or {}
+    # The class may take an argument that has the name of an experiment's key. A remote class is not known here.
+    if table.server.startswith(TCP):
+        keys = EXPERIMENT_KEYS - MEANINGLESS.keys()
     else:
-        taken = declared_arguments(arguments.get(ENV_CLASS), folder)
-    _refuse_misplaced(arguments, taken, below)
-    kept = {*table.env_params, *table.dse_excluded_args}
-    own = {key: arguments.pop(key) for key in (ENV_CLASS, LIVE_RL_MODE) if key in arguments}
-    rest = {**own, **_without_lists(arguments, "", kept, below)}
-    alone = table.model_copy(update={"cmd_args": rest, "extra_env_vars": {}, "num_nodes": None})
-    # The class may take an argument that has the name of an experiment's key.
-    return gather(alone, own, findings, EXPERIMENT_KEYS - taken)
-
-
-def _without_lists(table: Mapping[str, Any], prefix: str, kept: Set[str], findings: Findings) -> dict[str, Any]:
-    """``table`` without the lists and ranges that are neither drawn nor meant as values."""
-    rest: dict[str, Any] = {}
-    for key, value in table.items():
-        address, below = f"{prefix}{key}", findings.at(key)
-        if address in kept:
-            rest[key] = value
-        elif isinstance(value, list) or is_range(value):
-            below.add(
+        keys = (EXPERIMENT_KEYS | {*LIVE_KEYS}) - declared_arguments(arguments.get(ENV_CLASS), folder)
+    alone = table.model_copy(update={"extra_env_vars": {}, "num_nodes": None})
+    parameters = gather(alone, (ENV_CLASS,), findings, keys)
+    for address, sort in parameters.kinds.items():
+        if sort in ("list", "range", "single") and address not in table.env_params:
+            value: Any = arguments
+            for key in address.split("."):
+                value = value[key]
+            findings.at("cmd_args").under(address).add(
                 "a live experiment has no knobs: the agent chooses from the server's own action space",
                 found=value,
                 allowed="a single value, the candidates of an env_param, or a list in dse_excluded_args",
                 hint=f"name {address} in env_params to have it drawn, or in dse_excluded_args to pass it as it is",
             )
-        elif isinstance(value, dict) and value:
-            rest[key] = _without_lists(value, f"{address}.", kept, below)
-            if not rest[key]:
-                del rest[key]
-        else:
-            rest[key] = value
-    return rest
+    return parameters
 
 
 def _server(table: ExperimentTable, parameters: Parameters, folder: Path, findings: Findings) -> LiveSpec:
-    """Which server it is and where it lives."""
-    elsewhere = table.server.startswith(TCP)
+    """Which server it is and where it runs."""
+    remote = table.server.startswith(TCP)
     env_class = parameters.own.get(ENV_CLASS, "")
-    place = findings.at("cmd_args").at(ENV_CLASS)
-    broken = findings.broken()
+    below, broken = findings.at("cmd_args").at(ENV_CLASS), findings.broken()
     hint = f'write for example {ENV_CLASS} = "my_module:MyServer"'
-    if ENV_CLASS in parameters.own and not isinstance(env_class, str):
-        place.add(f"expected a class's reference, got {kind(env_class)}", found=env_class, hint=hint)
+    if not isinstance(env_class, str):
+        below.add(f"expected a class's reference, got {kind(env_class)}", found=env_class, hint=hint)
         env_class = ""
-    elif not env_class and not elsewhere and not broken & {"cmd_args", "server"}:
-        place.add(f"the workload {WORKLOAD} needs {ENV_CLASS}", allowed="a class's reference", hint=hint)
-    if "server" not in broken:
-        _check_place(table, env_class, findings)
+    elif not env_class and not remote and not broken & {"cmd_args", "server"}:
+        below.add(f"the workload {WORKLOAD} needs {ENV_CLASS}", allowed="a class's reference", hint=hint)
+    if env_class == INJECTED and table.server != IN_PROCESS:
+        what = "a server that is given in Python runs in this process"
+        hint = "remove server, or name its class instead of giving an object"
+        findings.at("server").add(what, found=table.server, allowed=f'"{IN_PROCESS}"', hint=hint)
+    elif table.step_timeout_s is not None and table.server == IN_PROCESS and "server" not in broken:
+        what = "a step of a server in this process can't be ended"
+        hint = 'write server = "process", or remove step_timeout_s'
+        findings.at("step_timeout_s").add(what, found=table.step_timeout_s, hint=hint)
     return LiveSpec(
         env_class=env_class,
         arguments=nested(parameters.fixed),
@@ -197,76 +170,54 @@ def _server(table: ExperimentTable, parameters: Parameters, folder: Path, findin
         step_timeout_s=table.step_timeout_s,
         restarts=table.server_restarts,
         recording=table.record if isinstance(table.record, Recording) else Recording(),
-        token_file=_token_file(table, folder, findings.at("server_token_file")),
+        token_file=None if "server" in broken else _token_file(table.server_token_file, remote, folder, findings),
     )
 
 
-def _check_place(table: ExperimentTable, env_class: str, findings: Findings) -> None:
-    """Refuse settings that a server can't have where it runs."""
-    if env_class == INJECTED and table.server != IN_PROCESS:
-        what = "a server that is given in Python runs in this process"
-        hint = "remove server, or name its class instead of giving an object"
-        findings.at("server").add(what, found=table.server, allowed=f'"{IN_PROCESS}"', hint=hint)
-    elif table.step_timeout_s is not None and table.server == IN_PROCESS:
-        findings.at("step_timeout_s").add(
-            "a step of a server in this process can't be ended",
-            found=table.step_timeout_s,
-            allowed='step_timeout_s with server = "process" or server = "tcp://HOST:PORT"',
-            hint='write server = "process", or remove step_timeout_s',
-        )
-
-
-def _token_file(table: ExperimentTable, folder: Path, findings: Findings) -> str | None:
-    if table.server_token_file is None or "server" in findings.broken():
+def _token_file(given: str | None, remote: bool, folder: Path, findings: Findings) -> str | None:
+    if given is None:
         return None
-    file = folder / Path(table.server_token_file).expanduser()
-    if not table.server.startswith(TCP):
+    file = folder / Path(given).expanduser()
+    if not remote:
         what, hint = "only a remote server asks for a token", "remove server_token_file"
-        allowed = 'server_token_file with server = "tcp://HOST:PORT"'
-        findings.add(what, found=table.server_token_file, allowed=allowed, hint=hint)
+        findings.at("server_token_file").add(what, found=given, hint=hint)
     elif not file.is_file():
         hint = "write the token that tunegym serve wants into it, or remove server_token_file"
-        findings.add("there is no such file", found=table.server_token_file, allowed="an existing file", hint=hint)
+        findings.at("server_token_file").add("there is no such file", found=given, hint=hint)
     return str(file)
 
 
-def _driver(agent: tuple[str, Any], table: ExperimentTable, around: Scope, findings: Findings) -> Any:
-    """The class that drives the experiment, with its settings; None for what has a problem."""
-    name, found = agent
-    if found is None:
+def _driver(entry: Entry) -> tuple[Any, Any]:
+    """The class that drives the experiment, with its settings; None for either that has a problem."""
+    table, findings, name = entry.table, entry.findings, shown(entry.agent_name)
+    below = findings.at("agent")
+    if entry.agent is None:
         return None, None
-    driver = live_driver(found, name, around.catalog, around.scenario_dir, findings.at("agent"))
-    if driver is None:
+    if not drives(entry.agent, "live"):
+        able = agents_that(entry.scope, lambda agent: drives(agent, "live"))
+        what = f"{name} searches knobs, and a live system has none: it can't drive one"
+        hint = f'write for example agent = "{able[0]}"' if able else "name an agent that can"
+        allowed = f'{listed(able)}, or "package.module:Name"'
+        below.add(what, found=entry.agent_name, allowed=allowed, hint=hint)
         return None, None
-    if table.env_params and not any(getattr(one, "supports_variable_environment", False) for one in (driver, found)):
-        what, hint = f"{shown(name)} can't handle an environment that varies", "remove env_params, or use another agent"
+    found: Any = None
+    try:
+        found = driver(entry.agent, "live", [str(entry.scope.scenario_dir)])
+        problem = None if callable(found) and hasattr(found, "Config") else f"{entry.agent.kinds['live']} is no agent"
+    except UnresolvedReferenceError as error:
+        problem = error.message
+    if problem is not None:
+        hint = "name a class over LiveAgent in its `kinds`"
+        below.add(f"{name} can't drive a live system here: {problem}", found=entry.agent_name, hint=hint)
+        return None, None
+    varies = any(getattr(one, "supports_variable_environment", False) for one in (found, entry.agent))
+    if table.env_params and not varies:
+        what, hint = f"{name} can't handle an environment that varies", "remove env_params, or use another agent"
         findings.at("env_params").add(what, found=list(table.env_params), hint=hint)
-    below = findings.at("agent_config")
-    config = checked_config(driver.Config, table.agent_config, below)
+    config = checked_config(found.Config, table.agent_config, findings.at("agent_config"))
     rewards = table.agent_config.get("rewards")
     if isinstance(rewards, dict) and "constraint_failure" in rewards and config is not None:
         what, hint = "a live experiment has no constraints that could refuse anything", "remove constraint_failure"
-        below.at("rewards").at("constraint_failure").add(what, found=rewards["constraint_failure"], hint=hint)
-    return driver, config
-
-
-def _check_budget(table: ExperimentTable, findings: Findings) -> None:
-    if table.agent_steps is None and table.max_time is None and not findings.broken() & {"agent_steps", "max_time"}:
-        findings.at("agent_steps").add(
-            "a live system never ends by itself, and no budget is given",
-            allowed="at least one of agent_steps, max_time",
-            hint="write for example agent_steps = 100000",
-        )
-
-
-def _check_reward(table: ExperimentTable, around: Scope, findings: Findings) -> None:
-    reward, below = table.agent_reward_function, findings.at("agent_reward_function")
-    if reward is not None and table.agent_metrics is None and "agent_metrics" not in findings.broken():
-        below.add(
-            "a reward function is over metrics, and agent_metrics names none",
-            found=reward,
-            allowed="a reward function beside agent_metrics, which are numbers in the server's info",
-            hint="add agent_metrics, or remove it: then the server's own reward counts",
-        )
-        return
-    check_reward(reward, table.agent_metrics or (), around.catalog, around.scenario_dir, below)
+        below = findings.at("agent_config").at("rewards").at("constraint_failure")
+        below.add(what, found=rewards["constraint_failure"], hint=hint)
+    return found, config

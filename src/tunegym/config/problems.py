@@ -1,21 +1,25 @@
-"""Problems of a scenario, collected so that a user sees all of them at once, and the words that describe them."""
+"""Problems of a scenario: collected, put into words, and found in the file.
+
+Also here: the names that a scenario uses, of classes that a catalog knows and of folders.
+"""
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from tunegym.core.errors import Problem, UnresolvedReferenceError
+from tunegym.core.errors import ConfigError, Problem, UnresolvedReferenceError
 from tunegym.core.text import closest
 from tunegym.tuning.model.values import spelled
 
 LONGEST = 80
 """A longer value is cut in a message."""
 
+LONGEST_NAME = 100
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 _NOTHING = object()
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -27,6 +31,12 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (list, "a list"),
     (Mapping, "a table"),
 )
+_USED = {
+    "agents": ("Config", "finite", "refuse", "supports_variable_environment"),
+    "workloads": ("reserved", "required", "check"),
+    "pruners": ("Config", "judge", "closed"),
+}
+"""The attributes of a class that the configuration itself uses."""
 
 
 class Findings:
@@ -71,6 +81,9 @@ class Findings:
         return {rest.partition(".")[0].partition("[")[0] for rest in rests}
 
 
+# words ----------------------------------------------------------------------------------------------------------------
+
+
 def shown(value: object) -> str:
     """``value`` as TOML spells it, cut to a readable length."""
     if isinstance(value, datetime.date | datetime.time):
@@ -98,13 +111,7 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-LONGEST_NAME = 100
-_USED = {
-    "agents": ("Config", "finite", "refuse", "supports_variable_environment"),
-    "workloads": ("reserved", "required", "check"),
-    "pruners": ("Config", "judge", "closed"),
-}
-"""The attributes of a class that the configuration itself uses."""
+# names ----------------------------------------------------------------------------------------------------------------
 
 
 class Catalog(Protocol):
@@ -138,7 +145,7 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True)
 class Scope:
-    """What an experiment takes from its scenario."""
+    """The parts of a scenario that its experiments use."""
 
     catalog: Catalog
     scenario_dir: Path
@@ -169,15 +176,70 @@ def folder_name(name: str | None, findings: Findings, forbidden: str = "/\\") ->
     if name is None:
         findings.add("a name is required", hint='write for example name = "my-name"')
         return None
-    what = None
     if not name.strip() or name != name.strip():
         what = "a name can't be empty or begin or end with a space"
     elif len(name) > LONGEST_NAME or len(name.encode()) > 2 * LONGEST_NAME:
         what = f"a name can't be longer than {LONGEST_NAME} characters"
     elif name.startswith((".", "-")) or not name.isprintable() or any(mark in name for mark in forbidden):
         what = "this name can't be a folder's name"
-    if what is None:
+    else:
         return name
     allowed = f"up to {LONGEST_NAME} characters, none of {' '.join(forbidden)}, no leading dot or dash"
     findings.add(what, found=name, allowed=allowed, hint="use letters, digits, - and _")
     return None
+
+
+# lines ----------------------------------------------------------------------------------------------------------------
+
+_STRING = re.compile(r'"""(?:.*?)"""|' + r"'''(?:.*?)'''", re.DOTALL)
+_HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(#.*)?$")
+_KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*=""")
+_NAME = re.compile(r"""\s*name\s*=\s*["']([^"']*)["']""")
+_PART = re.compile(r"""[^\s.'"\[\]]+""")
+_EXPERIMENTS = "experiments"
+
+
+def with_lines(error: ConfigError, text: str, skip: str) -> ConfigError:
+    """The same error with a line for every problem that has one; those that say ``skip`` stand elsewhere.
+
+    ``tomllib`` doesn't tell lines. This finds tables, arrays of tables and dotted keys; a key inside an inline table
+    is on its parent's line.
+    """
+    places = dict(reversed(list(_places(text))))
+    problems = [one if skip in one.what else replace(one, line=_line(one, places)) for one in error.problems]
+    return ConfigError(error.file, problems)
+
+
+def _line(problem: Problem, places: Mapping[tuple[str, ...], int]) -> int | None:
+    """The line of the longest known beginning of the problem's key path."""
+    parts = tuple(_PART.findall(problem.where))
+    # A whole experiment is no place to point at, unless the path is the experiment itself.
+    shortest = min(len(parts), 2) if parts[:1] == (_EXPERIMENTS,) else 1
+    beginnings = (parts[:length] for length in range(len(parts), shortest - 1, -1))
+    return next((places[beginning] for beginning in beginnings if beginning in places), None)
+
+
+def _places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The path and line of every header and key, under the experiments' names as well as their positions."""
+    table: tuple[str, ...] = ()
+    names: dict[int, str] = {}
+    found: list[tuple[tuple[str, ...], int]] = []
+    code = _STRING.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for number, line in enumerate(code.splitlines(), start=1):
+        header, key = _HEADER.match(line), _KEY.match(line)
+        if header is not None:
+            table = tuple(_PART.findall(header[2]))
+            if table == (_EXPERIMENTS,) and header[1] == "[[":
+                names[len(names)] = ""
+            if table[:1] == (_EXPERIMENTS,):
+                table = (_EXPERIMENTS, str(len(names) - 1), *table[1:])
+            found.append((table, number))
+        elif key is not None:
+            found.append(((*table, *_PART.findall(key[1])), number))
+            name = _NAME.match(line)
+            if name is not None and table == (_EXPERIMENTS, str(len(names) - 1)):
+                names[len(names) - 1] = name[1]
+    for path, number in found:
+        yield path, number
+        if len(path) > 1 and path[0] == _EXPERIMENTS and path[1].isdecimal():
+            yield (_EXPERIMENTS, names.get(int(path[1]), ""), *path[2:]), number

@@ -1,7 +1,7 @@
 """The tables of a scenario file: their keys, what each may hold, and pydantic's errors in our own words.
 
-Every key is optional here. The code that uses a table says which keys it needs, so that a missing key doesn't hide the
-problems of the others.
+A field's type says it all: pydantic checks it, and ``Says`` in it (or the bare type) words the message. Every key is
+optional here. The code that uses a table says which keys it needs, so that a missing key doesn't hide other problems.
 """
 
 from __future__ import annotations
@@ -20,36 +20,37 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from tunegym.config.problems import Findings, did_you_mean, kind, listed, shown
 from tunegym.tuning.model.scenario import IN_PROCESS, PROCESS, TCP, Keep, Recording
 
-DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)\Z")
-_KEEP = re.compile(r"(all|failed|none)\Z|best:([1-9][0-9]{0,8})\Z")
-_RECORD = re.compile(r"(all|episodes)\Z|every:([1-9][0-9]{0,8})\Z")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)\Z")
+_COUNTED = re.compile(r"([a-z]+)(?::([1-9][0-9]{0,8}))?\Z")
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})\Z", re.ASCII)
 _HIGHEST_PORT = 65535
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_IMPOSSIBLE = "not one of the possible values"
 
 
 @dataclass(frozen=True)
 class Says:
-    """What a message says about a key: what it may hold, and an example line, or a whole hint.
-
-    ``inside`` is true of a place inside the key's value, such as an item of a list.
-    """
+    """What a message says about a key: what it may hold, and an example of a value or a whole hint."""
 
     allowed: str
-    example: str
-    inside: bool = False
+    example: str = ""
 
-    @property
-    def hint(self) -> str:
-        """How to write it."""
-        return self.example if self.example.startswith(("write", "leave")) else f"write for example {self.example}"
+    def hint(self, key: str) -> str:
+        """How to write ``key``; an item of a list has none."""
+        if not self.example:
+            return f"write {self.allowed}"
+        return (
+            self.example if self.example.startswith(("write", "leave")) else f"write for example {key} = {self.example}"
+        )
 
 
-def seconds(value: int | float | str) -> float:
-    """The seconds of ``90``, ``"90s"``, ``"10m"`` or ``"2h"``; raises ValueError for anything else."""
+# values that are written as text --------------------------------------------------------------------------------------
+
+
+def _seconds(value: int | float | str) -> float:
     if not isinstance(value, str):
         number = float(value)
-    elif match := DURATION.match(value):
+    elif match := _DURATION.match(value):
         number = float(match[1]) * _SECONDS[match[2]]
     else:
         raise ValueError("this is no length of time")
@@ -59,26 +60,26 @@ def seconds(value: int | float | str) -> float:
 
 
 def _keep(value: str) -> Keep:
-    match = _KEEP.match(value)
-    if match is None:
-        raise ValueError("not one of the possible values")
-    return Keep("best", int(match[2])) if match[2] else Keep(match[1])  # type: ignore[arg-type]
+    match = _COUNTED.match(value)
+    if match is None or (match[1] == "best") != bool(match[2]) or match[1] not in ("all", "failed", "best", "none"):
+        raise ValueError(_IMPOSSIBLE)
+    return Keep(match[1], int(match[2] or 0))  # type: ignore[arg-type]
 
 
 def recording(value: str) -> Recording:
     """What ``record`` asks for; raises ValueError for anything else."""
-    match = _RECORD.match(value)
-    if match is None:
-        raise ValueError("not one of the possible values")
-    return Recording("every", int(match[2])) if match[2] else Recording(match[1])  # type: ignore[arg-type]
+    match = _COUNTED.match(value)
+    if match is None or (match[1] == "every") != bool(match[2]) or match[1] not in ("all", "every", "episodes"):
+        raise ValueError(_IMPOSSIBLE)
+    return Recording(match[1], int(match[2] or 1))  # type: ignore[arg-type]
 
 
 def server_place(value: str) -> str:
-    """Where a server lives, as it is written; raises ValueError for what is no such place."""
+    """Where a server runs, as it is written; raises ValueError for anything else."""
     if value in (IN_PROCESS, PROCESS):
         return value
     if not value.startswith(TCP):
-        raise ValueError("not one of the possible values")
+        raise ValueError(_IMPOSSIBLE)
     match = _HOST_PORT.match(value.removeprefix(TCP))
     if match is None:
         raise ValueError("a server elsewhere needs a host and a port")
@@ -98,172 +99,135 @@ def _distinct(values: list[str]) -> list[str]:
     return values
 
 
-_Positive = Annotated[int, Field(ge=1)]
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Number = Annotated[float, Field(allow_inf_nan=False)]
-_TableOfTables = dict[str, dict[str, Any]]
-_COUNT = "an integer of at least 1"
-_SWITCH = "true or false"
+# the tables -----------------------------------------------------------------------------------------------------------
+
+_Count = Annotated[int, Field(ge=1), Says("an integer of at least 1", "10")]
+_Seconds = Annotated[float, Field(gt=0), Says("seconds above 0", "60")]
+_Duration = Annotated[int | float | str, AfterValidator(_seconds), Says('seconds, or "90s", "10m", "2h"', '"10m"')]
+_Names = Annotated[list[str], AfterValidator(_distinct), Says("a list of metrics' names", '["time_s"]')]
+_Keep = Annotated[str, AfterValidator(_keep), Says('"all", "failed", "best:n" or "none"', '"best:3"')]
+_Record = Annotated[str, AfterValidator(recording), Says('"all", "every:n" or "episodes"', '"every:100"')]
+_Server = Annotated[
+    str, AfterValidator(server_place), Says('"in_process", "process" or "tcp://HOST:PORT"', '"process"')
+]
+_Table = Annotated[dict[str, Any], Says("a table", "write its keys below a [header], or in { braces }")]
+_Metric = Annotated[dict[str, Any], Says("a table", "{ regex = 'time=([0-9.]+)' }")]
+_EnvParam = Annotated[dict[str, Any], Says("a table", "{ weights = [0.5, 0.5] }")]
+_Number = Annotated[int | float, Says("a number", "1")]
 LIVE_KEYS = ("server", "step_timeout_s", "server_restarts", "record", "server_token_file")
 """The keys that only a live experiment has."""
 
 
 class Table(BaseModel):
-    """A table whose keys are all known. No value is bent into another type."""
+    """A table whose keys are all known. No value is converted to another type."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     @classmethod
-    def says(cls, key: str) -> Says:
-        """What a message says about one of the keys."""
-        return next(item for item in cls.model_fields[key].metadata if isinstance(item, Says))
+    def require(cls, key: str, what: str, findings: Findings) -> None:
+        """Add the problem ``what`` about a key that is missing in the table at ``findings``."""
+        says = _says(cls, (key,))
+        findings.at(key).add(what, allowed=says.allowed, hint=says.hint(key))
 
 
 class ScenarioTable(Table):
     """The top level of a file."""
 
-    name: Annotated[str | None, Says("a string", 'name = "my-scenario"')] = None
-    seed: Annotated[int, Says("an integer", "seed = 42")] = 0
+    name: Annotated[str | None, Says("a string", '"my-scenario"')] = None
+    seed: Annotated[int, Says("an integer", "42")] = 0
     scenario_dir: Annotated[str | None, Says("a folder's path", "leave it out: the file's own folder")] = None
-    system: Annotated[dict[str, Any], Says("a table", 'write [system] and below it runner = "local"')] = {}
-    tracking: Annotated[dict[str, Any], Says("a table", "write [tracking] and below it tensorboard = true")] = {}
-    experiments: Annotated[
-        list[dict[str, Any]] | None,
-        Says("a list of tables", "write [[experiments]] with two brackets, once for each"),
-    ] = None
+    system: _Table = {}
+    tracking: _Table = {}
+    experiments: Annotated[list[_Table] | None, Says("a list of tables", "write [[experiments]] with two brackets")] = (
+        None
+    )
 
 
 class SystemTable(Table):
     """``[system]``: where trials run."""
 
-    runner: Annotated[str, Says("a runner's name", 'runner = "local"')] = "local"
-    slots: Annotated[_Positive, Says(_COUNT, "slots = 2")] = 1
+    runner: Annotated[str, Says("a runner's name", '"local"')] = "local"
+    slots: _Count = 1
 
 
 class TrackingTable(Table):
     """``[tracking]``: trackers that get a copy of the trials."""
 
-    mlflow: Annotated[
-        str | None,
-        Says("a server's URL, a database such as sqlite:///mlflow.db, or a folder", 'mlflow = "http://127.0.0.1:5000"'),
-    ] = None
-    tensorboard: Annotated[bool, Says(_SWITCH, "tensorboard = true")] = False
+    mlflow: Annotated[str | None, Says("a URL or a folder", '"http://127.0.0.1:5000"')] = None
+    tensorboard: bool = False
 
 
 class ExperimentTable(Table):
     """One ``[[experiments]]``; the tables in it are checked one by one."""
 
-    name: Annotated[str | None, Says("a string", 'name = "iperf"')] = None
-    workload: Annotated[str | None, Says("a workload's name", 'workload = "command"')] = None
-    agent: Annotated[str | None, Says("an agent's name", 'agent = "random_search"')] = None
-    agent_steps: Annotated[_Positive | None, Says(_COUNT, "agent_steps = 100")] = None
-    episode_steps: Annotated[_Positive, Says(_COUNT, "episode_steps = 10")] = 1
-    max_time: Annotated[
-        Annotated[int | float | str, AfterValidator(seconds)] | None,
-        Says('seconds above 0, or a string such as "90s", "10m", "2h"', 'max_time = "10m"'),
-    ] = None
-    stop_after_no_improvement: Annotated[_Positive | None, Says(_COUNT, "stop_after_no_improvement = 20")] = None
-    agent_metrics: Annotated[
-        Annotated[list[str], AfterValidator(_distinct)] | None,
-        Says("a list of at least one metric's name, each once", 'agent_metrics = ["time_s"]'),
-    ] = None
-    agent_reward_function: Annotated[
-        str | None, Says("a reward's name, or module:function", 'agent_reward_function = "identity"')
-    ] = None
-    objectives: Annotated[
-        list[dict[str, Any]] | None,
-        Says(
-            "a list of tables with metric, goal, weight and limit",
-            'objectives = [{ metric = "time_s", goal = "min" }]',
-        ),
-    ] = None
-    timeout_s: Annotated[_Seconds | None, Says("seconds above 0", "timeout_s = 60")] = None
-    repeats: Annotated[_Positive, Says(_COUNT, "repeats = 3")] = 1
-    cache: Annotated[Literal["on", "off"], Says('"on" or "off"', 'write cache = "on" or cache = "off"')] = "on"
-    keep: Annotated[
-        Annotated[str, AfterValidator(_keep)] | None,
-        Says('"all", "failed", "best:n" (n of at least 1) or "none"', 'keep = "best:3"'),
-    ] = None
-    isolate: Annotated[bool | None, Says(_SWITCH, "write isolate = true or isolate = false")] = None
-    server: Annotated[
-        Annotated[str, AfterValidator(server_place)],
-        Says('"in_process", "process" or "tcp://HOST:PORT"', 'server = "process", or server = "tcp://127.0.0.1:7000"'),
-    ] = IN_PROCESS
-    step_timeout_s: Annotated[_Seconds | None, Says("seconds above 0", "step_timeout_s = 5")] = None
-    server_restarts: Annotated[Annotated[int, Field(ge=0)], Says("an integer of at least 0", "server_restarts = 5")] = 5
-    record: Annotated[
-        Annotated[str, AfterValidator(recording)] | None,
-        Says('"all", "every:n" (n of at least 1) or "episodes"', 'record = "every:100"'),
-    ] = None
-    server_token_file: Annotated[str | None, Says("a file's path", 'server_token_file = "token.txt"')] = None
-    constraints: Annotated[list[str], Says("a list of strings", 'constraints = ["threads <= 4"]')] = []
-    pruner: Annotated[
-        str | dict[str, Any] | None,
-        Says("a pruner's name, or a table with kind and its settings", 'pruner = "median"'),
-    ] = None
-    num_nodes: Annotated[
-        _Positive | list[_Positive] | None, Says(f"{_COUNT}, or a list of them", "num_nodes = [1, 2, 4]")
-    ] = None
-    extra_env_vars: Annotated[
-        dict[str, Any], Says("a table", 'write [experiments.extra_env_vars] and below it NAME = "value"')
-    ] = {}
-    dse_excluded_args: Annotated[
-        list[str], Says("a list of addresses in cmd_args", 'dse_excluded_args = ["layers"]')
-    ] = []
-    cmd_args: Annotated[
-        dict[str, Any] | None, Says("a table", "write [experiments.cmd_args] and the parameters below it")
-    ] = None
-    env_params: Annotated[
-        _TableOfTables, Says("a table of tables", "load = { weights = [0.5, 0.5] }, or load = {}")
-    ] = {}
-    metrics: Annotated[_TableOfTables, Says("a table of tables", "time_s = { regex = 'time=([0-9.]+)' }")] = {}
-    agent_config: Annotated[
-        dict[str, Any], Says("a table", "write [experiments.agent_config] and the settings below it")
-    ] = {}
+    name: Annotated[str | None, Says("a string", '"iperf"')] = None
+    workload: Annotated[str | None, Says("a workload's name", '"command"')] = None
+    agent: Annotated[str | None, Says("an agent's name", '"random_search"')] = None
+    agent_steps: _Count | None = None
+    episode_steps: _Count = 1
+    max_time: _Duration | None = None
+    stop_after_no_improvement: _Count | None = None
+    agent_metrics: _Names | None = None
+    agent_reward_function: Annotated[str | None, Says("a reward's name, or module:function", '"identity"')] = None
+    objectives: Annotated[list[_Table] | None, Says("a list of tables", '[{ metric = "time_s", goal = "min" }]')] = None
+    timeout_s: _Seconds | None = None
+    repeats: _Count = 1
+    cache: Literal["on", "off"] = "on"
+    keep: _Keep | None = None
+    isolate: bool | None = None
+    server: _Server = IN_PROCESS
+    step_timeout_s: _Seconds | None = None
+    server_restarts: Annotated[int, Field(ge=0), Says("an integer of at least 0", "5")] = 5
+    record: _Record | None = None
+    server_token_file: Annotated[str | None, Says("a file's path", '"token.txt"')] = None
+    constraints: Annotated[list[str], Says("a list of strings", '["threads <= 4"]')] = []
+    pruner: Annotated[str | dict[str, Any] | None, Says("a pruner's name, or a table", '"median"')] = None
+    num_nodes: _Count | list[_Count] | None = None
+    extra_env_vars: _Table = {}
+    dse_excluded_args: Annotated[list[str], Says("a list of addresses in cmd_args", '["layers"]')] = []
+    cmd_args: _Table | None = None
+    env_params: dict[str, _EnvParam] = {}
+    metrics: dict[str, _Metric] = {}
+    agent_config: _Table = {}
 
 
 class MetricTable(Table):
     """One metric: where it is read from."""
 
-    regex: Annotated[str | None, Says("a pattern", "regex = 'time=([0-9.]+)'")] = None
-    json_path: Annotated[str | None, Field(alias="json"), Says("a path", 'json = "results[0].time"')] = None
-    csv: Annotated[str | None, Says("a column's name", 'csv = "time"')] = None
-    file: Annotated[str | None, Says("a file's path", 'file = "out.json"')] = None
-    match: Annotated[Literal["first", "last"] | None, Says('"first" or "last"', 'match = "first"')] = None
-    row: Annotated[int | None, Says("an integer; -1 is the last row", "row = -1")] = None
-    stream: Annotated[bool, Says(_SWITCH, "stream = true")] = False
+    regex: Annotated[str | None, Says("a pattern", "'time=([0-9.]+)'")] = None
+    json_path: Annotated[str | None, Field(alias="json"), Says("a path", '"results[0].time"')] = None
+    csv: Annotated[str | None, Says("a column's name", '"time"')] = None
+    file: Annotated[str | None, Says("a file's path", '"out.json"')] = None
+    match: Literal["first", "last"] | None = None
+    row: Annotated[int | None, Says("an integer; -1 is the last row", "-1")] = None
+    stream: bool = False
 
 
 class ObjectiveTable(Table):
     """One objective: which way a metric is better, how much it counts, and its limit."""
 
-    metric: Annotated[str | None, Says("a metric's name", 'metric = "time_s"')] = None
-    goal: Annotated[Literal["max", "min"] | None, Says('"max" or "min"', 'write goal = "max" or goal = "min"')] = None
-    weight: Annotated[
-        Annotated[float, Field(ge=0, allow_inf_nan=False)],
-        Says("a number of at least 0; 0 if only the limit counts", "weight = 2.0"),
-    ] = 1.0
-    limit: Annotated[_Number | None, Says("a finite number: the worst value that is acceptable", "limit = 2.0")] = None
+    metric: Annotated[str | None, Says("a metric's name", '"time_s"')] = None
+    goal: Literal["max", "min"] | None = None
+    weight: Annotated[float, Field(ge=0), Says("a number of at least 0", "2.0")] = 1.0
+    limit: Annotated[float | None, Says("a finite number", "2.0")] = None
 
 
 class EnvParamTable(Table):
     """One env_param: how its candidates are drawn and shown to the agent."""
 
-    weights: Annotated[
-        list[float] | None, Says("numbers, one for each candidate, that sum to 1", "weights = [0.5, 0.3, 0.2]")
-    ] = None
-    encoding: Annotated[str | None, Says("an encoding's name", 'encoding = "minmax"')] = None
-    draw: Annotated[Literal["episode", "step"], Says('"episode" or "step"', 'draw = "step"')] = "episode"
+    weights: Annotated[list[float] | None, Says("numbers that sum to 1", "[0.5, 0.3, 0.2]")] = None
+    encoding: Annotated[str | None, Says("an encoding's name", '"minmax"')] = None
+    draw: Literal["episode", "step"] = "episode"
 
 
 class RangeTable(Table):
     """A continuous or integer knob."""
 
-    low: Annotated[int | float | None, Says("a number", "low = 1")] = None
-    high: Annotated[int | float | None, Says("a number", "high = 64")] = None
-    dtype: Annotated[Literal["int", "float"] | None, Says('"int" or "float"', 'dtype = "int"')] = None
-    log: Annotated[bool, Says(_SWITCH, "log = true")] = False
-    step: Annotated[int | float | None, Says("a number above 0", "step = 2")] = None
+    low: _Number | None = None
+    high: _Number | None = None
+    dtype: Literal["int", "float"] | None = None
+    log: bool = False
+    step: _Number | None = None
 
 
 # from plain tables to checked ones ------------------------------------------------------------------------------------
@@ -281,18 +245,14 @@ def checked(
 
     ``stray`` may give the hint for an unknown key that belongs somewhere else.
     """
-    fields = {field.alias or name: name for name, field in model.model_fields.items()}
+    fields = [field.alias or name for name, field in model.model_fields.items()]
     for key in [key for key in table if key not in fields]:
         findings.unknown(key, table[key], fields, stray(key))
     given = {key: value for key, value in table.items() if key in fields}
     try:
         return model(**given)
     except ValidationError as error:
-
-        def says(path: tuple[str, ...]) -> Says:
-            return dataclasses.replace(model.says(fields[path[0]]), inside=len(path) > 1)
-
-        _translate(error, given, findings, says)
+        _translate(error, model, given, findings)
         bad = {item["loc"][0] for item in error.errors(include_url=False)}
         return model(**{key: value for key, value in given.items() if key not in bad})
 
@@ -305,57 +265,9 @@ def checked_config(config: type[Any], table: Mapping[str, Any], findings: Findin
         # As JSON: in strict mode pydantic takes a dataclass from JSON's objects, but not from a dict.
         value = TypeAdapter(config).validate_json(orjson.dumps(table), strict=True)
     except ValidationError as error:
-        _translate(error, table, findings, lambda path: _says_of(config, path))
+        _translate(error, config, table, findings)
         return None
     return value if len(findings.problems) == before else None
-
-
-def _translate(
-    error: ValidationError, table: Mapping[str, Any], findings: Findings, says: Callable[[tuple[str, ...]], Says]
-) -> None:
-    """Add one problem for each wrong place. A union complains once per branch; the deepest place counts."""
-    items = error.errors(include_url=False)
-    places = [_place(findings, table, item) for item in items]
-    done: set[str] = set()
-    for item, (place, value, path) in zip(items, places, strict=True):
-        below = (f"{place.where}.", f"{place.where}[")
-        if place.where in done or (path and any(other.where.startswith(below) for other, _, _ in places)):
-            continue
-        done.add(place.where)
-        same = [one for one, (other, _, _) in zip(items, places, strict=True) if other.where == place.where]
-        _add(place, value, next((one for one in same if one["type"] == "literal_error"), item), says(path))
-
-
-def _place(findings: Findings, value: Any, item: Mapping[str, Any]) -> tuple[Findings, Any, tuple[str, ...]]:
-    """Where an error is: the findings, the value, and the keys that lead there, without the names of union branches."""
-    path: tuple[str, ...] = ()
-    for part in item["loc"]:
-        if isinstance(value, dict) and (part in value or (item["type"] == "missing" and part == item["loc"][-1])):
-            findings, value, path = findings.at(part), value.get(part), (*path, part)
-        elif isinstance(value, list) and isinstance(part, int):
-            findings, value, path = findings.at(part), value[part], (*path, "")
-    return findings, value, path
-
-
-def _add(place: Findings, value: Any, item: Mapping[str, Any], says: Says) -> None:
-    error, hint = item["type"], says.hint
-    if error == "missing":
-        name = place.where.rpartition(".")[2]
-        place.add("this setting is required", allowed=says.allowed, hint=f"write {name} = ...")
-        return
-    if error == "value_error":
-        what = str(item["ctx"]["error"])
-    elif error.startswith(("greater_than", "less_than")):
-        what = "the value is out of bounds"
-    elif error == "literal_error":
-        what = "not one of the possible values"
-        hint = did_you_mean(value, item["ctx"]["expected"].split("'")[1::2], hint)
-    elif says.inside:
-        what = f"{kind(value)} is not allowed here"
-    else:
-        place.add(f"expected {says.allowed}, got {kind(value)}", found=value, hint=hint)
-        return
-    place.add(what, found=value, allowed=says.allowed, hint=hint)
 
 
 def _refuse_unknown(config: type[Any], table: Mapping[str, Any], findings: Findings) -> None:
@@ -373,35 +285,100 @@ def _keys_of(annotation: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(annotation)] if dataclasses.is_dataclass(annotation) else []
 
 
-_WORDS: dict[Any, str] = {
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    bool: _SWITCH,
-    list: "a list",
-    tuple: "a list",
-    dict: "a table",
+# pydantic's errors ----------------------------------------------------------------------------------------------------
+
+
+def _translate(error: ValidationError, model: type[Any], table: Mapping[str, Any], findings: Findings) -> None:
+    """Add one problem for each wrong place. A union complains once per branch; the deepest place counts."""
+    items = error.errors(include_url=False)
+    places = [_place(findings, table, item) for item in items]
+    done: set[str] = set()
+    for item, (place, value, path) in zip(items, places, strict=True):
+        below = (f"{place.where}.", f"{place.where}[")
+        if place.where in done or (path and any(other.where.startswith(below) for other, _, _ in places)):
+            continue
+        done.add(place.where)
+        same = [one for one, (other, _, _) in zip(items, places, strict=True) if other.where == place.where]
+        item = next((one for one in same if one["type"] == "literal_error"), item)
+        _add(place, value, item, _says(model, path), path[-1] if path and isinstance(path[-1], str) else "")
+
+
+def _place(findings: Findings, value: Any, item: Mapping[str, Any]) -> tuple[Findings, Any, tuple[str | int, ...]]:
+    """Where an error is: the findings, the value, and the keys that lead there, without the names of union branches."""
+    path: tuple[str | int, ...] = ()
+    for part in item["loc"]:
+        if isinstance(value, dict) and (part in value or (item["type"] == "missing" and part == item["loc"][-1])):
+            findings, value, path = findings.at(part), value.get(part), (*path, part)
+        elif isinstance(value, list) and isinstance(part, int):
+            findings, value, path = findings.at(part), value[part], (*path, part)
+    return findings, value, path
+
+
+def _add(place: Findings, value: Any, item: Mapping[str, Any], says: Says, key: str) -> None:
+    error, hint = item["type"], says.hint(key)
+    if error == "missing":
+        place.add("this setting is required", allowed=says.allowed, hint=f"write {key} = ...")
+        return
+    if error == "value_error":
+        what = str(item["ctx"]["error"])
+    elif error.startswith(("greater_than", "less_than")):
+        what = "the value is out of bounds"
+    elif error == "literal_error":
+        what = _IMPOSSIBLE
+        hint = did_you_mean(value, item["ctx"]["expected"].split("'")[1::2], hint)
+    else:
+        place.add(f"expected {says.allowed}, got {kind(value)}", found=value, hint=hint)
+        return
+    place.add(what, found=value, allowed=says.allowed, hint=hint)
+
+
+_WORDS: dict[Any, Says] = {
+    int: Says("an integer"),
+    float: Says("a number"),
+    str: Says("a string"),
+    bool: Says("true or false", "true"),
+    list: Says("a list"),
+    tuple: Says("a list"),
+    dict: Says("a table"),
 }
 
 
-def _says_of(annotation: Any, path: tuple[str, ...]) -> Says:
-    """What a message says about a setting, from the type of the field at ``path``."""
+def _says(annotation: Any, path: tuple[str | int, ...]) -> Says:
+    """What a message says about the place at ``path`` in a value of the type ``annotation``."""
     for key in path:
-        if dataclasses.is_dataclass(annotation):
-            annotation = typing.get_type_hints(annotation).get(key, Any)
-        else:
-            annotation = next(iter(typing.get_args(annotation)), Any) if not key else Any
-    allowed = words(annotation)
-    return Says(allowed, f"write {allowed}")
+        annotation = next((inner for one in _branches(annotation) if (inner := _inside(one, key)) is not None), Any)
+    return _words(annotation)
 
 
-def words(annotation: Any) -> str:
+def _inside(annotation: Any, key: str | int) -> Any:
+    """The type of an item or a field; None for a type that has none."""
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        key = next((name for name, field in annotation.model_fields.items() if field.alias == key), key)
+    if dataclasses.is_dataclass(annotation) or (isinstance(annotation, type) and issubclass(annotation, Table)):
+        return typing.get_type_hints(annotation, include_extras=True).get(str(key))
+    arguments = typing.get_args(annotation)
+    return arguments[-1 if isinstance(key, str) else 0] if arguments else None
+
+
+def _branches(annotation: Any) -> list[Any]:
+    """The members of a union, without ``Annotated`` around them."""
+    while typing.get_origin(annotation) is Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [branch for one in typing.get_args(annotation) for branch in _branches(one)]
+    return [annotation]
+
+
+def _words(annotation: Any) -> Says:
     """The values that a type allows, in a user's words."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return next((item for item in arguments[1:] if isinstance(item, Says)), None) or _words(arguments[0])
     if origin is Literal:
-        return " or ".join(shown(argument) for argument in arguments)
+        return Says(" or ".join(map(shown, arguments)), shown(arguments[0]))
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(words(argument) for argument in arguments if argument is not type(None))
+        branches = [_words(argument) for argument in arguments if argument is not type(None)]
+        return branches[0] if len(branches) == 1 else Says(" or ".join(one.allowed for one in branches))
     if dataclasses.is_dataclass(annotation):
-        return f"a table of {listed(_keys_of(annotation))}"
-    return _WORDS.get(origin or annotation, "a value of another type")
+        return Says(f"a table of {listed(_keys_of(annotation))}")
+    return _WORDS.get(origin or annotation, Says("a value of another type"))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tunegym.core.errors import ObservationError
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, ObsLeafDescriptor
 from tunegym.tuning.model.values import Scalar
 
@@ -75,7 +76,8 @@ class MinMax:
     """The number itself scaled to 0..1: ``Box(1)``."""
 
     def __init__(self, domain: Knob) -> None:
-        self._low, self._high = _bounds(domain)
+        numbers = _numbers(domain)
+        self._low, self._high = min(numbers), max(numbers)
 
     def descriptor(self) -> ObsLeafDescriptor:
         """One number from 0 to 1."""
@@ -92,8 +94,10 @@ class Log:
     """Whether the number is non-zero, and its logarithm scaled to 0..1: ``Box(2)``."""
 
     def __init__(self, domain: Knob) -> None:
-        numbers = domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
-        positive = [float(number) for number in numbers if float(number) > 0.0]
+        numbers = _numbers(domain)
+        positive = [number for number in numbers if number > 0.0]
+        if not positive or min(numbers) < 0.0:
+            raise ObservationError("log needs numbers of at least 0, and one above")
         # A range that starts at 0 has no smallest positive number: twelve decades below its top will do.
         low = min(positive) if len(positive) == len(numbers) or len(positive) > 1 else positive[0] * 1e-12
         self._low, self._high = math.log(low), math.log(max(positive))
@@ -132,7 +136,7 @@ def encoding_of(param: EnvParam, find: Callable[[str], Callable[[Knob], Encoding
 
 def _candidates(domain: Knob) -> Choice:
     if not isinstance(domain, Choice):
-        raise TypeError("this encoding needs a list of candidates")
+        raise ObservationError("this encoding needs a list of candidates")
     return domain
 
 
@@ -143,11 +147,11 @@ def _position(domain: Choice, value: Scalar) -> int:
     return index
 
 
-def _bounds(domain: Knob) -> tuple[float, float]:
-    if isinstance(domain, Choice):
-        numbers = [float(value) for value in domain.values]
-        return min(numbers), max(numbers)
-    return float(domain.low), float(domain.high)
+def _numbers(domain: Knob) -> list[float]:
+    numbers = domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
+    if any(isinstance(number, str | bool) for number in numbers):
+        raise ObservationError("this encoding needs numbers")
+    return [float(number) for number in numbers]
 
 
 def _unit_box(dim: int) -> ObsLeafDescriptor:
