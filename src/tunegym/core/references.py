@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,12 +30,11 @@ def is_reference(text: str) -> bool:
 def resolve(reference: str, paths: Sequence[str] = (), wanted: Callable[[Any], bool] | None = None) -> Any:
     """The object that ``reference`` names; modules in ``paths`` come before all others.
 
-    ``wanted`` says what may be suggested where there is no such name; it is not asked of what is found.
+    ``wanted`` selects the names that are suggested where there is no such name.
 
-    ``paths`` are put in front of ``sys.path`` and stay there, so that imports inside functions work later. A
-    module of another folder that has the name of one in ``paths`` is forgotten first: two scenarios with a
-    ``bench.py`` each don't see each other's. So is what lies in ``paths`` and was changed since it was imported: what
-    runs is what the file says. What is installed is never forgotten.
+    ``paths`` are put in front of ``sys.path`` and stay there, so that imports inside functions work later. A loaded
+    module that has the name of one in ``paths`` is forgotten first if it comes from another folder (two scenarios with
+    a ``bench.py`` each don't see each other's) or its file has changed since. Installed modules are never forgotten.
 
     Raises:
         UnresolvedReferenceError: the form is wrong, the module or the name is missing, importing raised, or a
@@ -44,27 +42,19 @@ def resolve(reference: str, paths: Sequence[str] = (), wanted: Callable[[Any], b
     """
     if not is_reference(reference):
         raise UnresolvedReferenceError(f"{reference!r} is not of the form module:name", hint=_FORM)
-    module_name, _, attribute = reference.partition(":")
-    folders = [os.path.abspath(path) for path in paths]  # noqa: PTH100 (sys.path wants strings)
-    module = _import_from(module_name, folders)
-    return _attribute(module, module_name, attribute, wanted)
-
-
-def _attribute(module: ModuleType, module_name: str, path: str, wanted: Callable[[Any], bool] | None = None) -> Any:
-    found: Any = module
-    file = getattr(module, "__file__", None)  # the interpreter's own modules have none
+    module_name, _, path = reference.partition(":")
+    found: Any = _import_from(module_name, [os.path.abspath(path) for path in paths])  # noqa: PTH100
+    file = getattr(found, "__file__", None)  # the interpreter's own modules have none
     shown = Path(file).name if file else module_name
     for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError:
+        if not hasattr(found, name):
             names = [candidate for candidate in dir(found) if not candidate.startswith("_")]
             if wanted is not None:
                 names = [candidate for candidate in names if wanted(getattr(found, candidate, None))]
             near = closest(name, names)
             hint = f"did you mean {near!r}?" if near else f"it has: {', '.join(names) or 'nothing'}"
-            raise UnresolvedReferenceError(f"{shown} has no {name!r}", hint=hint) from None
-        shown = f"{shown}: {name}"
+            raise UnresolvedReferenceError(f"{shown} has no {name!r}", hint=hint)
+        found, shown = getattr(found, name), f"{shown}: {name}"
     return found
 
 
@@ -88,35 +78,28 @@ def callable_by_name(function: Callable[..., Any], names: Collection[str]) -> Ca
     plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     required = [p for p in plain if p.default is p.empty]
     unknown = [p.name for p in required if p.name not in names]
-    if (len(required) == 1 and unknown and required[0] is plain[0]) or (
-        not plain and inspect.Parameter.VAR_POSITIONAL in kinds
-    ):
-        keyword = required[0].name if required and required[0].kind is inspect.Parameter.KEYWORD_ONLY else None
-        return function if keyword is None else lambda values: function(**{keyword: values})
+    if not plain and inspect.Parameter.VAR_POSITIONAL in kinds:
+        return function
+    if len(required) == 1 and unknown and required[0] is plain[0]:
+        by_keyword = required[0].kind is inspect.Parameter.KEYWORD_ONLY
+        return (lambda values: function(**{unknown[0]: values})) if by_keyword else function
     if unknown:
         raise _unknown_names(function, unknown, names)
     if inspect.Parameter.VAR_KEYWORD in kinds:
         return lambda values: function(**values)
-    first = tuple(p.name for p in plain if p.kind is p.POSITIONAL_ONLY and p.name in names)
-    wanted = tuple(p.name for p in plain if p.kind is not p.POSITIONAL_ONLY and p.name in names)
-    if first:
-        return lambda values: function(
-            *[values[name] for name in first], **{name: values[name] for name in wanted if name in values}
-        )
-    return lambda values: function(**{name: values[name] for name in wanted if name in values})
+    first = [p.name for p in plain if p.kind is p.POSITIONAL_ONLY and p.name in names]
+    wanted = [p.name for p in plain if p.kind is not p.POSITIONAL_ONLY and p.name in names]
+    return lambda values: function(
+        *[values[name] for name in first], **{name: values[name] for name in wanted if name in values}
+    )
 
 
-def _unknown_names(
-    function: Callable[..., Any], unknown: list[str], names: Collection[str]
-) -> UnresolvedReferenceError:
-    shown = getattr(function, "__name__", repr(function))
-    exists = ", ".join(names) or "nothing"
-    nears = {name: closest(name, names) for name in unknown}
-    guesses = [f"{name} -> {near}" for name, near in nears.items() if near]
-    wants = ", ".join(repr(name) for name in unknown)
+def _unknown_names(function: Callable[..., Any], unknown: list[str], names: Collection[str]) -> Exception:
+    guesses = [f"{name} -> {near}" for name in unknown if (near := closest(name, names))]
+    wants, exists = ", ".join(map(repr, unknown)), ", ".join(names) or "nothing"
     verb = "does" if len(unknown) == 1 else "do"
     return UnresolvedReferenceError(
-        f"{shown}() wants {wants}, which {verb} not exist (there is: {exists})",
+        f"{getattr(function, '__name__', repr(function))}() wants {wants}, which {verb} not exist (there is: {exists})",
         hint=f"did you mean {', '.join(guesses)}?" if guesses else "or take one parameter: it gets all by name",
     )
 
@@ -126,8 +109,8 @@ def _unknown_names(
 _LOCK = threading.RLock()
 """A module that another thread is importing is in memory and has no stamp yet: it must not be forgotten as changed."""
 
-_STAMPS: dict[str, tuple[int, int] | None] = {}
-"""Time and size of source files when they were imported."""
+_STAMPS: dict[str, tuple[str, int, int] | None] = {}
+"""Source, time and size of modules beside scenarios when they were imported, by name."""
 
 
 def locate(module_name: str, paths: Sequence[str]) -> str | None:
@@ -148,23 +131,29 @@ def check_unconfused(module_name: str, paths: Sequence[str]) -> None:
     """
     name = module_name.partition(".")[0]
     file = locate(name, paths)
-    loaded = sys.modules.get(name)
-    if file is not None and not (loaded and _origin(loaded) == os.path.realpath(file)) and _installed(name, loaded):
+    loaded = getattr(sys.modules.get(name), "__file__", None) or ""
+    if file is not None and _is_installed(name) and os.path.realpath(loaded) != os.path.realpath(file):
         raise UnresolvedReferenceError(
             f"{Path(file).name} has the name of the installed module {name!r}",
             hint=f"rename {file}, so that the two can't be confused",
         )
 
 
+def _is_installed(name: str) -> bool:
+    if name in sys.stdlib_module_names or name in ("tunegym", "__main__"):
+        return True
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file is not None and not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
 def _import_from(module_name: str, folders: list[str]) -> ModuleType:
     with _LOCK:
         check_unconfused(module_name, folders)
-        beside = [name for name in _module_names(folders) if name in sys.modules]
-        names = {name for name in beside if not _belongs_elsewhere(name, folders)}
-        loaded = [key for key in sys.modules if key.partition(".")[0] in names] if names else []
-        if not all(_is_current(name, folders) for name in loaded):
-            for name in loaded:  # any of them may use what changed
-                _STAMPS.pop(_origin(sys.modules.pop(name)) or "", None)
+        beside = {name for name in _module_names(folders) if not _is_elsewhere(name, folders)}
+        loaded = [name for name in sys.modules if name.partition(".")[0] in beside]
+        if any(name not in _STAMPS or _STAMPS[name] != _stamp(name, folders) for name in loaded):
+            for name in loaded:  # any of them may use the one that changed
+                del sys.modules[name]
         for folder in reversed(folders):
             while folder in sys.path:
                 sys.path.remove(folder)
@@ -173,9 +162,8 @@ def _import_from(module_name: str, folders: list[str]) -> ModuleType:
         before = set(sys.modules)
         module = _import(module_name, folders)
         for name in sys.modules.keys() - before:
-            file = _origin(sys.modules[name])
-            if file is not None and file not in _STAMPS and _is_below(file, folders):
-                _STAMPS[file] = _stamp(file)
+            if name.partition(".")[0] in beside:
+                _STAMPS[name] = _stamp(name, folders)
         return module
 
 
@@ -191,49 +179,19 @@ def _module_names(paths: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _belongs_elsewhere(name: str, folders: list[str]) -> bool:
-    """Whether the loaded module is installed, or a real package that a mere folder does not replace."""
-    module = sys.modules.get(name)
-    return _installed(name, module) or (locate(name, folders) is None and getattr(module, "__file__", None) is not None)
+def _is_elsewhere(name: str, folders: list[str]) -> bool:
+    """Whether the module is installed, or a loaded package that a mere folder does not replace."""
+    is_package = getattr(sys.modules.get(name), "__file__", None) is not None
+    return _is_installed(name) or (is_package and locate(name, folders) is None)
 
 
-def _is_current(name: str, folders: list[str]) -> bool:
-    """Whether the loaded module is the one in the folders, as its file is now."""
-    file = _origin(sys.modules[name])
+def _stamp(name: str, folders: list[str]) -> tuple[str, int, int] | None:
+    """Changes when the module in the folders does; None for a package without an ``__init__.py``."""
+    file = locate(name, folders)
     if file is None:
-        return True
-    wanted = locate(name, folders)
-    if wanted is None:  # a package without an __init__.py
-        return _is_below(file, folders)
-    return file == os.path.realpath(wanted) and file in _STAMPS and _STAMPS[file] == _stamp(file)
-
-
-def _stamp(file: str) -> tuple[int, int] | None:
-    try:
-        stat = os.stat(file)  # noqa: PTH116
-    except OSError:
         return None
-    return stat.st_mtime_ns, stat.st_size
-
-
-def _origin(module: ModuleType) -> str | None:
-    """The module's file, or the folder of a package without one."""
-    found = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
-    return os.path.realpath(found) if isinstance(found, str) else None
-
-
-def _is_below(file: str, folders: list[str]) -> bool:
-    return any(file.startswith((folder + os.sep, os.path.realpath(folder) + os.sep)) for folder in folders)
-
-
-def _installed(name: str, module: ModuleType | None) -> bool:
-    if name in sys.stdlib_module_names or name in ("tunegym", "__main__"):
-        return True
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return False
-    roots = {sysconfig.get_path(key) for key in ("purelib", "platlib")}
-    return any(file.startswith(root + os.sep) for root in roots) or "site-packages" in Path(file).parts
+    stat = Path(file).stat()
+    return os.path.realpath(file), stat.st_mtime_ns, stat.st_size
 
 
 def _import(module_name: str, folders: list[str]) -> ModuleType:
@@ -273,7 +231,8 @@ def _import_failed(module_name: str, folders: list[str], error: BaseException) -
         shown = Path(error.filename).name if error.filename else shown
         what = f"{shown} has a syntax error: {error.msg} (line {error.lineno})"
         return UnresolvedReferenceError(what, hint=f"fix {shown}")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_below(frame.filename, folders)]
+    below = tuple(place + os.sep for folder in folders for place in (folder, os.path.realpath(folder)))
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(below)]
     line = f" (line {frames[-1].lineno})" if frames else ""
     shown = Path(frames[-1].filename).name if frames else shown
     return UnresolvedReferenceError(

@@ -153,9 +153,8 @@ def test_a_segfault(call: Callable[..., JobResult], tmp_path: Path) -> None:
 
 
 def test_sys_exit(call: Callable[..., JobResult]) -> None:
-    assert call("leave", code=3).error == "the worker exited with 3"
-    assert call("leave", code="no luck").error == "the worker exited with 1: no luck"
-    assert call("leave", code=None).error == "the worker exited with 0"
+    assert (call("leave", code=3).error or "").startswith("SystemExit: 3 (")
+    assert (call("leave", code="no luck").error or "").startswith("SystemExit: no luck (")
 
 
 def test_a_worker_that_died_while_idle(call: Callable[..., JobResult]) -> None:

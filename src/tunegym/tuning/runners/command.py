@@ -1,4 +1,4 @@
-"""Running a command job: setup, command, teardown, and nothing left behind.
+"""Command jobs: setup, command, teardown, and nothing left behind.
 
 Commands are started by a small process, the launcher (see ``launcher_main``), so that their peak memory is theirs and a
 command that kills its parent (``kill $PPID``) does not hit the driver.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import marshal
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -27,15 +26,14 @@ from tunegym.core.processes import MARK, UNKNOWN, Child, Exit, PidMark, Tree, en
 from tunegym.core.stop import StopFlag
 from tunegym.tuning.model.trial import CommandJob, Ending, JobHandle, JobResult, Stream, Watch
 from tunegym.tuning.runners import launcher_main
-from tunegym.tuning.runners.launcher_main import LENGTH, READY, REAPED, STARTED
 
 STDOUT = "stdout.txt"
 STDERR = "stderr.txt"
 INTERRUPTED_TEARDOWN_S = 10.0
 LOOK_S = 0.1
-"""How often a followed file is looked at."""
+"""How often a followed file is read."""
 LONGEST_LINE = 64 * 1024
-"""A longer line of a followed file is passed over: no value is printed so."""
+"""A longer line of a followed file is skipped: no value is printed so."""
 
 Part: TypeAlias = Literal["setup", "command", "teardown"]
 
@@ -48,20 +46,11 @@ _CHUNK = 256 * 1024
 _LONGEST_LOOK = 32 * _CHUNK  # so that a command that prints without end doesn't keep us from its time-out
 
 
-@dataclass(frozen=True, slots=True)
-class PartRun:
-    """How one part of a job went."""
-
-    ending: Ending
-    exit: Exit
-    duration_s: float
-
-
 class CommandRun:
     """One run of one command job.
 
-    What setup leaves running (a server, say) runs until teardown has ended; what the command leaves running
-    is ended before teardown begins.
+    Processes that setup leaves running (a server, say) run until teardown has ended; those of the command are ended
+    before teardown begins.
 
     Args:
         job: what to run.
@@ -97,12 +86,13 @@ class CommandRun:
         job = self._job
         make_fresh(job.folder)
         if job.setup is None and job.teardown is None:
-            return self._command(self._deadline())
+            return self._part("command", job.command, self._deadline())
         begun = PidMark.now()
         try:
             deadline = self._deadline()
-            result = self._setup(job.setup, deadline) if job.setup is not None else None
-            result = result or self._command(deadline)
+            result = self._part("setup", job.setup, deadline) if job.setup is not None else JobResult("exited")
+            if result.ending == "exited" and result.error is None:
+                result = self._part("command", job.command, deadline)
             return result if job.teardown is None else self._teardown(job.teardown, result)
         finally:
             tree = Tree(self._marker)
@@ -112,56 +102,21 @@ class CommandRun:
     def _deadline(self) -> float | None:
         return None if self._job.timeout_s is None else time.monotonic() + self._job.timeout_s
 
-    def _setup(self, text: str, deadline: float | None) -> JobResult | None:
-        """None if the command may run now."""
-        run = self._part("setup", text, deadline)
-        if isinstance(run, str):
-            return JobResult("exited", error=f"setup {run}")
-        if run.ending == "timed_out":
-            return JobResult("timed_out", error="setup timed out")
-        if run.ending == "exited" and run.exit.code == 0:
-            return None
-        return JobResult(run.ending, exit_code=run.exit.code, error=self._complaint("setup", run))
-
-    def _command(self, deadline: float | None) -> JobResult:
-        run = self._part("command", self._job.command, deadline)
-        if isinstance(run, str):
-            return JobResult("exited", error=run)
-        return JobResult(
-            ending=run.ending,
-            exit_code=run.exit.code,
-            error=self._complaint("command", run),
-            duration_s=run.duration_s,
-            cpu_s=run.exit.cpu_s,
-            max_rss_mb=run.exit.max_rss_kb / 1024,
-        )
-
     def _teardown(self, text: str, result: JobResult) -> JobResult:
-        run = self._part("teardown", text, self._deadline())
-        if isinstance(run, str):
-            complaint = f"teardown {run}"
-        elif run.ending == "timed_out":
-            complaint = "teardown timed out"
-        elif run.ending == "interrupted":
+        ended = self._part("teardown", text, self._deadline())
+        if ended.ending == "interrupted":
             return replace(result, ending="interrupted")
-        else:
-            complaint = self._complaint("teardown", run)
-        if complaint is None:
-            return result
-        return replace(result, error=f"{result.error}; {complaint}" if result.error else complaint)
+        return replace(result, error="; ".join(filter(None, (result.error, ended.error))) or None)
 
-    def _part(self, part: Part, text: str, deadline: float | None) -> PartRun | str:
-        """How the part went, or why it isn't known."""
+    def _part(self, part: Part, text: str, deadline: float | None) -> JobResult:
+        """How a part went. The error of setup and teardown begins with the part's name."""
+        prefix = "" if part == "command" else f"{part} "
         marker = f"{self._marker}/{part}"
         try:
             child, begun = self._launcher.start(self._job, text, _FILES[part], marker)
-        except ValueError as error:
-            return f"can't be started: {error}"
-        except LauncherKilledError as error:
-            return str(error)
+        except StartError as error:
+            return JobResult("exited", error=f"{prefix}{error}")
         except OSError as error:
-            if error.errno == errno.E2BIG:  # too long a command or environment: the job's fault
-                return f"can't be started: {error.strerror}"
             raise broken(f"job {self._job.name} can't be started in {self._job.folder}", error) from error
         try:
             mark = PidMark(child.pid, time.monotonic())
@@ -175,7 +130,13 @@ class CommandRun:
             raise
         finally:
             ended = child.reap()
-        return PartRun(ending, ended, duration)
+        error = None
+        if ending == "exited" and ended.code:
+            line = last_line(self._job.folder, _FILES[part][1])
+            error = f"{prefix}{ended.describe()}" + (f": {line}" if line else "")
+        elif ending == "timed_out" and prefix:
+            error = f"{prefix}timed out"
+        return JobResult(ending, ended.code, error, None, duration, ended.cpu_s, ended.max_rss_kb / 1024)
 
     def _wait(self, child: Child, part: Part, deadline: float | None) -> Ending:
         if self._job.stream is not None and self._watch is not None and part == "command":
@@ -194,7 +155,7 @@ class CommandRun:
             soon = time.monotonic() + LOOK_S
             ending = _wait(child, soon if deadline is None else min(soon, deadline), self._stop.fd)
             if ending == "exited":
-                # What it printed last is judged like the rest: what is pruned must not depend on our pace.
+                # The last values are judged like the rest: pruning must not depend on our pace.
                 return "pruned" if follower.finish() else ending
             if ending == "interrupted":
                 return ending
@@ -202,14 +163,6 @@ class CommandRun:
                 return "pruned"
             if deadline is not None and time.monotonic() >= deadline:
                 return ending
-
-    def _complaint(self, part: Part, run: PartRun) -> str | None:
-        """Why a part that ended by itself is a failure."""
-        if run.ending != "exited" or run.exit.code == 0:
-            return None
-        line = last_line(self._job.folder, _FILES[part][1])
-        what = run.exit.describe() if part == "command" else f"{part} {run.exit.describe()}"
-        return f"{what}: {line}" if line else what
 
 
 def _wait(child: Child, deadline: float | None, stop_fd: int) -> Ending:
@@ -220,11 +173,8 @@ def _wait(child: Child, deadline: float | None, stop_fd: int) -> Ending:
 # starting ---------------------------------------------------------------------------------------------
 
 
-class LauncherKilledError(Exception):
-    """The command was started twice, and each time the launcher was killed before it could say so."""
-
-    def __init__(self) -> None:
-        super().__init__("ended, but its exit code is unknown: the process that had started it was killed, twice")
+class StartError(Exception):
+    """A command that can't be started, by its own fault; says why."""
 
 
 class Launcher:
@@ -251,27 +201,27 @@ class Launcher:
 
         Raises:
             OSError: it can't be started.
-            LauncherKilledError: it was, but it seems to kill the process that starts it.
-            ValueError: the text or the environment can't be given to any program.
+            StartError: no program can be given this text or environment, or it kills the process that starts it.
         """
         command = os.fsencode(text)
         if b"\0" in command:
-            raise ValueError("a null character in the command")
+            raise StartError("can't be started: a null character in the command")
         names = [os.fsencode(name) for name in (os.path.abspath(job.folder), *files)]  # noqa: PTH100
-        request = marshal.dumps(([b"/bin/sh", b"-c", command], _environment(job, marker), *names))
+        request = ([b"/bin/sh", b"-c", command], _environment(job, marker), *names)
         for _ in range(2):  # a launcher that was killed is replaced, once
             try:
-                with self._lock:
-                    pid, error, begun = STARTED.unpack(self._exchange(request, STARTED.size))
+                pid, error, begun = self._exchange(request)
             except BaseException as problem:
                 end_tree(Tree(marker), grace_s=0.0)  # it may have started the command without our hearing of it
                 if not isinstance(problem, EOFError | ConnectionError):
                     raise
                 continue
+            if error == errno.E2BIG:
+                raise StartError(f"can't be started: {os.strerror(error)}")
             if error:
                 raise OSError(error, os.strerror(error))
             return Child(pid, marker, reap=self._reap), begun
-        raise LauncherKilledError
+        raise StartError(f"{UNKNOWN.describe()}, twice")
 
     def retire(self) -> None:
         """Start nothing any more. Takes no lock: a signal handler may call it."""
@@ -284,20 +234,20 @@ class Launcher:
 
     def _reap(self, pid: int) -> Exit:
         try:
-            with self._lock:
-                status, cpu_s, max_rss_kb = REAPED.unpack(self._exchange(marshal.dumps(pid), REAPED.size))
+            seen = self._exchange(pid)
         except (EOFError, ConnectionError):
             return UNKNOWN
-        return UNKNOWN if status < 0 else Exit(os.waitstatus_to_exitcode(status), cpu_s, max_rss_kb)
+        return UNKNOWN if seen is None else Exit(os.waitstatus_to_exitcode(seen[0]), *seen[1:])
 
-    def _exchange(self, request: bytes, size: int) -> bytes:
-        try:
-            connected = self._socket or self._begin()
-            connected.sendall(LENGTH.pack(len(request)) + request)
-            return _receive(connected, size)
-        except BaseException:
-            self._hang_up()  # its answer would be taken for the answer to another request
-            raise
+    def _exchange(self, request: tuple[Any, ...] | int) -> Any:
+        with self._lock:
+            try:
+                connected = self._socket or self._begin()
+                launcher_main.send(connected.fileno(), request)
+                return launcher_main.receive(connected.fileno())
+            except BaseException:
+                self._hang_up()  # its answer would be taken for the answer to another request
+                raise
 
     def _begin(self) -> socket.socket:
         if self._retired:
@@ -307,7 +257,7 @@ class Launcher:
             fd = theirs.fileno()
             self._process = start_script(Path(launcher_main.__file__), str(fd), marker=self._marker, fds=[fd])
         try:
-            _receive(self._socket, len(READY))
+            launcher_main.receive(self._socket.fileno())
         except (EOFError, ConnectionError):
             if self._retired:
                 raise
@@ -324,16 +274,6 @@ class Launcher:
             process.end(0.0)
 
 
-def _receive(connected: socket.socket, size: int) -> bytes:
-    answer = b""
-    while len(answer) < size:
-        more = connected.recv(size - len(answer))
-        if not more:
-            raise EOFError
-        answer += more
-    return answer
-
-
 def _environment(job: CommandJob, marker: str) -> dict[bytes, bytes]:
     """Our environment, as it is now, with the job's variables and its mark."""
     # Python keeps the environment as bytes already; going through the mapping would encode it all again.
@@ -341,7 +281,7 @@ def _environment(job: CommandJob, marker: str) -> dict[bytes, bytes]:
     for name, value in (*job.env.items(), (MARK, marker)):
         key, content = os.fsencode(name), os.fsencode(value)
         if not key or b"=" in key or b"\0" in key or b"\0" in content:
-            raise ValueError(f"{name!r} can't be an environment variable of this value")
+            raise StartError(f"can't be started: {name!r} can't be an environment variable of this value")
         environment[key] = content
     return environment
 
@@ -367,19 +307,20 @@ class Follower:
         self._watch = watch
         self._fd = -1
         self._known = (0, 0)
-        self._offset = 0
-        self._line = b""
-        self._too_long = False
         self._matches = 0
         self._told = False
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._offset, self._line, self._too_long = 0, b"", False
 
     def look(self) -> bool:
-        """Tell of what is new; True if the job is to end now."""
-        return self._told or self._look(_LONGEST_LOOK)
+        """Tell of new values; True if the job is to end now."""
+        return self._look(_LONGEST_LOOK)
 
     def finish(self) -> bool:
         """Nothing is written any more: tell of all that is left, a last line without an end included."""
-        if not self._told and not self._look(None) and not self._too_long:
+        if not self._look(None) and not self._too_long:
             line, self._line = self._line, b""
             self._told = self._tell(line)
         return self._told
@@ -393,71 +334,61 @@ class Follower:
     def _look(self, most: int | None) -> bool:
         # A file that can't be read gives no values; the metric itself will complain about it.
         with contextlib.suppress(OSError):
-            there = os.stat(self._path)  # noqa: PTH116
-            if (there.st_dev, there.st_ino) != self._known:
-                self._told = self._read(most)
-                if not self._told and stat.S_ISREG(there.st_mode):  # opening a FIFO would take from its writer
-                    self.close()
-                    self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-                    opened = os.fstat(self._fd)
-                    self._known = opened.st_dev, opened.st_ino
-                    self._offset, self._line, self._too_long = 0, b"", False
-        with contextlib.suppress(OSError):
             self._told = self._told or self._read(most)
+            there = os.stat(self._path)  # noqa: PTH116
+            is_new = (there.st_dev, there.st_ino) != self._known
+            if is_new and not self._told and stat.S_ISREG(there.st_mode):  # opening a FIFO would take from its writer
+                self.close()
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                opened = os.fstat(self._fd)
+                self._known = opened.st_dev, opened.st_ino
+                self._rewind()
+                self._told = self._read(most)
         return self._told
 
     def _read(self, most: int | None) -> bool:
-        """Read what is new in the open file, at most so many bytes; True if the job is to end."""
+        """Read the new part of the open file, at most so many bytes; True if the job is to end."""
         if self._fd < 0:
             return False
         size = os.fstat(self._fd).st_size
         if size < self._offset:
-            self._offset, self._line, self._too_long = 0, b"", False
+            self._rewind()
         end = size if most is None else min(size, self._offset + most)
         while self._offset < end and (content := os.pread(self._fd, min(_CHUNK, end - self._offset), self._offset)):
             self._offset += len(content)
-            if self._take(content):
-                return True
-        return False
-
-    def _take(self, content: bytes) -> bool:
-        *lines, rest = content.split(b"\n")
-        for line in lines:
-            whole, self._line = self._line + line, b""
-            passed_over, self._too_long = self._too_long, False
-            if not passed_over and len(whole) <= LONGEST_LINE and self._tell(whole):
-                return True
-        self._line += rest
-        if len(self._line) > LONGEST_LINE:
-            self._line, self._too_long = b"", True
+            *lines, rest = content.split(b"\n")
+            for line in lines:
+                whole, skipped = self._line + line, self._too_long
+                self._line, self._too_long = b"", False
+                if not skipped and len(whole) <= LONGEST_LINE and self._tell(whole):
+                    return True
+            self._line += rest
+            if len(self._line) > LONGEST_LINE:
+                self._line, self._too_long = b"", True
         return False
 
     def _tell(self, line: bytes) -> bool:
         for match in self._pattern.finditer(line):
             self._matches += 1
-            value = _value(match)
-            if value is not None and self._watch(self._matches, value):
+            groups = match.groups() or (match[0],)
+            text = next((group for group in groups if group is not None), b"")
+            try:
+                value = float(text if b"_" not in text else b"")  # only Python reads 1_000 as a number
+            except ValueError:  # the metric itself will complain about it
+                continue
+            if self._watch(self._matches, value):
                 return True
         return False
 
 
-def _value(match: re.Match[bytes]) -> float | None:
-    """The number that a match spells; None if it is none, which the metric itself will complain about."""
-    text = next((group for group in match.groups() if group is not None), match[0] if not match.groups() else b"")
-    if b"_" in text:  # only Python reads 1_000 as a number
-        return None
-    with contextlib.suppress(ValueError):
-        return float(text)
-    return None
-
-
 # the folder of a job ----------------------------------------------------------------------------------
 
+_NO_RIGHT = "give yourself the right to write there, or choose another --output folder"
 _HINTS = {
     errno.ENOSPC: "the disk is full: make room, then resume the run",
     errno.EDQUOT: "the disk quota is used up: make room, then resume the run",
-    errno.EACCES: "give yourself the right to write there, or choose another --output folder",
-    errno.EPERM: "give yourself the right to write there, or choose another --output folder",
+    errno.EACCES: _NO_RIGHT,
+    errno.EPERM: _NO_RIGHT,
     errno.EROFS: "the file system is read-only: choose another --output folder",
     errno.EMFILE: "too many open files: raise `ulimit -n`, or use fewer slots",
     errno.ENFILE: "too many open files on this machine: use fewer slots",
@@ -473,7 +404,7 @@ def broken(what: str, error: OSError) -> RunnerError:
 
 
 def make_fresh(folder: str) -> None:
-    """Make the folder, and empty it of what an earlier, killed attempt left there.
+    """Make the folder, and empty it of the files of an earlier, killed attempt.
 
     Raises:
         RunnerError: it can't be made or emptied.
@@ -482,7 +413,12 @@ def make_fresh(folder: str) -> None:
         try:
             os.mkdir(folder)  # noqa: PTH102 (this runs for every trial)
         except FileExistsError:
-            _empty(folder)
+            for place, names, _ in os.walk(folder):  # a job may have made folders read-only
+                for path in (Path(place, name) for name in names):
+                    if not path.is_symlink():
+                        path.chmod(0o700)
+            shutil.rmtree(folder)
+            os.mkdir(folder)  # noqa: PTH102
         except FileNotFoundError:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     except OSError as error:
@@ -513,33 +449,6 @@ def last_line(folder: str, name: str, limit: int = 200) -> str:
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 
-def _empty(folder: str) -> None:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, onerror=_make_writable)
-            else:
-                os.unlink(entry.path)  # noqa: PTH108
-
-
-def _make_writable(function: Callable[..., Any], path: str, _: object) -> None:
-    """Folders that a job made read-only are removed all the same."""
-    Path(path).parent.chmod(0o700)
-    if function is os.unlink or function is os.rmdir:
-        function(path)
-    else:
-        Path(path).chmod(0o700)
-        shutil.rmtree(path)
-
-
-def _writable(folder: str) -> bool:
-    try:
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            return file.write(bytes(4096)) == 4096
-    except OSError:
-        return False
-
-
 def check_disk(folder: str) -> None:
     """Refuse to believe a job that ran on a full disk, be it a failure or a metric that was cut short.
 
@@ -550,9 +459,15 @@ def check_disk(folder: str) -> None:
         room = os.statvfs(folder)
     except OSError:  # no folder, no output that could have been cut short
         return
-    full = (room.f_blocks and not room.f_bavail) or (room.f_files and not room.f_favail)
-    if full and not _writable(folder):  # some may still write where others can't any more
-        raise RunnerError(
-            f"the disk of {folder} is full, so what a job says there can't be believed",
-            hint="free some space, then resume: the trial is run again",
-        )
+    if (room.f_bavail or not room.f_blocks) and (room.f_favail or not room.f_files):
+        return
+    try:  # some may still write where others can't any more
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            if file.write(bytes(4096)) == 4096:
+                return
+    except OSError:
+        pass
+    raise RunnerError(
+        f"the disk of {folder} is full, so what a job says there can't be believed",
+        hint="free some space, then resume: the trial is run again",
+    )

@@ -3,6 +3,11 @@
 A process started by the driver itself would begin with the driver's own peak memory to its account (Linux
 carries it over into the new program), and a 5 MB command would be reported with the driver's 300 MB. Started
 from this small process it begins at a few MB.
+
+Messages in both directions are marshalled values, each after its length. The launcher first says ``"ready"``. A tuple
+(arguments, environment, folder, output file, error file) asks to start a command; the answer is its pid, or -1, the
+errno, or 0, and when it was started (by the monotonic clock). A pid asks to reap a command that has ended; the answer
+is its wait status, CPU seconds and peak memory in KB, or None if it isn't there.
 """
 
 import errno
@@ -13,46 +18,48 @@ import struct
 import sys
 import time
 
-LENGTH = struct.Struct("=I")
-STARTED = struct.Struct("=qqd")
-REAPED = struct.Struct("=qdq")
-READY = b"r"
-"""What we say first: that we work at all."""
-
+_LENGTH = struct.Struct("=I")
 _MODE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def serve(control: int) -> None:
-    """Say that we are ready, and answer requests until the driver hangs up. Each begins with its length.
-
-    A marshalled (arguments, environment, folder, output file, error file) asks to start a command; the answer is its
-    pid, or -1, the errno of what went wrong, or 0, and when it was started (by the monotonic clock). A marshalled pid
-    asks to reap a command that has ended; the answer is its wait status, CPU seconds and peak memory in KB, or -1 for
-    all if it isn't there.
-    """
-    os.set_inheritable(control, False)
-    os.write(control, READY)
-    while True:
-        head = _read(control, LENGTH.size)
-        body = _read(control, LENGTH.unpack(head)[0]) if head else b""
-        if not body:
-            return
-        request = marshal.loads(body)
-        os.write(control, _reap(request) if isinstance(request, int) else _start(*request))
+def send(fd: int, message: "tuple | int | str | None") -> None:
+    """Send one message."""
+    content = marshal.dumps(message)
+    content = _LENGTH.pack(len(content)) + content
+    while content:
+        content = content[os.write(fd, content) :]
 
 
-def _read(control: int, size: int) -> bytes:
-    """Exactly ``size`` bytes; none if the driver hung up before."""
+def receive(fd: int):
+    """The next message. Raises ``EOFError`` when the other side has hung up."""
+    return marshal.loads(_read(fd, _LENGTH.unpack(_read(fd, _LENGTH.size))[0]))
+
+
+def _read(fd: int, size: int) -> bytes:
     content = b""
     while len(content) < size:
-        more = os.read(control, size - len(content))
+        more = os.read(fd, size - len(content))
         if not more:
-            return b""
+            raise EOFError
         content += more
     return content
 
 
-def _start(arguments: list[bytes], environment: dict[bytes, bytes], folder: bytes, out: bytes, err: bytes) -> bytes:
+def serve(control: int) -> None:
+    """Answer requests until the driver hangs up."""
+    os.set_inheritable(control, False)
+    send(control, "ready")
+    while True:
+        try:
+            request = receive(control)
+        except (EOFError, ConnectionError):
+            return
+        send(control, _reap(request) if isinstance(request, int) else _start(*request))
+
+
+def _start(
+    arguments: list[bytes], environment: dict[bytes, bytes], folder: bytes, out: bytes, err: bytes
+) -> tuple[int, int, float]:
     opened_err = (os.POSIX_SPAWN_OPEN, 2, err, _MODE, 0o666)
     try:
         os.chdir(folder)
@@ -71,18 +78,18 @@ def _start(arguments: list[bytes], environment: dict[bytes, bytes], folder: byte
         )
         os.chdir("/")
     except OSError as error:
-        return STARTED.pack(-1, error.errno or errno.EIO, 0.0)
+        return -1, error.errno or errno.EIO, 0.0
     except NotImplementedError:
-        return STARTED.pack(-1, errno.ENOSYS, 0.0)
-    return STARTED.pack(pid, 0, begun)
+        return -1, errno.ENOSYS, 0.0
+    return pid, 0, begun
 
 
-def _reap(pid: int) -> bytes:
+def _reap(pid: int) -> tuple[int, float, int] | None:
     try:
         _, status, usage = os.wait4(pid, 0)
     except ChildProcessError:
-        return REAPED.pack(-1, -1.0, -1)
-    return REAPED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+        return None
+    return status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -15,7 +16,7 @@ from typing import IO, Any, Literal, TypeAlias
 from tunegym.core.errors import RunnerError
 from tunegym.core.processes import PidMark, end_tree, left_behind, milliseconds, start_python
 from tunegym.core.stop import StopFlag
-from tunegym.core.wire import Decoder, WireError, encode
+from tunegym.core.wire import Connection, ConnectionClosedError, WireError, encode
 from tunegym.tuning.model.trial import CallJob, JobHandle, JobResult, Watch
 from tunegym.tuning.runners.command import STDERR, broken, last_line, make_fresh, tidy
 
@@ -49,9 +50,8 @@ class Worker:
     def __init__(self, marker: str, paths: tuple[str, ...], env: Mapping[str, str]) -> None:
         self.serves = paths, dict(env)
         self.began = False
-        self._decoder = Decoder()
         self._messages: list[Any] = []
-        self._socket, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair()
         self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._child = start_python(
@@ -63,14 +63,16 @@ class Worker:
                 fds=[theirs.fileno()],
                 stderr=self._complaints,
             )
-        except OSError as error:
-            self._let_go()
-            raise broken("no worker process can be started", error) from error
-        except ValueError:
-            self._let_go()
+        except BaseException as error:
+            ours.close()
+            self._complaints.close()
+            if isinstance(error, OSError):
+                raise broken("no worker process can be started", error) from error
             raise
         finally:
             theirs.close()
+        # Children of a call may hold its end of the connection, so that only the pidfd shows its death.
+        self._connection = Connection(ours, watched=self._child.pidfd)
         self._mark = PidMark(self._child.pid, time.monotonic())
         self._open = True
 
@@ -80,11 +82,7 @@ class Worker:
         return self._open and not self._child.has_ended()
 
     def prepare(self, stop: StopFlag) -> bool:
-        """Wait until the process is ready; False if we are to stop.
-
-        Raises:
-            RunnerError: it doesn't become ready.
-        """
+        """Wait until the process is ready; False if we are to stop. Raises ``RunnerError`` if it doesn't start."""
         answer = self._or_end(lambda: self._next(stop, time.monotonic() + START_S))
         if answer == "ready":
             return True
@@ -133,13 +131,14 @@ class Worker:
 
     def hang_up(self) -> None:
         """Let the process end by itself when it is idle; ``close`` waits for that."""
-        self._socket.close()
+        self._connection.close()
 
     def end(self, stop: StopFlag | None = None, grace_s: float = 2.0) -> str:
         """End the process and all it left; returns how it ended. Calling it twice is fine."""
         self._open = False
         ended = self._child.end(grace_s, stop.hurry_fd if stop else None)
-        self._let_go()
+        self._connection.close()
+        self._complaints.close()
         return f"died: {ended.describe()}" if ended.code < 0 else ended.describe()
 
     def close(self) -> None:
@@ -202,26 +201,19 @@ class Worker:
     def _next(self, stop: StopFlag, deadline: float | None) -> Any:
         """The next message, or why there is none."""
         poll = select.poll()
-        ours = self._socket.fileno()
-        # Children may hold the socket open, so that only the pidfd tells of the worker's death.
-        for fd in (ours, self._child.pidfd, stop.fd):
+        for fd in (self._connection.socket.fileno(), self._child.pidfd, stop.fd):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         while not self._messages:
             left = None if deadline is None else deadline - time.monotonic()
             ready = [fd for fd, _ in poll.poll(milliseconds(left))]
-            if ours in ready:
-                try:
-                    content = self._socket.recv(1 << 20)
-                except ConnectionError:
-                    content = b""
-                if not content:
-                    return "died"
-                self._messages += self._decoder.feed(content)
-            elif self._child.pidfd in ready:
-                return "died"
-            elif ready:
+            if ready == [stop.fd]:
                 return "interrupted"
+            if ready:
+                try:
+                    self._messages += self._connection.receive_some(time.monotonic()) or ()
+                except ConnectionClosedError:
+                    return "died"
             elif left is not None and left <= 0:
                 return "timed_out"
         return self._messages.pop(0)
@@ -235,14 +227,8 @@ class Worker:
             raise
 
     def _send(self, frame: bytes) -> None:
-        try:
-            self._socket.sendall(frame)
-        except ConnectionError:
-            return  # it has died, which is noticed where its answer is awaited
-
-    def _let_go(self) -> None:
-        self._socket.close()
-        self._complaints.close()
+        with contextlib.suppress(ConnectionClosedError):  # noticed where its answer is awaited
+            self._connection.send_frame(frame)
 
 
 def _result(job: CallJob, answer: dict[str, Any]) -> JobResult:

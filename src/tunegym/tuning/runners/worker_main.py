@@ -4,7 +4,7 @@ Messages in both directions are frames of ``core.wire``. The worker first says `
 ``["call", target, arguments, environment variables, folder, reports]``; the worker answers ``"loaded"`` when the target
 is imported, and a table when the call has ended. In between it may send reports ``(number, step, value)``, which the
 driver answers with ``["verdict", number, whether to end now]``. A signal handler that raises leaves a verdict unread,
-so one that is not waited for is passed over.
+so one that is not waited for is skipped.
 """
 
 # pathlib would cost a good part of the start-up:
@@ -37,7 +37,7 @@ class UnusableValueError(Exception):
 
 
 class Driver:
-    """The other side of the socket. An error that a signal handler raises while we wait passes through."""
+    """The other side of the socket. An error that a user's signal handler raises while we wait passes through."""
 
     def __init__(self, control: int) -> None:
         self._socket = socket.socket(fileno=control)
@@ -100,38 +100,35 @@ def answer_call(
 ) -> dict[str, Any]:
     """Load the target, say so, call it, and say how that went."""
     report = None
-    try:
-        out = os.open(os.path.join(folder, "stdout.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        err = os.open(os.path.join(folder, "stderr.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    except OSError as error:
-        return {"broken": (error.errno, error.strerror)}
-    try:
-        with redirected(out, err, nowhere):
-            try:
-                with environment(env):
-                    if target not in functions:
-                        functions[target] = load(target)
-                    if reports is not None:
-                        report = arguments["report"] = reporter(driver, reports == "watched")
-                    driver.send("loaded")
-                    return measured(functions[target], arguments)
-            except SystemExit as error:
-                leave(error)
-            except BaseException as error:
-                if report is not None and report.told:
-                    return {"pruned": True, "tracker": tracker_pid()}
-                return {"error": failure(error)}
-            finally:
-                if report is not None:
-                    report.close()
-    finally:
-        os.close(out)
-        os.close(err)
-    raise AssertionError("unreachable")
+    with contextlib.ExitStack() as undo:
+        try:
+            for fd, name in ((1, "stdout.txt"), (2, "stderr.txt")):  # for all that is printed, by children as well
+                file = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+                undo.callback(os.dup2, nowhere, fd)
+                os.dup2(file, fd)
+                os.close(file)
+        except OSError as error:
+            return {"broken": (error.errno, error.strerror)}
+        undo.callback(flush)
+        try:
+            with environment(env):
+                if target not in functions:
+                    functions[target] = load(target)
+                if reports is not None:
+                    report = arguments["report"] = reporter(driver, reports == "watched")
+                driver.send("loaded")
+                return measured(functions[target], arguments)
+        except BaseException as error:
+            if report is not None and report.told:
+                return {"pruned": True, "tracker": tracker_pid()}
+            return {"error": failure(error), "tracker": tracker_pid()}
+        finally:
+            if report is not None:
+                report.close()
 
 
-def reporter(driver: Driver, watched: bool) -> Any:
-    """What the function is given as ``report``."""
+def reporter(driver: Driver, watched: bool) -> Report:
+    """The function's argument ``report``."""
     number = 0
 
     def tell(step: int, value: float) -> bool:
@@ -149,7 +146,7 @@ def reporter(driver: Driver, watched: bool) -> Any:
 
 
 def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call the function; what it returned, and what that took."""
+    """Call the function; its value, and the time and memory that it took."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")  # the peak starts over
     cpu = cpu_time()
@@ -196,11 +193,8 @@ def plain(value: Any) -> Any:
             scalar = item()
             if type(scalar) in (bool, int, float, str):
                 return scalar
-    for base in (int, float):
-        if isinstance(value, base):
-            return base(value)
     if hasattr(kind, "__float__"):
-        return float(value)
+        return value if isinstance(value, int) else float(value)
     raise UnusableValueError(f"the function returned a {kind.__name__}, not numbers by name")
 
 
@@ -237,30 +231,6 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
-def leave(error: SystemExit) -> None:
-    """What ``sys.exit`` means, without waiting for threads."""
-    code = error.code
-    if code is not None and not isinstance(code, int):
-        with contextlib.suppress(Exception):
-            sys.stderr.write(f"{code}\n")
-        code = 1
-    flush()
-    os._exit((code or 0) & 0xFF)
-
-
-@contextlib.contextmanager
-def redirected(out: int, err: int, nowhere: int) -> Iterator[None]:
-    """Everything printed, by children as well, goes to the two files."""
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    try:
-        yield
-    finally:
-        flush()
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-
-
 @contextlib.contextmanager
 def environment(env: dict[str, str]) -> Iterator[None]:
     """The variables are set, and afterwards as they were."""
@@ -277,7 +247,7 @@ def environment(env: dict[str, str]) -> Iterator[None]:
 
 
 def flush() -> None:
-    """Write out what was printed."""
+    """Write out all that was printed."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
