@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 FindEncoding: TypeAlias = "Callable[[str], Callable[[Knob], Encoding]]"
 
+_OFFERED = ("structured_observation_descriptors", "encode_observation")
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class CheckedLeaves(dict[str, Any]):
+    """Leaves that fit their descriptors; arrays in it may be read-only."""
+
 
 class ContextLeaves:
     """The encodings of an experiment's env_params; built when they are first asked for."""
@@ -44,42 +51,30 @@ class ContextLeaves:
         """The leaves by the address of their env_param."""
         return {name: encoding.descriptor() for name, encoding in self._encodings.items()}
 
-    def encode(self, context: Context) -> dict[str, Any]:
-        """A value for each leaf. That of a candidate can't be written to, as it is given out again."""
-        return {name: encode(context[name]) for name, encode in self._encoders.items()}
+    def encode(self, context: Context) -> CheckedLeaves:
+        """A value for each leaf. Raises ``ObservationError`` if an encoding gives another than it declares."""
+        return CheckedLeaves([(name, encode(context[name])) for name, encode in self._encoders.items()])
 
     @cached_property
     def _encoders(self) -> dict[str, Callable[[Scalar], Any]]:
-        encodings = self._encodings
-        return {
-            name: _Remembered(encodings[name].encode) if isinstance(param.domain, Choice) else encodings[name].encode
-            for name, param in self._params.params.items()
-        }
+        encoders: dict[str, Callable[[Scalar], Any]] = {}
+        for name, param in self._params.params.items():
+            encode = _checked(self._encodings[name], _check(name, self._encodings[name].descriptor()))
+            encoders[name] = _prepared(encode, param.domain) if isinstance(param.domain, Choice) else encode
+        return encoders
 
 
-class _Remembered:
-    """The leaves of candidates, each encoded once. Equal-looking ones (1, 1.0, True) stay apart."""
-
-    def __init__(self, encode: Callable[[Scalar], Any]) -> None:
-        self._encode = encode
-        self._leaves: dict[tuple[type, Scalar], Any] = {}
-
-    def __call__(self, value: Scalar) -> Any:
-        key = (type(value), value)
-        leaf = self._leaves.get(key)
-        if leaf is None:
-            leaf = self._encode(value)
-            if getattr(leaf, "shape", ()):
-                leaf = leaf.copy()
-                leaf.setflags(write=False)
-            self._leaves[key] = leaf
-        return leaf
+def _checked(encoding: Encoding, check: Callable[[Any], Any]) -> Callable[[Scalar], Any]:
+    return lambda value: check(encoding.encode(value))
 
 
-_OFFERED = ("structured_observation_descriptors", "encode_observation")
-_LARGEST = float(np.finfo(np.float32).max)
-_MOST_PASSED = 1000
-"""How many leaves are remembered that need no second look, by name."""
+def _prepared(encode: Callable[[Scalar], Any], domain: Choice) -> Callable[[Scalar], Any]:
+    """Candidates are encoded once. Equal-looking ones (1, 1.0, True) stay apart."""
+    leaves = {(type(value), value): encode(value) for value in domain.values}
+    for leaf in leaves.values():
+        if isinstance(leaf, np.ndarray):
+            leaf.setflags(write=False)
+    return lambda value: leaves[type(value), value]
 
 
 def leaf_space(leaf: ObsLeafDescriptor) -> spaces.Box | spaces.Discrete:
@@ -107,54 +102,27 @@ class Structure:
             if not isinstance(name, str) or not isinstance(leaf, ObsLeafDescriptor):
                 raise ObservationError(f"leaf {name}: {leaf!r} is no ObsLeafDescriptor under a name")
         self.leaves = dict(declared)
-        self._names = self.leaves.keys()
-        bounds = {name: _bounds(leaf) for name, leaf in self.leaves.items()}
-        self._passed: dict[str, dict[int, Any]] = {name: {} for name in self.leaves}
-        self._bounds = {name: (max(low, -_LARGEST), min(high, _LARGEST)) for name, (low, high) in bounds.items()}
+        self._checks = {name: _check(name, leaf) for name, leaf in self.leaves.items()}
 
     @property
     def space(self) -> spaces.Dict:
         """One entry per leaf, by name."""
         return spaces.Dict({name: leaf_space(leaf) for name, leaf in self.leaves.items()})
 
-    def encode(self, observation: Observation) -> dict[str, Any]:
-        """An element of ``space``; arrays in it may be read-only, as they may be given out again.
+    def encode(self, observation: Observation) -> Mapping[str, Any]:
+        """An element of ``space``; arrays in it may be read-only.
 
         Raises:
             ObservationError: other leaves than declared, which it lists, or one of another shape.
         """
         encoded = self._env.encode_observation(observation)
-        if type(encoded) is not dict and not isinstance(encoded, Mapping):
+        if type(encoded) is CheckedLeaves:
+            return encoded
+        if not isinstance(encoded, Mapping):
             raise ObservationError(f"encode_observation() gives {encoded!r}, which is no mapping")
-        if encoded.keys() != self._names:
-            raise ObservationError(_difference(self._names, encoded))
-        element: dict[str, Any] = {}
-        for name, passed in self._passed.items():
-            value = encoded[name]
-            element[name] = value if passed.get(id(value), passed) is value else self._checked(name, value, passed)
-        return element
-
-    def _checked(self, name: str, value: Any, passed: dict[int, Any]) -> Any:
-        """A copy of the leaf, or the leaf itself if it is read-only."""
-        leaf = self.leaves[name]
-        checked = _index(name, leaf, value) if leaf.kind == "discrete" else self._vector(name, leaf, value)
-        if _constant(value) and len(passed) < _MOST_PASSED:
-            passed[id(value)] = value
-            return value
-        return checked
-
-    def _vector(self, name: str, leaf: ObsLeafDescriptor, value: Any) -> np.ndarray:
-        try:
-            array = np.array(value, dtype=np.float32)  # a copy: an environment may use its own again
-        except (TypeError, ValueError):
-            raise ObservationError(f"leaf {name}: {value!r} is no vector of numbers") from None
-        if array.shape != (leaf.dim,):
-            raise ObservationError(f"leaf {name}: the encoding gives shape {array.shape}, it declares ({leaf.dim},)")
-        low, high = self._bounds[name]
-        for number in array.tolist():  # in Python, because vectors are short; a NaN is not within anything
-            if not low <= number <= high:
-                raise ObservationError(f"leaf {name}: {array.tolist()} is not within {leaf.low:g} to {leaf.high:g}")
-        return array
+        if encoded.keys() != self._checks.keys():
+            raise ObservationError(_difference(self._checks, encoded))
+        return {name: check(encoded[name]) for name, check in self._checks.items()}
 
 
 def structure_of(env: object) -> Structure | None:
@@ -173,19 +141,6 @@ def structure_of(env: object) -> Structure | None:
     return structure if structure.leaves else None
 
 
-def _constant(value: Any) -> bool:
-    """Whether it is a leaf as it stands, and stays one."""
-    if type(value) is np.ndarray:
-        return value.dtype == np.float32 and not value.flags.writeable and value.base is None
-    return type(value) is np.int64
-
-
-def _bounds(leaf: ObsLeafDescriptor) -> tuple[float, float]:
-    """As a float32 holds them, since that is what they are compared with."""
-    with np.errstate(over="ignore"):
-        return float(np.float32(leaf.low)), float(np.float32(leaf.high))
-
-
 def _difference(declared: Iterable[str], encoded: Mapping[str, Any]) -> str:
     missing = [name for name in declared if name not in encoded]
     extra = [str(name) for name in encoded if name not in declared]
@@ -195,12 +150,40 @@ def _difference(declared: Iterable[str], encoded: Mapping[str, Any]) -> str:
     )
 
 
-def _index(name: str, leaf: ObsLeafDescriptor, value: Any) -> np.int64:
-    assert leaf.n is not None
-    try:
-        index = operator.index(value)
-    except TypeError:
-        raise ObservationError(f"leaf {name}: {value!r} is no integer") from None
-    if isinstance(value, bool) or not 0 <= index < leaf.n:
-        raise ObservationError(f"leaf {name}: {value!r} is not one of 0 to {leaf.n - 1}")
-    return np.int64(index)
+# the check of one leaf --------------------------------------------------------------------------------
+
+
+def _bounds(leaf: ObsLeafDescriptor) -> tuple[float, float]:
+    """As a float32 holds them, since that is what they are compared with."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(leaf.low)), float(np.float32(leaf.high))
+
+
+def _check(name: str, leaf: ObsLeafDescriptor) -> Callable[[Any], Any]:
+    """A function that copies a leaf's value, or raises ``ObservationError``."""
+    low, high = _bounds(leaf)
+    low, high = max(low, -_LARGEST), min(high, _LARGEST)
+
+    def index(value: Any) -> np.int64:
+        assert leaf.n is not None
+        try:
+            found = operator.index(value)
+        except TypeError:
+            raise ObservationError(f"leaf {name}: {value!r} is no integer") from None
+        if isinstance(value, bool) or not 0 <= found < leaf.n:
+            raise ObservationError(f"leaf {name}: {value!r} is not one of 0 to {leaf.n - 1}")
+        return np.int64(found)
+
+    def vector(value: Any) -> np.ndarray:
+        try:
+            array = np.array(value, dtype=np.float32)  # a copy: an environment may use its own again
+        except (TypeError, ValueError):
+            raise ObservationError(f"leaf {name}: {value!r} is no vector of numbers") from None
+        if array.shape != (leaf.dim,):
+            raise ObservationError(f"leaf {name}: the encoding gives shape {array.shape}, it declares ({leaf.dim},)")
+        for number in array.tolist():  # in Python, because vectors are short; a NaN is not within anything
+            if not low <= number <= high:
+                raise ObservationError(f"leaf {name}: {array.tolist()} is not within {leaf.low:g} to {leaf.high:g}")
+        return array
+
+    return index if leaf.kind == "discrete" else vector
