@@ -58,7 +58,7 @@ class TrialFace:
         self._episode_steps = self.experiment.episode_steps
         self._structure = structure_of(engine)
         self._taken: dict[int, int] = {}
-        self._upcoming: dict[int, tuple[Observation, dict[str, Any]]] = {}
+        self._upcoming: dict[int, tuple[Observation, Mapping[str, Any]]] = {}
         self._closed = False
         box = spaces.Box(-np.inf, np.inf, shape=(len(self._metrics) + 1,), dtype=np.float32)
         self.observation_space: spaces.Space[Any] = box
@@ -151,7 +151,7 @@ class TrialFace:
         shown = self._observation(self._slots(upcoming), leaves)
         return shown, trial.reward, ended and single, ended and not single, info
 
-    def _observe(self, lane: int) -> tuple[Observation, dict[str, Any]]:
+    def _observe(self, lane: int) -> tuple[Observation, Mapping[str, Any]]:
         """What the lane sees, and its leaves: a step shows them, and again the reset that may follow."""
         upcoming = self._engine.observe(lane)
         leaves = {} if self._structure is None else self._structure.encode(upcoming)
@@ -164,7 +164,7 @@ class TrialFace:
         numbers = [min(max(shown.metrics[name], -_LARGEST), _LARGEST) for name in self._metrics]
         return np.array([*numbers, 1.0], dtype=np.float32)
 
-    def _observation(self, slots: np.ndarray, leaves: dict[str, Any]) -> Any:
+    def _observation(self, slots: np.ndarray, leaves: Mapping[str, Any]) -> Any:
         """The element of ``observation_space``; its arrays are copies."""
         if self._structure is None:
             return slots
@@ -232,7 +232,26 @@ class _FaceEnv(gymnasium.Env[Any, Any]):
         self._end()
 
 
-class TuneEnv(_FaceEnv):
+class _Knobs:
+    """The native values behind the actions of an environment of trials."""
+
+    _trials: TrialFace
+
+    @property
+    def space(self) -> Space:
+        """The knobs, in native values."""
+        return self._trials.space
+
+    def decode_action(self, encoded: Mapping[str, Any]) -> dict[str, Scalar]:
+        """Native values for an element of one environment's action space."""
+        return self._trials.decode_action(encoded)
+
+    def encode_action(self, action: Action) -> dict[str, Any]:
+        """The element of one environment's action space for native values."""
+        return self._trials.encode_action(action)
+
+
+class TuneEnv(_Knobs, _FaceEnv):
     """One environment step is one trial; an episode is ``episode_steps`` of them, by default one. See ``TrialFace``.
 
     Args:
@@ -244,22 +263,9 @@ class TuneEnv(_FaceEnv):
         self._trials = TrialFace(engine)
         super().__init__(self._trials, on_close)
 
-    @property
-    def space(self) -> Space:
-        """The knobs, in native values."""
-        return self._trials.space
-
     def step_raw(self, action: Action) -> Five:
         """Run one trial with native values; raises as ``step``."""
         return self._trials.step_raw([action])[0]
-
-    def decode_action(self, encoded: Mapping[str, Any]) -> dict[str, Scalar]:
-        """Native values for an element of ``action_space``."""
-        return self._trials.decode_action(encoded)
-
-    def encode_action(self, action: Action) -> dict[str, Any]:
-        """The element of ``action_space`` for native values."""
-        return self._trials.encode_action(action)
 
 
 class LiveTuneEnv(_FaceEnv):
@@ -320,8 +326,7 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
             super().reset(seed=seed)
         seeds = self._seeds(seed)
         firsts = [self._face.reset(lane, seeds[lane], options) for lane in range(self.num_envs)]
-        seen = batched_observations(self.single_observation_space, [observation for observation, _ in firsts])
-        return seen, batched_infos([info for _, info in firsts])
+        return self._seen([observation for observation, _ in firsts]), batched_infos([info for _, info in firsts])
 
     def step(self, actions: Any) -> _Batch:
         """Take one step in every sub-environment with an element of ``action_space``.
@@ -349,8 +354,13 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
                 info = {**begun, **{name: info[name] for name in self.facts}, "final_obs": last, "final_info": info}
             observations.append(observation)
             infos.append(info)
-        seen = batched_observations(self.single_observation_space, observations)
-        return seen, *batched_outcomes(fives), batched_infos(infos)
+        _, rewards, terminations, truncations, _ = zip(*fives, strict=True)
+        outcomes = np.array(rewards, np.float64), np.array(terminations, np.bool_), np.array(truncations, np.bool_)
+        return self._seen(observations), *outcomes, batched_infos(infos)
+
+    def _seen(self, observations: Sequence[Any]) -> Any:
+        space = self.single_observation_space
+        return concatenate(space, observations, create_empty_array(space, len(observations)))
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
@@ -367,7 +377,7 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
         return seeds
 
 
-class TuneVectorEnv(_FaceVectorEnv):
+class TuneVectorEnv(_Knobs, _FaceVectorEnv):
     """Trials side by side, as far as the runner's slots allow; see ``TrialFace``.
 
     Args:
@@ -382,24 +392,11 @@ class TuneVectorEnv(_FaceVectorEnv):
         self._trials = TrialFace(engine)
         super().__init__(self._trials, num_envs, on_close)
 
-    @property
-    def space(self) -> Space:
-        """The knobs, in native values."""
-        return self._trials.space
-
     def step_raw(self, actions: Sequence[Action]) -> _Batch:
         """Run one trial in every sub-environment with native values; raises as ``step``."""
         if len(actions) != self.num_envs:
             raise ActionError(f"{len(actions)} actions for {self.num_envs} sub-environments")
         return self._batched(self._trials.step_raw(actions))
-
-    def decode_action(self, encoded: Any) -> dict[str, Scalar]:
-        """Native values for an element of ``single_action_space``."""
-        return self._trials.decode_action(encoded)
-
-    def encode_action(self, action: Action) -> dict[str, Any]:
-        """The element of ``single_action_space`` for native values."""
-        return self._trials.encode_action(action)
 
 
 class LiveVectorEnv(_FaceVectorEnv):
@@ -437,17 +434,6 @@ def _row(space: spaces.Space[Any], rows: Any, lane: int, count: int, what: str =
         raise ActionError(f"{what}{rows!r:.60} has no row {lane}") from None
 
 
-def batched_observations(space: spaces.Space[Any], observations: Sequence[Any]) -> Any:
-    """An element of the batched ``space``."""
-    return concatenate(space, observations, create_empty_array(space, len(observations)))
-
-
-def batched_outcomes(fives: Sequence[Five]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rewards, terminations and truncations, a row for each sub-environment."""
-    _, rewards, terminations, truncations, _ = zip(*fives, strict=True)
-    return np.array(rewards, np.float64), np.array(terminations, np.bool_), np.array(truncations, np.bool_)
-
-
 def batched_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One dictionary of arrays by Gymnasium's convention: ``_key`` says which sub-environments gave ``key``.
 
@@ -460,29 +446,23 @@ def batched_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if key != "final_obs" and all(isinstance(value, dict) for value in given):
             batch[key] = batched_infos([info.get(key, {}) for info in infos])
         else:
-            rows = _empty_rows(given, len(infos)) if key != "final_obs" else np.full(len(infos), None, dtype=object)
+            batch[key] = np.full(len(infos), None, dtype=object) if key == "final_obs" else _empty(given, len(infos))
             for lane, info in enumerate(infos):
                 if key in info:
-                    rows[lane] = info[key]
-            batch[key] = rows
+                    batch[key][lane] = info[key]
         batch[f"_{key}"] = np.array([key in info for info in infos], dtype=np.bool_)
     return batch
 
 
-def _empty_rows(given: Sequence[Any], count: int) -> np.ndarray:
+def _empty(given: Sequence[Any], count: int) -> np.ndarray:
     """An array for values of one type, or arrays of one shape and type; else one of objects."""
     first = given[0]
-    same = all(type(value) is type(first) for value in given)
-    if same and isinstance(first, np.ndarray | np.generic) and first.dtype != object:
-        if all(value.shape == first.shape and value.dtype == first.dtype for value in given):
+    if isinstance(first, np.ndarray | np.generic) and first.dtype != object:
+        if all(type(one) is type(first) and (one.shape, one.dtype) == (first.shape, first.dtype) for one in given):
             return np.zeros((count, *first.shape), dtype=first.dtype)
-    elif same and (type(first) in (bool, float) or (type(first) is int and all(map(_fits, given)))):
+    elif type(first) in (bool, int, float) and all(type(one) is type(first) and abs(one) < 2**63 for one in given):
         return np.zeros(count, dtype=type(first))
     return np.full(count, None, dtype=object)
-
-
-def _fits(value: int) -> bool:
-    return -(2**63) <= value < 2**63
 
 
 def check_rows(rows: Any, count: int, what: str = "") -> None:

@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -22,101 +22,104 @@ from tunegym.core.errors import TunegymError
 from tunegym.tuning.envs.actions import BINS, LIMIT, ActionView, BoxView, DiscreteView, MultiDiscreteView
 from tunegym.tuning.envs.face import TuneEnv, TuneVectorEnv, check_rows
 from tunegym.tuning.envs.structure import structure_of
+from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.model.values import Action, Context, Scalar
 from tunegym.tuning.ports import Env
 
+_Env = TypeVar("_Env", TuneEnv, TuneVectorEnv)
+
 # actions --------------------------------------------------------------------------------------------------
 
 
-class _Actions(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Actions of a view; ``decode_action`` and ``encode_action`` are the way to native values and back."""
+class _View:
+    """The way from an element of a wrapper's action space (of one environment) to native values, and back."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], view: ActionView) -> None:
+    _view: ActionView
+
+    def decode_action(self, chosen: Any) -> dict[str, Scalar]:
+        """Native values for an element."""
+        return self._view.decode(chosen)
+
+    def encode_action(self, action: Action) -> Any:
+        """The element that is nearest to native values."""
+        return self._view.encode(action)
+
+
+class _Actions(_View, gymnasium.ActionWrapper[Any, Any, Any]):
+    """Actions of a view."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], view: Callable[[Space], ActionView]) -> None:
         super().__init__(env)
-        self._encode = _tune(env).encode_action
-        self._view = view
-        self.action_space = view.space
+        below = _below(env, TuneEnv, "tunegym.make()")
+        self._encode = below.encode_action
+        self._view = view(below.space)
+        self.action_space = self._view.space
 
     def action(self, action: Any) -> dict[str, Any]:
         """The action that the environment below takes."""
         return self._encode(self._view.decode(action))
 
-    def decode_action(self, chosen: Any) -> dict[str, Scalar]:
-        """Native values for an element of ``action_space``."""
-        return self._view.decode(chosen)
 
-    def encode_action(self, action: Action) -> Any:
-        """The element of ``action_space`` that is nearest to native values."""
-        return self._view.encode(action)
+class _VectorActions(_View, VectorActionWrapper):
+    """Actions of a view in every sub-environment."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], view: Callable[[Space], ActionView]) -> None:
+        super().__init__(env)
+        self._below = _below(env, TuneVectorEnv, "tunegym.make_vec()")
+        self._view = view(self._below.space)
+        self.single_action_space = self._view.space
+        self.action_space = batch_space(self._view.space, self.num_envs)
+
+    def actions(self, actions: Any) -> Any:
+        """The actions that the environment below takes."""
+        below = self._below
+        check_rows(actions, below.num_envs)
+        encoded = [below.encode_action(self._view.decode(one)) for one in actions]
+        out = create_empty_array(below.single_action_space, below.num_envs)
+        return concatenate(below.single_action_space, encoded, out)
 
 
 class MultiDiscreteActions(_Actions):
     """One index per knob: ``MultiDiscrete``. Ranges are binned, evenly on their own scale."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], bins: int = BINS) -> None:
-        super().__init__(env, MultiDiscreteView(_tune(env).space, bins))
+        super().__init__(env, lambda space: MultiDiscreteView(space, bins))
 
 
 class BoxActions(_Actions):
     """One number from -1 to 1 per knob: ``Box``. Knobs must be ranges."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env, BoxView(_tune(env).space))
+        super().__init__(env, BoxView)
 
 
 class DiscreteActions(_Actions):
     """Every combination has a number: ``Discrete``. Refused above ``limit`` combinations."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], bins: int = BINS, limit: int = LIMIT) -> None:
-        super().__init__(env, DiscreteView(_tune(env).space, bins, limit))
-
-
-class _VectorActions(VectorActionWrapper):
-    """As ``_Actions``, for every sub-environment."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], view: ActionView) -> None:
-        super().__init__(env)
-        self._view = view
-        self.single_action_space = view.space
-        self.action_space = batch_space(view.space, self.num_envs)
-
-    def actions(self, actions: Any) -> Any:
-        """The actions that the environment below takes."""
-        below = _tune_vector(self.env)
-        check_rows(actions, below.num_envs)
-        encoded = [below.encode_action(self._view.decode(one)) for one in actions]
-        out = create_empty_array(below.single_action_space, below.num_envs)
-        return concatenate(below.single_action_space, encoded, out)
-
-    def decode_action(self, chosen: Any) -> dict[str, Scalar]:
-        """Native values for an element of ``single_action_space``."""
-        return self._view.decode(chosen)
-
-    def encode_action(self, action: Action) -> Any:
-        """The element of ``single_action_space`` that is nearest to native values."""
-        return self._view.encode(action)
+        super().__init__(env, lambda space: DiscreteView(space, bins, limit))
 
 
 class VectorMultiDiscreteActions(_VectorActions):
     """As ``MultiDiscreteActions``."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], bins: int = BINS) -> None:
-        super().__init__(env, MultiDiscreteView(_tune_vector(env).space, bins))
+        super().__init__(env, lambda space: MultiDiscreteView(space, bins))
 
 
 class VectorBoxActions(_VectorActions):
     """As ``BoxActions``."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        super().__init__(env, BoxView(_tune_vector(env).space))
+        super().__init__(env, BoxView)
 
 
 class VectorDiscreteActions(_VectorActions):
     """As ``DiscreteActions``."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], bins: int = BINS, limit: int = LIMIT) -> None:
-        super().__init__(env, DiscreteView(_tune_vector(env).space, bins, limit))
+        super().__init__(env, lambda space: DiscreteView(space, bins, limit))
 
 
 # flat observations ----------------------------------------------------------------------------------------
@@ -286,18 +289,7 @@ class VectorNormalizedObservations(VectorWrapper):
         return np.stack([self._flatten(one) for one in iterate(self.env.observation_space, observations)])
 
 
-# checks ---------------------------------------------------------------------------------------------------
-
-
-def _tune(env: gymnasium.Env[Any, Any]) -> TuneEnv:
-    return cast("TuneEnv", _below(env.unwrapped, TuneEnv, "tunegym.make()"))
-
-
-def _tune_vector(env: VectorEnv[Any, Any, Any]) -> TuneVectorEnv:
-    return cast("TuneVectorEnv", _below(env.unwrapped, TuneVectorEnv, "tunegym.make_vec()"))
-
-
-def _below(env: object, wanted: type[Any], maker: str) -> object:
-    if not isinstance(env, wanted):
-        raise TunegymError(f"this wraps an environment of {maker}, not {type(env).__name__}")
-    return env
+def _below(env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any], wanted: type[_Env], maker: str) -> _Env:
+    if not isinstance(env.unwrapped, wanted):
+        raise TunegymError(f"this wraps an environment of {maker}, not {type(env.unwrapped).__name__}")
+    return env.unwrapped

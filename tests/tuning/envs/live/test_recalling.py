@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.envs.live.record import _Elements
+from tunegym.tuning.envs.live.replay import _Elements
 
 
 def test_the_largest_integers_come_back_as_they_were(tmp_path: Path) -> None:

@@ -14,21 +14,22 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
+from numpy import ndarray
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import ActionError, BudgetError, StoreError, TunegymError
-from tunegym.core.randomness import integer
-from tunegym.tuning.envs.live.lane import Lane, Running, start_all
-from tunegym.tuning.envs.live.record import Display, Recorder, transitions
-from tunegym.tuning.envs.score import BudgetClock, StepScore, StepTally
+from tunegym.tuning.envs.live.lane import Lane, Running, own_info, own_observation, start_all
+from tunegym.tuning.envs.live.replay import Display, transitions
+from tunegym.tuning.envs.score import NO_METRICS, BudgetClock, StepScore, StepTally
 from tunegym.tuning.envs.structure import FindEncoding
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.trial import JobHandle
-from tunegym.tuning.model.values import Context
+from tunegym.tuning.model.trial import EpisodeEnd, JobHandle
+from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Reward, Transition
 from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, StepAnswer, failure_of
-from tunegym.tuning.spaces import SpaceError, element_of
+from tunegym.tuning.spaces import SHORT, SpaceError, element_of, has_nan, nothing_of
 from tunegym.tuning.stores.steps import StepStore
 
 logger = logging.getLogger(__name__)
@@ -60,35 +61,6 @@ class LiveParts:
     end_leftovers: Callable[[Sequence[JobHandle]], int] = lambda _: 0
 
 
-class _Reservation:
-    """Reserves blocks of numbers in the store, as large as the pace of steps asks for.
-
-    A slow system's numbers are reserved one by one, right before use; a quick one's in blocks of ``AHEAD_S``.
-    """
-
-    def __init__(self, store: StepStore, limit: int | None) -> None:
-        self._store = store
-        self._limit = limit
-        self._most = MOST_AHEAD if limit is None else min(MOST_AHEAD, max(1, limit // SHARE))
-        self._size = 0
-        self._at = 0.0
-
-    def upto(self, needed: int) -> int:
-        """The last number that may be used now; at least ``needed``."""
-        if needed <= self._store.reserved:
-            return self._store.reserved
-        now = perf_counter()
-        took = now - self._at
-        fits = int(self._size * AHEAD_S / took) if took > 0 else MOST_AHEAD
-        self._at = now
-        self._size = max(1, min(fits, 2 * self._size + 1, self._most))
-        last = max(needed, self._store.reserved + self._size)
-        if self._limit is not None:
-            last = max(needed, min(last, self._limit))
-        self._store.reserve(last)
-        return last
-
-
 class LiveEngine:
     """Implements ``LiveEnv``. One thread drives it. ``take_over`` comes before everything else.
 
@@ -111,21 +83,18 @@ class LiveEngine:
         self.experiment = parts.experiment
         self.folder = parts.folder
         self.slots = len(parts.hosts)
-        self._store = store = parts.store
+        self._store = parts.store
         self._stopping = stopping
-        self.tally = StepTally(store.past)
-        self._clock = clock or SystemClock()
-        self.budget = BudgetClock(self.experiment.budget, self.tally, self._clock, spent_s)
+        self.tally = StepTally(parts.store.past)
+        self.budget = BudgetClock(self.experiment.budget, self.tally, clock or SystemClock(), spent_s)
         self._env_params = self.experiment.env_params
-        self._varies = self._env_params.vary_in_episodes
-        self._reservation = _Reservation(store, self.experiment.budget.agent_steps)
+        self._drawn, self._varies = bool(self._env_params), self._env_params.vary_in_episodes
         self._timed = self.experiment.budget.max_time_s is not None
-        self._next = store.upto + 1
+        self._next = parts.store.upto + 1
         self._bound = 0
-        self._closed = False
-        self._lowest, self._highest = 0, -1
+        self._block, self._reserved_at = 0, 0.0
+        self._closed = self._interrupted = False
         self._lanes: list[Lane] = []
-        self._interrupted = False
 
     # before the first step ----------------------------------------------------------------------------
 
@@ -144,27 +113,36 @@ class LiveEngine:
         first = parts.hosts[0]
         actions, observations = store.declare(first.action_space, first.observation_space)
         self._display = Display(self.experiment, observations, parts.encodings)
+        self._shown = self._display.shown if self._display.shows else None
         self.action_space: spaces.Space[Any] = actions
         self.observation_space = self._display.space
-        self._observed = observations
-        self._own_action = element_of(actions)
-        self._given = self._own_action
-        self._copies = not isinstance(actions, spaces.Discrete)  # a server may change what it is given
-        if isinstance(actions, spaces.Discrete):  # the most common ones need no second look
-            self._lowest = int(actions.start)
-            self._highest = self._lowest + int(actions.n) - 1
-        own = element_of(observations)
-        following = self._following if self._env_params else None
-        score = StepScore(self.experiment, parts.reward, store)
-        self._recorder = Recorder(store, score, self._display, self.tally, observations, following)
-        self._took = self._recorder.took
+        self._score = StepScore(self.experiment, parts.reward, store)
+        self._prepare(actions, observations)
         restarts = self.experiment.live.restarts if self.experiment.live is not None else 0
-        self._lanes = [Lane(place, host, restarts, own, self._stopping) for place, host in enumerate(parts.hosts)]
+        self._lanes = [
+            Lane(place, host, restarts, parts.seed, self._own, self._stopping) for place, host in enumerate(parts.hosts)
+        ]
         if store.lost > 0:
             self.tally.others["cancelled"] += store.lost
             self.tally.done = store.upto
         self._next = store.upto + 1
         self.budget.pause()
+
+    def _prepare(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
+        """What depends on the spaces. The most common ones, with quick systems behind them, are checked inline."""
+        self._observed = observations
+        self._own, self._nothing = element_of(observations), nothing_of(observations)
+        self._own_action = element_of(actions)
+        self._copies = not isinstance(actions, spaces.Discrete)  # a server may change what it is given
+        self._lowest, self._highest = 0, -1
+        if isinstance(actions, spaces.Discrete):
+            self._lowest = int(actions.start)
+            self._highest = self._lowest + int(actions.n) - 1
+        short = isinstance(observations, spaces.Box) and len(observations.shape) == 1 and observations.shape[0] < SHORT
+        floats = short and np.dtype(observations.dtype).kind == "f"
+        self._dtype, self._shape = (np.dtype(observations.dtype), observations.shape) if floats else (None, None)
+        self._add, recording = self._store.add, self._store.recording
+        self._all, self._ends_only, self._every = recording.kind == "all", recording.kind == "episodes", recording.every
 
     # the port -----------------------------------------------------------------------------------------
 
@@ -180,9 +158,7 @@ class LiveEngine:
 
     def exhausted(self) -> str | None:
         """Why no further step may be taken, or None."""
-        if self._stopping():
-            return "the run is stopping"
-        return self.budget.exhausted(self._next)
+        return "the run is stopping" if self._stopping() else self.budget.exhausted(self._next)
 
     def reset(
         self, lane: int = 0, seed: int | None = None, options: dict[str, Any] | None = None
@@ -191,12 +167,10 @@ class LiveEngine:
         self._check_open()
         self._settle()
         one = self._lanes[lane]
-        self._recorder.finish(one, "reset")
-        number = self._upcoming(lane)
+        self._finish(one, "reset")
+        number = self._next + lane
         context = self._env_params.context(number)
-        derived = seed if seed is not None else self._seed_of(lane, number)
-        observation, info = one.begin(context, derived, options)
-        self._note_restarts()
+        observation, info = self._begin(one, context, number, seed, options)
         self._store.begun += 1
         one.episode = Running(self._store.begun, number, context)
         told = {**info, "step": number, "episode_number": one.episode.number, "next_env_params": dict(context)}
@@ -207,20 +181,20 @@ class LiveEngine:
         one = self._lanes[lane]
         if self.slots > 1:
             raise TunegymError("with several lanes each of them takes a step", hint="call step_all()")
-        chosen, episode = action, one.episode
-        if episode is None or type(action) is not int or not self._lowest <= action <= self._highest:
+        chosen = action
+        if one.episode is None or type(action) is not int or not self._lowest <= action <= self._highest:
             chosen = self._accepted(action, one)
         number = self._next
         if number > self._bound or self._timed or not number & 31:  # whether to stop is asked now and then
             number = self._go_on(1)
         context = self._step_context(one, number) if self._varies else one.context
         began = perf_counter()
+        self._next = number + 1
         try:
-            self._next = number + 1
             try:
                 if context is not one.context:
                     one.apply(context)
-                answer = one.host.step(self._given(chosen) if self._copies else chosen)
+                answer = one.host.step(self._own_action(chosen) if self._copies else chosen)
             except RAISED as error:
                 return self._failed(one, number, chosen, context, failure_of(error), began)()
             try:
@@ -235,56 +209,31 @@ class LiveEngine:
         """A step in each lane from 0."""
         lanes = self._lanes[: len(actions)]
         chosen = [self._accepted(action, one) for one, action in zip(lanes, actions, strict=True)]
-        first = self._next
-        last = first + len(lanes) - 1
+        first, last = self._next, self._next + len(lanes) - 1
         if len(lanes) < self.slots and last != self.experiment.budget.agent_steps:
             what = f"{len(lanes)} actions for {self.slots} lanes"
             raise TunegymError(what, hint="only the last steps of the budget may be fewer")
         if last > self._bound or self._timed or self._stopping():
-            first = self._go_on(len(lanes))
-            last = first + len(lanes) - 1
+            self._go_on(len(lanes))
         contexts = [self._step_context(one, first + at) for at, one in enumerate(lanes)]
+        self._next = last + 1
         try:
-            self._next = last + 1
-            return self._step_all(lanes, first, chosen, contexts)
+            begun = [self._send(one, chosen[at], contexts[at]) for at, one in enumerate(lanes)]
+            answers = [
+                self._receive(one, first + at, chosen[at], contexts[at], *begun[at]) for at, one in enumerate(lanes)
+            ]
+            return [answer() for answer in answers]  # every lane's step is on record before one of them may raise
         except BaseException as error:
             self._cut_off(error)
             raise
-
-    def _step_all(self, lanes: list[Lane], first: int, chosen: list[Any], contexts: list[Context]) -> list[StepAnswer]:
-        begun = [self._send(one, chosen[at], contexts[at]) for at, one in enumerate(lanes)]
-        answers: list[Callable[[], StepAnswer]] = []
-        for at, (one, (failure, began)) in enumerate(zip(lanes, begun, strict=True)):
-            number, context = first + at, contexts[at]
-            try:
-                if failure is not None:
-                    raise failure
-                answer = one.host.receive()
-                began = perf_counter() - one.host.seconds  # as if it had been waited for alone
-                taken = self._took(one, number, chosen[at], context, answer, began)
-                answers.append(lambda taken=taken: taken)
-            except ServerFailure as found:
-                answers.append(self._failed(one, number, chosen[at], context, found, began))
-        return [answer() for answer in answers]  # every lane's step is on record before one of them may raise
-
-    def _send(self, one: Lane, action: Any, context: Context) -> tuple[ServerFailure | None, float]:
-        began = perf_counter()
-        try:
-            if context is not one.context:
-                one.apply(context)
-            one.host.send(self._given(action))
-        except ServerFailure as failure:
-            return failure, began
-        return None, began
 
     def transitions(self, last: int) -> Iterable[Transition]:
         """The newest recorded steps."""
         if self._store.recording.kind != "all":
             return ()
         self._store.flush()
-        return transitions(
-            self.folder, self.action_space, self._observed, self._env_params, self._display, self.taken - last
-        )
+        after = self.taken - last
+        return transitions(self.folder, self.action_space, self._observed, self._env_params, self._display, after)
 
     def close(self, *, interrupted: bool = False) -> None:
         """Let go of the servers; open episodes are cut. Calling it twice is fine."""
@@ -296,23 +245,20 @@ class LiveEngine:
             self._settle()
         finally:
             for one in self._lanes:
-                self._recorder.finish(one, "cut")
+                self._finish(one, "cut")
             for host in self._parts.hosts:
                 host.close()
 
-    # a step -------------------------------------------------------------------------------------------
+    # before a step ------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._closed:
             raise TunegymError("the environment is closed", hint="make another one: its steps go into a new folder")
 
-    def _check_begun(self, one: Lane) -> None:
+    def _accepted(self, action: Any, one: Lane) -> Any:
         if one.episode is None:
             self._check_open()
             raise _no_episode()
-
-    def _accepted(self, action: Any, one: Lane) -> Any:
-        self._check_begun(one)
         try:
             return self._own_action(action)
         except SpaceError as error:
@@ -331,8 +277,176 @@ class LiveEngine:
             idle = self.budget.start()
             if idle:
                 self._store.forgive(idle)
-            self._bound = self._reservation.upto(last)
+            self._bound = self._reserve(last)
         return self._next
+
+    def _reserve(self, needed: int) -> int:
+        """The last number that may be used now, at least ``needed``.
+
+        A slow system's numbers are reserved one by one, right before use; a quick one's in blocks of ``AHEAD_S``.
+        """
+        reserved, limit = self._store.reserved, self.experiment.budget.agent_steps
+        if needed <= reserved:
+            return reserved
+        now = perf_counter()
+        took, self._reserved_at = now - self._reserved_at, now
+        fits = int(self._block * AHEAD_S / took) if took > 0 else MOST_AHEAD
+        most = MOST_AHEAD if limit is None else min(MOST_AHEAD, max(1, limit // SHARE))
+        self._block = max(1, min(fits, 2 * self._block + 1, most))
+        last = reserved + self._block
+        last = max(needed, last if limit is None else min(last, limit))
+        self._store.reserve(last)
+        return last
+
+    def _begin(
+        self, one: Lane, context: Context, number: int, seed: int | None, options: dict[str, Any] | None
+    ) -> tuple[Any, dict[str, Any]]:
+        begun = one.begin(context, number, seed, options)
+        self.tally.restarts = sum(each.restarted for each in self._lanes)
+        return begun
+
+    def _step_context(self, one: Lane, number: int) -> Context:
+        episode = one.episode
+        assert episode is not None
+        if not self._varies or not episode.length:
+            return one.context
+        return self._env_params.step_context(episode.first, number)
+
+    def _following(self, one: Lane, first: int, over: bool) -> Context:
+        """The context that the lane's next step will have; ``first`` is its episode's first number."""
+        number = self._next + one.place
+        if over:
+            return self._env_params.context(number)
+        return self._env_params.step_context(first, number) if self._varies else dict(one.context)
+
+    # the answer ---------------------------------------------------------------------------------------
+
+    def _send(self, one: Lane, action: Any, context: Context) -> tuple[ServerFailure | None, float]:
+        began = perf_counter()
+        try:
+            if context is not one.context:
+                one.apply(context)
+            one.host.send(self._own_action(action))
+        except ServerFailure as failure:
+            return failure, began
+        return None, began
+
+    def _receive(
+        self, one: Lane, number: int, action: Any, context: Context, failure: ServerFailure | None, began: float
+    ) -> Callable[[], StepAnswer]:
+        try:
+            if failure is not None:
+                raise failure
+            answer = one.host.receive()
+            began = perf_counter() - one.host.seconds  # as if it had been waited for alone
+            taken = self._took(one, number, action, context, answer, began)
+        except ServerFailure as found:
+            return self._failed(one, number, action, context, found, began)
+        return lambda: taken
+
+    def _took(
+        self, one: Lane, number: int, action: Any, context: Context, answer: StepAnswer, began: float
+    ) -> StepAnswer:
+        """Record an answered step. Raises ``ServerFailure`` if the answer is no measurement: nothing is recorded."""
+        duration = perf_counter() - began
+        try:
+            observation, reward, terminated, truncated, info = answer
+        except RAISED:
+            raise ServerFailure("step: it did not return five values") from None
+        if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
+            total = sum(observation.tolist())
+            if total != total and has_nan(observation):  # only then: a call costs as much as the sum
+                raise ServerFailure("step: the observation is not of observation_space: it holds NaN")
+            observation = observation.copy()
+        else:
+            observation = own_observation(self._own, observation, "step")
+        score, metrics = self._score, NO_METRICS
+        if type(info) is not dict:
+            info = own_info(info, "step")
+        if type(reward) is not float or not score.low <= reward <= score.high:
+            reward, metrics = score.score(reward, info)
+        if terminated is not False or truncated is not False:
+            terminated, truncated = _flag(terminated), _flag(truncated)
+        over = terminated or truncated
+        episode = one.episode
+        assert episode is not None
+        one.failures = 0
+        episode.last = number
+        episode.length += 1
+        episode.total += reward
+        if self._all or (over if self._ends_only else number % self._every == 0):
+            self._add(
+                number, episode.number, action, observation, reward, duration, terminated, truncated, context, metrics
+            )
+        else:
+            self._store.upto = number
+        self.tally.done = number
+        following: Context = self._following(one, episode.first, over) if self._drawn else {}
+        told: dict[str, Any] = {
+            "step": number,
+            "episode_number": episode.number,
+            "status": "measured",
+            "metrics": {**metrics} if metrics else {},
+            "env_params": {**context} if context else {},
+            "next_env_params": following,
+        }
+        told = {**info, **told} if info else told
+        if over:
+            self._finish(one, "terminated" if terminated else "truncated")
+        if self._shown is not None:
+            if over:  # the last observation belongs to its own conditions, not to the next ones
+                told["final_observation"] = self._shown(self._own(observation), context)
+            observation = self._shown(observation, following)
+        return observation, reward, terminated, truncated, told
+
+    def _failed(
+        self, one: Lane, number: int, action: Any, context: Context, failure: ServerFailure, began: float
+    ) -> Callable[[], StepAnswer]:
+        """Record a step without a measurement; returns the call that continues the episode from a new beginning."""
+        stopped = self._stopping()
+        self._bound = 0  # the next step asks whether it may be taken
+        status, reason = ("cancelled", "the run was stopped while it ran") if stopped else ("failed", str(failure))
+        penalty = self._score.penalty()
+        episode = one.episode
+        assert episode is not None
+        episode.last = number
+        episode.length += 1
+        episode.total += penalty
+        duration, why = perf_counter() - began, (status, printable(reason))
+        self._add(number, episode.number, action, self._nothing, penalty, duration, False, False, context, {}, why)
+        self.tally.others[status] += 1
+        self.tally.done = number
+
+        def go_on() -> StepAnswer:
+            if stopped:
+                raise BudgetError("the run was stopped while the step ran")
+            one.start_again(failure, lost=failure.lost)
+            following = self._following(one, episode.first, False) if self._varies else context
+            observation, info = self._begin(one, following, number, None, None)
+            told = {
+                "step": number,
+                "episode_number": episode.number,
+                "status": status,
+                "reason": reason,
+                "cached": False,
+                "metrics": {},
+                "env_params": dict(context),
+                "next_env_params": dict(following),
+            }
+            return self._display.shown(observation, following), penalty, False, False, {**info, **told}
+
+        return go_on
+
+    def _finish(self, one: Lane, end: EpisodeEnd) -> None:
+        """The lane's episode is over, if there is one."""
+        finished = one.finished(end)
+        if finished is not None:
+            self._store.episode_over(finished)
+            self.tally.episodes += 1
+            if end in ("terminated", "truncated"):
+                self.tally.returns.append(finished.total)
+
+    # an interrupt -------------------------------------------------------------------------------------
 
     def _cut_off(self, error: BaseException) -> None:
         """A step ended with an exception. An error of ours leaves every number on record; an interrupt may not."""
@@ -347,57 +461,18 @@ class LiveEngine:
         if not self._interrupted:
             return
         for one in self._lanes:
-            self._recorder.finish(one, "cut")
+            self._finish(one, "cut")
         self.tally.others["cancelled"] += self._store.lose(self._next - 1)
         self.tally.done = self._next - 1
         self._interrupted = False
 
-    def _upcoming(self, lane: int) -> int:
-        return self._next + lane
-
-    def _step_context(self, one: Lane, number: int) -> Context:
-        episode = one.episode
-        assert episode is not None
-        if not self._varies or not episode.length:
-            return one.context
-        return self._env_params.step_context(episode.first, number)
-
-    def _following(self, one: Lane, episode: Running, over: bool) -> Context:
-        """The context that the lane's next step will have."""
-        number = self._upcoming(one.place)
-        if over:
-            return self._env_params.context(number)
-        return self._env_params.step_context(episode.first, number) if self._varies else dict(one.context)
-
-    def _failed(
-        self, one: Lane, number: int, chosen: Any, context: Context, failure: ServerFailure, began: float
-    ) -> Callable[[], StepAnswer]:
-        """Record a step without a measurement; returns the call that continues the episode from a new beginning."""
-        stopped = self._stopping()
-        self._bound = 0  # the next step asks whether it may be taken
-        status, reason = ("cancelled", "the run was stopped while it ran") if stopped else ("failed", str(failure))
-        penalty, told = self._recorder.failed(one, number, chosen, context, status, reason, began)
-        episode = one.episode
-        assert episode is not None
-
-        def go_on() -> StepAnswer:
-            if stopped:
-                raise BudgetError("the run was stopped while the step ran")
-            one.start_again(failure, lost=failure.lost)
-            following = self._following(one, episode, False) if self._varies else context
-            observation, info = one.begin(following, self._seed_of(one.place, number), None)
-            self._note_restarts()
-            begun = {**info, **told, "next_env_params": dict(following)}
-            return self._display.shown(observation, following), penalty, False, False, begun
-
-        return go_on
-
-    def _seed_of(self, lane: int, number: int) -> Callable[[], int]:
-        return lambda: integer(self._parts.seed, 2**31 - 1, "server", lane, number)
-
-    def _note_restarts(self) -> None:
-        self.tally.restarts = sum(one.restarted for one in self._lanes)
-
 
 def _no_episode() -> TunegymError:
     return TunegymError("the episode is over, or none has begun", hint="call reset() first")
+
+
+def _flag(found: Any) -> bool:
+    try:
+        return bool(found)
+    except RAISED:
+        raise ServerFailure(f"step: {found!r:.60} is neither true nor false") from None

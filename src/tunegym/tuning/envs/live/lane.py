@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunegym.core.errors import BudgetError, ServerLostError
+from tunegym.core.randomness import integer
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import Episode, EpisodeEnd
 from tunegym.tuning.model.values import Context
@@ -53,6 +54,7 @@ class Lane:
         place: the lane's number, from 0.
         host: holds the server, which has been started.
         restarts: how often in a row it may be started again.
+        seed: the scenario's.
         own: copies an observation, or raises ``SpaceError``.
         stopping: whether the run is to stop.
     """
@@ -62,6 +64,7 @@ class Lane:
         place: int,
         host: ServerHost,
         restarts: int,
+        seed: int,
         own: Callable[[Any], Any],
         stopping: Callable[[], bool],
     ) -> None:
@@ -69,6 +72,7 @@ class Lane:
         self.host = host
         self._spaces = host.action_space, host.observation_space
         self._restarts = restarts
+        self._seed = seed
         self._own = own
         self._stopping = stopping
         self.failures = 0
@@ -79,13 +83,14 @@ class Lane:
         self.context: Context = {}
 
     def begin(
-        self, context: Context, seed: Callable[[], int] | int | None, options: dict[str, Any] | None
+        self, context: Context, number: int, seed: int | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode under ``context``; a server that is lost is started again.
 
         Args:
             context: applied first.
-            seed: for the server; a function is called only for a server that has had no seed yet.
+            number: of the step that comes next.
+            seed: for the server; one that has had none yet gets a seed that follows from the scenario's.
             options: for the server.
 
         Raises:
@@ -97,9 +102,10 @@ class Lane:
                 self.context = context
                 if context:
                     self.host.apply_env_params(context)
-                given = (seed() if self.fresh else None) if callable(seed) else seed
-                observation, info = self.host.reset(given, options)
-                owned, said = self._observed(observation, info)
+                if self.fresh and seed is None:
+                    seed = integer(self._seed, 2**31 - 1, "server", self.place, number)
+                observation, info = self.host.reset(seed, options)
+                owned, said = own_observation(self._own, observation, "reset"), own_info(info, "reset")
                 self.fresh = False
             except ServerFailure as failure:
                 if not self.sound and not failure.lost:  # it has never worked: building it again won't help
@@ -153,16 +159,6 @@ class Lane:
                 raise BudgetError("the run was stopped while a server was to be started again")
             time.sleep(min(left, _NAP_S))
 
-    def _observed(self, observation: Any, info: Any) -> tuple[Any, dict[str, Any]]:
-        if not isinstance(info, Mapping):
-            raise ServerFailure(f"reset: its info is {type(info).__name__}, not a dict")
-        try:
-            return self._own(observation), dict(info)
-        except SpaceError as error:
-            raise ServerFailure(f"reset: the observation is not of observation_space: {error}") from error
-        except RAISED as error:  # the conversion runs the server's code too
-            raise ServerFailure(f"reset: what it returned: {error_text(error)}") from error
-
     def finished(self, end: EpisodeEnd) -> Episode | None:
         """The lane's episode as a record; None if it has no step. The lane has none after this."""
         one, self.episode = self.episode, None
@@ -171,6 +167,26 @@ class Lane:
         # A sum of large rewards may be beyond what JSON can hold.
         total = 0.0 if math.isnan(one.total) else max(-_LARGEST, min(one.total, _LARGEST))
         return Episode(one.number, self.place, one.first, one.last, one.length, total, end, one.context)
+
+
+def own_observation(own: Callable[[Any], Any], observation: Any, call: str) -> Any:
+    """A copy of an observation. Raises ``ServerFailure`` if it is none."""
+    try:
+        return own(observation)
+    except SpaceError as error:
+        raise ServerFailure(f"{call}: the observation is not of observation_space: {error}") from error
+    except RAISED as error:  # the conversion runs the server's code too
+        raise ServerFailure(f"{call}: its observation: {error_text(error)}") from error
+
+
+def own_info(info: Any, call: str) -> dict[str, Any]:
+    """A server's info as a dict, whatever mapping it is. Raises ``ServerFailure``."""
+    if not isinstance(info, Mapping):
+        raise ServerFailure(f"{call}: its info is {type(info).__name__}, not a dict")
+    try:
+        return dict(info)
+    except RAISED as error:
+        raise ServerFailure(f"{call}: its info: {error_text(error)}") from error
 
 
 def start_all(hosts: Sequence[ServerHost], experiment: Experiment) -> None:

@@ -1,0 +1,121 @@
+"""What an agent sees of steps: the observation of the moment, and recorded steps read back as transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy import ndarray
+
+from tunegym.tuning.envs.structure import ContextLeaves, FindEncoding, leaf_space
+from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.space import EnvParams
+from tunegym.tuning.model.values import Context
+from tunegym.tuning.ports import Transition
+from tunegym.tuning.spaces import leaves
+from tunegym.tuning.stores.columns import SIDES, leaf_values, row_type
+from tunegym.tuning.stores.reader import JOURNAL, Lost, steps
+
+
+class Display:
+    """What an agent sees: the server's own observation, and beside it the env_params that have an encoding.
+
+    Attributes:
+        space: of what is shown.
+        shows: whether that is more than the server's own observation.
+    """
+
+    def __init__(self, experiment: Experiment, observations: spaces.Space[Any], encodings: FindEncoding | None) -> None:
+        encoded = {name: one for name, one in experiment.env_params.params.items() if one.encoding is not None}
+        self._leaves = ContextLeaves(EnvParams(encoded, experiment.env_params.seed), encodings) if encoded else None
+        self.space = observations
+        self.shows = self._leaves is not None
+        if self._leaves is not None:
+            context: dict[str, spaces.Space[Any]] = {
+                name: leaf_space(leaf) for name, leaf in self._leaves.descriptors().items()
+            }
+            self.space = spaces.Dict({"observation": observations, "context": spaces.Dict(context)})
+
+    def shown(self, observation: Any, context: Context) -> Any:
+        """An element of ``space``; ``context`` is that of the next step."""
+        if self._leaves is None:
+            return observation
+        encoded = self._leaves.encode(context)
+        own = {name: leaf.copy() if isinstance(leaf, ndarray) else leaf for name, leaf in encoded.items()}
+        return {"observation": observation, "context": own}
+
+
+def transitions(
+    folder: Path,
+    actions: spaces.Space[Any],
+    observations: spaces.Space[Any],
+    env_params: EnvParams,
+    display: Display,
+    after: int,
+) -> Iterator[Transition]:
+    """Recorded steps with numbers above ``after``, each with the observation before it.
+
+    The first step of an episode has none on record, nor has one that follows a lost or unmeasured step. Memory doesn't
+    grow with the steps.
+    """
+    acted, seen = _Elements(folder, "action", actions), _Elements(folder, "observation", observations)
+    begun: dict[int, tuple[int, Any]] = {}  # by open episode: its last step's number and observation
+    for group in steps(folder / JOURNAL):
+        if isinstance(group, Lost) or group.numbers[-1] <= after:
+            begun.clear()
+            continue
+        chosen = acted.of(group.actions, group.action_row, len(group.numbers))
+        shown = seen.of(group.observations, group.observation_row, len(group.numbers))
+        contexts = group.context_of()
+        for at, (number, episode) in enumerate(zip(group.numbers, group.episodes, strict=True)):
+            previous = begun.pop(episode, None)
+            if at in group.unmeasured:
+                continue
+            context = following = contexts[at]
+            terminated, truncated = at in group.terminated, at in group.truncated
+            if not terminated and not truncated:
+                begun[episode] = number, shown[at]
+            if previous is None or number <= after:
+                continue
+            last, before = previous
+            if episode in begun:  # lanes take turns, so this lane's next step is as far away as its last one was
+                following = env_params.next_context(context, 2 * number - last)
+            yield Transition(
+                display.shown(before, context),
+                chosen[at],
+                group.rewards[at],
+                display.shown(shown[at], following),
+                terminated,
+                truncated,
+            )
+
+
+class _Elements:
+    """The elements of one space, from records or from a side file."""
+
+    def __init__(self, folder: Path, name: str, space: spaces.Space[Any]) -> None:
+        self._space = space
+        self._leaves = leaves(space)
+        self._path = folder / SIDES[name]
+        self._type = row_type(space)
+
+    def of(self, inline: list[Any] | None, row: int, count: int) -> list[Any]:
+        if inline is not None:
+            arrays = [leaf_values(leaf, values) for leaf, values in zip(self._leaves, inline, strict=True)]
+        else:
+            rows = np.fromfile(self._path, dtype=self._type, count=count, offset=row * self._type.itemsize)
+            arrays = [rows[name] for name in self._type.names or ()]
+        columns = {leaf.path: array for leaf, array in zip(self._leaves, arrays, strict=True)}
+        return [_element(self._space, columns, at) for at in range(count)]
+
+
+def _element(space: spaces.Space[Any], columns: Mapping[Any, Any], at: int, path: tuple[str | int, ...] = ()) -> Any:
+    """An element of ``space`` from row ``at`` of each leaf."""
+    if isinstance(space, spaces.Dict):
+        return {key: _element(part, columns, at, (*path, str(key))) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_element(part, columns, at, (*path, place)) for place, part in enumerate(space.spaces))
+    return columns[path][at]
