@@ -33,7 +33,7 @@ def hosts_of(folder: Path) -> list[int]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 command = (entry / "cmdline").read_bytes().split(b"\0")
-                if _HOST in command and command[command.index(_HOST) + 5].startswith(os.fsencode(folder)):
+                if _HOST in command and any(one.startswith(os.fsencode(folder)) for one in command):
                     found.append(int(entry.name))
     return found
 

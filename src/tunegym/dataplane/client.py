@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from tunegym.dataplane.errors import (
     EpochError,
     FieldError,
     LeaseLostError,
+    SampleError,
     SpecError,
     UnknownPartitionError,
 )
@@ -154,11 +156,11 @@ class DataPlaneClient:
         self._check_process()
         checked_name("partition_id", partition_id)
         wait_s = model.checked_seconds("timeout_s", timeout_s)
-        ids = model.checked_ids(sample_ids)
+        ids = checked_names("sample_ids", sample_ids, SampleError)
         columns = _columns(fields, len(ids))
         plain_tags = None if tags is None else model.checked_tags(tags, len(ids))
-        groups = None if group_ids is None else model.checked_groups(group_ids, len(ids))
-        known = _lengths(columns) if lengths is None else model.checked_lengths(lengths, len(ids))
+        groups = None if group_ids is None else checked_names("group_ids", group_ids, SampleError)
+        known = _lengths(columns) if lengths is None else model.checked_lengths(lengths)
         # A partition that was unknown when this client connected was not rewound by then.
         own = self._epochs.setdefault(partition_id, 0) if epoch is None else checked_integer("epoch", epoch, 0)
         meta = BatchMeta(
@@ -231,7 +233,7 @@ class DataPlaneClient:
         checked_name("partition_id", partition_id)
         if reason is not None:
             checked_name("reason", reason)
-        ids = model.checked_ids(sample_ids)
+        ids = checked_names("sample_ids", sample_ids, SampleError)
         cleared = self._call("clear", partition_id=partition_id, sample_ids=ids, reason=reason)
         self._storage.trim()
         return cleared
@@ -451,20 +453,14 @@ def _lengths(columns: Mapping[str, Column]) -> list[int] | None:
 
 
 def _started(call: Callable[[], T]) -> asyncio.Future[T]:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            value = call()
+            future.set_result(call())
         except BaseException as error:
-            tell(future.set_exception, error)
-        else:
-            tell(future.set_result, value)
-
-    def tell(setter: Callable[[Any], None], what: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(setter, what)
+            future.set_exception(error)
 
     threading.Thread(target=run, name="tunegym-dataplane", daemon=True).start()
-    return future
+    return asyncio.wrap_future(future)

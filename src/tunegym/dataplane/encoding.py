@@ -96,17 +96,14 @@ class Column:
         described = {"kind": self.kind, "rows": self.rows, "dtype": self.dtype}
         return {**described, "shape": list(self.shape), "sizes": list(self.sizes)}
 
+    def pieces(self) -> list[Any]:
+        """The bytes of all buffers in order, each followed by the gap to the next."""
+        both = zip(self.buffers, self.sizes, strict=True)
+        return [part for buffer, size in both for part in (*buffer, bytes(-size % ALIGNED))]
+
     def copied(self) -> Column:
         """A read-only copy."""
-        memory = np.empty(self.nbytes, dtype=np.uint8)
-        start = 0
-        for pieces, size in zip(self.buffers, self.sizes, strict=True):
-            if size:
-                place = memory[start : start + size].view(pieces[0].dtype)
-                np.concatenate([piece.reshape(-1) for piece in pieces], out=place)
-            start += aligned(size)
-        memory.flags.writeable = False
-        return restore(self.describe(), memory)
+        return restore(self.describe(), np.frombuffer(b"".join(self.pieces()), dtype=np.uint8))
 
     # values -------------------------------------------------------------------------------------------
 

@@ -157,8 +157,7 @@ class BatchMeta:
 
     def slice(self, start: int | None = None, stop: int | None = None) -> BatchMeta:
         """The samples from ``start`` to ``stop``, like a Python slice."""
-        changes = {name: values[start:stop] for name in _PER_SAMPLE if (values := getattr(self, name)) is not None}
-        return replace(self, **changes)
+        return self.subset(range(self.size)[start:stop])
 
     def drop(self, sample_ids: Iterable[str]) -> BatchMeta:
         """The batch without these samples. Raises ``SampleError`` for an unknown id."""
@@ -321,22 +320,17 @@ def is_integer(value: Any) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def checked_ids(sample_ids: Iterable[str]) -> list[str]:
-    """Sample ids. Raises ``SampleError``."""
-    return _texts("sample_ids", sample_ids, SampleError)
-
-
-def checked_groups(group_ids: Iterable[str], count: int) -> list[str]:
-    """One group id for each sample. Raises ``SampleError``."""
-    groups = _texts("group_ids", group_ids, SampleError)
-    if len(groups) != count:
-        raise SampleError(f"{len(groups)} group_ids for {count} samples", hint="give one for each sample")
-    return groups
-
-
-def checked_names(what: str, names: Iterable[str]) -> list[str]:
-    """Names of fields or tasks. Raises ``SpecError``."""
-    return _texts(what, names, SpecError)
+def checked_names(what: str, names: Iterable[str], wrong: type[DataPlaneError] = SpecError) -> list[str]:
+    """Names of fields, tasks, samples or groups. Raises ``wrong``."""
+    if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable):
+        raise wrong(f"{what} is {names!r:.60}", hint="give a list of texts")
+    texts = names.tolist() if isinstance(names, np.ndarray) else list(names)
+    if set(map(type, texts)) != {str} or "" in texts or not is_unicode("".join(texts)):
+        for one in texts:
+            if not isinstance(one, str) or not one or not is_unicode(one):
+                raise wrong(f"{what}: {one!r:.60} is not a name", hint="give Unicode texts of at least one character")
+        texts = [str(one) for one in texts]
+    return texts
 
 
 def checked_name(what: str, name: str) -> str:
@@ -346,16 +340,14 @@ def checked_name(what: str, name: str) -> str:
     return str(name)
 
 
-def checked_lengths(lengths: Iterable[int], count: int) -> list[int]:
-    """One length for each sample. Raises ``SampleError``."""
+def checked_lengths(lengths: Iterable[int]) -> list[int]:
+    """Lengths of samples. Raises ``SampleError``."""
     try:
         found = [operator.index(one) for one in lengths]
     except TypeError:
         found = [-1]
     if any(not 0 <= one < 2**31 for one in found):
         raise SampleError(f"lengths is {lengths!r:.60}", hint="give integers from 0 to 2**31 - 1")
-    if len(found) != count:
-        raise SampleError(f"{len(found)} lengths for {count} samples", hint="give one for each sample")
     return found
 
 
@@ -382,15 +374,3 @@ def checked_meta(meta: BatchMeta) -> BatchMeta:
     if not isinstance(meta, BatchMeta):
         raise SpecError(f"{meta!r:.60} is not a BatchMeta", hint="give the result of put_samples or claim_meta")
     return meta
-
-
-def _texts(what: str, given: Iterable[str], wrong: type[DataPlaneError]) -> list[str]:
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise wrong(f"{what} is {given!r:.60}", hint="give a list of texts")
-    texts = given.tolist() if isinstance(given, np.ndarray) else list(given)
-    if set(map(type, texts)) != {str} or "" in texts or not is_unicode("".join(texts)):
-        for one in texts:
-            if not isinstance(one, str) or not one or not is_unicode(one):
-                raise wrong(f"{what}: {one!r:.60} is not a name", hint="give Unicode texts of at least one character")
-        texts = [str(one) for one in texts]
-    return texts

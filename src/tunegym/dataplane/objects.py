@@ -30,12 +30,9 @@ class Leaves:
         if not raw.nbytes:
             return self.nbytes
         gap = -self.nbytes % _ALIGNED
-        if gap:
-            self.pieces.append(np.zeros(gap, dtype=np.uint8))
-        at = self.nbytes + gap
-        self.pieces.append(raw.reshape(-1).view(np.uint8))
-        self.nbytes = at + raw.nbytes
-        return at
+        self.pieces += [np.zeros(gap, dtype=np.uint8), raw.reshape(-1).view(np.uint8)]
+        self.nbytes += gap + raw.nbytes
+        return self.nbytes - raw.nbytes
 
 
 def pack(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -84,18 +81,14 @@ def _pack(value: Any, leaves: Leaves, depth: int) -> Any:
     if kind is list:
         return [_pack(one, leaves, depth + 1) for one in value]
     if kind is dict:
-        return _pack_dict(value, leaves, depth)
+        if _TAG not in value and all(type(key) is str for key in value):
+            return {key: _pack(one, leaves, depth + 1) for key, one in value.items()}
+        return {_TAG: ["d", *(_pack(one, leaves, depth + 1) for item in value.items() for one in item)]}
     if kind is tuple:
         return {_TAG: ["t", *(_pack(one, leaves, depth + 1) for one in value)]}
     if kind is bytes:
         return {_TAG: ["b", leaves.add(np.frombuffer(value, dtype=np.uint8)), len(value)]}
     return _pack_leaf(value, leaves, depth)
-
-
-def _pack_dict(value: dict[Any, Any], leaves: Leaves, depth: int) -> dict[str, Any]:
-    if _TAG not in value and all(type(key) is str for key in value):
-        return {key: _pack(one, leaves, depth + 1) for key, one in value.items()}
-    return {_TAG: ["d", *(_pack(one, leaves, depth + 1) for item in value.items() for one in item)]}
 
 
 def _pack_leaf(value: Any, leaves: Leaves, depth: int) -> Any:

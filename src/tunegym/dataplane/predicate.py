@@ -146,6 +146,10 @@ class Combined(Predicate):
         return f"({self.parts[0]}) {sign} ({self.parts[1]})"
 
 
+def _comparer(sign: str) -> Callable[[Tag, Any], Predicate]:
+    return lambda tag, value: Comparison(tag.name, sign, _value(tag.name, value))
+
+
 @dataclass(frozen=True, eq=False)
 class Tag:
     """The name of a tag: ``Tag("weight_version") >= 3`` is a predicate."""
@@ -160,30 +164,20 @@ class Tag:
         raise TypeError("a tag has no truth value: compare it, Tag(name) == True")
 
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
-        return _comparison(self.name, "==", value)
+        return _comparer("==")(self, value)
 
     def __ne__(self, value: object) -> Predicate:  # type: ignore[override]
-        return _comparison(self.name, "!=", value)
+        return _comparer("!=")(self, value)
 
-    def __lt__(self, value: Scalar) -> Predicate:
-        return _comparison(self.name, "<", value)
-
-    def __le__(self, value: Scalar) -> Predicate:
-        return _comparison(self.name, "<=", value)
-
-    def __gt__(self, value: Scalar) -> Predicate:
-        return _comparison(self.name, ">", value)
-
-    def __ge__(self, value: Scalar) -> Predicate:
-        return _comparison(self.name, ">=", value)
+    __lt__, __le__ = _comparer("<"), _comparer("<=")
+    __gt__, __ge__ = _comparer(">"), _comparer(">=")
+    __hash__ = None  # type: ignore[assignment]
 
     def isin(self, values: Any) -> Predicate:
         """Matches any of these values."""
         if isinstance(values, str):
             raise TagError(f"tag {self.name!r}: isin takes several values, not the text {values!r:.60}")
         return Comparison(self.name, "in", tuple(_value(self.name, one) for one in values))
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def from_plain(plain: Any, depth: int = 0) -> Predicate:
@@ -201,7 +195,7 @@ def from_plain(plain: Any, depth: int = 0) -> Predicate:
         if word == "in" and isinstance(rest[1], list | tuple):
             return Tag(rest[0]).isin(rest[1])
         if isinstance(word, str) and word in _COMPARISONS:
-            return _comparison(rest[0], word, rest[1])
+            return Comparison(rest[0], word, _value(rest[0], rest[1]))
     raise TagError(f"not a predicate: {plain!r:.100}")
 
 
@@ -210,10 +204,6 @@ def _too_deep() -> TagError:
         f"a predicate is nested deeper than {_DEEPEST} levels",
         hint="for many values of one tag, use Tag(name).isin(values)",
     )
-
-
-def _comparison(name: str, sign: str, value: Any) -> Comparison:
-    return Comparison(name, sign, _value(name, value))
 
 
 def _value(name: str, value: Any) -> Scalar:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tunegym.dataplane.encoding import ALIGNED, Column, aligned
+from tunegym.dataplane.encoding import Column, aligned
 from tunegym.dataplane.errors import ClosedError
 from tunegym.dataplane.storage import BlockGoneError, Location
 from tunegym.dataplane.storage.segments import (
@@ -182,10 +182,7 @@ def _write_block(descriptor: int, at: int, first: bytes, columns: Mapping[str, C
     """Write a block in few system calls. Raises ``OSError``."""
     pieces: list[Any] = [first]
     for column in columns.values():
-        for buffer, size in zip(column.buffers, column.sizes, strict=True):
-            pieces += buffer
-            if size % ALIGNED:
-                pieces.append(bytes(-size % ALIGNED))
+        pieces += column.pieces()
     for begin in range(0, len(pieces), _PIECES):
         some = pieces[begin : begin + _PIECES]
         size = sum([memory.nbytes if isinstance(memory, np.ndarray) else len(memory) for memory in some])
