@@ -49,8 +49,8 @@ def per_context(trials: Iterable[Trial]) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("outcome", NOT_MEASURED)
-def test_what_was_not_measured_never_wins(outcome: Outcome) -> None:
-    """Whatever penalty is set for it."""
+def test_a_trial_without_a_measurement_never_wins(outcome: Outcome) -> None:
+    """Whatever its penalty."""
     best = winner([trial(1, 2, 1e9, outcome), trial(2, 1, 1e9, outcome), trial(3, 1, -5.0)])
     assert (best.action, best.first) == ({"x": 1}, 3), "named by the first trial that measured it"
     assert (best.reward, best.failed, len(best.samples)) == (-5.0, 1, 1)
@@ -182,7 +182,7 @@ def dominates(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
         lambda width: st.dictionaries(st.binary(min_size=1, max_size=2), st.tuples(*[st.integers(0, 5)] * width))
     )
 )
-def test_the_front_is_what_nothing_dominates(vectors: dict[bytes, tuple[int, ...]]) -> None:
+def test_the_front_is_all_that_is_not_dominated(vectors: dict[bytes, tuple[int, ...]]) -> None:
     expected = {key for key, one in vectors.items() if not any(dominates(two, one) for two in vectors.values())}
     assert set(front(vectors)) == expected
 

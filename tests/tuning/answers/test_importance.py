@@ -37,7 +37,7 @@ def test_the_knob_that_matters_comes_first() -> None:
 
 
 @pytest.mark.parametrize("values", [2, 10, 30])
-def test_a_knob_that_does_nothing_explains_nothing_however_many_values_it_has(values: int) -> None:
+def test_a_knob_without_effect_has_no_share(values: int) -> None:
     """The plain share of explained variance would be about (values - 1) / 59 here."""
     found = [told(60, lambda _, r: r.gauss(0, 1), seed, x=lambda r: r.randrange(values)) for seed in range(30)]
     assert sum(shares(one)["x"] or 0.0 for one in found) / len(found) < 0.06
@@ -70,7 +70,7 @@ def test_env_params_count_too() -> None:
     assert found["shares"][0] == {"name": "load", "kind": "env_param", "share": 1.0}
 
 
-def test_when_nothing_can_be_said() -> None:
+def test_too_few_trials_and_equal_rewards_have_no_shares() -> None:
     measured = [Trial(n, {}, {"x": n}, Measured(({"m": n},)), n, 0.0) for n in range(1, FEWEST)]
     others = [Trial(n, {}, {"x": 1}, Failed("f"), -1e15, 0.0) for n in range(20, 40)]
     others += [Trial(n, {}, {"x": 1}, measured[0].outcome, 1.0, 0.0, cached_from=1) for n in range(40, 60)]
@@ -80,7 +80,7 @@ def test_when_nothing_can_be_said() -> None:
 
 
 def test_knobs_that_move_together_are_not_told_apart() -> None:
-    """As with an agent that learns: all go towards what is good at the same time, and each seems to explain it all."""
+    """An agent that learns moves all knobs towards good values at the same time: each seems to explain it all."""
     rng = random.Random(3)
     made = []
     for number in range(1, 61):
@@ -91,7 +91,7 @@ def test_knobs_that_move_together_are_not_told_apart() -> None:
     assert "moved together" in found["note"]
 
 
-def test_knobs_that_vary_by_themselves_are() -> None:
+def test_independent_knobs_are_told_apart() -> None:
     """However many there are, and however few trials: chance alone doesn't add up to that much."""
     draws: dict[str, Draw] = {f"k{index}": lambda r: r.random() for index in range(10)}
     for seed in range(20):

@@ -1,9 +1,10 @@
-"""The page as a file: hostile text stays text, nothing is fetched, no password is in it."""
+"""The page as a file: its trials, commands and outputs; hostile text stays text, nothing is fetched, no password."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -16,10 +17,131 @@ import pytest
 
 from tunegym.core.errors import StoreError
 from tunegym.core.files import dump_toml
-from tunegym.tuning.model.trial import Failed, Trial
+from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Pruned, Trial
 from tunegym.tuning.model.values import masked
+from tunegym.tuning.reports.charts import TAIL, by_interest, columns, command_of, commands, kept, tails
 from tunegym.tuning.reports.page import Known, embedded, render, run_document, write_page
 from tunegym.tuning.reports.results import RunResults, load
+
+
+def trial(number: int, reward: float = 1.0, *, failed: bool = False, cached: int | None = None) -> Trial:
+    outcome = Failed("f") if failed else Measured(({"m": reward},))
+    return Trial(number, {}, {"x": number}, outcome, -1e15 if failed else reward, 0.1, cached_from=cached)
+
+
+# trials, commands and outputs -----------------------------------------------------------------------------
+
+
+def test_improvements_are_kept_in_a_sample() -> None:
+    assert [one.number for one in kept([trial(3), trial(1), trial(2)], 10)] == [1, 2, 3]
+    chosen = {one.number for one in kept([trial(n, 100.0 if n == 777 else n == 5) for n in range(1, 1001)], 100)}
+    assert {5, 777} <= chosen
+    assert 100 <= len(chosen) <= 103
+
+
+def test_columns_are_aligned_whatever_the_outcome() -> None:
+    """Values of a list count by exact type; integers that a browser would round come as text; curves are thinned."""
+    big = 2**60 + 1
+    reports = tuple((step, float(step)) for step in range(5000))
+    trials = [
+        Trial(1, {"c": "a"}, {"x": 1, "y": big}, Measured(({"m": 1.0, "extra": 5.0}, {"m": 3.0, "extra": 5.0})), 2, 1),
+        Trial(2, {"c": "b"}, {}, Failed("broken"), -1e15, 0.25),
+        Trial(3, {"c": "b"}, {"x": True, "y": 3}, Pruned("hopeless"), -1e15, 0.25, reports=reports),
+    ]
+    knobs = {"x": {"values": [1, 1.0, True, "1"]}, "y": {"low": 0, "high": 2**61, "dtype": "int"}}
+    head = {"knobs": knobs, "env_params": {"c": {"values": ["a", "b"]}}, "metrics": ["m"]}
+    table = columns(trials, head, {1: 1.5})
+    assert [table["statuses"][index] for index in table["status"]] == ["measured", "failed", "pruned"]
+    assert [table["reasons"][index] for index in table["reason"]] == ["", "broken", "hopeless"]
+    x, y = table["knobs"]
+    assert (x["labels"], x["index"]) == (["1", "1.0", "true", '"1"'], [0, -1, 2])
+    assert y["text"] == [str(big), None, "3"]
+    metrics = {one["name"]: one["values"] for one in table["metrics"]}
+    assert metrics == {"m": [2.0, None, None], "extra": [5.0, None, None]}
+    assert table["metrics"][0]["spread"][1:] == [None, None]
+    assert (table["samples"], table["closed_s"]) == ([2, 0, 0], [1.5, None, None])
+    ((position, points),) = table["curves"]
+    assert (position, points[-1], len(points) <= 301) == (2, (4999, 4999.0), True)
+
+
+def test_failed_trials_come_first_then_the_best_and_cached_ones_last() -> None:
+    trials = [trial(1, 5.0), trial(2, failed=True), trial(3, 9.0), trial(4, 9.0, cached=3), trial(5, failed=True)]
+    assert [one.number for one in by_interest(trials)] == [2, 5, 3, 1, 4]
+
+
+CALL = "m:f(fixed='two words', a={'b': 4}, c='x')"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ran"),
+    [
+        ({"command": "run {a.b} '{c}' {fixed} {gone}"}, "run 4 'x' 'two words' '{gone}'"),
+        ({"command": "{trial_dir} {scenario_dir} {step}"}, "{folder}/e/trials/000001 {folder} 1"),
+        ({"callable": "m:f"}, CALL),
+        ({"command": "run {"}, None),
+        ({"command": "run {nul}"}, None),
+        ({"own": 1}, None),
+    ],
+)
+def test_a_command_is_the_recorded_template_with_the_trials_values(
+    written: Callable[..., RunResults], arguments: dict[str, Any], ran: str | None
+) -> None:
+    nul = {"nul": "\0"} if "{nul}" in str(arguments) else {}
+    one = Trial(1, {"c": "x"}, {"a.b": 4}, Measured(({"m": 1.0},)), 1.0, 0.1)
+    results = written([one], knobs={"a.b": {"values": [4, 5]}}, declared={"cmd_args": arguments})
+    command = command_of(results.experiments["e"], {"fixed": "two words"} | nul)  # type: ignore[arg-type]
+    folder = str(results.folder)
+    assert (command and command(one)) == (ran and ran.replace("{folder}", folder))
+    if command is not None:
+        assert command(Trial(2, {}, {}, Failed("never opened"), 0.0, 0.0)) is None
+        assert command(Trial(2, {}, {"a.b": 4}, Infeasible("refused"), 0.0, 0.0)) is None
+        assert command(Trial(2, {}, {"a.b": 4}, one.outcome, 0.0, 0.0, cached_from=1)) is None
+
+
+def test_lines_that_commands_share_are_stored_once() -> None:
+    texts = {1: "\n  set -e\n  run 1\n", 2: "\n  set -e\n  cat /odd\udcff\n", 3: None}
+    told = commands([trial(number) for number in texts], lambda one: texts[one.number], 10**6)
+    found = [lines and "\n".join(told["lines"][line] for line in lines) for lines in told["of"]]
+    assert found == ["set -e\nrun 1", "set -e\ncat /odd\\udcff", None]
+    assert len(told["lines"]) == 3
+
+
+def leave(folder: Path, number: int, **files: bytes) -> None:
+    for name, content in files.items():
+        path = folder / f"{number:06d}" / f"{name.replace('__', '/')}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def test_the_end_of_the_output(tmp_path: Path) -> None:
+    """Of repeats the last; files that can't be read are left out."""
+    leave(tmp_path, 1, stdout=b"x" * 99_999 + b"the end\n", stderr=b"\xff odd\n")
+    leave(tmp_path, 2, stdout=b"", stderr=b"")
+    leave(tmp_path, 3, **{f"repeat-{n}__stdout": b"number %d" % n for n in (2, 9, 10)})
+    leave(tmp_path, 4, stderr=b"told")
+    os.mkfifo(tmp_path / "000004" / "stdout.txt")
+    found = tails(tmp_path, [trial(number) for number in range(1, 9)], 10**6)
+    out, error = found.pop("1")
+    assert (out[0], len(out[1]), out[2]) == ("stdout.txt", TAIL, True)
+    assert out[1].endswith("xthe end\n")
+    assert error == ["stderr.txt", "\ufffd odd\n", False]
+    assert found == {"3": [["repeat-10/stdout.txt", "number 10", False]], "4": [["stderr.txt", "told", False]]}
+    assert tails(tmp_path / "missing", [trial(1)], 10**6) == {}
+
+
+def test_commands_and_outputs_are_bounded(tmp_path: Path) -> None:
+    for number in range(1, 30):
+        leave(tmp_path, number, stdout=b"y" * 1000)
+    found = tails(tmp_path, [trial(number, failed=number == 7) for number in range(1, 30)], 5000)
+    assert "7" in found, "the failed one comes first"
+    assert len(found) == 5
+    trials = [trial(number) for number in range(1, 101)] + [trial(101, failed=True)]
+    told = commands(trials, lambda one: f"{one.number} " + "z" * 96, 1000)
+    assert told["of"][-1] is not None
+    assert told["left_out"] == sum(one is None for one in told["of"]) > 80
+
+
+# hostile text ---------------------------------------------------------------------------------------------
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -32,13 +154,14 @@ HOSTILE = [
 
 
 class Scripts(HTMLParser):
-    """What a browser would take for scripts, styles and outside references."""
+    """What a browser would take for scripts and outside references."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.scripts: list[str] = []
         self.references: list[str] = []
         self._inside = False
+        self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._inside = tag == "script"
@@ -54,87 +177,59 @@ class Scripts(HTMLParser):
             self.scripts[-1] += data
 
 
-def parsed(text: str) -> Scripts:
-    parser = Scripts()
-    parser.feed(text)
-    return parser
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_data_comes_back_exactly_and_is_never_markup(text: str) -> None:
     data: dict[str, Any] = {"kind": "run", text: [text]}
-    page = parsed(render(text, data))
+    page = Scripts(render(text, data))
     assert len(page.scripts) == 2
     assert orjson.loads(page.scripts[0]) == data
     assert not re.search("[<>&\u2028\u2029]", embedded(data))
 
 
-def policy_of(text: str) -> dict[str, list[str]]:
-    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
-    assert found
-    return {name: allowed for name, *allowed in (one.split() for one in found[1].split(";"))}
-
-
-def test_only_its_own_script_and_style_are_allowed() -> None:
-    """By hash: nothing else runs, also not what would come in as an attribute of an element."""
+def test_only_its_own_script_and_style_are_allowed_and_nothing_is_fetched() -> None:
+    """By hash: nothing else runs, not even as an attribute of an element."""
     text = render("t", {"kind": "run", "text": HOSTILE})
-    policy = policy_of(text)
+    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     style = re.search("<style>(.*?)</style>", text, re.DOTALL)
+    assert found
     assert style
-    for name, inside in (("script-src", parsed(text).scripts[1]), ("style-src", style[1])):
+    policy = {name: allowed for name, *allowed in (one.split() for one in found[1].split(";"))}
+    page = Scripts(text)
+    for name, inside in (("script-src", page.scripts[1]), ("style-src", style[1])):
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         assert policy[name] == [f"'sha256-{digest}'"]
     assert "unsafe" not in str(policy)
-    assert "\r" not in text.replace(embedded({"text": HOSTILE}), ""), "a browser hashes without carriage returns"
+    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == ["'none'"]
+    assert page.references == ["data:,"]
+    plain = render("t", {"kind": "run"})
+    assert not re.search(r"https?://|\r", plain), "a browser hashes without carriage returns"
+    assert "{{" not in re.sub(r"`[^`]*`", "", plain), "no slot is left"
+    assert len(plain) < 120_000
 
 
-def test_nothing_is_fetched() -> None:
-    text = render("t", {"kind": "run"})
-    assert parsed(text).references == ["data:,"]
-    policy = policy_of(text)
-    assert policy["default-src"] == ["'none'"]
-    assert policy["base-uri"] == policy["form-action"] == ["'none'"]
-    assert not re.search(r"https?://", text)
-
-
-def test_the_page_never_makes_markup_of_text() -> None:
-    script = parsed(render("t", {})).scripts[1]
+def test_the_scripts_make_no_markup_of_text() -> None:
+    """And no text of a script goes over several lines: its indentation is cut off in the page."""
+    script = Scripts(render("t", {})).scripts[1]
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
         assert way not in script
-
-
-def test_no_slot_is_left() -> None:
-    assert "{{" not in re.sub(r"`[^`]*`", "", render("t", {"kind": "run"}))
-
-
-def test_small() -> None:
-    assert len(render("t", {})) < 120_000
-
-
-def test_no_text_of_a_script_goes_over_several_lines() -> None:
-    """Its indentation is cut off in the page."""
     for path in (resources.files("tunegym.tuning.reports") / "html").iterdir():
         if path.name.endswith(".js"):
             assert all(line.count("`") % 2 == 0 for line in path.read_text().splitlines()), path.name
 
 
 def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    write_page(path, "one", {}, "h")
-    assert "<title>one</title>" in path.read_text()
-    write_page(path, "two & three", {}, "h")
-    assert "<title>two &amp; three</title>" in path.read_text()
-    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
-    with pytest.raises(StoreError, match="can't be written") as told:
-        write_page(tmp_path / "missing" / "page.html", "t", {}, "try elsewhere")
-    assert told.value.hint == "try elsewhere"
+    write_page(tmp_path / "page.html", "one", {}, "h")
+    write_page(tmp_path / "page.html", "two & three", {}, "h")
+    assert "<title>two &amp; three</title>" in (tmp_path / "page.html").read_text()
     (tmp_path / "taken.html").mkdir()
-    with pytest.raises(StoreError, match="can't be written"):
-        write_page(tmp_path / "taken.html", "t", {}, "h")
+    for place in (tmp_path / "missing" / "page.html", tmp_path / "taken.html"):
+        with pytest.raises(StoreError, match="can't be written") as told:
+            write_page(place, "t", {}, "try elsewhere")
+        assert told.value.hint == "try elsewhere"
     assert sorted(one.name for one in tmp_path.iterdir()) == ["page.html", "taken.html"], "nothing half is left"
 
 
-# passwords -------------------------------------------------------------------------------------------------
+# passwords ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -147,19 +242,13 @@ def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
         ("http://user:sec@ret@host", "http://user:***@host"),
         ("postgresql://user:se/cr?e#t@host/db", "postgresql://user:***@host/db"),
         ("a = \"x://u:secret@h\"\nb = 'y://v:secret@h'", "a = \"x://u:***@h\"\nb = 'y://v:***@h'"),
+        *[(text, text) for text in ("http://127.0.0.1:5000", "sqlite:///mlflow.db", "http://host:80/x and me@home")],
+        *[(text, text) for text in ("a // b: c@d", "git@host:x")],
     ],
 )
 def test_passwords_are_masked(text: str, shown: str) -> None:
     assert masked(text) == shown
     assert masked(shown) == shown
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["http://127.0.0.1:5000", "sqlite:///mlflow.db", "http://host:80/x and me@home", "a // b: c@d", "git@host:x"],
-)
-def test_anything_else_stays(text: str) -> None:
-    assert masked(text) == text
 
 
 def test_a_page_holds_no_password(written: Callable[..., RunResults]) -> None:
@@ -170,14 +259,12 @@ def test_a_page_holds_no_password(written: Callable[..., RunResults]) -> None:
     path = folder / "scenario.toml"
     scenario = {**load(folder).scenario, "tracking": {"mlflow": address}, "other": {"key": [address]}}
     path.write_text(dump_toml(scenario), encoding="utf-8")
-    outputs = folder / "e" / "trials" / "000001"
-    outputs.mkdir(parents=True)
-    (outputs / "stderr.txt").write_text(f"lost {address}\n", encoding="utf-8")
+    leave(folder / "e" / "trials", 1, stderr=f"lost {address}\n".encode())
     known = Known(1, {"db": address}, f"left out: {address}")
     document = run_document(load(folder), {"e": known}, f"RuntimeError: {address}\n\nTraceback: {address}")
-    text = orjson.dumps(document).decode()
-    assert "secret" not in text
+    assert "secret" not in orjson.dumps(document).decode()
     assert "secret" not in render("t", document)
-    for place in (document["source"], document["failure"], document["experiments"][0]["page"]["fixed"]["db"]):
+    page = document["experiments"][0]["page"]
+    for place in (document["source"], document["failure"], page["fixed"]["db"], page["commands"]["lines"][0]):
         assert "postgresql://user:***@host/db" in place
-    assert "secret" in Path(path).read_text(encoding="utf-8"), "the run's own file is as it was: a resume needs it"
+    assert "secret" in path.read_text(encoding="utf-8"), "the run's own file is as it was: a resume needs it"

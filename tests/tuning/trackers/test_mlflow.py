@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-import threading
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,38 +148,6 @@ def test_many_parameters_and_reports(environment: None, database: str) -> None:
     (run,) = runs(uri).values()
     assert len(run.data.params) == 250
     assert run.data.metrics["reported"] == 1999.0
-
-
-class SlowServer:
-    """Refuses the first trial while three others are being made."""
-
-    def __init__(self) -> None:
-        self.made: list[int] = []
-        self.inside = threading.Barrier(4)
-
-    def create_run(self, experiment_id: str, *, tags: dict[str, str], **_: Any) -> Any:
-        number = int(tags["tunegym.number"])
-        self.inside.wait(60)
-        if number == 1:
-            raise OSError("away")
-        time.sleep(0.05)
-        self.made.append(number)
-        return SimpleNamespace(info=SimpleNamespace(run_id=str(number)))
-
-    def log_batch(self, *_: Any, **__: Any) -> None: ...
-
-    def set_terminated(self, *_: Any) -> None: ...
-
-
-@pytest.mark.slow
-def test_one_that_fails_leaves_no_other_on_its_way() -> None:
-    """Four are sent at once. The next look at the server must see the three that did not fail."""
-    sink = MlflowSink("http://127.0.0.1:9", "s/e")
-    server = sink._client = SlowServer()  # type: ignore[assignment]
-    sink._head = {"run": "token"}
-    with pytest.raises(OSError, match="away"):
-        list(sink.send([entry(number, Measured(({"v": 1.0},))) for number in range(1, 5)]))
-    assert sorted(server.made) == [2, 3, 4]
 
 
 @pytest.mark.slow

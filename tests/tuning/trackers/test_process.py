@@ -114,7 +114,7 @@ def test_trouble_is_a_warning(
 def test_one_that_hangs_is_left_behind(
     journal: None, started: Callable, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "QUIET_S", 0.5)
+    monkeypatch.setattr(process, "LONGEST_S", 0.5)
     tracker = started("hang")
     pid = tracker._child.pid
     tracker.finish()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from tunegym.tuning.answers.contexts import domain
 from tunegym.tuning.model.trial import Episode
-from tunegym.tuning.model.values import Scalar, labels
+from tunegym.tuning.model.values import labels
 
 MOST_WINDOWS = 300
 MOST_GROUPS = 12
@@ -60,75 +60,65 @@ class Windows:
 
 
 class Curve:
-    """Values by window: how many, their mean, the lowest and the highest. Means, not sums, which could overflow."""
+    """Values by window: how many, their sum, the lowest and the highest."""
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
-        self._bins: list[tuple[int, float, float, float]] = []
+        self._count = np.zeros(MOST_WINDOWS, dtype=np.int64)
+        self._sum = np.zeros(MOST_WINDOWS)
+        self._low = np.full(MOST_WINDOWS, np.inf)
+        self._high = np.full(MOST_WINDOWS, -np.inf)
 
     def add(self, number: int, value: float) -> None:
         """Take in the value of step ``number``."""
-        self._merge(number, (1, value, value, value))
+        self.add_all([number], [value])
 
     def add_all(self, numbers: Sequence[int], values: Sequence[float | None]) -> None:
-        """Take in the values of many steps; what is no finite number is passed over."""
+        """Take in the values of many steps, except those that are not finite."""
         self._windows.reach(max(numbers))
         found = np.array(values, dtype=np.float64)
-        places = (np.array(numbers) - 1) // self._windows.width
-        for at in np.unique(places).tolist():
-            some = found[(places == at) & np.isfinite(found)]
-            if len(some):
-                mean = float(np.mean(some / 2)) * 2
-                one = len(some), mean, float(some.min()), float(some.max())
-                self._merge(at * self._windows.width + 1, one)
+        finite = np.isfinite(found)
+        places, found = ((np.array(numbers) - 1) // self._windows.width)[finite], found[finite]
+        np.add.at(self._count, places, 1)
+        np.add.at(self._sum, places, found)
+        np.minimum.at(self._low, places, found)
+        np.maximum.at(self._high, places, found)
 
     def fold(self) -> None:
         """Merge every two windows into one."""
-        old = self._bins
-        if len(old) % 2:
-            old.append(_NOTHING)
-        self._bins = [_joined(one, other) for one, other in zip(old[::2], old[1::2], strict=True)]
+        half = MOST_WINDOWS // 2
+        for array, merge, empty in (
+            (self._count, np.add, 0),
+            (self._sum, np.add, 0),
+            (self._low, np.minimum, np.inf),
+            (self._high, np.maximum, -np.inf),
+        ):
+            array[:half] = merge(array[::2], array[1::2])
+            array[half:] = empty
 
     def sums(self) -> list[float]:
         """The sum of each window."""
-        return [one[0] * one[1] for one in self._whole()]
+        return [float(one) for one in self._sum[: len(self._windows.ends())]]
 
     def as_dict(self, *, band: bool = False) -> dict[str, Any]:
         """Plain data: ``count`` and ``mean`` of each window, and with ``band`` its ``low`` and ``high``.
 
         None stands for a window without a value.
         """
-        shown = self._whole()
-        parts = {"mean": 1, "low": 2, "high": 3} if band else {"mean": 1}
-        columns = {name: [short(one[at]) if one[0] else None for one in shown] for name, at in parts.items()}
-        return {"count": [one[0] for one in shown], **columns}
-
-    def _merge(self, number: int, one: tuple[int, float, float, float]) -> None:
-        self._windows.reach(number)
-        at = (number - 1) // self._windows.width
-        self._bins += [_NOTHING] * (at + 1 - len(self._bins))
-        self._bins[at] = _joined(self._bins[at], one)
-
-    def _whole(self) -> list[tuple[int, float, float, float]]:
-        return self._bins + [_NOTHING] * (len(self._windows.ends()) - len(self._bins))
+        count = self._count[: len(self._windows.ends())]
+        columns = {"mean": self._sum / np.maximum(self._count, 1)}
+        if band:
+            columns |= {"low": self._low, "high": self._high}
+        shown = {
+            name: [short(float(one)) if many else None for one, many in zip(column, count, strict=False)]
+            for name, column in columns.items()
+        }
+        return {"count": count.tolist(), **shown}
 
 
-_NOTHING = (0, 0.0, math.inf, -math.inf)
-
-
-def _joined(
-    one: tuple[int, float, float, float], other: tuple[int, float, float, float]
-) -> tuple[int, float, float, float]:
-    count = one[0] + other[0]
-    if not count:
-        return _NOTHING
-    mean = one[1] * (one[0] / count) + other[1] * (other[0] / count)
-    return count, mean, min(one[2], other[2]), max(one[3], other[3])
-
-
-def short(value: float) -> float | None:
-    """A number in as many digits as a plot shows; None for what is no number."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+def short(value: float) -> float:
+    """A number in as many digits as a plot shows."""
+    return float(f"{value:.6g}")
 
 
 class Pace:
@@ -153,82 +143,6 @@ class Pace:
 # by context -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """One way to tell contexts apart.
-
-    Attributes:
-        by: the env_params that count.
-        labels: a name for each group.
-        place: the group of a context; None if it belongs to none.
-    """
-
-    by: tuple[str, ...]
-    labels: tuple[str, ...]
-    place: Callable[[Mapping[str, Any]], int | None]
-
-
-def groupings(env_params: Mapping[str, Mapping[str, Any]]) -> list[Grouping]:
-    """How the contexts of an experiment are told apart, from the env_params in its journal's head.
-
-    Each context is a group where there are few; else one env_param at a time is looked at. One that is drawn for each
-    step says nothing about an episode, and is left out.
-    """
-    specs = {name: spec for name, spec in env_params.items() if spec.get("draw") != "step"}
-    lists = [spec["values"] for spec in specs.values() if "values" in spec]
-    if specs and len(lists) == len(specs) and math.prod(len(one) for one in lists) <= MOST_GROUPS:
-        return [_whole(specs)]
-    return [
-        _by_values(name, spec["values"]) if "values" in spec else _by_range(name, spec) for name, spec in specs.items()
-    ]
-
-
-def _whole(specs: Mapping[str, Mapping[str, Any]]) -> Grouping:
-    named = [[f"{name}={label}" for label in labels(spec["values"])] for name, spec in specs.items()]
-    keys = itertools.product(*[[_key(value) for value in spec["values"]] for spec in specs.values()])
-    places = {key: place for place, key in enumerate(keys)}
-    names = tuple(specs)
-    return Grouping(
-        names,
-        tuple(" ".join(one) for one in itertools.product(*named)),
-        lambda context: places.get(tuple(_key(context.get(name)) for name in names)),
-    )
-
-
-def _by_values(name: str, values: Sequence[Any]) -> Grouping:
-    if len(values) <= MOST_GROUPS:
-        return _whole({name: {"values": values}})
-    if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
-        ordered = sorted(values)
-        cuts = [len(ordered) * part // PARTS for part in range(PARTS + 1)]
-        return _by_edges(name, [ordered[at] for at in cuts[:-1]], [ordered[at - 1] for at in cuts[1:]])
-    other = MOST_GROUPS - 1
-    places = {_key(value): place for place, value in enumerate(values[:other])}
-    names = [f"{name}={label}" for label in labels(values)[:other]]
-    names.append(f"{name}: any of {len(values) - other} others")
-    return Grouping((name,), tuple(names), lambda context: places.get(_key(context.get(name)), other))
-
-
-def _by_range(name: str, spec: Mapping[str, Any]) -> Grouping:
-    knob = domain(spec)
-    edges: list[Any] = list(dict.fromkeys(knob.from_unit(part / PARTS) for part in range(PARTS)))
-    return _by_edges(name, edges, [*edges[1:], spec["high"]])
-
-
-def _by_edges(name: str, edges: Sequence[Any], ends: Iterable[Any]) -> Grouping:
-    def place(context: Mapping[str, Any]) -> int | None:
-        value = context.get(name)
-        return max(0, sum(edge <= value for edge in edges) - 1) if isinstance(value, int | float) else None
-
-    names = tuple(f"{name}={low:.4g} to {high:.4g}" for low, high in zip(edges, ends, strict=True))
-    return Grouping((name,), names, place)
-
-
-def _key(value: Scalar | None) -> tuple[type, Any]:
-    """1, 1.0 and True are different."""
-    return type(value), value
-
-
 @dataclass
 class _Group:
     curve: Curve
@@ -245,16 +159,31 @@ class _Group:
         self.curve.add(episode.last, episode.total)
 
 
-class GroupedEpisodes:
-    """Episodes added up in one grouping."""
+class ContextGroups:
+    """Episodes by groups of contexts.
 
-    def __init__(self, grouping: Grouping, windows: Windows) -> None:
-        self._grouping = grouping
-        self._groups = [_Group(windows.curve()) for _ in grouping.labels]
+    Args:
+        by: the env_params that count.
+        labels: a name for each group.
+        place: the group of a context, by position; None if it belongs to none.
+        windows: those of the groups' curves.
+    """
+
+    def __init__(
+        self,
+        by: Sequence[str],
+        labels: Sequence[str],
+        place: Callable[[Mapping[str, Any]], int | None],
+        windows: Windows,
+    ) -> None:
+        self.labels = list(labels)
+        self.place = place
+        self._by = list(by)
+        self._groups = [_Group(windows.curve()) for _ in self.labels]
 
     def add(self, episode: Episode) -> None:
         """Take in an episode that the server ended."""
-        place = self._grouping.place(episode.context)
+        place = self.place(episode.context)
         if place is not None:
             self._groups[place].add(episode)
 
@@ -262,7 +191,7 @@ class GroupedEpisodes:
         """Each group that had an episode; ``recent_return`` is the mean of its last 100."""
         return [
             {
-                "by": list(self._grouping.by),
+                "by": self._by,
                 "group": label,
                 "episodes": group.episodes,
                 "mean_return": group.mean_return,
@@ -270,12 +199,58 @@ class GroupedEpisodes:
                 "recent_over": len(group.recent),
                 "mean_length": group.mean_length,
             }
-            for label, group in zip(self._grouping.labels, self._groups, strict=True)
+            for label, group in zip(self.labels, self._groups, strict=True)
             if group.episodes
         ]
 
     def curves(self) -> dict[str, Any]:
         """For a page: a line for each group that had an episode."""
-        both = zip(self._grouping.labels, self._groups, strict=True)
+        both = zip(self.labels, self._groups, strict=True)
         lines = [{"label": label, **group.curve.as_dict()} for label, group in both if group.episodes]
-        return {"by": ", ".join(self._grouping.by), "lines": lines}
+        return {"by": ", ".join(self._by), "lines": lines}
+
+
+def context_groups(env_params: Mapping[str, Mapping[str, Any]], windows: Windows) -> list[ContextGroups]:
+    """The ways to tell the contexts of an experiment apart, from the env_params in its journal's head.
+
+    Each context is a group where there are few; else one env_param at a time is looked at: its values, or where there
+    are many, a few parts of its range. Long lists of names are left out, and so is an env_param that is drawn for each
+    step, which says nothing about an episode.
+    """
+    specs = {name: spec for name, spec in env_params.items() if spec.get("draw") != "step"}
+    sizes = [len(spec["values"]) if "values" in spec else math.inf for spec in specs.values()]
+    if specs and math.prod(sizes) <= MOST_GROUPS:
+        return [_by_values(specs, windows)]
+    found: list[ContextGroups] = []
+    for (name, spec), size in zip(specs.items(), sizes, strict=True):
+        if size <= MOST_GROUPS:
+            found.append(_by_values({name: spec}, windows))
+        elif "values" not in spec:
+            edges = list(dict.fromkeys(domain(spec).from_unit(part / PARTS) for part in range(PARTS)))
+            found.append(_by_edges(name, edges, [*edges[1:], spec["high"]], windows))
+        elif all(isinstance(one, int | float) and not isinstance(one, bool) for one in spec["values"]):
+            ordered = sorted(spec["values"])
+            cuts = [len(ordered) * part // PARTS for part in range(PARTS + 1)]
+            ends = [ordered[at - 1] for at in cuts[1:]]
+            found.append(_by_edges(name, [ordered[at] for at in cuts[:-1]], ends, windows))
+    return found
+
+
+def _by_values(specs: Mapping[str, Mapping[str, Any]], windows: Windows) -> ContextGroups:
+    named = [[f"{name}={label}" for label in labels(spec["values"])] for name, spec in specs.items()]
+    keys = itertools.product(*[[(type(value), value) for value in spec["values"]] for spec in specs.values()])
+    places = {key: place for place, key in enumerate(keys)}
+
+    def place(context: Mapping[str, Any]) -> int | None:
+        return places.get(tuple((type(context.get(name)), context.get(name)) for name in specs))
+
+    return ContextGroups(list(specs), [" ".join(one) for one in itertools.product(*named)], place, windows)
+
+
+def _by_edges(name: str, edges: Sequence[Any], ends: Sequence[Any], windows: Windows) -> ContextGroups:
+    def place(context: Mapping[str, Any]) -> int | None:
+        value = context.get(name)
+        return max(0, sum(edge <= value for edge in edges) - 1) if isinstance(value, int | float) else None
+
+    names = [f"{name}={low:.4g} to {high:.4g}" for low, high in zip(edges, ends, strict=True)]
+    return ContextGroups([name], names, place, windows)

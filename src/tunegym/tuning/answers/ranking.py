@@ -180,8 +180,7 @@ class Ranking:
         """The share of all trials, however they ended, that were drawn in a context."""
         return self._drawn[context] / self._drawn.total()
 
-    def baseline(self, context: bytes) -> float:
-        """The mean to expect of a trial in a context that was measured."""
+    def _baseline(self, context: bytes) -> float:
         if self.recurs:
             return self._means[context]
         return self._overall + math.fsum(effect(self._contexts[context]) for effect in self._effects)
@@ -209,7 +208,7 @@ class Ranking:
         return Score(score if self.varies else mean, mean)
 
     def _advantage(self, context: bytes, found: Sequence[float]) -> float:
-        return math.fsum(found) - len(found) * self.baseline(context)
+        return math.fsum(found) - len(found) * self._baseline(context)
 
     def _effect(self, name: str, runs: Sequence[tuple[Context, Sequence[float]]]) -> Callable[[Context], float]:
         bin_of = _bins([context[name] for context, some in runs for _ in some])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.answers.certainty import better_measured, described, exceeded, not_everywhere, reward_metric
+from tunegym.tuning.answers.certainty import better_measured, described, exceeded, reward_metric
 from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, matches, trials_at
 from tunegym.tuning.answers.ranking import Measurements, Setting, best_among
 from tunegym.tuning.model.scenario import Objective
@@ -165,16 +165,13 @@ class Recommender:
             there, note = self._all, f"{spelled_pairs(wanted)} was never measured: this is the best over all contexts"
         best = best_among(there)
         assert best.overall is not None
-        within = there is not self._all
         notes = [why, note]
         if best.overall.violation:
             limits = exceeded(best.overall, self._objectives)
             notes.append(f"no measured setting keeps the limits, and this one comes closest{limits}")
         if len(best.pareto) > 1:
-            see = "" if within else ": see best.toml"
+            see = ": see best.toml" if there is self._all else ""
             notes.append(f"one of {len(best.pareto)} settings on the Pareto set, the one with the highest reward{see}")
-        if within:  # over all, best.toml and the report tell of the contexts
-            notes.append(not_everywhere(there, best.overall))
         return self._made(best.overall, wanted, FROM_TRIALS, notes)
 
     # from the policy ----------------------------------------------------------------------------------
@@ -217,15 +214,11 @@ class Recommender:
         metric = self._metric
         if setting.samples and best is not None:
             over = f"it exceeds the limits{exceeded(setting, self._objectives)}" if setting.violation else None
-            return [over, better_measured(there, setting, best, metric)]
+            return [over, better_measured(setting, best, metric, self._objectives)]
         notes: list[str | None] = []
         elsewhere = self._all.setting(setting.action)
-        failures = elsewhere.failed - elsewhere.cancelled
         if elsewhere.samples:
             notes.append(f"in other contexts these settings were measured: {described(elsewhere, metric)}")
-        elif failures:
-            times = "once" if failures == 1 else f"{failures} times"
-            notes.append(f"in other contexts these settings failed {times}, and were never measured")
         if best is not None:
             notes.append(
                 f"the best that was measured there is {spelled_pairs(best.action)} ({described(best, metric)})"

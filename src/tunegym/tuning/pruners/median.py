@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from statistics import median
 from typing import ClassVar
-
-MOST_STEPS = 1024
-"""For how many steps the rewards of measured trials are kept in order; at others they are sorted when needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,16 +30,6 @@ class MedianConfig:
             raise ValueError("warmup_steps must be at least 0")
 
 
-BestSoFar = tuple["array[int]", "array[float]"]
-"""The steps of a measured trial in order, and the best reward until each."""
-
-
-def _until(past: BestSoFar, step: int) -> float | None:
-    """The best up to a step; None if nothing was reported by then."""
-    index = bisect_right(past[0], step)
-    return past[1][index - 1] if index else None
-
-
 class MedianPruner:
     """Ends a trial whose best reward so far is below the median of the measured trials' at the same step.
 
@@ -55,8 +42,9 @@ class MedianPruner:
         del seed  # nothing is drawn
         self._config = config
         self._best: dict[int, float] = {}
-        self._measured: list[BestSoFar] = []
-        self._at_step: dict[int, array[float]] = {}
+        """By running trial: long curves are thinned, and may lack it."""
+        self._measured: list[tuple[list[int], list[float]]] = []
+        """Of each measured trial its steps in order, and the best reward until each."""
 
     def judge(self, number: int, curve: Sequence[tuple[int, float]]) -> str | None:
         """See ``Pruner.judge``."""
@@ -64,34 +52,14 @@ class MedianPruner:
         best = self._best[number] = max(self._best.get(number, reward), reward)
         if step <= self._config.warmup_steps or len(self._measured) < self._config.startup_trials:
             return None
-        rewards = self._rewards(step)
-        if not rewards:
+        rewards = [past[at - 1] for steps, past in self._measured if (at := bisect_right(steps, step))]
+        if not rewards or best >= (middle := median(rewards)):
             return None
-        middle = len(rewards) // 2
-        median = rewards[middle] if len(rewards) % 2 else rewards[middle - 1] / 2 + rewards[middle] / 2
-        if best >= median:
-            return None
-        return f"{best:.6g} is below the median {median:.6g} of {len(rewards)} trials"
+        return f"{best:.6g} is below the median {middle:.6g} of {len(rewards)} trials"
 
     def closed(self, number: int, curve: Sequence[tuple[int, float]], status: str) -> None:
         """See ``Pruner.closed``."""
         self._best.pop(number, None)
-        if status != "measured" or not curve:
-            return
-        ordered = sorted(curve)
-        best = array("q", (step for step, _ in ordered)), array("d", accumulate((one for _, one in ordered), max))
-        self._measured.append(best)
-        for step, rewards in self._at_step.items():
-            reward = _until(best, step)
-            if reward is not None:
-                insort(rewards, reward)
-
-    def _rewards(self, step: int) -> array[float]:
-        """The best rewards that measured trials had until a step, in order."""
-        found = self._at_step.get(step)
-        if found is None:
-            had = (_until(one, step) for one in self._measured)
-            found = array("d", sorted(reward for reward in had if reward is not None))
-            if len(self._at_step) < MOST_STEPS:
-                self._at_step[step] = found
-        return found
+        if status == "measured" and curve:
+            steps, rewards = zip(*sorted(curve), strict=True)
+            self._measured.append((list(steps), list(accumulate(rewards, max))))

@@ -173,14 +173,11 @@ def command_of(results: TrialResults, fixed: Mapping[str, Any]) -> Callable[[Tri
     return command
 
 
-def by_interest(trials: Sequence[Trial]) -> list[int]:
-    """Positions of the trials that one looks at first: failed ones, then by reward, cached ones last."""
-
-    def key(position: int) -> tuple[bool, bool, float]:
-        trial = trials[position]
-        return trial.cached_from is not None, trial.measured, -trial.reward if trial.measured else trial.number
-
-    return sorted(range(len(trials)), key=key)
+def by_interest(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials that one looks at first come first: failed ones, then by reward, cached ones last."""
+    return sorted(
+        trials, key=lambda one: (one.cached_from is not None, one.measured, -one.reward if one.measured else one.number)
+    )
 
 
 def commands(trials: Sequence[Trial], command: Callable[[Trial], str | None], budget: int) -> dict[str, Any]:
@@ -190,19 +187,16 @@ def commands(trials: Sequence[Trial], command: Callable[[Trial], str | None], bu
     ``budget`` characters are used up; ``left_out`` counts those.
     """
     lines: dict[str, int] = {}
-    made: list[list[int] | None] = [None] * len(trials)
+    made: dict[int, list[int]] = {}
     left_out = 0
-    for position in by_interest(trials):
+    for trial in by_interest(trials):
         if budget <= 0:
             left_out += 1
-            continue
-        text = command(trials[position])
-        if text is None:
-            continue
-        parts = textwrap.dedent(printable(masked(text))).strip("\n").rstrip().split("\n")
-        budget -= sum(len(part) for part in parts if part not in lines) + len(parts)
-        made[position] = [lines.setdefault(part, len(lines)) for part in parts]
-    return {"lines": list(lines), "of": made, "left_out": left_out}
+        elif (text := command(trial)) is not None:
+            parts = textwrap.dedent(printable(masked(text))).strip("\n").rstrip().split("\n")
+            budget -= sum(len(part) for part in parts if part not in lines) + len(parts)
+            made[trial.number] = [lines.setdefault(part, len(lines)) for part in parts]
+    return {"lines": list(lines), "of": [made.get(trial.number) for trial in trials], "left_out": left_out}
 
 
 def tails(folder: Path, trials: Sequence[Trial], budget: int) -> dict[str, list[list[Any]]]:
@@ -219,14 +213,11 @@ def tails(folder: Path, trials: Sequence[Trial], budget: int) -> dict[str, list[
         there = {entry.name for entry in os.scandir(folder)}
     except OSError:
         return {}
-    numbers = [trials[position].number for position in by_interest(trials)]
     found: dict[str, list[list[Any]]] = {}
-    for number in [number for number in numbers if f"{number:06d}" in there][:MOST_FOLDERS]:
-        if budget <= 0:
-            break
-        files = _files(folder / f"{number:06d}")
+    for trial in [one for one in by_interest(trials) if f"{one.number:06d}" in there][:MOST_FOLDERS]:
+        files = _files(folder / f"{trial.number:06d}") if budget > 0 else []
         if files:
-            found[str(number)] = files
+            found[str(trial.number)] = files
             budget -= sum(len(text) for _, text, _ in files)
     return found
 

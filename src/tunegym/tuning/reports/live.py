@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tunegym.core.errors import StoreError
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.episodes import Curve, GroupedEpisodes, Pace, Windows, groupings
+from tunegym.tuning.answers.episodes import ContextGroups, Curve, Pace, Windows, context_groups
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import counted, number, rate, seconds
@@ -49,7 +49,7 @@ class _Pass:
         self.windows = Windows()
         self.returns, self.lengths, self.rewards, self.failures = (self.windows.curve() for _ in range(4))
         self.pace = Pace(self.windows)
-        self.groups: list[GroupedEpisodes] = []
+        self.groups: list[ContextGroups] = []
         self.ends: Counter[str] = Counter()
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.lost: list[list[int]] = []
@@ -114,8 +114,7 @@ class LiveResults(JournalResults):
         journal, found = reader.Reader(self.path), _Pass()
         for entry in journal.read(last=True):
             if not found.groups and journal.journal.head is not None:
-                specs = journal.journal.head.get("env_params", {})
-                found.groups = [GroupedEpisodes(one, found.windows) for one in groupings(specs)]
+                found.groups = context_groups(journal.journal.head.get("env_params", {}), found.windows)
             found.add(entry)
         return journal.journal, found
 
@@ -293,37 +292,35 @@ class LiveResults(JournalResults):
         taken = f"it was cut off: up to {many} may have been taken and {are} not on record"
         return (f"{escaped(self.name)}: {taken}; a resume counts {numbers} as lost, and continues after them",)
 
-    def _reasons(self) -> Counter[tuple[str, str]]:
-        return self._read[1].reasons
-
-    def _time(self) -> dict[str, Any]:
-        return {"steps_per_s": self._rate}
-
-    def _findings(self) -> dict[str, Any]:
+    def _findings(self) -> tuple[Counter[tuple[str, str]], dict[str, Any], dict[str, Any]]:
         past, passed = self._read
         best = passed.best
-        return {
-            "steps": {
-                "done": past.upto,
-                "recorded": passed.recorded,
-                "record": self._record,
-                "statuses": dict(past.statuses.most_common()),
-                "lost": passed.lost_steps,
-                "lost_ranges": passed.lost,
-                "unrecorded": self.unrecorded if self.state != "running" else 0,
+        return (
+            passed.reasons,
+            {"steps_per_s": self._rate},
+            {
+                "steps": {
+                    "done": past.upto,
+                    "recorded": passed.recorded,
+                    "record": self._record,
+                    "statuses": dict(past.statuses.most_common()),
+                    "lost": passed.lost_steps,
+                    "lost_ranges": passed.lost,
+                    "unrecorded": self.unrecorded if self.state != "running" else 0,
+                },
+                "episodes": {
+                    "begun": past.episodes,
+                    "over": past.over,
+                    "ends": dict(passed.ends.most_common()),
+                    "mean_return": self.mean_return,
+                    "mean_return_over": len(past.returns),
+                    "best": best and {"episode": best.number, "return": best.total, "last_step": best.last},
+                },
+                "per_context": [one for group in passed.groups for one in group.facts()],
+                "restarts": passed.restarts if passed.starts else None,
+                "policy": self._policy_facts(),
             },
-            "episodes": {
-                "begun": past.episodes,
-                "over": past.over,
-                "ends": dict(passed.ends.most_common()),
-                "mean_return": self.mean_return,
-                "mean_return_over": len(past.returns),
-                "best": best and {"episode": best.number, "return": best.total, "last_step": best.last},
-            },
-            "per_context": [one for group in passed.groups for one in group.facts()],
-            "restarts": passed.restarts if passed.starts else None,
-            "policy": self._policy_facts(),
-        }
+        )
 
     def _printed(self) -> tuple[Table | None, list[str], str]:
         past, mean, place = self.journal, self.mean_return, self.policy

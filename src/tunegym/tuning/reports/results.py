@@ -100,16 +100,8 @@ class JournalResults(ABC):
         """More facts and cells of ``counts``, and notes to print."""
 
     @abstractmethod
-    def _reasons(self) -> Counter[tuple[str, str]]:
-        """Why some were not measured, by status and reason."""
-
-    @abstractmethod
-    def _time(self) -> dict[str, Any]:
-        """More facts about time."""
-
-    @abstractmethod
-    def _findings(self) -> dict[str, Any]:
-        """More facts of ``summary``; under ``trials`` or ``steps`` how many there are."""
+    def _findings(self) -> tuple[Counter[tuple[str, str]], dict[str, Any], dict[str, Any]]:
+        """Why some were not measured, by status and reason; more facts about time; more facts of ``summary``."""
 
     @abstractmethod
     def _printed(self) -> tuple[Table | None, list[str], str]:
@@ -152,6 +144,7 @@ class JournalResults(ABC):
     def facts(self) -> dict[str, Any]:
         """What the experiment found, as plain data."""
         head, sessions = self.head, self.journal.sessions
+        reasons, time, findings = self._findings()
         return {
             "name": self.name,
             "live": self.unit == "step",
@@ -161,16 +154,16 @@ class JournalResults(ABC):
             "agent": head.get("agent"),
             "seed": head.get("seed"),
             "metrics": head.get("metrics", []),
-            "reasons": _most_common(self._reasons()),
+            "reasons": _most_common(reasons),
             "time": {
                 "wall_s": self.journal.elapsed_s,
-                **self._time(),
+                **time,
                 "sessions": len(sessions),
                 "hosts": list(dict.fromkeys(str(session["host"]) for session in sessions if "host" in session)),
                 "started_at": sessions[0]["at"] if sessions else None,
                 "slots": sessions[-1].get("slots") if sessions else None,
             },
-            **self._findings(),
+            **findings,
         }
 
     def summary(self, total: int | None = None) -> Summary:

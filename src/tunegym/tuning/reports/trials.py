@@ -223,11 +223,11 @@ class TrialResults(JournalResults):
             "cpu_s": sum(cpu) if cpu else None,
         }
 
-    def _findings(self) -> dict[str, Any]:
+    def _findings(self) -> tuple[Counter[tuple[str, str]], dict[str, Any], dict[str, Any]]:
         head, facts = self.head, SettingFacts(self)
         contexts = [facts.in_context(setting) for setting in self.best_per_context]
         names = dict.fromkeys(head.get("knobs", {}), "knob") | dict.fromkeys(head.get("env_params", {}), "env_param")
-        return {
+        findings = {
             "repeats": head.get("repeats", 1),
             "objectives": [objective.as_dict() for objective in self.objectives],
             "trials": {
@@ -243,6 +243,7 @@ class TrialResults(JournalResults):
             "pareto": [facts.of(setting) for setting in self.pareto],
             "importance": importance(list(self), names),
         }
+        return self._reasons(), self._time(), findings
 
     def _printed(self) -> tuple[Table | None, list[str], str]:
         lines = [] if self.best is not None else [f"{escaped(self.name)}: no trial was measured"]

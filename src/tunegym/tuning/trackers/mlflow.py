@@ -6,7 +6,6 @@ import math
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 from tunegym.tuning.model.trial import Trial
@@ -32,8 +31,6 @@ RUN, NUMBER = "tunegym.run", "tunegym.number"
 """The tags by which a trial is known."""
 
 PAGE = 200
-PARALLEL = 4
-"""How many trials are sent at the same time to a server, which takes a few requests for each."""
 MOST_PARAMS, MOST_METRICS = 100, 800
 """How much one request may hold."""
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 5000
@@ -56,7 +53,6 @@ class MlflowSink:
 
         self._client: MlflowClient = MlflowClient(tracking_uri=uri)
         self._name = experiment
-        self._pool = ThreadPoolExecutor(PARALLEL if uri.startswith("http") else 1)
         self._experiment_id = ""
         self._head: Mapping[str, Any] = {}
         self._episodes: str | None = None
@@ -88,17 +84,14 @@ class MlflowSink:
                 return complete
 
     def send(self, items: Sequence[Item]) -> Iterator[int]:
-        """Make a run for each trial, a few at a time; add means over episodes to the one run of all."""
+        """Make a run for each trial; add means over episodes to the one run of all."""
         means = [item for item in items if item.trial is None]
         if means:
             yield from self._send_means(means)
-        trials = [(item, item.trial) for item in items if item.trial is not None]
-        sending = [self._pool.submit(self._send_trial, item, trial) for item, trial in trials]
-        try:
-            for sent in sending:
-                yield sent.result()
-        finally:  # a run that is made after the next look would be made twice
-            wait([sent for sent in sending if not sent.cancel()])
+        for item in items:
+            if item.trial is not None:
+                self._send_trial(item, item.trial)
+                yield item.number
 
     def close(self) -> None:
         """Everything was sent already."""
@@ -126,7 +119,7 @@ class MlflowSink:
             self._log(self._episodes, metrics)
             yield from (item.number for item in some)
 
-    def _send_trial(self, item: Item, trial: Trial) -> int:
+    def _send_trial(self, item: Item, trial: Trial) -> None:
         from mlflow.entities import Metric
 
         run_id = self._begun.get(trial.number)
@@ -137,13 +130,12 @@ class MlflowSink:
                 tags={RUN: self._head["run"], NUMBER: str(trial.number)},
                 run_name=f"trial {trial.number:06d}",
             )
-            run_id = self._begun[trial.number] = run.info.run_id
+            run_id = run.info.run_id
         at = _ms(item.at)
         metrics = [Metric(name, value, at, trial.number) for name, value in metrics_of(item.values).items()]
         metrics += [Metric("reported", value, at, step) for step, value in trial.reports]
         self._log(run_id, metrics, params_of(trial), tags_of(trial))
         self._client.set_terminated(run_id, STATUSES.get(trial.status, "FAILED"), at)  # last: it is complete
-        return trial.number
 
     def _log(
         self, run_id: str, metrics: Sequence[Any], params: Mapping[str, str] = {}, tags: Mapping[str, str] = {}
@@ -197,14 +189,10 @@ _REFUSED = re.compile(r"[^\w.\- /]")
 
 def key(name: str) -> str:
     """A name that MLflow takes: what it refuses becomes ``_``."""
-    name = _REFUSED.sub("_", name)
-    if posixpath.normpath(name) != name or name.startswith(("/", "..")) or name == ".":
-        name = name.replace("/", "_")  # it may become a file's path
-    if not name.strip(" ."):
-        name = "_" * (len(name) or 1)
-    if name.startswith(".."):
-        name = name.replace(".", "_")
-    return name[:LONGEST_KEY]
+    name = _REFUSED.sub("_", name)[:LONGEST_KEY]
+    if not name.strip(" .") or name.startswith(("..", "/")) or posixpath.normpath(name) != name:
+        name = re.sub(r"[/. ]", "_", name)  # it may become a file's path
+    return name or "_"
 
 
 def keyed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,11 +200,9 @@ def keyed(values: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     taken: set[str] = set()  # some databases don't tell capital letters from small ones
     for name, value in values.items():
-        wanted = fresh = key(name)
-        count = 1
+        fresh = key(name)
         while fresh.lower() in taken:
-            count += 1
-            fresh = f"{wanted[: LONGEST_KEY - 12]}_{count}"
+            fresh = f"{fresh[: LONGEST_KEY - 12]}_{len(taken) + 1}"
         taken.add(fresh.lower())
         found[fresh] = value
     return found

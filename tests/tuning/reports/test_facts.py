@@ -1,0 +1,388 @@
+"""The facts that a report and ``--json`` tell of trials: outcomes, certainty, gaps, policies, costs, comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tunegym.tuning.agents import policies
+from tunegym.tuning.agents.policies import Choice, PolicyTable
+from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut, Trial
+from tunegym.tuning.model.values import Scalar
+from tunegym.tuning.reports import trials as trial_results
+from tunegym.tuning.reports.page import compare, run_labels
+from tunegym.tuning.reports.results import RunResults
+from tunegym.tuning.reports.trials import TrialResults
+
+Written = Callable[..., RunResults]
+
+
+def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **more: Any) -> Trial:
+    context, took = more.pop("context", {}), more.pop("took", 1.0)
+    return Trial(number, context, {"x": x}, outcome or Measured(({"m": reward},)), reward, took, **more)
+
+
+def samples(*values: tuple[float, float]) -> Measured:
+    return Measured(tuple({"m": m, "n": n} for m, n in values))
+
+
+def facts(results: RunResults, total: int | None = None) -> dict[str, Any]:
+    return results.experiments["e"].summary(total).facts
+
+
+# outcomes -------------------------------------------------------------------------------------------------
+
+
+def test_statuses_and_reasons(written: Written) -> None:
+    trials = [
+        trial(1, 1, 1.0),
+        trial(2, 2, -9.0, Infeasible('constraint "x < 2" (x = 2)')),
+        trial(3, 3, -9.0, Infeasible('constraint "x < 2" (x = 3)')),
+        trial(4, 4, -9.0, Failed("exited with 1")),
+        trial(5, 5, -9.0, TimedOut("too slow")),
+        trial(6, 1, 1.0, cached_from=1),
+        trial(7, 6, -9.0, Cancelled()),
+    ]
+    told = facts(written(trials), total=10)
+    assert told["trials"]["statuses"] == {"measured": 2, "infeasible": 2, "failed": 1, "timed_out": 1, "cancelled": 1}
+    assert (told["trials"]["total"], told["trials"]["done"], told["trials"]["cached"]) == (10, 7, 1)
+    assert told["reasons"][0] == {"status": "infeasible", "reason": 'constraint "x < 2"', "count": 2}
+    assert sum(one["count"] for one in told["reasons"]) == 5
+
+
+def failed(count: int) -> list[Trial]:
+    return [trial(number, 1, -1e15, Failed(f"reason {number}")) for number in range(1, count + 1)]
+
+
+def test_many_reasons_are_cut_and_still_add_up(written: Written) -> None:
+    told = facts(written(failed(90)))
+    assert (told["best"], told["per_context"], told["mean_gap"], told["mean_gap_over"]) == (None, [], None, None)
+    assert len(told["reasons"]) == 51
+    assert sum(one["count"] for one in told["reasons"]) == 90
+
+
+@pytest.mark.parametrize(
+    ("keys", "state", "problem"),
+    [
+        ({"trials": failed(2), "code": 1}, "finished", "none of its trials was measured"),
+        ({"trials": failed(2), "ended": None}, "interrupted", "none of its trials was measured"),
+        ({"trials": failed(2), "ended": None, "running": True}, "running", None),
+        ({"trials": [], "code": 1}, "finished", "it made no trial"),
+        ({"trials": [trial(1, 1, 1.0)], "code": 3}, "finished", "it ended with code 3 (the agent ended)"),
+        ({"trials": [trial(2, 1, 1.0), *failed(1)]}, "finished", None),
+        ({"trials": [], "ended": None}, "interrupted", None),
+        ({"trials": None}, "not started", None),
+    ],
+)
+def test_state_and_problem(
+    written: Written, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], state: str, problem: str | None
+) -> None:
+    keys = dict(keys)
+    if keys.pop("running", False):
+        monkeypatch.setattr("tunegym.tuning.reports.results.living_writer", lambda folder: 1)
+    told = facts(written(**keys))
+    assert (told["state"], told["problem"]) == (state, problem)
+    assert told["ended"] == ("the agent ended" if state == "finished" else None)
+
+
+# certainty ------------------------------------------------------------------------------------------------
+
+
+OWN = {"declared": {"agent_reward_function": "mine:reward"}}
+INVERSE = {"declared": {"agent_reward_function": "inverse"}}
+NEGATIVE = {"declared": {"agent_reward_function": "negative"}}
+AIM = {"objectives": [Objective("m").as_dict(), Objective("n", weight=0, limit=-1.0).as_dict()]}
+BOTH = {"objectives": [Objective("m").as_dict(), Objective("n").as_dict()]}
+LIMIT = {"objectives": [Objective("m").as_dict(), Objective("n", "min", weight=0, limit=2.0).as_dict()]}
+ONE = [trial(1, 1, 5.0, samples((4.0, 0.0), (6.0, 10.0)))]
+MANY = [trial(n, 1, reward, samples(*[(77.0 + n, 0.0)] * 25)) for n, reward in ((1, 4.0), (2, 6.0))]
+PAID = [trial(1, 1, 4.0, samples(*[(4.0, 1.0)] * 2)), trial(2, 1, -9.0, samples(*[(4.0, 2.5)] * 2))]
+
+
+@pytest.mark.parametrize(
+    ("made", "keys", "spread", "over"),
+    [
+        pytest.param([trial(1, 1, 10.0), trial(2, 2, 9.0)], {}, None, None, id="a single sample"),
+        pytest.param(ONE, {}, 2**0.5, "samples", id="the first metric"),
+        pytest.param(ONE, {"metrics": ["n", "m"]}, 50**0.5, "samples", id="the other metric has the same mean"),
+        pytest.param(ONE, NEGATIVE, 2**0.5, "samples", id="minus the first metric"),
+        pytest.param(ONE, AIM, 2**0.5, "samples", id="the one aim"),
+        pytest.param(ONE, BOTH, None, None, id="a weighted sum is no metric"),
+        pytest.param(ONE, OWN, None, None, id="one trial of an own reward"),
+        pytest.param(MANY, OWN, 2**0.5, "trials", id="trials of an own reward"),
+        pytest.param(MANY, INVERSE, 2**0.5, "trials", id="trials of an inverse"),
+        pytest.param(PAID, LIMIT, 13 / 2**0.5, "trials", id="one that exceeded a limit paid in its reward"),
+    ],
+)
+def test_the_spread_of_a_reward(
+    written: Written, made: list[Trial], keys: dict[str, Any], spread: float | None, over: str | None
+) -> None:
+    """Over samples where the reward is a metric, by name and not by value; else over trials."""
+    best = facts(written(made, **{"metrics": ["m", "n"], **keys}))["best"]
+    assert (best["reward_spread"], best["reward_spread_over"]) == (spread and pytest.approx(spread), over)
+    count = len(made) if over == "trials" else best["samples"]
+    assert best["standard_error"] == (spread and pytest.approx(spread / count**0.5))
+    assert (best["rivals"] is None) == (spread is None)
+
+
+def test_rivals_are_as_good_within_two_standard_errors_and_keep_the_limits(written: Written) -> None:
+    made = [
+        trial(1, 1, 10.0, samples((9.0, 1.0), (10.0, 1.0), (11.0, 1.0), (10.0, 1.0))),
+        trial(2, 2, 9.5, samples((9.5, 1.0))),
+        trial(3, 3, 5.0, samples((5.0, 1.0))),
+        trial(4, 4, 40.0, samples((50.0, 3.0))),
+        trial(5, 5, -1e9, Failed("f")),
+    ]
+    best = facts(written(made, metrics=["m", "n"], **LIMIT))["best"]
+    assert (best["action"], best["samples"], best["trials"]) == ({"x": 1}, 4, 1)
+    assert (best["rivals"], best["exceeding"], best["settings_tried"]) == (1, 1, 4)
+
+
+def test_found_when_it_was_first_measured(written: Written) -> None:
+    """Not when it was first tried, and failed. Time between sessions doesn't count."""
+    made = [trial(1, 1, -9.0, Failed("f")), trial(2, 2, 1.0), trial(3, 1, 5.0), trial(4, 1, 5.0)]
+    results = written(made, ended=None)
+    best = facts(results)["best"]
+    assert (best["trial"], best["found_s"]) == (3, pytest.approx(0.3))
+    path = results.folder / "e" / "journal.jsonl"
+    session = {"record": "session", "at": 2e9, "fingerprint": "f", "parts": {}}
+    opened = {"record": "open", "number": 5, "at": 2e9, "since": 1.0, "context": {}, "action": {"x": 3}}
+    closed = {"record": "close", "number": 5, "at": 2e9, "since": 4.0, "status": "measured", "reward": 9.0}
+    closed |= {"duration_s": 3.0, "samples": [{"m": 9.0}]}
+    with path.open("ab") as file:
+        file.writelines(orjson.dumps(line) + b"\n" for line in (session, opened, closed))
+    assert TrialResults("e", path.parent).summary().facts["best"]["found_s"] == pytest.approx(4.4)
+
+
+# contexts -------------------------------------------------------------------------------------------------
+
+
+def in_contexts(*rows: tuple[int, int, float, int], n: dict[tuple[int, int], float] | None = None) -> list[Trial]:
+    """Trials of ``x`` in context ``c`` with a reward, so many of each; ``n`` is another metric by ``x`` and ``c``."""
+    made: list[Trial] = []
+    for x, c, reward, count in rows:
+        for _ in range(count):
+            outcome = samples((reward, (n or {}).get((x, c), 0.0)))
+            made.append(trial(len(made) + 1, x, reward, outcome, context={"c": c}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "keys", "best", "gaps", "mean"),
+    [
+        pytest.param(
+            in_contexts((1, 1, 10.0, 3), (1, 2, 1.0, 3), (2, 1, 8.0, 3), (2, 2, 7.0, 3)),
+            *({}, 2, {1: (1, 8.0, 2.0, None), 2: (2, 7.0, 0.0, None)}, (1.0, 1.0)),
+            id="one setting for all costs something",
+        ),
+        pytest.param(
+            in_contexts((1, 1, 14.0, 8), (2, 2, 1.0, 1), (2, 1, 1.0, 1)),
+            *({}, 1, {1: (1, 14.0, 0.0, None), 2: (2, None, None, None)}, (0.0, 0.9)),
+            id="the best was never measured there",
+        ),
+        pytest.param(
+            in_contexts((2, 1, 9.0, 8), (1, 1, 9.5, 1), (3, 1, 0.0, 2), (1, 2, 20.0, 6), (2, 2, 0.0, 4)),
+            *({}, 1, {1: (2, 9.5, 0.0, "not distinguishable"), 2: (1, 20.0, 0.0, None)}, (0.0, 1.0)),
+            id="one lucky trial of the single setting",
+        ),
+        pytest.param(
+            in_contexts((1, 1, 8.0, 3), (2, 1, 5.0, 3), (1, 2, 9.0, 3), (2, 2, 1.0, 3), n={(1, 1): 3.0}),
+            *(LIMIT, 1, {1: (2, 8.0, 0.0, "exceeds a limit"), 2: (1, 9.0, 0.0, None)}, (0.0, 1.0)),
+            id="the single setting exceeds a limit somewhere",
+        ),
+    ],
+)
+def test_the_gap_of_the_best_single_setting(
+    written: Written,
+    made: list[Trial],
+    keys: dict[str, Any],
+    best: int,
+    gaps: dict[int, Any],
+    mean: tuple[float, float],
+) -> None:
+    """By context: its own best, the single setting's reward there, the gap and a note."""
+    told = facts(written(made, metrics=["m", "n"], env_params={"c": {"values": [1, 2]}}, **keys))
+    assert told["best"]["action"] == {"x": best}
+    assert told["best"]["rivals"] is None, "the spread over contexts says nothing about noise"
+    found = {
+        one["context"]["c"]: (one["action"]["x"], one["single_reward"], one["gap"], one["gap_note"])
+        for one in told["per_context"]
+    }
+    assert found == gaps
+    assert (told["mean_gap"], told["mean_gap_over"]) == (pytest.approx(mean[0]), pytest.approx(mean[1]))
+
+
+LOAD = {"load": {"values": [1, 1.0, True]}}
+
+
+def loaded(number: int, load: Scalar, x: Scalar, value: float | None, **keys: Any) -> Trial:
+    outcome = Failed("no") if value is None else None
+    return trial(number, x, -9.0 if value is None else value, outcome, context={"load": load}, **keys)
+
+
+TRIALS = [
+    loaded(1, 1, 1, 2.0),
+    loaded(2, 1, 1, 4.0),
+    loaded(3, 1, 1, 4.0, cached_from=2),
+    loaded(4, 1, 1, None),
+    loaded(5, 1, 1.0, 8.0),
+    loaded(6, 1, 1.0, 8.0),
+    loaded(7, 1.0, True, 1.0),
+    loaded(8, True, 1.0, 1.0),
+]
+
+
+@pytest.fixture
+def policy(written: Written) -> Callable[..., Any]:
+    def told(trials: Iterable[Trial], choices: Iterable[Choice] | None, env_params: Any = LOAD) -> Any:
+        declared = {"agent_metrics": ["m"], "agent_reward_function": "identity"}
+        results = written(trials, knobs={"x": {"values": [1, 1.0, True]}}, env_params=env_params, declared=declared)
+        if choices is not None:
+            policies.save(results.folder / "e", PolicyTable("agent", 9, tuple(choices)))
+        return facts(results)["policy"]
+
+    return told
+
+
+def test_a_policys_choices_beside_the_measurements(policy: Callable[..., Any]) -> None:
+    choices = [Choice({"x": 1}, 0.5, {"load": 1}), Choice({"x": True}, None, {"load": 1.0})]
+    found = policy(TRIALS, [*choices, Choice({"x": True}, 0.25, {"load": True})])
+    assert (found["error"], found["trials"], found["of"]) == (None, 9, 3)
+    first, second, third = found["choices"]
+    assert first == {
+        "context": {"load": 1},
+        "action": {"x": 1},
+        "chance": 0.5,
+        "drawn": 6,
+        "samples": 2,
+        "failed": 1,
+        "reward": 3.0,
+        "reward_spread": pytest.approx(2**0.5),
+        "best": {"action": {"x": 1.0}, "reward": 8.0, "samples": 2, "chosen": False},
+    }
+    assert (second["samples"], second["reward_spread"], second["best"]["chosen"]) == (1, None, True)
+    assert type(second["context"]["load"]) is float
+    assert (third["samples"], third["reward"], third["failed"], third["drawn"]) == (0, None, 0, 1)
+
+
+def test_many_choices_are_cut(policy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the contexts drawn most often, and of a range to places all over it."""
+    monkeypatch.setattr(trial_results, "MOST_CHOICES", 2)
+    choices = [Choice({"x": 1}, 0.5, {"load": load}) for load in (True, 1.0, 1)]
+    found = policy([*TRIALS, loaded(9, 1.0, 1, 1.0)], choices)
+    assert found["of"] == 3
+    assert [type(one["context"]["load"]) for one in found["choices"]] == [int, float]
+    choices = [Choice({"x": 1}, 0.5, {"load": place / 4}) for place in range(9)]
+    found = policy([loaded(1, 0.5, 1, 2.0)], choices, {"load": {"low": 0.0, "high": 2.0, "dtype": "float"}})
+    assert (found["of"], [one["context"]["load"] for one in found["choices"]]) == (9, [0.0, 1.25])
+
+
+def test_no_policy_and_one_of_another_journal(policy: Callable[..., Any]) -> None:
+    assert policy(TRIALS, None) is None
+    assert policy(TRIALS, []) is None
+    found = policy(TRIALS, [Choice({"y": 1}, 0.5, {"load": 1})])
+    assert "doesn't belong to this journal" in found["error"]
+    assert found["choices"] == []
+
+
+# objectives and cost --------------------------------------------------------------------------------------
+
+
+def test_objectives_and_pareto(written: Written) -> None:
+    made = [trial(n, n, 0.0, samples(one)) for n, one in enumerate([(1.0, 1.0), (2.0, 2.0), (2.0, 3.0)], 1)]
+    objectives = [Objective("m").as_dict(), Objective("n", "min", limit=2.5).as_dict()]
+    told = facts(written(made, objectives=objectives, metrics=["m", "n"]))
+    assert told["objectives"] == objectives
+    assert sorted(one["trial"] for one in told["pareto"]) == [1, 2]
+
+
+def test_time_and_cost(written: Written) -> None:
+    made = [
+        trial(1, 1, 1.0, Measured(({"m": 1.0, "cpu_s": 2.0}, {"m": 1.0, "cpu_s": 3.0})), took=6.0),
+        trial(2, 1, 1.0, took=0.5, cached_from=1),
+        trial(3, 2, -9.0, Failed("f"), took=2.0),
+    ]
+    time = facts(written(made))["time"]
+    assert (time["trials_s"], time["not_measured_s"], time["saved_s"], time["cpu_s"]) == (8.5, 2.0, 5.5, 5.0)
+    assert (time["wall_s"], time["hosts"], time["sessions"]) == (pytest.approx(0.3), ["host"], 1)
+    assert facts(written(made[1:2], "other"))["time"]["cpu_s"] is None, "unknown is not zero"
+
+
+# among other runs -----------------------------------------------------------------------------------------
+
+KNOBS = {"x": {"values": [1, 2, 3, 4]}}
+
+
+def of(*rewards: float | None) -> list[Trial]:
+    return [
+        trial(n, n, -1e9 if reward is None else reward, Failed("f") if reward is None else None)
+        for n, reward in enumerate(rewards, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "labels"),
+    [
+        (["s/one", "s/two"], ["one", "two"]),
+        (["a/one", "b/one"], ["a/one", "b/one"]),
+        (["s/one"], ["s/one"]),
+        (["s/one", "s/one"], ["s/one", "s/one #2"]),
+    ],
+)
+def test_run_labels_are_short_and_unique(folders: list[str], labels: list[str]) -> None:
+    root = Path("/results")
+    assert run_labels([root / folder for folder in folders]) == labels
+    assert len(set(run_labels([root / "s", root / "s" / "inner", root / "s", root / "t"]))) == 4
+
+
+def test_the_best_and_its_curve(runs: Written) -> None:
+    first = runs("one", e={"trials": of(1.0, None, 0.5, 3.0), "knobs": KNOBS})
+    told = compare([first, runs("two", e={"trials": of(None, 2.0), "knobs": KNOBS})]).facts
+    assert told["warnings"] == []
+    one, two = told["entries"]
+    assert (one["run"], one["experiment"], one["trials"], one["measured"]) == ("one", "e", 4, 3)
+    assert (one["best"]["reward"], one["best"]["labels"]) == (3.0, {"x": "4"})
+    assert one["curve"]["trials"] == [(1, 1.0), (4, 3.0)]
+    assert [reward for _, reward in one["curve"]["seconds"]] == [1.0, 3.0]
+    assert two["curve"]["trials"] == [(2, 2.0)], "a failure is no reward"
+
+
+LIMITED = {"knobs": KNOBS, "objectives": [{"metric": "m", "goal": "max", "limit": 2.5}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "warnings"),
+    [
+        pytest.param(
+            {"e": {"trials": of(1.0), "knobs": KNOBS}, "only": {"trials": of(1.0), "metrics": ["q"]}},
+            {"e": {"trials": of(2.0), "knobs": {"x": {"values": [1, 2]}}, "metrics": ["m", "n"]}},
+            ["e: the metrics and the knobs differ, so the rewards may mean different things"],
+            id="shared experiments are compared",
+        ),
+        pytest.param(
+            {"a": {"trials": of(1.0)}},
+            {"b": {"trials": of(2.0), "metrics": ["other"]}},
+            ["the experiments: the metrics differ, so the rewards may mean different things"],
+            id="without a shared one, all are compared",
+        ),
+        pytest.param(
+            {"e": {"trials": of(1.0, 2.0), **LIMITED}},
+            {"e": {"trials": of(1.0, 3.0), **LIMITED}},
+            ["one: no measured setting of e keeps the limits"],
+            id="limits",
+        ),
+        pytest.param({"e": {"trials": None}}, {"e": {"trials": of(None)}}, [], id="not started, not measured"),
+    ],
+)
+def test_warnings_of_a_comparison(runs: Written, first: Any, second: Any, warnings: list[str]) -> None:
+    told = compare([runs("one", **first), runs("two", **second)]).facts
+    assert told["warnings"] == warnings
+    for entry in told["entries"]:
+        best = entry["best"]
+        assert (best is None) == (entry["measured"] == 0)
+        assert best is None or best["note"] == ("limits exceeded" if best["violation"] else None)
