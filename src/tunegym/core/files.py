@@ -39,11 +39,10 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPED = re.compile(r'[\b\t\n\f\r"\\]')
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _LINE = 100
-"""Arrays longer than this get a line per element, leaf tables longer than this a header."""
-_ORDERED_DEPTH = 2
-"""From this depth on (``experiments.cmd_args``) the order of keys is kept whatever their values are."""
-_INLINE_DEPTH = 3
-"""From this depth on small leaf tables stay on one line: ``buffer_kb = { low = 64, high = 8192 }``."""
+"""Arrays longer than this get a line per element."""
+_HEADED_DEPTH = 2
+"""Tables down to this depth (``experiments.cmd_args``) get a header. Those below are written inline, in the order of
+keys, which has a meaning there: a grid turns its last knob fastest."""
 
 
 def dump_toml(document: Mapping[str, Any]) -> str:
@@ -60,57 +59,20 @@ def dump_toml(document: Mapping[str, Any]) -> str:
 
 
 def _table(path: tuple[str, ...], table: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a table: its own keys first, as TOML wants it, then the tables in it.
-
-    Below the top levels the order of keys has a meaning (a grid turns its last knob fastest), so only the
-    tables at the end get headers there: one before a plain key is written inline, where it stands.
-    """
-    entries = [(key, value) for key, value in table.items() if value is not None]
-    headed = [_needs_header((*path, key), value) for key, value in entries]
-    if len(path) >= _ORDERED_DEPTH:
-        last_plain = max((index for index, is_headed in enumerate(headed) if not is_headed), default=-1)
-        headed = [index > last_plain for index in range(len(entries))]
-    for (key, value), is_headed in zip(entries, headed, strict=True):
-        if not is_headed:
+    """The lines of a table: its own keys first, as TOML wants it, then the tables with headers."""
+    headed: list[tuple[str, str, Mapping[str, Any]]] = []
+    for key, value in table.items():
+        is_list = isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value)
+        if isinstance(value, Mapping) and len(path) < _HEADED_DEPTH:
+            headed.append((key, "[{}]", value))
+        elif is_list and not path:
+            headed += [(key, "[[{}]]", item) for item in value]
+        elif value is not None:
             yield f"{_key(key)} = {_value(value, indent='')}"
-    for key, value in (entry for entry, is_headed in zip(entries, headed, strict=True) if is_headed):
+    for key, header, value in headed:
         below = (*path, key)
-        header = ".".join(_key(part) for part in below)
-        if isinstance(value, Mapping):
-            if not _is_only_headers(below, value):
-                yield f"\n[{header}]"
-            yield from _table(below, value)
-        else:
-            for item in value:
-                yield f"\n[[{header}]]"
-                yield from _table(below, item)
-
-
-def _is_only_headers(path: tuple[str, ...], table: Mapping[str, Any]) -> bool:
-    """Whether the headers of the tables in it already say that the table exists."""
-    present = {key: value for key, value in table.items() if value is not None}
-    return bool(present) and all(_needs_header((*path, key), value) for key, value in present.items())
-
-
-def _needs_header(path: tuple[str, ...], value: Any) -> bool:
-    """Whether a value is written under a separate ``[header]`` or ``[[header]]``."""
-    if isinstance(value, Mapping):
-        return len(path) < _INLINE_DEPTH or not _is_small_leaf(value)
-    if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
-        return len(path) == 1 or not all(_is_small_leaf(item) for item in value)
-    return False
-
-
-def _is_small_leaf(table: Mapping[str, Any]) -> bool:
-    if any(_holds_table(value) for value in table.values()):
-        return False
-    return len(_inline(table)) <= _LINE - 20
-
-
-def _holds_table(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_holds_table(item) for item in value)
-    return isinstance(value, Mapping)
+        yield "\n" + header.format(".".join(map(_key, below)))
+        yield from _table(below, value)
 
 
 def _key(key: Any) -> str:

@@ -133,6 +133,15 @@ def test_a_flood_is_read_in_pieces(out: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(seen.values) == 1000
 
 
+def test_a_pattern_that_never_ends_is_given_up(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "MATCH_S", 0.05)
+    seen = Seen()
+    follower = Follower(str(out.parent), Stream("a=((?:1|11)+)$", "out"), seen)
+    append(out, "a=1\na=" + "1" * 60 + "x\na=1\n")
+    assert follower.finish() is False
+    assert seen.values == [(1, 1.0)]
+
+
 @given(st.binary(max_size=300).map(lambda noise: noise + b"a=7\nxa=8"), st.lists(st.integers(0, 40), max_size=20))
 def test_however_it_is_written(tmp_path_factory: pytest.TempPathFactory, content: bytes, cuts: list[int]) -> None:
     """The same values whether it comes at once or in pieces."""

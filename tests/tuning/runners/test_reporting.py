@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import threading
 from collections.abc import Callable
@@ -176,11 +175,6 @@ def test_told_once_told_always() -> None:
             report(1, 1.0)
     assert len(seen.values) == 1
     assert not issubclass(TrialPruned, Exception)
-
-
-def test_it_stays_where_it_is() -> None:
-    with pytest.raises(TypeError, match="another process"):
-        pickle.dumps(Report(Seen()))
 
 
 @pytest.mark.parametrize("isolate", [True, False])

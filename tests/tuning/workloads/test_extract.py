@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tunegym.tuning.model.scenario import MetricSpec
 from tunegym.tuning.ports import MetricError
 from tunegym.tuning.workloads import extract as extract_module
-from tunegym.tuning.workloads.extract import extract, may_never_end, parse_json_path
+from tunegym.tuning.workloads.extract import extract, parse_json_path
 
 
 def read(tmp_path: Path, content: bytes | str, kind: Any, expression: str, **options: Any) -> float:
@@ -166,22 +166,6 @@ def test_csv(tmp_path: Path, column: str, row: int, value: float) -> None:
 )
 def test_csv_reasons(tmp_path: Path, content: str, column: str, row: int, message: str) -> None:
     assert reason(tmp_path, content, "csv", column, row=row) == message
-
-
-@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)+$", r"(?:\d*x)*y", "((ab)*c){2,}", "(a{1,9})*"])
-def test_patterns_that_may_never_end(pattern: str) -> None:
-    assert may_never_end(pattern)
-
-
-@pytest.mark.parametrize("pattern", ["value=([0-9.]+)", r"^a*b+c{2,}$", "(ab)+", "(a|b)", r"seconds: (\S+)"])
-def test_patterns_above_suspicion(pattern: str) -> None:
-    assert not may_never_end(pattern)
-
-
-@pytest.mark.parametrize(("which", "value"), [("first", 1.0), ("last", 333.0)])
-def test_a_suspected_pattern_matches_as_ever(tmp_path: Path, which: Any, value: float) -> None:
-    (tmp_path / "stdout.txt").write_bytes(b"x=1 x=22\nx=333 \xff")
-    assert extract(MetricSpec("m", "regex", "x=((?:[0-9]+)+)", match=which), str(tmp_path)) == value
 
 
 def test_a_match_that_never_ends_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import shutil
 import socket
 import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -34,6 +33,9 @@ LOOK_S = 0.1
 """How often a followed file is read."""
 LONGEST_LINE = 64 * 1024
 """A longer line of a followed file is skipped: no value is printed so."""
+
+MATCH_S = 1.0
+"""How long matching a line may take. After that the pattern is given up: the job must not wait for us."""
 
 Part: TypeAlias = Literal["setup", "command", "teardown"]
 
@@ -302,13 +304,16 @@ class Follower:
     """
 
     def __init__(self, folder: str, stream: Stream, watch: Watch) -> None:
+        import regex  # unlike re, it can be stopped
+
         self._path = os.path.join(folder, stream.file)  # noqa: PTH118
-        self._pattern = re.compile(stream.pattern.encode(), re.MULTILINE)
+        self._pattern = regex.compile(stream.pattern.encode(), regex.MULTILINE)
         self._watch = watch
         self._fd = -1
         self._known = (0, 0)
         self._matches = 0
         self._told = False
+        self._hopeless = False
         self._rewind()
 
     def _rewind(self) -> None:
@@ -368,7 +373,7 @@ class Follower:
         return False
 
     def _tell(self, line: bytes) -> bool:
-        for match in self._pattern.finditer(line):
+        for match in self._found(line):
             self._matches += 1
             groups = match.groups() or (match[0],)
             text = next((group for group in groups if group is not None), b"")
@@ -379,6 +384,12 @@ class Follower:
             if self._watch(self._matches, value):
                 return True
         return False
+
+    def _found(self, line: bytes) -> Iterator[Any]:
+        try:
+            yield from () if self._hopeless else self._pattern.finditer(line, timeout=MATCH_S)
+        except TimeoutError:  # the metric itself will complain about it
+            self._hopeless = True
 
 
 # the folder of a job ----------------------------------------------------------------------------------

@@ -101,47 +101,37 @@ class LocalRunner:
         self._stop.close()
 
     def _isolated(self, job: CallJob, started: Callable[[JobHandle], None], watch: Watch | None) -> JobResult:
-        while worker := self._take((job.paths, dict(job.env))):
-            result, began = self._call(worker, job, started, watch)
-            if began:
-                return result
-        try:
-            worker = Worker(f"{self._token}/worker-{os.getpid()}-{next(self._numbers)}", job.paths, job.env)
-        except ValueError as error:
-            return JobResult("exited", exit_code=1, error=f"ValueError: {error}")
-        if not worker.prepare(self._stop):
-            return JobResult("interrupted")
-        return self._call(worker, job, started, watch)[0]
-
-    def _call(
-        self, worker: Worker, job: CallJob, started: Callable[[JobHandle], None], watch: Watch | None
-    ) -> tuple[JobResult, bool]:
-        """The result; with False if the worker died before the function was called, as when it was idle."""
-        try:
-            result = worker.run(job, self._stop, started, watch)
-            return result, worker.began or worker.usable or result.ending != "exited"
-        finally:
-            if worker.usable:
+        while True:
+            worker = self._idle_worker((job.paths, dict(job.env)))
+            is_fresh = worker is None
+            if worker is None:
+                try:
+                    worker = Worker(f"{self._token}/worker-{os.getpid()}-{next(self._numbers)}", job.paths, job.env)
+                except ValueError as error:
+                    return JobResult("exited", exit_code=1, error=f"ValueError: {error}")
+                if not worker.prepare(self._stop):
+                    return JobResult("interrupted")
+            try:
+                result = worker.run(job, self._stop, started, watch)
+                # An idle worker may have died before the function was called: the next one is tried.
+                counts = is_fresh or worker.began or worker.usable or result.ending != "exited"
+            finally:
                 self._give_back(worker)
-            else:
-                worker.end()
+            if counts:
+                return result
 
-    def _take(self, serves: tuple[tuple[str, ...], dict[str, str]]) -> Worker | None:
+    def _idle_worker(self, serves: tuple[tuple[str, ...], dict[str, str]]) -> Worker | None:
         """The idle worker used last, whose caches are warmest."""
-        dead: list[Worker] = []
-        found = None
         with self._lock:
-            for worker in reversed(self._idle):
-                if not worker.usable:
-                    dead.append(worker)
-                elif worker.serves == serves and found is None:
-                    found = worker
-            self._idle = [w for w in self._idle if w is not found and w not in dead]
-        for worker in dead:
-            worker.end()
+            found = next((worker for worker in reversed(self._idle) if worker.serves == serves), None)
+            if found is not None:
+                self._idle.remove(found)
         return found
 
     def _give_back(self, worker: Worker) -> None:
+        if not worker.usable:
+            worker.end()
+            return
         with self._lock:
             self._idle.append(worker)
             surplus = self._idle.pop(0) if len(self._idle) > self._slots else None
@@ -181,15 +171,16 @@ class InProcessCalls:
             except UnresolvedReferenceError as error:
                 return JobResult("exited", exit_code=1, error=error.message)
             self._functions[job.target, job.paths] = function
+        call = _reporting_call if job.reports else _call
         if "trial_dir" not in job.arguments:
-            return _reporting_call(function, job, watch) if job.reports else _call(function, job)
+            return call(function, job, watch)
         make_fresh(job.folder)
-        result = _reporting_call(function, job, watch) if job.reports else _call(function, job)
+        result = call(function, job, watch)
         tidy(job.folder)
         return result
 
 
-def _call(function: Callable[..., Any], job: CallJob) -> JobResult:
+def _call(function: Callable[..., Any], job: CallJob, _: Watch | None = None) -> JobResult:
     cpu = thread_time()
     begun = perf_counter()
     try:
@@ -203,10 +194,11 @@ def _call(function: Callable[..., Any], job: CallJob) -> JobResult:
 def _reporting_call(function: Callable[..., Any], job: CallJob, watch: Watch | None) -> JobResult:
     report = Report(watch or (lambda *_: False))
     begun = perf_counter()
+    result = None
     try:
         result = _call(partial(function, report=report), job)
     except TrialPruned:
-        result = None
+        pass
     finally:
         report.close()
     if result is None or report.told:  # however the function took it

@@ -152,35 +152,26 @@ class Worker:
         self.began = False
         bound = job.timeout_s
         answer = self._next(stop, None if bound is None else time.monotonic() + max(bound, LOAD_S))
-        if answer == "loaded":
-            self.began = True
-            deadline = None if bound is None else time.monotonic() + bound
+        if answer != "loaded":
+            return answer
+        self.began = True
+        deadline = None if bound is None else time.monotonic() + bound
+        answer = self._next(stop, deadline)
+        told = False
+        while isinstance(answer, tuple):  # a report
+            number, step, value = answer
+            if not told and watch is not None and watch(step, value):
+                told, deadline = True, time.monotonic() + PRUNED_S
+            # A function that reports without a pause is stopped all the same.
+            if stop.is_set:
+                return "interrupted"
+            if deadline is not None and time.monotonic() >= deadline:
+                return "pruned" if told else "timed_out"
+            self._send(encode(["verdict", number, told]))
             answer = self._next(stop, deadline)
-            while isinstance(answer, tuple):
-                number, step, value = answer
-                if watch is not None and watch(step, value):
-                    return self._told_to_end(number, stop)
-                answer = self._answered(number, False, stop, deadline)
-        return answer
-
-    def _told_to_end(self, number: int, stop: StopFlag) -> dict[str, Any] | Event:
-        """The function is told to end, as often as it reports; what becomes of it makes no difference."""
-        deadline = time.monotonic() + PRUNED_S
-        answer = self._answered(number, True, stop, deadline)
-        while isinstance(answer, tuple):
-            answer = self._answered(answer[0], True, stop, deadline)
-        if isinstance(answer, dict):
-            return {"pruned": True, "tracker": answer.get("tracker")}
-        return answer if answer == "interrupted" else "pruned"
-
-    def _answered(self, number: int, end: bool, stop: StopFlag, deadline: float | None) -> Any:
-        """Answer a report; the next message. A function that reports without a pause is stopped all the same."""
-        if stop.is_set:
-            return "interrupted"
-        if deadline is not None and time.monotonic() >= deadline:
-            return "timed_out"
-        self._send(encode(["verdict", number, end]))
-        return self._next(stop, deadline)
+        if not told or answer == "interrupted":
+            return answer
+        return {**answer, "pruned": True} if isinstance(answer, dict) else "pruned"
 
     def _broken_off(self, job: CallJob, event: Event, duration: float, stop: StopFlag) -> JobResult:
         how = self.end(stop)

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex
 
 from tunegym.core.wire import Decoder, WireError, encode
 
@@ -323,10 +323,6 @@ class Report:
         if os.getpid() == self._pid:  # in a copy of the process the lock may be held for ever
             with self._lock:
                 self._open = False
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be sent anywhere."""
-        raise TypeError("report can't be sent to another process; call it where the function was called")
 
 
 def _step(step: Any) -> int:

@@ -19,9 +19,8 @@ from tunegym.tuning.ports import MetricError
 
 STDOUT = "stdout.txt"
 MATCH_S = 30.0
-"""How long a pattern that may never end may take."""
+"""How long matching a pattern may take: some patterns never end."""
 
-_REPEATED_GROUP = re.compile(r"[+*|}][^()]*\)(?:[+*]|\{\d*,)")
 _STEP = re.compile(
     r"""\[\s*(?P<index>-?\d+)\s*\]             # [0]
     |\[\s*"(?P<double>(?:[^"\\]|\\.)*)"\s*\]   # ["x.y"]
@@ -95,18 +94,14 @@ def short(value: object) -> str:
 # a regex ----------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)
-def compile_regex(pattern: str) -> re.Pattern[bytes]:
-    """A metric's pattern over bytes, ``^`` and ``$`` at every line; raises ``re.error``."""
-    return re.compile(pattern.encode(), re.MULTILINE)
+def compile_regex(pattern: str) -> Any:
+    """A metric's pattern over bytes, ``^`` and ``$`` at every line; raises ``ValueError``."""
+    import regex  # unlike re, it can be stopped
 
-
-def may_never_end(pattern: str) -> bool:
-    """Whether a group that can match in several ways is itself repeated: matching may then take for ever.
-
-    A guess from the text, on the safe side: a pattern that is suspected in vain is only matched more slowly.
-    """
-    return _REPEATED_GROUP.search(pattern) is not None
+    try:
+        return regex.compile(pattern.encode(), regex.MULTILINE)
+    except regex.error as error:
+        raise ValueError(error) from None
 
 
 def _match(spec: MetricSpec, file: Path, shown: str) -> bytes:
@@ -132,12 +127,7 @@ def _matches(pattern: str, file: Path) -> Iterator[Any]:
     with file.open("rb") as opened:
         empty = os.fstat(opened.fileno()).st_size == 0
         content = b"" if empty else mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        if not may_never_end(pattern):
-            yield from compile_regex(pattern).finditer(content)
-            return
-        import regex  # re can't be stopped
-
-        yield from regex.finditer(pattern.encode(), content, regex.MULTILINE, timeout=MATCH_S)
+        yield from compile_regex(pattern).finditer(content, timeout=MATCH_S)
 
 
 # JSON -------------------------------------------------------------------------------------------------
