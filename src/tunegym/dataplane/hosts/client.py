@@ -42,7 +42,7 @@ from tunegym.dataplane.hosts.folder import (
     socket_path,
     start_lock,
 )
-from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, Handle, as_error, release_rest
+from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, Handle, as_error, as_plain
 
 START_S = 60.0
 """How long a host may take to recover the ledger and listen."""
@@ -98,14 +98,12 @@ class SocketHost:
 
     Args:
         connect: returns a connected socket, or raises ``DataPlaneError`` or ``OSError``.
-        patience_s: how long to try to reach a host that is gone.
     """
 
     durable = True
 
-    def __init__(self, connect: Callable[[], socket.socket], patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, connect: Callable[[], socket.socket]) -> None:
         self._connect = connect
-        self._patience_s = patience_s
         self._lock = threading.Lock()
         self._calls: dict[int, _Call] = {}
         self._last = 0
@@ -130,8 +128,6 @@ class SocketHost:
                 f"the plane's host did not answer within {GRACE_S:g} s after the end of the wait",
                 hint="it is stopped or overloaded; samples that the claim gets are given back",
             )
-        if isinstance(call.reply, DataPlaneError):
-            raise call.reply
         if "error" in call.reply:
             raise as_error(call.reply)
         return call.reply["value"]
@@ -144,15 +140,15 @@ class SocketHost:
             if call is None or not call.number:
                 return False
             giving_up = self._send_give_up(call) if call.reply is None else None
-        if giving_up is None:
-            reply: Any = call.reply
-            if isinstance(reply, DataPlaneError) or "error" in reply:
-                return False
-            if call.operation == "claim":
-                release_rest(lambda held: self.call("release", held), call.arguments, reply["value"])
-            return True
-        giving_up.answered.wait()
-        return not isinstance(giving_up.reply, DataPlaneError) and bool(giving_up.reply.get("value"))
+        if giving_up is not None:
+            giving_up.answered.wait()
+            return bool(giving_up.reply.get("value"))
+        reply: Any = call.reply
+        if "error" not in reply and call.operation == "claim":
+            with contextlib.suppress(DataPlaneError):  # the partition is deleted, or the host is gone
+                given = {"partition_id": call.arguments["partition_id"], "lease": reply["value"]["lease"]}
+                self.call("end_lease", given)
+        return "error" not in reply
 
     def _give_up(self, call: _Call) -> bool:
         """Stop waiting for a silent host; it gives the claim up when it wakes. False if the answer has arrived."""
@@ -163,8 +159,8 @@ class SocketHost:
 
     def _send_give_up(self, call: _Call) -> _Call:
         """Sent while ``call`` is unanswered, so that the host still knows its result. The lock is held."""
-        arguments = {name: call.arguments.get(name) for name in ("partition_id", "task_name")}
-        giving_up = _Call("give_up", {**arguments, "operation": call.operation, "number": call.number}, 0.0)
+        given = {"partition_id": call.arguments.get("partition_id"), "operation": call.operation, "number": call.number}
+        giving_up = _Call("give_up", given, 0.0)
         self._send(giving_up)
         return giving_up
 
@@ -173,11 +169,7 @@ class SocketHost:
         if self._closed:
             raise ClosedError("the client is closed")
         call.number, call.pending = self._last + 1, list(self._calls)
-        try:
-            frame = call.frame()
-        except BaseException:
-            call.number = 0
-            raise
+        frame = call.frame()
         self._last = call.number
         self._calls[call.number] = call
         if self._reader is None:  # it could not reach the host, and told every caller
@@ -200,45 +192,45 @@ class SocketHost:
         return thread
 
     def _read(self) -> None:
-        """Receive answers and hand them out; reconnect when the connection breaks."""
+        """Hand out answers, and reconnect when the connection breaks."""
         connection = self._connection
-        while connection is not None or not self._closed:
-            try:
+        try:
+            while connection is not None or not self._closed:
                 if connection is None:
-                    self._reconnect()
-                    connection = self._connection
-                    continue
-                for number, reply in connection.receive_some() or ():
-                    with self._lock:
-                        call = self._calls.pop(number, None)
-                        if call is not None:
-                            call.answer(reply)
-            except (ConnectionClosedError, WireError):
+                    connection = self._reconnect()
+                with contextlib.suppress(ConnectionClosedError, WireError):
+                    while True:
+                        self._receive(connection)
                 with self._lock:
                     self._connection = None
-                if connection is not None:
-                    connection.close()
+                connection.close()
                 connection = None
-            except Exception as error:  # the host can't be reached, or makes no sense: tell every caller
-                with self._lock:
-                    self._answer_all(error if isinstance(error, DataPlaneError) else DataPlaneError(repr(error)))
-                    self._reader = None
-                return
+        except Exception as error:  # the host can't be reached, or makes no sense: tell every caller
+            with self._lock:
+                self._answer_all(error if isinstance(error, DataPlaneError) else DataPlaneError(repr(error)))
+                self._reader = None
 
-    def _reconnect(self) -> None:
+    def _receive(self, connection: Connection) -> None:
+        for number, reply in connection.receive_some() or ():
+            with self._lock:
+                call = self._calls.pop(number, None)
+                if call is not None:
+                    call.answer(reply)
+
+    def _reconnect(self) -> Connection:
+        """Connect again, and repeat the calls that are not answered."""
         fresh = self._reach()
-        with self._lock:
-            if self._closed:
-                fresh.close()
-                return
+        with self._lock, contextlib.suppress(ConnectionClosedError):
             self._connection = fresh
-            with contextlib.suppress(ConnectionClosedError):
-                for call in self._calls.values():
-                    fresh.send_frame(call.frame())
+            if self._closed:
+                fresh.hang_up()
+            for call in self._calls.values():
+                fresh.send_frame(call.frame())
+        return fresh
 
     def _reach(self) -> Connection:
         """A connection to a host that knows this client. Raises ``DataPlaneError``."""
-        until = time.monotonic() + self._patience_s
+        until = time.monotonic() + PATIENCE_S
         while True:
             connection: Connection | None = None
             try:
@@ -259,9 +251,9 @@ class SocketHost:
             else:
                 return connection
 
-    def _answer_all(self, reply: Any) -> None:
+    def _answer_all(self, error: DataPlaneError) -> None:
         for call in self._calls.values():
-            call.answer(reply)
+            call.answer(as_plain(error))
         self._calls.clear()
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import struct
@@ -58,23 +59,33 @@ class LedgerJournal:
             StorageError: a file is damaged, missing, or can't be read.
         """
         try:
-            return self._recover(restore, repeat)
+            self._generation = max((number for number, kind in self._files() if kind == "snapshot"), default=0)
+            for number, kind in self._files():
+                if kind == "journal" and number > self._generation and self._path(kind, number).stat().st_size:
+                    raise StorageError(
+                        f"{self._path('snapshot', number)} is missing",
+                        hint="bring it back: the changes after it are there",
+                    )
+            self._restore(restore)
+            count = self._replay(repeat)
+            for number, kind in self._files():
+                if number != self._generation:
+                    self._path(kind, number).unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(f"{error.filename or self._folder} can't be used: {error.strerror}") from error
+        return count
 
-    def _recover(self, restore: Callable[[bytes], None], repeat: Callable[[Any], None]) -> int:
-        self._generation = max((number for number, kind in self._files() if kind == "snapshot"), default=0)
-        for number, kind in self._files():
-            if kind == "journal" and number > self._generation and self._path(kind, number).stat().st_size:
-                raise StorageError(
-                    f"{self._path('snapshot', number)} is missing",
-                    hint="bring it back: the changes after it are there",
-                )
-        snapshot = self._path("snapshot")
-        if snapshot.exists():
-            content = _whole_record(snapshot)
+    def _restore(self, restore: Callable[[bytes], None]) -> None:
+        path = self._path("snapshot")
+        if path.exists():
+            data = path.read_bytes()
+            content = data[RECORD.size :]
+            if data[: RECORD.size] != _head(content):
+                raise StorageError(f"{path} is damaged", hint="keep a copy; the plane can't be recovered from it")
             self._limit = self._worth(len(content))
             restore(content)
+
+    def _replay(self, repeat: Callable[[Any], None]) -> int:
         journal, count, size, data = self._path("journal"), 0, 0, b""
         if journal.exists():
             data = journal.read_bytes().rstrip(b"\0")
@@ -85,9 +96,6 @@ class LedgerJournal:
         self._file = os.open(journal, _FLAGS, 0o600)
         os.pwrite(self._file, bytes(len(data) - size), size)
         self._begin(size)
-        for number, kind in self._files():
-            if number != self._generation:
-                self._path(kind, number).unlink(missing_ok=True)
         return count
 
     # writing ------------------------------------------------------------------------------------------
@@ -123,14 +131,13 @@ class LedgerJournal:
                 os.ftruncate(self._file, self._size)
                 self._held = self._size
 
-    def check_room(self, least: int | None = None) -> None:
-        """Raise ``StorageError`` if the disk is full, so that the reserve is left for changes that make room.
+    def check_room(self, least: float = math.inf) -> None:
+        """Raise ``StorageError`` if the disk is full and less than ``least`` is left of the reserve.
 
-        Args:
-            least: raise only if less than this is left of the reserve.
+        The rest of the reserve is for changes that make room.
         """
         self._reserve()
-        if self._lacking and (least is None or self._held - self._size < least):
+        if self._lacking and self._held - self._size < least:
             raise self._full(self._lacking)
 
     def _reserve(self) -> None:
@@ -229,10 +236,3 @@ def _changes(data: bytes, path: Path) -> Iterator[tuple[Any, int]]:
             return
         at = end
         yield orjson.loads(content), at
-
-
-def _whole_record(path: Path) -> bytes:
-    data = path.read_bytes()
-    if len(data) >= RECORD.size and data[: RECORD.size] == _head(data[RECORD.size :]):
-        return data[RECORD.size :]
-    raise StorageError(f"{path} is damaged", hint="keep a copy; the plane can't be recovered from it")

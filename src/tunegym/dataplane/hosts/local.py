@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from tunegym.dataplane.connect import Plane, find
@@ -23,7 +22,6 @@ from tunegym.dataplane.hosts.operations import (
     new_ledger,
     outcome_of,
     perform,
-    release_rest,
 )
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
@@ -136,8 +134,8 @@ class LocalHost:
                 if not got.settled or isinstance(got.outcome, DataPlaneError):
                     return False
                 got = outcome_of(got)
-            if operation == "claim":
-                release_rest(partial(perform, shared.ledger, "release", now=now), arguments, got)
+            if operation == "claim" and arguments["partition_id"] in shared.ledger.partitions:
+                shared.ledger.end_lease(arguments["partition_id"], got["lease"], now)
             return True
 
     def _check(self, handle: Handle) -> None:

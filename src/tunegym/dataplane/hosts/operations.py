@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
@@ -96,7 +96,7 @@ def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *,
             return _put(ledger, arguments, now, wait)
         case "claim":
             return _claim(ledger, arguments, now, wait)
-        case "ack" | "release" | "extend" | "seal" | "write_tags" | "commit" | "clear":
+        case "ack" | "release" | "end_lease" | "extend" | "seal" | "write_tags" | "commit" | "clear":
             return getattr(ledger, operation)(**arguments, now=now)
         case "delete" | "consumed" | "locate":
             return getattr(ledger, operation)(**arguments)
@@ -119,38 +119,13 @@ def outcome_of(waiter: Waiter) -> Any:
     """The result of a settled waiter as JSON data. Raises its ``DataPlaneError``."""
     if isinstance(waiter.outcome, DataPlaneError):
         raise waiter.outcome
-    return None if waiter.outcome is None else waiter.outcome.plain()
+    return None if waiter.outcome is None else waiter.outcome._asdict()
 
 
 def claim_again(ledger: Ledger, arguments: Arguments, got: Sequence[Any], now: float) -> Any:
     """Repeat a claim from a journal, with the lease and the samples that it got."""
     lease, sample_ids = got
-    return ledger.claim_again(_claim_of(arguments), lease, sample_ids, now).plain()
-
-
-def release_rest(release: Callable[[Arguments], Any], asked: Arguments, got: Arguments) -> Arguments | None:
-    """Release the samples of a claim that are still held; the arguments of the release, None for nothing.
-
-    Args:
-        release: performs it, or raises a ``DataPlaneError``.
-        asked: the arguments of the claim.
-        got: its result.
-    """
-    held = dict.fromkeys(got["sample_ids"], got["lease"])
-    while held:
-        names = {name: asked[name] for name in ("partition_id", "task_name")}
-        given = {**names, "sample_ids": [*held], "leases": [*held.values()]}
-        try:
-            release(given)
-        except LeaseLostError as error:
-            lost = [name for name in error.sample_ids if held.pop(name, None) is not None]
-            if not lost:
-                return None
-        except DataPlaneError:  # the partition is deleted, or the host is gone
-            return None
-        else:
-            return given
-    return None
+    return ledger.claim_again(_claim_of(arguments), lease, sample_ids, now)._asdict()
 
 
 def _put(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
@@ -160,7 +135,7 @@ def _put(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
 
 def _claim(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
     found = ledger.claim(_claim_of(given), now, _deadline(given, now), wait=wait)
-    return found.plain() if isinstance(found, Grant) else found
+    return found._asdict() if isinstance(found, Grant) else found
 
 
 def _claim_of(given: Arguments) -> Claim:

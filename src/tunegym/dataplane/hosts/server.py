@@ -214,14 +214,12 @@ class Server:
             self._service.call(Call(peer.name, number, pending, operation, arguments), wait_s)
 
     def _greet(self, peer: _Peer, message: Any) -> None:
-        if message.get("format") != FORMAT:
-            found = message.get("format")
-            error = DataPlaneError(f"the plane has format {FORMAT}, this client {found!r}", hint="use one version")
-            self._queue(peer, as_plain(error))
-            return
         try:
+            found = message.get("format")
+            if found != FORMAT:
+                raise DataPlaneError(f"the plane has format {FORMAT}, this client {found!r}", hint="use one version")
             caller = self._service.join(message["client"])
-        except StorageError as error:  # the disk is full
+        except DataPlaneError as error:  # or the disk is full
             self._queue(peer, as_plain(error))
             return
         before = self._by_name.get(caller.name)

@@ -7,17 +7,17 @@ again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 
 from tunegym.core.processes import boot_id, process_start_time
-from tunegym.dataplane.errors import ClosedError, DataPlaneError, StorageError
+from tunegym.dataplane.errors import ClosedError, DataPlaneError, StorageError, UnknownPartitionError
 from tunegym.dataplane.hosts.journal import RESERVE, LedgerJournal
 from tunegym.dataplane.hosts.operations import (
     LOOKS,
@@ -29,7 +29,6 @@ from tunegym.dataplane.hosts.operations import (
     new_ledger,
     outcome_of,
     perform,
-    release_rest,
 )
 from tunegym.dataplane.ledger.requests import Waiter
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
@@ -70,7 +69,7 @@ class Caller:
     Attributes:
         pid, start, boot: identify its process.
         replies: answers to calls that took effect, by number, while the client may ask again.
-        waiting: numbers of its calls that wait.
+        waiting: its calls that wait, by number.
     """
 
     name: str
@@ -78,7 +77,7 @@ class Caller:
     start: str
     boot: str
     replies: dict[int, Any] = field(default_factory=dict)
-    waiting: set[int] = field(default_factory=set)
+    waiting: dict[int, Waiter] = field(default_factory=dict)
 
     def alive(self) -> bool:
         """Whether its process is."""
@@ -113,7 +112,7 @@ class LedgerService:
         self.callers: dict[str, Caller] = {}
         self._journal = journal
         self.segments = segments
-        self._waiters: dict[int, tuple[Waiter, Call]] = {}
+        self._waiting: dict[int, Call] = {}  # by the number of the waiter
         self._replies: list[Reply] = []
         self._latencies = Latencies()
         self._behind = 0.0
@@ -162,14 +161,18 @@ class LedgerService:
             arguments = {**call.arguments, "owner": call.name, "timeout_s": wait_s}
             call = call._replace(begun=Latencies.begin(arguments), arguments=arguments)
         try:
-            self._prepare(call)
+            if call.operation == "put":
+                self._journal.check_room()
+                self.segments.keep(call.arguments["location"])
+            elif call.operation == "claim":
+                self._journal.check_room(_FOR_ROOM)
             found = perform(self.ledger, call.operation, call.arguments, now, wait=wait_s is None or wait_s > 0)
         except DataPlaneError as error:
             self._refuse(call, error)
             return
         if isinstance(found, Waiter):
-            self._waiters[found.number] = found, call
-            caller.waiting.add(call.number)
+            self._waiting[found.number] = call
+            caller.waiting[call.number] = found
             return
         if call.operation == "stats":
             self._latencies.add_to(found)
@@ -178,29 +181,19 @@ class LedgerService:
         self._answer(caller, call, found, now)
         self._settle(now)
 
-    def _prepare(self, call: Call) -> None:
-        if call.operation == "put":
-            self._journal.check_room()
-            self.segments.keep(call.arguments["location"])
-        elif call.operation == "claim":
-            self._journal.check_room(_FOR_ROOM)
-
     def _give_up(self, caller: Caller, call: Call, now: float) -> None:
         """End the wait of an earlier put or claim, or release what the claim got; whether it had taken effect."""
         number = call.arguments["number"]
-        reply: Any = caller.replies.get(number) or {"error": "none yet"}
+        waiter, reply = caller.waiting.pop(number, None), caller.replies.get(number, {"error": "none yet"})
         took_effect = "error" not in reply
-        if number in caller.waiting:
-            key = next(key for key, (_, one) in self._waiters.items() if (one.name, one.number) == (call.name, number))
-            waiter, given_up = self._waiters.pop(key)
-            caller.waiting.discard(number)
+        if waiter is not None:
             self.ledger.give_up(waiter, now)
-            self._refuse(given_up, ClosedError("the call was given up"))
+            self._refuse(self._waiting.pop(waiter.number), ClosedError("the call was given up"))
         elif took_effect and call.arguments["operation"] == "claim":
-            release = partial(perform, self.ledger, "release", now=now)
-            released = release_rest(release, call.arguments, reply["value"])
-            if released is not None:
-                self._journal.add(["released", now, released])
+            given = {"partition_id": call.arguments["partition_id"], "lease": reply["value"]["lease"]}
+            with contextlib.suppress(UnknownPartitionError):  # it was deleted meanwhile
+                perform(self.ledger, "end_lease", given, now)
+                self._journal.add(["ended", now, given])
         answer = caller.replies[call.number] = {"value": took_effect}
         self._replies.append((call, answer))
         self._settle(now)
@@ -227,9 +220,9 @@ class LedgerService:
     def _settle(self, now: float) -> None:
         """Answer the calls that are done waiting."""
         for waiter in self.ledger.take_settled():
-            _, call = self._waiters.pop(waiter.number)
+            call = self._waiting.pop(waiter.number)
             caller = self.callers[call.name]
-            caller.waiting.discard(call.number)
+            del caller.waiting[call.number]
             try:
                 found = outcome_of(waiter)
             except DataPlaneError as error:
@@ -255,11 +248,10 @@ class LedgerService:
         caller = self.callers.pop(name, None)
         if caller is None:
             return
-        for key, (_, call) in list(self._waiters.items()):
-            if call.name == name:
-                del self._waiters[key]
-                if call.operation == "put":
-                    self.segments.free([call.arguments["location"]])
+        for waiter in caller.waiting.values():
+            call = self._waiting.pop(waiter.number)
+            if call.operation == "put":
+                self.segments.free([call.arguments["location"]])
         now = self.now()
         self._journal.add(["leave", now, name])
         self.ledger.owner_gone(name, now)
@@ -282,7 +274,7 @@ class LedgerService:
 
     def unanswered(self) -> list[tuple[str, int]]:
         """Calls that wait, or whose answers may not be sent because the journal can't be written."""
-        calls = [*(call for call, _ in self._replies), *(call for _, call in self._waiters.values())]
+        calls = [*(call for call, _ in self._replies), *self._waiting.values()]
         return [(call.name, call.number) for call in calls]
 
     def close(self) -> None:
@@ -314,8 +306,8 @@ class LedgerService:
             if caller is not None:
                 caller.forget(number, pending)
                 caller.replies[number] = {"value": found}
-        elif kind == "released":
-            perform(self.ledger, "release", rest[0], now)
+        elif kind in ("ended", "released"):  # older journals name the samples that were given back
+            perform(self.ledger, "end_lease" if kind == "ended" else "release", rest[0], now)
         elif kind == "join":
             self.callers[rest[0]["name"]] = _caller_of(rest[0])
         elif kind == "leave":

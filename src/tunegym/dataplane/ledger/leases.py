@@ -190,7 +190,10 @@ class Versions:
         for other in range(len(samples.states)):
             partition.queues.update(back if other == task else revived, other, first=True)
         kept = np.fromiter(partition.condemned, dtype=np.int64)
-        partition.condemn(self._later(kept[samples.states[task][kept] == FREE], to_version), ORPHANED)
+        for row in self._later(kept[samples.states[task][kept] == FREE], to_version).tolist():
+            partition.gone[partition.condemned[row]] -= 1
+            partition.gone[ORPHANED] += 1
+            partition.condemned[row] = ORPHANED
         partition.redelivered[task] += len(back)
         partition.epoch += 1
         return len(back), len(orphans)

@@ -39,7 +39,7 @@ class Ledger:
     def __init__(self, first_lease: int = 0) -> None:
         self.partitions: dict[str, Partition] = {}
         self.lease = first_lease
-        self.waiter = 0
+        self._waiter = 0
         self.freed: list[Mapping[str, Any]] = []
         self._settled: list[Waiter] = []
 
@@ -87,7 +87,7 @@ class Ledger:
         """
         partition = self._find(request.partition_id)
         if partition.put(request, now, behind=partition.waiters.behind(request)):
-            self._changed(partition, now)
+            self._changed(partition, now, request)
             return None
         if not wait or partition.spec.on_full == "raise":
             raise full(partition, request)
@@ -153,11 +153,11 @@ class Ledger:
         return self._wait(partition, request, deadline)
 
     def claim_again(self, request: Claim, lease: int, sample_ids: Ids, now: float) -> Grant:
-        """Repeat a claim from a journal: the same samples under the same lease. Raises ``LeaseLostError``."""
+        """Repeat a claim from a journal: the same samples under the same lease."""
         partition = self._find(request.partition_id)
-        rows = partition.choose_again(request, sample_ids)
+        partition.queues.of(partition.spec.task(request.task_name), partition.spec.mask(request.fields))
         self.lease = max(self.lease, lease)
-        return partition.lease(request, rows, lease, now)
+        return partition.lease(request, partition.find(sample_ids), lease, now)
 
     def ack(
         self, partition_id: str, task_name: str, sample_ids: Ids, leases: Ints, version: int | None, now: float
@@ -174,6 +174,14 @@ class Ledger:
         task = partition.spec.task(task_name)
         partition.release(task, partition.held(task, sample_ids, leases))
         self._changed(partition, now)
+
+    def end_lease(self, partition_id: str, lease: int, now: float) -> None:
+        """Give back what is left of a claim, if anything is."""
+        partition = self._find(partition_id)
+        known = partition.leases.known.get(lease)
+        if known is not None:
+            partition.end([known])
+            self._changed(partition, now)
 
     def extend(
         self, partition_id: str, task_name: str, sample_ids: Ids, leases: Ints, lease_s: float, now: float
@@ -278,14 +286,21 @@ class Ledger:
             raise UnknownPartitionError(f"there is no partition {partition_id!r}", hint=f"registered: {known}")
         return partition
 
-    def _changed(self, partition: Partition, now: float) -> None:
-        """After every change: serve the requests that wait."""
-        partition.waiters.serve(lambda waiter: self._attempt(partition, waiter, now))
+    def _changed(self, partition: Partition, now: float, put: Put | None = None) -> None:
+        """After every change: serve the requests that wait.
 
-    def _attempt(self, partition: Partition, waiter: Waiter, now: float) -> bool:
+        A put only serves claims whose predicate one of its samples matches, if it is all that has changed.
+        """
+        alone = put is not None and not partition.sealed and not partition.waiters.count(Put)
+        rows = partition.samples.find(put.sample_ids) if put is not None and alone else None
+        partition.waiters.serve(lambda waiter: self._attempt(partition, waiter, now, rows))
+
+    def _attempt(self, partition: Partition, waiter: Waiter, now: float, rows: np.ndarray | None) -> bool:
         """Try a waiting request. Returns whether it is settled."""
         request = waiter.request
         if isinstance(request, Claim):
+            if rows is not None and request.where is not None and not partition.queues.any_match(request.where, rows):
+                return False
             outcome = self._try_claim(partition, request, now)
             if outcome is not None:
                 self._answer(waiter, outcome)
@@ -311,8 +326,8 @@ class Ledger:
         return partition.lease(request, rows, self.lease, now)
 
     def _wait(self, partition: Partition, request: Put | Claim, deadline: float | None) -> Waiter:
-        self.waiter += 1
-        waiter = Waiter(self.waiter, request, deadline)
+        self._waiter += 1
+        waiter = Waiter(self._waiter, request, deadline)
         partition.waiters.add(waiter)
         return waiter
 

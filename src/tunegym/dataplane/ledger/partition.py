@@ -163,8 +163,7 @@ class Partition:
             known = self.groups.known[int(self.samples.group[rows[at]])].name
             if known != group_ids[at]:
                 raise SampleError(f"{request.sample_ids[at]!r} is in group {known!r}, not {group_ids[at]!r}")
-        fresh = [group_ids[at] for at in np.flatnonzero(rows == UNKNOWN).tolist()]
-        self.groups.check(fresh)
+        self.groups.check(group_ids[at] for at in np.flatnonzero(rows == UNKNOWN).tolist())
 
     # claims -------------------------------------------------------------------------------------------
 
@@ -196,17 +195,6 @@ class Partition:
         if self.free_for(task) > self.queues.ready(task, mask) + self.queues.stranded(task):
             return None  # their fields may still be written
         return self.queues.choose(task, mask, 1, request.batch_size, request.where)
-
-    def choose_again(self, request: Claim, sample_ids: Sequence[str]) -> np.ndarray:
-        """The rows of a claim whose samples are known. Raises ``LeaseLostError`` unless all can be claimed."""
-        task, mask = self.spec.task(request.task_name), self.spec.mask(request.fields)
-        self.queues.of(task, mask)
-        rows = self.samples.find(sample_ids)
-        good = (rows >= 0) & self.samples.alive[rows] & (self.samples.states[task][rows] == FREE)
-        good &= self.samples.have(rows, mask)
-        if not good.all():
-            raise LeaseLostError(f"{int((~good).sum())} samples of a claim can't be claimed again")
-        return rows
 
     def lease(self, request: Claim, rows: np.ndarray, number: int, now: float) -> Grant:
         """Lease chosen rows to the owner of a claim."""
@@ -302,13 +290,6 @@ class Partition:
         kept = (samples.states[:, rows] == ACKED).any(axis=0)
         self.condemned.update(dict.fromkeys(rows[kept].tolist(), reason))
         self.remove(rows[~kept])
-
-    def condemn(self, rows: np.ndarray, reason: str) -> None:
-        """Change the reason of cleared rows that are kept."""
-        for row in rows.tolist():
-            self.gone[self.condemned[row]] -= 1
-            self.gone[reason] += 1
-            self.condemned[row] = reason
 
     def revive(self, rows: np.ndarray) -> None:
         """Bring back cleared samples that are kept, for all tasks."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tunegym.dataplane.errors import SampleError
+from tunegym.dataplane.errors import SampleError, TagError
 from tunegym.dataplane.ledger.samples import FREE, LEASED, Samples, widened
 from tunegym.dataplane.predicate import Predicate
 
@@ -312,6 +312,13 @@ class Queues:
         matches = np.ones(len(units), dtype=bool)
         matches[owner[~wanted]] = False
         return units[matches]
+
+    def any_match(self, where: Predicate, rows: np.ndarray) -> bool:
+        """Whether a predicate matches a row, or can't be evaluated."""
+        try:
+            return bool(where.mask(lambda name: self._samples.tags.column(name, rows)).any())
+        except TagError:
+            return True
 
     def choose(self, task: int, mask: int, least: int, most: int, where: Predicate | None) -> np.ndarray:
         """The rows of a claim, or none. Raises ``TagError``."""

@@ -52,7 +52,7 @@ class Claim(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """The samples of a claim, in the order of their ids.
+    """The samples of a claim, in the order of their ids. Hosts send it ``_asdict``.
 
     Attributes:
         lease: proves the claim; the same number for all its samples.
@@ -71,10 +71,6 @@ class Grant(NamedTuple):
     def leases(self) -> list[int]:
         """The lease of each sample, as ``ack``, ``release`` and ``extend`` take it."""
         return [self.lease] * len(self.sample_ids)
-
-    def plain(self) -> dict[str, Any]:
-        """As plain data; its lists are not copied."""
-        return self._asdict()
 
 
 def tags_of(plain: Any, count: int) -> list[dict[str, Any]] | None:

@@ -281,7 +281,9 @@ class TagColumns:
                 column = self.values[name] = np.zeros(self._size, dtype=kind)
                 self.there[name] = np.zeros(self._size, dtype=bool)
             elif column.dtype != kind and column.dtype != object:
-                column = self.values[name] = _as_objects(column, self.there[name])
+                there, typed = self.there[name], column
+                column = self.values[name] = np.zeros(self._size, dtype=object)
+                column[there] = objects(typed[there].tolist())
             column[at] = objects(values.tolist()) if column.dtype == object and kind is not object else values
             self.there[name][at] = True
 
@@ -335,12 +337,6 @@ def objects(values: Sequence[Any]) -> np.ndarray:
     found = np.empty(len(values), dtype=object)
     found[:] = [sys.intern(one) if type(one) is str else one for one in values]
     return found
-
-
-def _as_objects(column: np.ndarray, there: np.ndarray) -> np.ndarray:
-    wide = np.zeros(len(column), dtype=object)
-    wide[there] = objects(column[there].tolist())
-    return wide
 
 
 def _all_same(values: np.ndarray) -> bool:

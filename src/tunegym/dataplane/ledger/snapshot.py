@@ -34,7 +34,6 @@ def snapshot(ledger: Ledger) -> bytes:
     header = {
         "format": FORMAT,
         "lease": ledger.lease,
-        "waiter": ledger.waiter,
         "freed": list(ledger.freed),
         "partitions": [_save_partition(partition) for partition in ledger.partitions.values()],
     }
@@ -50,7 +49,6 @@ def restore(data: bytes) -> Ledger:
         if header["format"] != FORMAT:
             raise ValueError(f"it is of format {header['format']!r}, not {FORMAT}")
         ledger = Ledger(header["lease"])
-        ledger.waiter = header["waiter"]
         ledger.freed += header["freed"]
         for plain, own in zip(header["partitions"], columns, strict=True):
             partition = Partition(PartitionSpec(**plain["spec"]), ledger.freed)
