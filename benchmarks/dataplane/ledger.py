@@ -79,7 +79,8 @@ class Flow:
         for _ in range(ROUND // CLAIM):
             grant = self.ledger.claim(WANTED, time.monotonic())
             assert isinstance(grant, Grant)
-            self.ledger.ack("rollouts", "train", grant.sample_ids, grant.leases, self._version, time.monotonic())
+            leases = [grant.lease] * CLAIM
+            self.ledger.ack("rollouts", "train", grant.sample_ids, leases, self._version, time.monotonic())
         self.ledger.commit("rollouts", "train", self._version, time.monotonic())
         self.ledger.take_freed()
         return (time.process_time() - begun) / ROUND * 1e6

@@ -276,7 +276,7 @@ def test_the_capacity_is_just_what_is_needed(max_staleness: int, commit_every: i
             "rollouts", tuple(grant.sample_ids), tags=tuple(tags_of(grant.tags, len(grant.sample_ids)) or ())
         )
         assert policy.filter().split(meta, current_weight_version=step)[0].size == 4
-        ledger.ack("rollouts", "train", grant.sample_ids, grant.leases, step + 1, 0.0)
+        ledger.ack("rollouts", "train", grant.sample_ids, [grant.lease] * 4, step + 1, 0.0)
         admission.advance(step + 1, meta)
         if (step + 1) % commit_every == 0:
             produce(admission.start(1000))

@@ -23,6 +23,7 @@ from tunegym.core.wire import pack
 from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import ClaimTimeoutError, DataPlaneError, NoPlaneError, SampleError, StorageError
 from tunegym.dataplane.hosts import client
+from tunegym.dataplane.hosts import folder as starting
 from tunegym.dataplane.hosts.folder import FORMAT, bootstrap
 from tunegym.testing.dataplane import until
 
@@ -72,12 +73,12 @@ def test_a_damaged_journal_is_told_at_once(folder: Path, how: Callable[..., Data
 
 
 def test_a_host_that_dies_while_it_starts_is_started_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, targets = client.start_python, ["no.such.module:main", "os:abort"]
+    real, targets = starting.start_python, ["no.such.module:main", "os:abort"]
 
     def dying(target: str, *arguments: str, **options: Any) -> Any:
         return real(*([targets.pop()] if targets else [target, *arguments]), **options)
 
-    monkeypatch.setattr(client, "start_python", dying)
+    monkeypatch.setattr(starting, "start_python", dying)
     with joined(folder) as plane:
         assert targets == []
         assert plane.stats() == {}
@@ -126,7 +127,7 @@ def test_a_client_of_another_format_is_told(folder: Path, monkeypatch: pytest.Mo
 
 def test_claims_that_wait_while_there_is_no_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P16: waits go on at the next host; a claim with a timeout ends in time even if no host comes."""
-    may_start, real = threading.Event(), client.start_python
+    may_start, real = threading.Event(), starting.start_python
 
     def held_up(*arguments: str, **options: Any) -> Any:
         assert may_start.wait(60)
@@ -138,7 +139,7 @@ def test_claims_that_wait_while_there_is_no_host(folder: Path, monkeypatch: pyte
         waits = [(plane, "train", "x", None), (other, "judge", "y", 600)]
         waiting = [pool.submit(who.claim_meta, "p", task, [name], 2, timeout_s=s) for who, task, name, s in waits]
         until(lambda: plane.stats()["p"]["waiting"]["claims"] == 2, "both wait")
-        monkeypatch.setattr(client, "start_python", held_up)
+        monkeypatch.setattr(starting, "start_python", held_up)
         kill_host(folder)
         try:
             with pytest.raises(ClaimTimeoutError, match="did not answer"):

@@ -51,10 +51,12 @@ class Desk:
         return found
 
     def ack(self, grant: Grant, version: int | None = None, task: str = "train", places: slice = slice(None)) -> None:
-        self.ledger.ack("p", task, grant.sample_ids[places], grant.leases[places], version, self.now)
+        ids = grant.sample_ids[places]
+        self.ledger.ack("p", task, ids, [grant.lease] * len(ids), version, self.now)
 
     def release(self, grant: Grant, places: slice = slice(None)) -> None:
-        self.ledger.release("p", "train", grant.sample_ids[places], grant.leases[places], self.now)
+        ids = grant.sample_ids[places]
+        self.ledger.release("p", "train", ids, [grant.lease] * len(ids), self.now)
 
     def train(self, count: int, version: int | None = None, task: str = "train", **more: Any) -> list[str]:
         grant = self.claim(count, task_name=task, **more)

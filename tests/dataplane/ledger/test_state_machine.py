@@ -219,9 +219,7 @@ class LedgerMachine:
     def got(self, request: Claim, grant: Grant) -> None:
         self.journal.append(("claim", request, grant, self.now))
         self.model.claim(request, grant, self.now + request.lease_s)
-        self.claims += [
-            (request.task_name, name, lease) for name, lease in zip(grant.sample_ids, grant.leases, strict=True)
-        ]
+        self.claims += [(request.task_name, name, grant.lease) for name in grant.sample_ids]
 
     def settle_claims(self) -> None:
         """Claims of one task, some of which may be lost; of one claim, mostly."""

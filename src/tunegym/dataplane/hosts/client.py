@@ -1,4 +1,4 @@
-"""A ledger host in another process, as a client sees it: find or start it, then call it.
+"""A ledger host in another process, as a client sees it.
 
 Calls are numbered. When the connection breaks, the reader thread connects again, starting the host if it is gone, and
 sends every unanswered call again under its number: the host knows which ones took effect.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import threading
 import time
@@ -18,9 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from tunegym.core.processes import boot_id, process_start_time, start_python
+from tunegym.core.processes import boot_id, process_start_time
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, pack
 from tunegym.dataplane.connect import Plane, find
 from tunegym.dataplane.errors import (
@@ -29,23 +26,10 @@ from tunegym.dataplane.errors import (
     DataPlaneError,
     NoPlaneError,
     SpecError,
-    StorageError,
 )
-from tunegym.dataplane.hosts.folder import (
-    FORMAT,
-    LOG,
-    SEGMENTS,
-    SOCKET,
-    bootstrap,
-    check,
-    open_file,
-    socket_path,
-    start_lock,
-)
+from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, bootstrap, check, reach
 from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, Handle, as_error, as_plain
 
-START_S = 60.0
-"""How long a host may take to recover the ledger and listen."""
 PATIENCE_S = 30.0
 """How long a client tries to reach a host that is gone."""
 GRACE_S = 5.0
@@ -80,11 +64,6 @@ class _Call:
             return pack([self.number, self.pending, self.operation, self.arguments, left], MESSAGE_BYTES)
         except WireError as error:
             raise DataPlaneError(f"this call can't be sent: {error}", hint="use smaller batches") from error
-
-    def answer(self, reply: Any) -> None:
-        """Wake its thread."""
-        self.reply = reply
-        self.answered.set()
 
     def wait(self) -> bool:
         """Wait for the answer; False if a claim's host is silent. A put that may have taken effect is waited for."""
@@ -215,7 +194,8 @@ class SocketHost:
             with self._lock:
                 call = self._calls.pop(number, None)
                 if call is not None:
-                    call.answer(reply)
+                    call.reply = reply
+                    call.answered.set()
 
     def _reconnect(self) -> Connection:
         """Connect again, and repeat the calls that are not answered."""
@@ -253,7 +233,8 @@ class SocketHost:
 
     def _answer_all(self, error: DataPlaneError) -> None:
         for call in self._calls.values():
-            call.answer(as_plain(error))
+            call.reply = as_plain(error)
+            call.answered.set()
         self._calls.clear()
 
     def close(self) -> None:
@@ -276,70 +257,6 @@ def _introduction(name: str) -> dict[str, Any]:
     """This process, for the host, which watches whether it is alive."""
     pid = os.getpid()
     return {"name": name, "pid": pid, "start": process_start_time(pid) or "", "boot": boot_id()}
-
-
-# finding and starting the host ------------------------------------------------------------------------
-
-
-def reach(folder: Path, linger_s: float) -> socket.socket:
-    """A connection to the plane's host, which is started if there is none.
-
-    Raises:
-        NoPlaneError: the folder is gone.
-        StorageError: the ledger can't be recovered.
-        OSError: it could not be reached this time.
-    """
-    check(folder)
-    with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
-        return _connected(folder)
-    with start_lock(folder):
-        with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
-            return _connected(folder)  # another process was quicker
-        _start(folder, linger_s)
-        return _connected(folder)
-
-
-def _connected(folder: Path) -> socket.socket:
-    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with socket_path(folder) as place:
-            if Path(place).stat().st_uid != os.geteuid():  # others may have been able to write to the folder before
-                raise StorageError(f"{folder / SOCKET} is another user's", hint="remove it, or give another folder")
-            connected.connect(place)
-    except BaseException:
-        connected.close()
-        raise
-    return connected
-
-
-def _start(folder: Path, linger_s: float) -> None:
-    """Start the host, which outlives this process, and wait until it listens.
-
-    Raises:
-        DataPlaneError: what the host reported.
-        OSError: it ended without a report.
-    """
-    reading, writing = os.pipe()
-    try:
-        log = open_file(folder / LOG, os.O_WRONLY | os.O_APPEND)
-        try:
-            arguments = str(folder.absolute()), str(linger_s), str(writing)
-            options = {"fds": [writing], "stdout": log, "stderr": log, "cwd": "/"}
-            child = start_python("tunegym.dataplane.hosts.server:main", *arguments, marker="", detach=True, **options)
-        finally:
-            os.close(log)
-            os.close(writing)
-        child.reap()  # not the host: it has detached itself
-        waiting = select.poll()
-        waiting.register(reading, select.POLLIN)
-        report = os.read(reading, 1 << 16) if waiting.poll(1000 * START_S) else b""
-    finally:
-        os.close(reading)
-    if not report:
-        raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}")
-    error = orjson.loads(report)
-    if error is not None:
-        raise as_error(error)
 
 
 def open_plane(address: str, *, make: bool, linger_s: float) -> Plane:

@@ -1,4 +1,4 @@
-"""The folder of an mmap plane: its format, its owner, its locks, and the socket of its host."""
+"""The folder of an mmap plane: its format, its owner, its locks, and its host, which is found or started there."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 
+from tunegym.core.processes import start_python
 from tunegym.dataplane.errors import NoPlaneError, StorageError
+from tunegym.dataplane.hosts.operations import as_error
 
 FORMAT = 4
 """Of the folder, the journal and the messages. Other formats are refused."""
 SOCKET = "host.sock"
 LOG = "host.log"
 SEGMENTS = "segments"
+START_S = 60.0
+"""How long a host may take to recover the ledger and listen."""
 _PLANE = "plane.json"
 _START_LOCK = "start.lock"
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -104,3 +110,67 @@ def socket_path(folder: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}/{SOCKET}"
     finally:
         os.close(descriptor)
+
+
+# finding and starting the host ------------------------------------------------------------------------
+
+
+def reach(folder: Path, linger_s: float) -> socket.socket:
+    """A connection to the plane's host, which is started if there is none.
+
+    Raises:
+        NoPlaneError: the folder is gone.
+        StorageError: the ledger can't be recovered.
+        OSError: it could not be reached this time.
+    """
+    check(folder)
+    with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+        return _connected(folder)
+    with start_lock(folder):
+        with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+            return _connected(folder)  # another process was quicker
+        _start(folder, linger_s)
+        return _connected(folder)
+
+
+def _connected(folder: Path) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket_path(folder) as place:
+            if Path(place).stat().st_uid != os.geteuid():  # others may have been able to write to the folder before
+                raise StorageError(f"{folder / SOCKET} is another user's", hint="remove it, or give another folder")
+            connected.connect(place)
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+def _start(folder: Path, linger_s: float) -> None:
+    """Start the host, which outlives this process, and wait until it listens.
+
+    Raises:
+        DataPlaneError: what the host reported.
+        OSError: it ended without a report.
+    """
+    reading, writing = os.pipe()
+    try:
+        log = open_file(folder / LOG, os.O_WRONLY | os.O_APPEND)
+        try:
+            arguments = str(folder.absolute()), str(linger_s), str(writing)
+            options = {"fds": [writing], "stdout": log, "stderr": log, "cwd": "/"}
+            child = start_python("tunegym.dataplane.hosts.server:main", *arguments, marker="", detach=True, **options)
+        finally:
+            os.close(log)
+            os.close(writing)
+        child.reap()  # not the host: it has detached itself
+        waiting = select.poll()
+        waiting.register(reading, select.POLLIN)
+        report = os.read(reading, 1 << 16) if waiting.poll(1000 * START_S) else b""
+    finally:
+        os.close(reading)
+    if not report:
+        raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}")
+    error = orjson.loads(report)
+    if error is not None:
+        raise as_error(error)

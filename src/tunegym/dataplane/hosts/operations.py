@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from tunegym.dataplane import errors
 from tunegym.dataplane.errors import DataPlaneError, LeaseLostError, SpecError
 from tunegym.dataplane.ledger.ledger import Ledger
+from tunegym.dataplane.ledger.partition import Histogram
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
-from tunegym.dataplane.ledger.stats import Histogram
 from tunegym.dataplane.model import PartitionSpec
 from tunegym.dataplane.predicate import from_plain
 
@@ -92,10 +92,8 @@ def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *,
         DataPlaneError: nothing was changed.
     """
     match operation:
-        case "put":
-            return _put(ledger, arguments, now, wait)
-        case "claim":
-            return _claim(ledger, arguments, now, wait)
+        case "put" | "claim":
+            return _ask(ledger, operation, arguments, now, wait)
         case "ack" | "release" | "end_lease" | "extend" | "seal" | "write_tags" | "commit" | "clear":
             return getattr(ledger, operation)(**arguments, now=now)
         case "delete" | "consumed" | "locate":
@@ -128,24 +126,19 @@ def claim_again(ledger: Ledger, arguments: Arguments, got: Sequence[Any], now: f
     return ledger.claim_again(_claim_of(arguments), lease, sample_ids, now)._asdict()
 
 
-def _put(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    request = Put(**{name: value for name, value in given.items() if name != "timeout_s"})
-    return ledger.put(request, now, _deadline(given, now), wait=wait)
-
-
-def _claim(ledger: Ledger, given: Arguments, now: float, wait: bool) -> Any:
-    found = ledger.claim(_claim_of(given), now, _deadline(given, now), wait=wait)
+def _ask(ledger: Ledger, operation: str, arguments: Arguments, now: float, wait: bool) -> Any:
+    given = dict(arguments)
+    seconds = given.pop("timeout_s", None)
+    deadline = None if seconds is None else now + seconds
+    if operation == "put":
+        return ledger.put(Put(**given), now, deadline, wait=wait)
+    found = ledger.claim(_claim_of(given), now, deadline, wait=wait)
     return found._asdict() if isinstance(found, Grant) else found
 
 
 def _claim_of(given: Arguments) -> Claim:
     where = given.get("where")
     return Claim(**{name: given[name] for name in _CLAIM}, where=None if where is None else from_plain(where))
-
-
-def _deadline(given: Arguments, now: float) -> float | None:
-    seconds = given.get("timeout_s")
-    return None if seconds is None else now + seconds
 
 
 # errors -----------------------------------------------------------------------------------------------

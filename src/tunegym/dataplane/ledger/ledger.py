@@ -19,7 +19,6 @@ from tunegym.dataplane.errors import (
 from tunegym.dataplane.ledger.partition import CLEARED, Partition
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.ledger.samples import UNKNOWN
-from tunegym.dataplane.ledger.stats import ended, full, not_ready, stats_of
 from tunegym.dataplane.model import PartitionSpec
 
 Ids: TypeAlias = Sequence[str]
@@ -76,7 +75,7 @@ class Ledger:
 
     def stats(self, now: float) -> dict[str, Any]:
         """Statistics of every partition, as plain data."""
-        return {name: stats_of(partition, now) for name, partition in self.partitions.items()}
+        return {name: partition.stats(now) for name, partition in self.partitions.items()}
 
     # samples ------------------------------------------------------------------------------------------
 
@@ -90,7 +89,7 @@ class Ledger:
             self._changed(partition, now, request)
             return None
         if not wait or partition.spec.on_full == "raise":
-            raise full(partition, request)
+            raise partition.full(request)
         return self._wait(partition, request, deadline)
 
     def write_tags(self, partition_id: str, sample_ids: Ids, tags: Sequence[Mapping[str, Any]], now: float) -> None:
@@ -149,7 +148,7 @@ class Ledger:
             if outcome is not None:
                 return outcome
         if not wait:
-            raise not_ready(partition, request)
+            raise partition.not_ready(request)
         return self._wait(partition, request, deadline)
 
     def claim_again(self, request: Claim, lease: int, sample_ids: Ids, now: float) -> Grant:
@@ -225,22 +224,15 @@ class Ledger:
                 self._changed(partition, now)
             late = partition.waiters.overdue(now)
             for waiter in late:
-                self._answer(waiter, self._too_late(partition, waiter.request))
+                request = waiter.request
+                why = partition.full(request) if isinstance(request, Put) else partition.not_ready(request)
+                self._answer(waiter, why)
             if late:  # others may have stood behind them
                 self._changed(partition, now)
 
-    @staticmethod
-    def _too_late(partition: Partition, request: Put | Claim) -> DataPlaneError:
-        if isinstance(request, Put):
-            return full(partition, request)
-        try:
-            return not_ready(partition, request)
-        except TagError as error:
-            return error
-
     def next_deadline(self) -> float:
         """When ``expire`` should be called next."""
-        ends = (min(one.leases.timers.next(), one.waiters.next_deadline()) for one in self.partitions.values())
+        ends = (min(one.leases.timers.next(), one.waiters.timers.next()) for one in self.partitions.values())
         return min(ends, default=math.inf)
 
     def owner_gone(self, owner: str, now: float) -> int:
@@ -319,7 +311,7 @@ class Ledger:
             if rows is None:
                 return None
             if not len(rows):
-                return ended(partition, request)
+                return partition.ended(request)
         except TagError as error:
             return error
         self.lease += 1

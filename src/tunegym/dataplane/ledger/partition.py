@@ -8,22 +8,63 @@ checks everything first, so that it takes effect as a whole or not at all.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tunegym.dataplane.errors import EpochError, FieldError, LeaseLostError, SampleError, SealedError, SpecError
+from tunegym.dataplane.errors import (
+    ClaimTimeoutError,
+    EndOfStreamError,
+    EpochError,
+    FieldError,
+    FullError,
+    LeaseLostError,
+    SampleError,
+    SealedError,
+    SpecError,
+    TagError,
+)
 from tunegym.dataplane.ledger.leases import CONSUMED, ORPHANED, Lease, Leases, Versions
 from tunegym.dataplane.ledger.queues import Groups, Queues
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiters
 from tunegym.dataplane.ledger.samples import ACKED, DONE, FREE, LEASED, RETIRED, UNKNOWN, Samples, TagBatch
-from tunegym.dataplane.ledger.stats import Histogram
 from tunegym.dataplane.model import PartitionSpec, few
 
 CLEARED, OTHER = "cleared", "other"
 _MOST_REASONS = 256
+BOUNDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+"""Upper ends of the buckets in seconds; one more bucket holds the rest."""
+
+
+class Histogram:
+    """Counts of seconds by bucket, and their sum.
+
+    Args:
+        finer: more buckets, below all others.
+    """
+
+    def __init__(self, finer: tuple[float, ...] = ()) -> None:
+        self._bounds = finer + BOUNDS
+        self.counts = [0] * (len(self._bounds) + 1)
+        self.total = 0.0
+
+    def add(self, values: np.ndarray) -> None:
+        """Count values."""
+        found = np.bincount(np.searchsorted(self._bounds, values), minlength=len(self.counts)).tolist()
+        self.counts = [one + more for one, more in zip(self.counts, found, strict=True)]
+        self.total += float(values.sum())
+
+    def add_one(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data: ``counts`` has one more entry than ``bounds``."""
+        return {"bounds": list(self._bounds), "counts": list(self.counts), "sum": self.total}
 
 
 class Partition:
@@ -311,3 +352,83 @@ class Partition:
         if self.groups.used:
             self.groups.remove(self.samples.group[rows])
         self.samples.remove(rows)
+
+    # numbers and explanations ---------------------------------------------------------------------
+
+    def stats(self, now: float) -> dict[str, Any]:
+        """The state of a partition in numbers, as plain data."""
+        spec, waiters = self.spec, self.waiters
+        return {
+            "produced": self.samples.arrived,
+            "resident": self.resident,
+            "alive": self.alive,
+            "capacity": spec.capacity,
+            "bytes": self.samples.blocks.nbytes,
+            "blocks": len(self.samples.blocks.known),
+            "epoch": self.epoch,
+            "sealed": self.sealed,
+            "gone": {reason: count for reason, count in self.gone.items() if count},
+            "waiting": {"puts": waiters.count(Put), "claims": waiters.count(Claim)},
+            "tasks": {name: self._task_stats(task, now) for task, name in enumerate(spec.tasks)},
+        }
+
+    def _task_stats(self, task: int, now: float) -> dict[str, Any]:
+        """``ready`` is by the fields of the claims so far; ``free`` is everything that is still to be claimed."""
+        queues = self.queues.by_task[task]
+        ready, age = np.zeros(self.samples.size, dtype=bool), Histogram()
+        for queue in queues.values():
+            ready[self.queues.rows_of(task, queue.units())] = True
+        age.add(now - self.samples.born[ready])
+        return {
+            "ready": {",".join(self.spec.names(mask)): queue.count for mask, queue in queues.items()},
+            "free": self.free_for(task),
+            "leased": self.leased(task),
+            "acked": self.acked[task],
+            "claimed": self.claimed[task],
+            "redelivered": self.redelivered[task],
+            "committed": self.versions.committed[task],
+            "age": age.plain(),
+            "lag": self.lags[task].plain(),
+        }
+
+    def full(self, request: Put) -> FullError:
+        """There is no room for the samples of a put."""
+        count, others = len(request.sample_ids), self.waiters.count(Put)
+        return FullError(
+            f"partition {self.spec.partition_id!r} is full: {self.resident} of {self.spec.capacity}, and"
+            f" {count} more don't fit" + (f", {others} puts wait before" if others else ""),
+            hint="consume, commit or clear samples, or give it a larger capacity",
+        )
+
+    def not_ready(self, request: Claim) -> ClaimTimeoutError | TagError:
+        """Too few samples are ready: says how many, and what the others lack."""
+        spec, samples = self.spec, self.samples
+        task, mask = spec.task(request.task_name), spec.mask(request.fields)
+        try:
+            ready = self.queues.ready(task, mask, request.where)
+        except TagError as error:
+            return error
+        lines = [f"{ready} of at least {request.min_batch} were ready for {request.task_name!r}"]
+        rows = np.flatnonzero(samples.alive & (samples.states[task] == FREE))
+        for name in request.fields:
+            lacking = int(np.count_nonzero(~samples.have(rows, spec.mask([name]))))
+            if lacking:
+                lines.append(f"{lacking} lack {name!r}")
+        if broken := self.queues.stranded(task):
+            lines.append(f"{broken} are in incomplete groups")
+        if request.where is not None and (others := self.queues.ready(task, mask) - ready):
+            lines.append(f"{others} are ready, but don't match the predicate")
+        if self.leased(task):
+            lines.append(f"{self.leased(task)} are claimed")
+        return ClaimTimeoutError(f"partition {request.partition_id!r}: {', '.join(lines)}")
+
+    def ended(self, request: Claim) -> EndOfStreamError:
+        """Nothing is left that the claim could get."""
+        task, mask = self.spec.task(request.task_name), self.spec.mask(request.fields)
+        what = f"partition {request.partition_id!r} is sealed, and nothing is left for {request.task_name!r}"
+        left = [
+            (self.queues.ready(task, mask, request.where), f"in groups larger than {request.batch_size}"),
+            (self.queues.stranded(task), "in incomplete groups"),
+        ]
+        but = " and ".join(f"{count} {why}" for count, why in left if count)
+        return EndOfStreamError(f"{what} but {but}" if but else what)

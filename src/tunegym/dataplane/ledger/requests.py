@@ -67,11 +67,6 @@ class Grant(NamedTuple):
     tags: list[dict[str, Any]] | dict[str, Any] | None
     groups: list[str] | None
 
-    @property
-    def leases(self) -> list[int]:
-        """The lease of each sample, as ``ack``, ``release`` and ``extend`` take it."""
-        return [self.lease] * len(self.sample_ids)
-
 
 def tags_of(plain: Any, count: int) -> list[dict[str, Any]] | None:
     """The tags of each of ``count`` samples, every one a separate dict."""
@@ -103,7 +98,7 @@ class Waiters:
 
     def __init__(self) -> None:
         self._all: dict[int, Waiter] = {}
-        self._timers = Timers()
+        self.timers = Timers()
 
     def __iter__(self) -> Iterator[Waiter]:
         return iter(list(self._all.values()))
@@ -116,24 +111,20 @@ class Waiters:
         """Join the line."""
         self._all[waiter.number] = waiter
         if waiter.deadline is not None:
-            self._timers.set(waiter.number, waiter.deadline)
+            self.timers.set(waiter.number, waiter.deadline)
 
     def remove(self, waiter: Waiter) -> bool:
         """Leave the line. Returns whether the request was waiting."""
-        self._timers.cancel(waiter.number)
+        self.timers.cancel(waiter.number)
         return self._all.pop(waiter.number, None) is not None
 
     def behind(self, request: Put | Claim) -> bool:
         """Whether another request waits in the line of a new one."""
         return any(_line(one.request, one.number) == _line(request) for one in self._all.values())
 
-    def next_deadline(self) -> float:
-        """The earliest deadline."""
-        return self._timers.next()
-
     def overdue(self, now: float) -> list[Waiter]:
         """Remove and return the requests that have timed out."""
-        late = [self._all[number] for number in self._timers.due(now)]
+        late = [self._all[number] for number in self.timers.due(now)]
         for waiter in late:
             self.remove(waiter)
         return late
