@@ -36,7 +36,7 @@ def hosts_of(folder: Path) -> list[int]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
-        if HOST in command and any(one.startswith(str(folder)) for one in command):
+        if HOST in command and any(one.startswith(str(folder)) for one in command[command.index(HOST) :]):
             found.append(process.pid)
     return found
 

@@ -17,25 +17,24 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import EndOfStreamError, LeaseLostError, NoPlaneError, StorageError
 from tunegym.testing.dataplane import PATIENCE_S, Begin, DataPlaneSuite, Join, P, named, tokens, until
 
-_HOST = b"tunegym.dataplane.hosts.server:main"
+_HOST = "tunegym.dataplane.hosts.server:main"
 
 
 def hosts_of(folder: Path) -> list[int]:
     """The processes that host planes in or below a folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-                if _HOST in command and any(one.startswith(os.fsencode(folder)) for one in command):
-                    found.append(int(entry.name))
-    return found
+    commands = [(one.pid, one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"])]
+    return [
+        pid
+        for pid, command in commands
+        if _HOST in command and any(one.startswith(str(folder)) for one in command[command.index(_HOST) :])
+    ]
 
 
 @contextlib.contextmanager
