@@ -73,30 +73,15 @@ class TrialStoreSuite(ABC):
 
     # numbers ------------------------------------------------------------------------------------------
 
-    def test_numbers_start_at_one(self, store: TrialStore) -> None:
-        """Nothing is used before the first is opened, though it may be held."""
+    def test_lane_holds_the_lowest_free_number(self, store: TrialStore) -> None:
+        """From 1, the same until it is used or released; a released number is handed out before any higher one."""
+        store.release(3)
+        assert [store.hold(lane) for lane in (0, 1, 0, 2, 3, 1)] == [1, 2, 1, 3, 4, 2]
         assert store.highest == 0
-        assert store.hold(0) == 1
-        assert store.highest == 0
-
-    def test_asking_again_keeps_the_number(self, store: TrialStore) -> None:
-        """A lane has one number until it is used or released, whatever other lanes do."""
-        assert [store.hold(0), store.hold(1), store.hold(0), store.hold(1), store.hold(0)] == [1, 2, 1, 2, 1]
-
-    def test_lowest_free_number_is_held(self, store: TrialStore) -> None:
-        """A released number is handed out again before any higher one."""
-        assert [store.hold(lane) for lane in range(4)] == [1, 2, 3, 4]
         store.release(2)
         store.release(0)
+        store.release(0)
         assert [store.hold(7), store.hold(8), store.hold(9)] == [1, 3, 5]
-
-    def test_releasing_nothing_is_fine(self, store: TrialStore) -> None:
-        """A lane that holds no number has nothing to lose."""
-        store.release(3)
-        store.hold(0)
-        store.release(0)
-        store.release(0)
-        assert [store.hold(1), store.hold(2)] == [1, 2]
 
     def test_opening_uses_the_held_number(self, store: TrialStore) -> None:
         """Also when other lanes hold lower ones, and when none was held before."""
@@ -120,7 +105,7 @@ class TrialStoreSuite(ABC):
     # trials -------------------------------------------------------------------------------------------
 
     def test_open_trials_by_number(self, store: TrialStore) -> None:
-        """What is open is known, lowest first, with what was decided; closed ones are gone."""
+        """Open trials are known, lowest first, with their decisions; closed ones are gone."""
         store.hold(0)
         second = _open(store, 1)
         first = _open(store, 0)
@@ -142,41 +127,25 @@ class TrialStoreSuite(ABC):
         assert [recorded.number for _, recorded in store.recorded()] == [trial.number]
 
     def test_recorded_in_the_order_of_closing(self, store: TrialStore) -> None:
-        """With the fingerprint; what is open isn't there."""
+        """With the fingerprint; open trials aren't there."""
         trials = [_open(store, lane) for lane in range(4)]
         for index in (2, 0, 3):
             store.close_trial(closed(trials[index]))
-        assert [(fingerprint, trial.number) for fingerprint, trial in store.recorded()] == [
-            (FINGERPRINT, 3),
-            (FINGERPRINT, 1),
-            (FINGERPRINT, 4),
-        ]
+        assert [(mark, trial.number) for mark, trial in store.recorded()] == [(FINGERPRINT, n) for n in (3, 1, 4)]
 
     def test_every_outcome_comes_back_as_it_was(self, store: TrialStore) -> None:
-        """By value and type: reward, samples, reason, duration, context, action."""
+        """By value and type: reward, samples, reason, duration, context, action, reports, and from which trial."""
+        reports = ((1, 0.1), (2, 1.0), (2, -2.5e-300), (-(2**63), 1e300))
         trials = _one_of_each(store)
+        trials += [replace(closed(_open(store, 0), outcome), reports=reports) for outcome in OUTCOMES]
+        trials.append(closed(_open(store, 0), OUTCOMES[0], cached_from=1))
+        for trial in trials[len(OUTCOMES) :]:
+            store.close_trial(trial)
         recorded = [trial for _, trial in store.recorded()]
         assert recorded == trials
         for before, after in zip(trials, recorded, strict=True):
             assert exact_key(before.action, before.context) == exact_key(after.action, after.context)
-
-    def test_reports_come_back_as_they_were(self, store: TrialStore) -> None:
-        """Of a pruned trial and of any other: in order, steps as integers, values to the last digit."""
-        reports = ((1, 0.1), (2, 1.0), (2, -2.5e-300), (-(2**63), 1e300))
-        trials = [replace(closed(_open(store, 0), outcome), reports=reports) for outcome in OUTCOMES]
-        for trial in trials:
-            store.close_trial(trial)
-        recorded = [trial for _, trial in store.recorded()]
-        assert recorded == trials
-        assert [tuple(map(type, pair)) for pair in recorded[0].reports] == [(int, float)] * len(reports)
-
-    def test_cached_trial_has_the_measurement(self, store: TrialStore) -> None:
-        """It points at the trial that made it, and reads the same."""
-        first = closed(_open(store, 0), OUTCOMES[0])
-        store.close_trial(first)
-        served = closed(_open(store, 0), first.outcome, cached_from=first.number)
-        store.close_trial(served)
-        assert [trial for _, trial in store.recorded()] == [first, served]
+        assert [tuple(map(type, pair)) for pair in recorded[-2].reports] == [(int, float)] * len(reports)
 
     def test_equal_looking_values_stay_apart(self, store: TrialStore) -> None:
         """1, 1.0 and True are three values."""
@@ -213,23 +182,16 @@ class TrialStoreSuite(ABC):
         assert store.highest == 5
 
     def test_cancelled_number_is_used(self, store: TrialStore) -> None:
-        """No lane holds anything any more, and the next number is above every used one."""
+        """No lane holds a number any more, and the next one is above every used one."""
+        assert store.cancel_held(context_of, lambda: 0.0) == []
         store.hold(0)
         _open(store, 1)
         store.hold(1)
-        store.cancel_held(context_of, lambda: 0.0)
+        assert [trial.number for trial in store.cancel_held(context_of, lambda: 0.0)] == [1]
         assert store.cancel_held(context_of, lambda: 0.0) == []
         assert [store.hold(0), store.hold(1)] == [3, 4]
         with pytest.raises(StoreError, match="1 is not open"):
             store.close_trial(closed(OpenTrial(1, {}, {})))
-
-    def test_nothing_to_cancel(self, store: TrialStore) -> None:
-        """A number held above the highest used one simply never was."""
-        assert store.cancel_held(context_of, lambda: 0.0) == []
-        _open(store, 0)
-        store.hold(0)
-        assert store.cancel_held(context_of, lambda: 0.0) == []
-        assert store.highest == 1
 
     def test_closed_store_refuses(self, store: TrialStore) -> None:
         """Nothing is decided, closed or cancelled after the end. Closing twice is fine."""
@@ -251,28 +213,20 @@ class TrialStoreSuite(ABC):
 class DurableStoreSuite(TrialStoreSuite):
     """What a store must do, besides, that is there again when ``make_store`` is called on the same folder."""
 
-    def test_closed_trials_are_there_again(self, store: TrialStore, folder: Path) -> None:
-        """All of them, in the order of closing."""
+    def test_trials_are_there_again(self, store: TrialStore, folder: Path) -> None:
+        """Closed ones in the order of closing; open ones with their decision, and they can be closed now."""
         trials = _one_of_each(store)
+        first, second = _open(store, 0), _open(store, 1)
         store.close()
         with contextlib.closing(self.make_store(folder)) as again:
             assert list(again.recorded()) == [(FINGERPRINT, trial) for trial in trials]
-            assert again.highest == len(trials)
-            assert again.hold(0) == len(trials) + 1
-
-    def test_open_trials_are_there_again(self, store: TrialStore, folder: Path) -> None:
-        """With what was decided, and can be closed now."""
-        opened = [_open(store, lane) for lane in range(3)]
-        store.close_trial(closed(opened[1]))
-        store.close()
-        with contextlib.closing(self.make_store(folder)) as again:
-            assert again.open_trials() == [opened[0], opened[2]]
-            assert again.hold(0) == 4
-            again.close_trial(closed(opened[2]))
-            assert [trial.number for _, trial in again.recorded()] == [2, 3]
+            assert again.open_trials() == [first, second]
+            assert (again.highest, again.hold(0)) == (second.number, second.number + 1)
+            again.close_trial(closed(second))
+            assert [trial.number for _, trial in again.recorded()][-1] == second.number
 
     def test_unused_numbers_are_free_again(self, store: TrialStore, folder: Path) -> None:
-        """What was only held comes back, lowest first; what was cancelled doesn't."""
+        """Held numbers come back, lowest first; cancelled ones don't."""
         for lane in range(3):
             store.hold(lane)
         store.close_trial(closed(_open(store, 2)))

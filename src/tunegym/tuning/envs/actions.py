@@ -26,7 +26,7 @@ class ActionView(Protocol):
     space: spaces.Space[Any]
 
     def decode(self, chosen: Any) -> dict[str, Scalar]:
-        """Native values for an element of ``space``; raises ``ActionError`` for what is none."""
+        """Native values for an element of ``space``; raises ``ActionError`` for anything else."""
         ...
 
     def encode(self, action: Action) -> Any:

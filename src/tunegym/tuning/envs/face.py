@@ -183,7 +183,7 @@ Stepped: TypeAlias = TrialFace | LiveEngine
 def ender(owner: object, env: Stepped, then: Callable[[], None]) -> Callable[[], None]:
     """Ends ``env`` once: when called, when ``owner`` is garbage, or when the program ends. Then calls ``then``.
 
-    In a process that was forked from this one it does nothing: the experiment goes on here.
+    In a process that was forked from this one it does nothing: the experiment continues here.
     """
     process = os.getpid()
 

@@ -1,8 +1,8 @@
 """The one reader of a journal, of either kind: it scans, iterates and follows, in one pass and without writing.
 
-A ``Reader`` remembers where it stopped. Each ``read`` continues there and yields what was appended since, as
-entries (``ClosedTrial``, ``Steps``, ...); its ``journal`` holds the bookkeeping as of the last entry. So a resume
-scans, a report iterates and a tracker follows the same file with the same code.
+A ``Reader`` remembers where it stopped. Each ``read`` continues there and yields the entries appended since
+(``ClosedTrial``, ``Steps``, ...); its ``journal`` holds the bookkeeping as of the last one. So a resume scans, a report
+iterates and a tracker follows the same file with the same code.
 
 Records are checked as they are read: a torn last line is left out, any other damage is a ``StoreError`` that
 names the line.

@@ -24,7 +24,7 @@ class Display:
     """What an agent sees: the server's own observation, and beside it the env_params that have an encoding.
 
     Attributes:
-        space: of what is shown.
+        space: of shown observations.
         shows: whether that is more than the server's own observation.
     """
 

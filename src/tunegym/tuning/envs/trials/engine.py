@@ -1,7 +1,6 @@
 """The trial engine: the one path that every trial walks, at any width.
 
-A trial is held, observed, begun (written down first), measured, scored and closed. ``Parts`` names the seams; lanes run
-measurements inline at width 1 and on threads above.
+A trial is held, observed, begun (written down first), measured, scored and closed. ``Parts`` names the seams.
 """
 
 from __future__ import annotations
@@ -34,36 +33,20 @@ logger = logging.getLogger(__name__)
 Measure = Callable[[OpenTrial], Outcome | None]
 
 
-class InlineLane:
-    """One lane on the caller's own thread: starts a measurement, and hands it back when it is waited for."""
-
-    def __init__(self, measure: Measure) -> None:
-        self._measure = measure
-        self._done: deque[tuple[OpenTrial, Outcome | None]] = deque()
-
-    def start(self, trial: OpenTrial) -> None:
-        """Measure now."""
-        self._done.append((trial, self._measure(trial)))
-
-    def wait(self) -> tuple[OpenTrial, Outcome | None]:
-        """The first that was measured."""
-        return self._done.popleft()
-
-    def close(self) -> None:
-        """Nothing runs."""
-
-
-class ThreadLanes:
-    """One thread per slot, mostly waiting for processes; measurements come back in the order in which they finish."""
+class _Lanes:
+    """Measurements in flight: one on the caller's own thread, or several on a thread each."""
 
     def __init__(self, measure: Measure, slots: int) -> None:
         self._measure = measure
-        self._pool = ThreadPoolExecutor(slots, thread_name_prefix="tunegym-lane")
+        self._pool = ThreadPoolExecutor(slots, thread_name_prefix="tunegym-lane") if slots > 1 else None
         self._done: SimpleQueue[tuple[OpenTrial, Outcome | BaseException | None]] = SimpleQueue()
 
     def start(self, trial: OpenTrial) -> None:
-        """Measure on a free thread."""
-        self._pool.submit(self._run, trial)
+        """Measure on a free thread, or right now."""
+        if self._pool is None:
+            self._done.put((trial, self._measure(trial)))
+        else:
+            self._pool.submit(self._run, trial)
 
     def wait(self) -> tuple[OpenTrial, Outcome | BaseException | None]:
         """The next to finish."""
@@ -71,7 +54,8 @@ class ThreadLanes:
 
     def close(self) -> None:
         """Wait for the threads; stop the runner first to end them early."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, trial: OpenTrial) -> None:
         try:
@@ -142,7 +126,7 @@ class TrialEngine:
         self._cache = MeasurementCache() if experiment.cache else None
         self.budget = BudgetClock(experiment.budget, self.tally, self._clock, spent_s)
         measure = Measurement(experiment, parts.workload, parts.runner, parts.store, self._prune, trials).measure
-        self._lanes = InlineLane(measure) if slots == 1 else ThreadLanes(measure, slots)
+        self._lanes = _Lanes(measure, slots)
         self._flights: dict[int, tuple[int, float, bytes]] = {}
         self._closed: deque[tuple[int, Trial]] = deque()
         self._last: dict[int, tuple[Metrics, bool]] = {}
@@ -158,7 +142,7 @@ class TrialEngine:
 
     @property
     def objectives(self) -> Sequence[Objective]:
-        """What is better, by metric."""
+        """The goal of each metric."""
         return self.experiment.objectives
 
     @property
@@ -211,8 +195,7 @@ class TrialEngine:
 
     def history(self) -> Iterator[Trial]:
         """Every closed trial so far, in the order of closing. Before a session's first trial it costs no budget."""
-        for _, trial in self._store.recorded():
-            yield trial
+        return (trial for _, trial in self._store.recorded())
 
     # what a Gymnasium face shows of a context ---------------------------------------------------------
 
@@ -297,20 +280,17 @@ class TrialEngine:
         key = b""
         refusal = self._refusal(trial) if self._constraints else None
         if refusal is not None:
-            self._flights[trial.number] = (lane, started, key)
-            self._finish(trial, Infeasible(refusal))
+            self._close(trial, Infeasible(refusal), lane, started)
             return
         if self._cache is not None:
             key = self._cache.key(trial)
             hit = self._cache.find(key)
             if hit is not None:
-                self._close(trial, hit.outcome, lane, started, cached_from=hit.number)
+                self._close(trial, hit[1], lane, started, cached_from=hit[0])
                 return
-            self._flights[trial.number] = (lane, started, key)
-            if not self._cache.lead(key, trial):
-                return
-        else:
-            self._flights[trial.number] = (lane, started, key)
+        self._flights[trial.number] = (lane, started, key)
+        if self._cache is not None and not self._cache.lead(key, trial):
+            return
         try:
             self._lanes.start(trial)
         except BaseException:
@@ -319,11 +299,8 @@ class TrialEngine:
 
     def _refusal(self, trial: OpenTrial) -> str | None:
         parameters = self.experiment.parameters(trial.action, trial.context)
-        for constraint in self._constraints:
-            reason = constraint.refuse(parameters)
-            if reason is not None:
-                return reason
-        return None
+        reasons = (constraint.refuse(parameters) for constraint in self._constraints)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def _finish(self, trial: OpenTrial, outcome: Outcome) -> None:
         """Steps 6 and 7 for a trial that ran, then the trials that waited for its measurement."""
@@ -332,8 +309,7 @@ class TrialEngine:
         if self._cache is None or not key:
             return
         # The scored outcome settles: a measurement that can't be scored is a failure, and is never served.
-        followers = self._cache.settle(key, trial.number, closed.outcome)
-        for follower in followers:
+        for follower in self._cache.settle(key, trial.number, closed.outcome):
             lane, started, _ = self._flights.pop(follower.number)
             self._walk(follower, lane, started)
 

@@ -11,9 +11,7 @@ import logging
 import math
 import shutil
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from heapq import heappush, heappushpop
 from pathlib import Path
@@ -46,24 +44,17 @@ class Measurement:
         self._repeats = experiment.repeats
         self._parameters = experiment.parameters
 
-    def folder(self, number: int) -> str:
-        """Where trial ``number`` leaves its files."""
-        return f"{self._trials}/{number:06d}"
-
     def measure(self, trial: OpenTrial) -> Outcome | None:
         """The trial's outcome; None if the run was stopped before there was one."""
         parameters = self._parameters(trial.action, trial.context)
-        if self._repeats == 1:
-            sample = self._sample(trial, 1, parameters, self.folder(trial.number))
-            return Measured((sample,)) if isinstance(sample, Mapping) else sample
+        folder, several = f"{self._trials}/{trial.number:06d}", self._repeats > 1
         samples: list[Metrics] = []
         for repeat in range(1, self._repeats + 1):
-            folder = f"{self.folder(trial.number)}/repeat-{repeat}"
-            sample = self._sample(trial, repeat, parameters, folder)
+            sample = self._sample(trial, repeat, parameters, f"{folder}/repeat-{repeat}" if several else folder)
             if isinstance(sample, Mapping):
                 samples.append(sample)
-            elif sample is None:
-                return None
+            elif sample is None or not several:
+                return sample
             else:
                 return type(sample)(f"repeat {repeat} of {self._repeats}: {sample.reason}")
         return Measured(tuple(samples))
@@ -93,12 +84,7 @@ class Measurement:
         for name in self._metrics:
             if name not in metrics:
                 return Failed(f"metric {name}: the workload did not give it")
-        return metrics if all(map(_plain, metrics, metrics.values())) else _cleaned(metrics)
-
-
-def _plain(name: Any, value: Any) -> bool:
-    """The usual case, quickly."""
-    return type(value) is float and type(name) is str and name.isascii() and math.isfinite(value)
+        return _cleaned(metrics)
 
 
 def _cleaned(metrics: Mapping[Any, Any]) -> Metrics | Failed:
@@ -114,24 +100,16 @@ def _cleaned(metrics: Mapping[Any, Any]) -> Metrics | Failed:
     return cleaned
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A measurement and the number of the trial that made it."""
-
-    number: int
-    outcome: Measured
-
-
 class MeasurementCache:
-    """By exact typed action and context, within one fingerprint, in constant time.
+    """Measurements by exact typed action and context, within one fingerprint.
 
     Two equal trials in flight run once: the first to ``lead`` runs, the others wait for its outcome. Only
     measurements are kept; after a failure the next one that waited leads and runs itself.
     """
 
     def __init__(self) -> None:
-        self._hits: dict[bytes, Hit] = {}
-        self._waiting: dict[bytes, deque[OpenTrial]] = {}
+        self._hits: dict[bytes, tuple[int, Measured]] = {}
+        self._waiting: dict[bytes, list[OpenTrial]] = {}
 
     @staticmethod
     def key(trial: OpenTrial | Trial) -> bytes:
@@ -141,29 +119,25 @@ class MeasurementCache:
     def remember(self, trial: Trial) -> None:
         """Take in a trial of an earlier session."""
         if isinstance(trial.outcome, Measured) and trial.cached_from is None:
-            self._hits.setdefault(self.key(trial), Hit(trial.number, trial.outcome))
+            self._hits.setdefault(self.key(trial), (trial.number, trial.outcome))
 
-    def find(self, key: bytes) -> Hit | None:
-        """The measurement under ``key``, if there is one."""
+    def find(self, key: bytes) -> tuple[int, Measured] | None:
+        """The measurement under ``key``, if there is one, and the number of the trial that made it."""
         return self._hits.get(key)
 
     def lead(self, key: bytes, trial: OpenTrial) -> bool:
         """True if ``trial`` must run; False if an equal one already does, and ``trial`` now waits for it."""
-        waiting = self._waiting.get(key)
-        if waiting is None:
-            self._waiting[key] = deque()
-            return True
-        waiting.append(trial)
-        return False
+        if key in self._waiting:
+            self._waiting[key].append(trial)
+            return False
+        self._waiting[key] = []
+        return True
 
     def settle(self, key: bytes, number: int, outcome: object) -> list[OpenTrial]:
-        """The leader's outcome is known. Returns those who waited: all are served after a measurement,
-        otherwise the first of them must lead now (``lead`` it again).
-        """  # noqa: D205
-        waiting = self._waiting.pop(key, deque())
+        """Take in the leader's outcome, and return the trials that waited for it: walk them again."""
         if isinstance(outcome, Measured):
-            self._hits[key] = Hit(number, outcome)
-        return list(waiting)
+            self._hits[key] = number, outcome
+        return self._waiting.pop(key, [])
 
 
 class FolderKeeper:
@@ -186,10 +160,8 @@ class FolderKeeper:
     def _dropped(self, trial: Trial) -> list[int]:
         number = trial.number
         if self._keep.kind == "failed":
-            return [number] if isinstance(trial.outcome, Measured) else []
-        if self._keep.kind == "none":
-            return [number]
-        if not isinstance(trial.outcome, Measured) or trial.cached_from is not None:
+            return [number] if trial.measured else []
+        if self._keep.kind == "none" or not trial.measured or trial.cached_from is not None:
             return [number]
         entry = (trial.reward, -number)  # of equals the earlier one stays
         if len(self._best) < self._keep.count:
@@ -242,7 +214,7 @@ class PruneWatch:
     Trials are compared under the same context only: there is a pruner for each.
 
     Args:
-        experiment: whose trials they are.
+        experiment: the experiment of the trials.
         reward: of metrics, or None where they have none.
         pruner: makes one; None if nothing is pruned. Values are collected all the same.
     """
@@ -290,27 +262,28 @@ class PruneWatch:
         with self._lock:
             rewards = [(step, self._reward_of(value)) for step, value in trial.reports]
             curve = [(step, reward) for step, reward in rewards if reward is not None]
-            self._pruner(trial.context).closed(trial.number, curve, trial.status)
+            self._pruner(trial.context, self._make).closed(trial.number, curve, trial.status)
 
     def _reported(self, number: int, running: _Running, step: int, value: float) -> bool:
         if not math.isfinite(value):
-            self._warn_of(number, step, value)
+            if not self._warned:
+                self._warned = True
+                logger.warning("trial %d reported %g at step %d: such values are left out", number, value, step)
             return False
         with self._lock:
-            if self._running.get(number) is not running:  # a thread that goes on after its function has ended
+            if self._running.get(number) is not running:  # a thread that outlived its function
                 return False
             if running.reason is not None or running.error is not None:
                 return True
             running.values.add(step, value)
-            return self._make is not None and self._hopeless(number, running, step, value)
+            reward = None if self._make is None else self._reward_of(value)
+            return reward is not None and self._hopeless(number, running, step, reward)
 
-    def _hopeless(self, number: int, running: _Running, step: int, value: float) -> bool:
-        reward = self._reward_of(value)
-        if reward is None:
-            return False
+    def _hopeless(self, number: int, running: _Running, step: int, reward: float) -> bool:
+        assert self._make is not None
         running.rewards.add(step, reward)
         try:
-            reason = self._pruner(running.context).judge(number, running.rewards.points)
+            reason = self._pruner(running.context, self._make).judge(number, running.rewards.points)
         except Exception as error:  # a user's pruner may raise anything; it is not an error of the job
             running.error = error
             return True
@@ -322,14 +295,8 @@ class PruneWatch:
         assert self._metric is not None
         return self._reward({self._metric: value})
 
-    def _pruner(self, context: Context) -> Pruner:
-        assert self._make is not None
+    def _pruner(self, context: Context, make: Callable[[], Pruner]) -> Pruner:
         key = exact_key(context)
         if key not in self._pruners:
-            self._pruners[key] = self._make()
+            self._pruners[key] = make()
         return self._pruners[key]
-
-    def _warn_of(self, number: int, step: int, value: float) -> None:
-        if not self._warned:
-            self._warned = True
-            logger.warning("trial %d reported %g at step %d: such values are left out", number, value, step)
