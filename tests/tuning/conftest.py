@@ -15,7 +15,7 @@ import pytest
 from tunegym.core.clock import SystemClock
 from tunegym.core.errors import StoreError
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
-from tunegym.tuning.model.expression import FunctionConstraint
+from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Space
 from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Trial, Watch
@@ -185,7 +185,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
             store = _journal(folder, experiment, fingerprint, clock or SystemClock())
         assert not isinstance(store, str)
         lab = Lab(function, fingerprint)
-        checks = [FunctionConstraint(f"c{index}", check) for index, check in enumerate(constraints)]
+        checks = [Constraint(f"c{index}", check) for index, check in enumerate(constraints)]
         parts = Parts(experiment, lab, lab, store, reward(agent_metrics), checks, folder, pruner)
         engine = TrialEngine(parts, slots=slots, listeners=listeners, stopping=stopping, spent_s=spent_s, clock=clock)
         made.append(Bench(engine, store, lab, folder))

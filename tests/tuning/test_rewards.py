@@ -16,39 +16,25 @@ def test_of_the_first_metric(make: Callable[..., Callable[..., float]], expected
     assert reward({"other": 9.0, "latency": 4.0}) == expected
 
 
-def test_inverse_of_zero_is_an_error_that_says_so() -> None:
-    for zero in (0.0, -0.0):
-        with pytest.raises(RewardError, match="reward inverse: latency is 0"):
-            inverse(["latency"])({"latency": zero})
+@pytest.mark.parametrize(("value", "message"), [(0.0, "latency is 0"), (-0.0, "latency is 0"), (5e-324, "is inf")])
+def test_inverse_of_zero(value: float, message: str) -> None:
+    with pytest.raises(RewardError, match=message):
+        inverse(["latency"])({"latency": value})
 
 
-def test_inverse_of_almost_zero_is_not_finite() -> None:
-    with pytest.raises(RewardError, match="is inf"):
-        inverse(["latency"])({"latency": 5e-324})
-
-
-def test_function_gets_the_metrics_by_name() -> None:
+def test_function_of_the_metrics() -> None:
     reward = ByName("m:f", lambda metrics: metrics["a"] - 2 * metrics["b"])
     assert reward({"a": 5.0, "b": 1.0}) == 3.0
+    with pytest.raises(RewardError, match="m:f raised KeyError: 'b'"):
+        reward({"a": 1.0})
     assert ByName("m:f", lambda _: np.float32(1.5))({}) == 1.5
     assert type(ByName("m:f", lambda _: 3)({})) is float
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_function_that_gives_no_number(value: float) -> None:
-    with pytest.raises(RewardError, match=f"m:f gave {value}"):
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "much", [1]])
+def test_function_without_a_finite_value(value: object) -> None:
+    with pytest.raises(RewardError, match=r"m:f (gave|raised)"):
         ByName("m:f", lambda _: value)({})
-
-
-@pytest.mark.parametrize("value", [None, "much", [1]])
-def test_function_that_gives_something_else(value: object) -> None:
-    with pytest.raises(RewardError, match="m:f raised"):
-        ByName("m:f", lambda _: value)({})
-
-
-def test_function_that_raises() -> None:
-    with pytest.raises(RewardError, match="m:f raised KeyError: 'b'"):
-        ByName("m:f", lambda metrics: metrics["b"])({"a": 1.0})
 
 
 def test_one_objective_is_the_reward() -> None:

@@ -1,3 +1,5 @@
+"""Gymnasium spaces as plain data, their leaves and their elements."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -71,15 +73,9 @@ def test_elements_are_owned_and_leaves_cover_them(space: Any, seed: int) -> None
     for leaf in leaves(space):
         part = np.asarray(leaf.of(element))
         assert part.shape == leaf.shape
+        assert part.shape == () or not np.shares_memory(part, leaf.of(own))
         assert part.dtype == leaf.dtype
         assert len(leaf.names()) == max(leaf.size, 1)
-
-
-def test_an_array_is_copied() -> None:
-    reused = np.zeros(3, dtype=np.float32)
-    own = element_of(spaces.Box(-1, 1, shape=(3,), dtype=np.float32))(reused)
-    reused[:] = 1
-    assert own.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -102,13 +98,13 @@ def test_an_array_is_copied() -> None:
         (spaces.MultiBinary(2), [0, 2], "is not within"),
     ],
 )
-def test_what_is_no_element_is_refused(space: Any, element: Any, said: str) -> None:
+def test_malformed_elements(space: Any, element: Any, said: str) -> None:
     with pytest.raises(SpaceError, match=said):
         element_of(space)(element)
 
 
 @pytest.mark.parametrize("space", [spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), "CartPole", None])
-def test_what_can_not_be_passed_on_is_named(space: Any) -> None:
+def test_other_spaces_are_refused(space: Any) -> None:
     with pytest.raises(SpaceError, match="no space that can be passed on; those are Box, Discrete"):
         describe(space)
 
@@ -116,12 +112,12 @@ def test_what_can_not_be_passed_on_is_named(space: Any) -> None:
 @pytest.mark.parametrize(
     "description", [None, [], {}, {"kind": "Ball"}, {"kind": "Box"}, {"kind": "Discrete", "n": -1, "start": 0}]
 )
-def test_what_describes_no_space_is_refused(description: Any) -> None:
+def test_malformed_descriptions(description: Any) -> None:
     with pytest.raises(SpaceError):
         build(description)
 
 
-def test_too_deep_is_refused_both_ways() -> None:
+def test_deep_spaces_are_refused() -> None:
     space: Any = spaces.Discrete(2)
     description: Any = describe(space)
     for _ in range(30):
@@ -133,15 +129,6 @@ def test_too_deep_is_refused_both_ways() -> None:
         build(description)
 
 
-def test_another_order_of_keys_is_no_difference() -> None:
-    one, other = spaces.Discrete(2), spaces.Discrete(3)
-    before, now = (
-        spaces.Dict({"in": spaces.Dict(pairs)}) for pairs in ([("b", one), ("a", other)], [("a", other), ("b", one)])
-    )
-    assert leaves(before) != leaves(now)
-    assert differences(before, now, "space") == []
-
-
 def test_differences_name_what_is_different() -> None:
     before = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, shape=(2,)), "gone": spaces.Discrete(1)})
     now = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 1, shape=(2,)), "new": spaces.Discrete(1)})
@@ -150,10 +137,9 @@ def test_differences_name_what_is_different() -> None:
         "action_space: new is new",
         "action_space.a: Discrete(2) before, Discrete(3) now",
     ]
-    both = spaces.Box(0, 1, shape=(2,)), spaces.Box(0, 2, shape=(2,))
-    assert differences(*both, "observation_space") == [
-        "observation_space: Box(0.0, 1.0, (2,), float32) before, Box(0.0, 2.0, (2,), float32) now"
-    ]
+    turned = spaces.Dict(list(reversed(before.spaces.items())))
+    assert leaves(before) != leaves(turned)
+    assert differences(before, turned, "action_space") == [], "the order of keys doesn't count"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +156,6 @@ def test_differences_name_what_is_different() -> None:
         ),
     ],
 )
-def test_what_could_not_be_recorded_is_refused(space: Any, said: str) -> None:
+def test_spaces_that_can_not_be_recorded(space: Any, said: str) -> None:
     with pytest.raises(SpaceError, match=said):
         describe(space)

@@ -29,7 +29,7 @@ from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import callable_by_name, is_reference, resolve
 from tunegym.tuning.agents.base import AgentConfig, drives
 from tunegym.tuning.model import expression
-from tunegym.tuning.model.expression import ExpressionConstraint, FunctionConstraint
+from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import (
     BUILTIN_METRICS,
     Budget,
@@ -52,7 +52,6 @@ _PARAMETER_KEYS = {"cmd_args", "extra_env_vars", "num_nodes", "dse_excluded_args
 _WORKLOAD_KEYS = _PARAMETER_KEYS | {"env_params", "metrics", "agent_metrics", "objectives", "isolate", "timeout_s"}
 _UNUSED_BY_PLAIN = ("agent", *BUDGETS, "episode_steps", "objectives", "pruner", "agent_config")
 
-Constraint: TypeAlias = ExpressionConstraint | FunctionConstraint
 _Source: TypeAlias = Literal["regex", "json", "csv"]
 _SOURCES: tuple[_Source, ...] = ("regex", "json", "csv")
 _OPTIONS = {"match": "regex", "stream": "regex", "row": "csv"}
@@ -448,10 +447,10 @@ def _constraints(
         if is_reference(text):
             function = _function(text, names, scope.scenario_dir, below, _CONSTRAINT)
             if function is not None:
-                parsed.append(FunctionConstraint(text, function))
+                parsed.append(Constraint(text, function))
             continue
         try:
-            parsed.append(ExpressionConstraint(text, expression.parse(text, names)))
+            parsed.append(expression.parse(text, names))
         except expression.ExpressionError as error:
             # Its message may begin with a verb; any must read well after a subject.
             verb = error.message.startswith(("is ", "has ", "takes "))

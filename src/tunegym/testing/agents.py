@@ -31,7 +31,7 @@ from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents.base import BaseAgent
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
-from tunegym.tuning.model.expression import FunctionConstraint
+from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range, Space
 from tunegym.tuning.model.trial import Feedback, OpenTrial, Trial
@@ -193,7 +193,7 @@ class AgentSuite(_Suite):
         store = JournalStore(folder, self._head(experiment, seed), Session(workload.fingerprint()))
         runner = LocalRunner(f"suite-{uuid.uuid4().hex}", slots=slots)
         counted = _Counted()
-        allowed = [FunctionConstraint("allowed", lambda p: not refuse(p))] if refuse is not None else []
+        allowed = [Constraint("allowed", lambda p: not refuse(p))] if refuse is not None else []
         try:
             engine = TrialEngine(
                 Parts(

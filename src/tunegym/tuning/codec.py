@@ -39,7 +39,7 @@ class ActionCodec:
         Raises:
             ActionError: a missing or an extra key, an index out of range, a value that is no number.
         """
-        self._check_keys(encoded)
+        self._space.check_keys(encoded)
         action: dict[str, Scalar] = {}
         for name, knob in self._space.knobs.items():
             value = _number(name, encoded[name])
@@ -60,19 +60,6 @@ class ActionCodec:
             else:
                 encoded[name] = np.int64(knob.index(value) or 0)
         return encoded
-
-    def _check_keys(self, encoded: Mapping[str, Any]) -> None:
-        if not isinstance(encoded, Mapping):
-            raise ActionError(f"an action is a mapping, not {encoded!r}", hint="take one from action_space.sample()")
-        knobs = self._space.knobs
-        missing = [name for name in knobs if name not in encoded]
-        extra = [str(name) for name in encoded if name not in knobs]
-        if missing or extra:
-            raise ActionError(
-                "the action's keys don't match the knobs"
-                f" (missing: {', '.join(missing) or 'none'}; extra: {', '.join(extra) or 'none'})",
-                hint=f"give exactly these: {', '.join(knobs) or 'none'}",
-            )
 
 
 def _dtype(knob: Range) -> type[np.float64] | type[np.int64]:

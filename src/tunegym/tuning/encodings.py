@@ -25,11 +25,23 @@ class Encoding(Protocol):
         ...
 
 
-class Categorical:
-    """The candidate's position: ``Discrete(n)``."""
+class _OfCandidates:
+    """Encodes the position of a candidate in its list."""
 
     def __init__(self, domain: Knob) -> None:
-        self._domain = _candidates(domain)
+        if not isinstance(domain, Choice):
+            raise ObservationError("this encoding needs a list of candidates")
+        self._domain = domain
+
+    def _position(self, value: Scalar) -> int:
+        index = self._domain.index(value)
+        if index is None:
+            raise ValueError(f"{value!r} is not one of {self._domain.describe()}")
+        return index
+
+
+class Categorical(_OfCandidates):
+    """The candidate's position: ``Discrete(n)``."""
 
     def descriptor(self) -> ObsLeafDescriptor:
         """As many integers as there are candidates."""
@@ -37,31 +49,25 @@ class Categorical:
 
     def encode(self, value: Scalar) -> Any:
         """The position of ``value``."""
-        return np.int64(_position(self._domain, value))
+        return np.int64(self._position(value))
 
 
-class OneHot:
+class OneHot(_OfCandidates):
     """One slot per candidate: ``Box(n)``."""
-
-    def __init__(self, domain: Knob) -> None:
-        self._domain = _candidates(domain)
 
     def descriptor(self) -> ObsLeafDescriptor:
         """As many slots as there are candidates."""
         return _unit_box(self._domain.size)
 
     def encode(self, value: Scalar) -> Any:
-        """Ones where the candidate is, zeros elsewhere."""
+        """1 in the candidate's slot, 0 elsewhere."""
         slots = np.zeros(self._domain.size, dtype=np.float32)
-        slots[_position(self._domain, value)] = 1.0
+        slots[self._position(value)] = 1.0
         return slots
 
 
-class Ordinal:
+class Ordinal(_OfCandidates):
     """The candidate's position scaled to 0..1: ``Box(1)``."""
-
-    def __init__(self, domain: Knob) -> None:
-        self._domain = _candidates(domain)
 
     def descriptor(self) -> ObsLeafDescriptor:
         """One number from 0 to 1."""
@@ -69,7 +75,7 @@ class Ordinal:
 
     def encode(self, value: Scalar) -> Any:
         """First candidate 0, last candidate 1."""
-        return np.array([_position(self._domain, value) / max(self._domain.size - 1, 1)], dtype=np.float32)
+        return np.array([self._position(value) / max(self._domain.size - 1, 1)], dtype=np.float32)
 
 
 class MinMax:
@@ -132,19 +138,6 @@ def encoding_of(param: EnvParam, find: Callable[[str], Callable[[Knob], Encoding
     """
     default = "categorical" if isinstance(param.domain, Choice) else "minmax"
     return find(param.encoding or default)(param.domain)
-
-
-def _candidates(domain: Knob) -> Choice:
-    if not isinstance(domain, Choice):
-        raise ObservationError("this encoding needs a list of candidates")
-    return domain
-
-
-def _position(domain: Choice, value: Scalar) -> int:
-    index = domain.index(value)
-    if index is None:
-        raise ValueError(f"{value!r} is not one of {domain.describe()}")
-    return index
 
 
 def _numbers(domain: Knob) -> list[float]:

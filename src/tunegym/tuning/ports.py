@@ -1,4 +1,7 @@
-"""The seams: what the parts of the tuning half may assume of each other."""
+"""The seams between the parts of the tuning half: a protocol for each, with who may call what, and when."""
+
+# pyright: reportReturnType=false
+# Protocols have docstrings for bodies.
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tunegym.tuning.model.scenario import Experiment, Objective, Scenario
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
 from tunegym.tuning.model.summary import Counts, Plan, Progress, Summary
 from tunegym.tuning.model.trial import Job, JobHandle, JobResult, Observation, OpenTrial, Trial, Watch
-from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
+from tunegym.tuning.model.values import Action, Context, Metrics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,15 +38,13 @@ class Agent(Protocol):
 
     def run(self) -> int:
         """Drive the experiment to its end."""
-        ...
 
     def close(self) -> None:
-        """Let go of what the agent holds."""
-        ...
+        """Release everything that the agent holds."""
 
 
 class Env(Protocol):
-    """What an agent drives: trials at width ``slots``. One thread calls it.
+    """The environment that an agent drives: trials at width ``slots``. One thread calls it.
 
     A lane is one place for a trial in flight, numbered from 0. ``observe``, then ``begin``, then
     ``next_finished`` is the walk of one trial.
@@ -51,70 +52,56 @@ class Env(Protocol):
 
     @property
     def experiment(self) -> Experiment:
-        """What is tuned: knobs, env_params, metrics, budget, the length of an episode."""
-        ...
+        """The experiment: knobs, env_params, metrics, budget, the length of an episode."""
 
     @property
     def folder(self) -> Path:
         """The experiment's results. An agent may keep its files in a folder in it."""
-        ...
 
     @property
     def space(self) -> Space:
         """The knobs that an action must give."""
-        ...
 
     @property
     def objectives(self) -> Sequence[Objective]:
-        """What is better, by metric; empty where the reward alone says so."""
-        ...
+        """The goal of each metric; empty if the reward alone decides."""
 
     @property
     def slots(self) -> int:
         """How many trials may be in flight."""
-        ...
 
     @property
     def in_flight(self) -> int:
-        """How many are."""
-        ...
+        """How many trials are in flight."""
 
     def exhausted(self, lane: int = 0) -> str | None:
         """Why the lane's next trial may not start (budget used up, run stopping), or None."""
-        ...
 
     def observe(self, lane: int = 0) -> Observation:
-        """What the lane's next trial will run under; holds its number. Asking again changes nothing."""
-        ...
+        """The context of the lane's next trial; holds its number. Asking again changes nothing."""
 
     def begin(self, action: Action, lane: int = 0) -> OpenTrial:
         """Write the decision down and start the trial; raises ``ActionError`` or ``BudgetError``."""
-        ...
 
     def next_finished(self) -> tuple[int, Trial] | None:
         """Wait for a trial to close: its lane and the trial; None if the run stops before one does."""
-        ...
 
     def history(self) -> Iterable[Trial]:
         """Every closed trial so far, in the order of closing."""
-        ...
 
     def context(self, number: int) -> Context:
         """The context that trial ``number`` has, had or would have."""
-        ...
 
 
 @runtime_checkable
 class Structured(Protocol):
-    """What an ``Env`` may offer besides: leaves that its Gymnasium face shows under ``context``."""
+    """An optional part of an ``Env``: leaves that its Gymnasium face shows under ``context``."""
 
     def structured_observation_descriptors(self) -> Mapping[str, ObsLeafDescriptor]:
-        """The leaves by name; always the same. None at all means that the face has no ``context``."""
-        ...
+        """The leaves by name, always the same. Without leaves the face has no ``context``."""
 
     def encode_observation(self, observation: Observation) -> Mapping[str, Any]:
         """A value for each of these leaves."""
-        ...
 
 
 class Workload(Protocol):
@@ -122,19 +109,15 @@ class Workload(Protocol):
 
     def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> Job:
         """The job of trial ``number``, repeat ``repeat`` (from 1), to be run in ``folder``."""
-        ...
 
     def read(self, job: Job, result: JobResult) -> Metrics:
         """The metrics of a job that exited; raises ``MetricError`` saying why there are none."""
-        ...
 
     def fingerprint(self) -> str:
         """A digest of everything but the parameters that decides what is measured."""
-        ...
 
     def fingerprint_parts(self) -> dict[str, str]:
         """The fingerprint's parts by name, so that a change can be named."""
-        ...
 
 
 class MetricError(Exception):
@@ -145,102 +128,82 @@ class Runner(Protocol):
     """Runs jobs somewhere. Knows nothing of agents. ``run`` may be called from several threads."""
 
     def run(self, job: Job, started: Callable[[JobHandle], None], watch: Watch | None = None) -> JobResult:
-        """Run one job to its end, and end whatever it left running.
+        """Run one job to its end, and end every process that it left running.
 
         ``started(handle)`` is called as soon as a process exists, so that its handle is written down.
 
-        ``watch(step, value)`` is called for each intermediate value of a job that ``reports``, in order, one at
-        a time. Once it has said True it is not called again: the job is ended, and the result is ``pruned``
-        however the job takes it. So what is pruned depends on the values alone, not on how quickly they are
-        seen; a command's teardown runs as ever. The steps of a command are the numbers of its matches, from 1.
-        Without ``watch`` a job runs to its end, whatever it reports.
+        ``watch(step, value)`` is called for each intermediate value of a job that ``reports``, in order, one at a time;
+        the steps of a command are the numbers of its matches, from 1. Once it returns True it is not called again: the
+        job is ended (a command's teardown still runs) and the result is ``pruned``, however the job reacts. So pruning
+        depends on the values alone, not on how quickly they are seen.
         """
-        ...
 
     def stop(self) -> None:
         """End every running job now; their ``run`` returns ``interrupted``, and so does every later one."""
-        ...
 
     def kill(self) -> None:
-        """As ``stop``, but with no grace for anybody. Both may be called from a signal handler: no locks."""
-        ...
+        """As ``stop``, without grace. Both may be called from a signal handler: no locks."""
 
     def end_leftovers(self, handles: Iterable[JobHandle]) -> int:
-        """End what a killed driver of this experiment left running; returns how many processes were ended.
+        """End jobs that a killed driver of this experiment left running; return how many processes were ended.
 
         ``handles`` are those that the killed driver wrote down. A handle that names nothing any more is ignored.
         """
-        ...
 
     def close(self) -> None:
-        """Let go of every worker process. Calling it twice is fine."""
-        ...
+        """Release every worker process. Calling it twice is fine."""
 
 
 class TrialStore(Protocol):
     """The append-only record of one experiment: the truth.
 
     Only the store hands out numbers. One thread (the driver's) calls it, except ``job_started``, which any
-    thread may call. What a call wrote survives the death of the process once the call has returned.
+    thread may call. Once a call has returned, its record survives the death of the process.
     """
 
     def hold(self, lane: int) -> int:
         """The lowest number that is neither used nor held by another lane. Asking again keeps it."""
-        ...
 
     def release(self, lane: int) -> None:
-        """The lane lets go of the number it holds, if any; it is free again."""
-        ...
+        """Release the number that the lane holds, if any; it is free again."""
 
     def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
         """Write down the decision for the lane's number, before anything runs. The number is used now."""
-        ...
 
     def job_started(self, number: int, handle: JobHandle) -> None:
-        """Write down the handle of an open trial's job, so that a later session can end what is left of it."""
-        ...
+        """Write down the handle of an open trial's job, so that a later session can end its processes."""
 
     def close_trial(self, trial: Trial) -> None:
         """Write down the outcome of an open trial. Closing a number that is not open is an error."""
-        ...
 
     def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
         """Record as ``Cancelled`` every unused number below the highest used one."""
-        ...
 
     @property
     def fingerprint(self) -> str:
-        """What is measured in this session; only trials of the same may be served from the cache."""
-        ...
+        """The workload's, in this session; only trials of the same one may be served from the cache."""
 
     @property
     def highest(self) -> int:
         """The highest used number; 0 before the first."""
-        ...
 
     def open_trials(self) -> list[OpenTrial]:
-        """What is open, lowest number first."""
-        ...
+        """Open trials, lowest number first."""
 
     def leftovers(self) -> Iterable[JobHandle]:
         """The handles of the jobs that open trials of earlier sessions had."""
-        ...
 
     def recorded(self) -> Iterable[tuple[str, Trial]]:
         """Every closed trial in the order of closing, with the fingerprint that it was measured under."""
-        ...
 
     def forgive(self, seconds: float) -> None:
-        """Time of this session that isn't spent on trials, such as learning the past again; it isn't counted."""
-        ...
+        """Don't count time of this session that isn't spent on trials, such as replaying the past."""
 
     def end(self, code: int, reason: str) -> None:
         """Write down that the experiment came to its end by itself."""
-        ...
 
     def close(self) -> None:
-        """Flush to the disk and let go of the lock. Calling it twice is fine."""
-        ...
+        """Flush to the disk and release the lock. Calling it twice is fine."""
 
 
 class Reward(Protocol):
@@ -248,19 +211,18 @@ class Reward(Protocol):
 
     def __call__(self, metrics: Metrics) -> float:
         """The reward of a measurement's mean metrics; larger is better."""
-        ...
 
 
 class Pruner(Protocol):
-    """Says which running trials are hopeless, from the rewards of what they reported; larger is better.
+    """Says which running trials are hopeless, from the rewards of their reports; larger is better.
 
-    Built as ``Class(config, seed)``; ``Config`` is the class of its settings, a frozen dataclass. One pruner sees
-    the trials of one context only, since rewards under different conditions can't be compared. Its methods are
-    never called at the same time. It uses no clock, file or generator: its answer follows
-    from what it was told, so that a resume, which tells it of every recorded trial again, comes to the same.
+    Built as ``Class(config, seed)``; ``Config`` is the class of its settings, a frozen dataclass. One pruner sees the
+    trials of one context only, since rewards under different conditions can't be compared. Its methods are never called
+    at the same time. It uses no clock, file or generator: its answer follows from the calls, so that a resume, which
+    replays every recorded trial, gives the same.
 
-    A curve is (step, reward) in the order of reporting. Steps are any integers that a trial likes. Long curves
-    are thinned, but the newest is always there.
+    A curve is (step, reward) in the order of reporting. Steps are any integers. Long curves are thinned, but always
+    have the newest step.
     """
 
     def judge(self, number: int, curve: Sequence[tuple[int, float]]) -> str | None:
@@ -268,64 +230,49 @@ class Pruner(Protocol):
 
         A reason follows "pruned at step n: ".
         """
-        ...
 
     def closed(self, number: int, curve: Sequence[tuple[int, float]], status: str) -> None:
-        """A trial that reported something has ended. In the order of closing; on a resume first those of the past.
+        """A trial with reports has ended. In the order of closing; a resume begins with recorded trials.
 
-        ``curve`` is what was recorded, and counts instead of what ``judge`` saw. ``status`` is ``measured``,
-        ``pruned``, or another that says nothing about the setting: such a trial should count for nothing.
+        ``curve`` is the record, and replaces the one that ``judge`` saw. ``status`` is ``measured``, ``pruned``, or
+        another that says nothing about the setting: such a trial should count for nothing.
         """
-        ...
-
-
-class Constraint(Protocol):
-    """Says whether parameters may be tried at all."""
-
-    def refuse(self, parameters: Mapping[str, Scalar]) -> str | None:
-        """Why the parameters are refused, or None if they may run."""
-        ...
 
 
 class Listener(Protocol):
-    """Somebody who watches an experiment, such as a progress display. Must be quick and must not raise."""
+    """Hears of an experiment's trials, such as a progress display. Must be quick and must not raise."""
 
     def trial_opened(self, trial: OpenTrial) -> None:
         """A trial was decided."""
-        ...
 
     def trial_closed(self, trial: Trial) -> None:
         """A trial ended."""
-        ...
 
 
 class GymServer(Protocol):
-    """A live system that answers for itself: one step of it is one trial, and no job is run.
+    """A live system that answers itself: one step of it is one trial, and no job is run.
 
-    Built as ``Class(**arguments)``. It may have ``apply_env_params(params)`` besides, which is called with the whole
-    context before the ``reset`` or the ``step`` that it applies to, and which an experiment with env_params needs.
-    One thread calls it. An exception fails the step with its message; the server is then reset or rebuilt.
+    Built as ``Class(**arguments)``. An experiment with env_params also needs ``apply_env_params(params)``, which is
+    called with the whole context before the ``reset`` or ``step`` that it applies to. One thread calls the server. An
+    exception fails the step with its message; the server is then reset or rebuilt.
     """
 
     action_space: spaces.Space[Any]
     observation_space: spaces.Space[Any]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode: an element of ``observation_space``, and anything that is worth knowing by name."""
-        ...
+        """Begin an episode: an element of ``observation_space``, and a dict of anything worth knowing."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take one action: observation, reward, terminated, truncated, info. Metrics are numbers in ``info``."""
-        ...
 
     def close(self) -> None:
-        """Let go of everything. Called once, also after a failure."""
-        ...
+        """Release everything. Called once, also after a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One recorded step of a live system, with what was seen before it."""
+    """One recorded step of a live system, with the observation before it."""
 
     observation: Any
     action: Any
@@ -336,50 +283,42 @@ class Transition:
 
 
 class LiveEnv(Protocol):
-    """What an agent drives in a live experiment: ``slots`` servers of one kind, a lane each. One thread calls it.
+    """The environment of a live experiment: ``slots`` servers of one kind, a lane each. One thread calls it.
 
-    Every step is one number of one counter that all lanes share, whatever resets, restarts and sessions there were.
+    Every step has a number of one counter that all lanes share, across resets, restarts and sessions.
     """
 
     @property
     def experiment(self) -> Experiment:
-        """What is tuned: env_params, metrics, budget."""
-        ...
+        """The experiment: env_params, metrics, budget."""
 
     @property
     def folder(self) -> Path:
         """The experiment's results. An agent may keep its files in a folder in it."""
-        ...
 
     @property
     def action_space(self) -> spaces.Space[Any]:
         """The server's own."""
-        ...
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """The server's own; with env_params that have an encoding, a ``Dict`` of that and their ``context``."""
-        ...
+        """The server's own; with encoded env_params, a ``Dict`` of that and their ``context``."""
 
     @property
     def slots(self) -> int:
         """How many lanes there are."""
-        ...
 
     @property
     def taken(self) -> int:
         """How many numbers are used up, those of earlier sessions included."""
-        ...
 
     def exhausted(self) -> str | None:
         """Why no further step may be taken (budget used up, run stopping), or None."""
-        ...
 
     def reset(
         self, lane: int = 0, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin the lane's next episode. Moves no number and no context."""
-        ...
 
     def step(self, action: Any, lane: int = 0) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step, recorded: Gymnasium's five. After an end of the episode ``reset`` must follow.
@@ -392,19 +331,16 @@ class LiveEnv(Protocol):
             BudgetError: no step may be taken any more.
             ServerLostError: the server failed too often in a row.
         """
-        ...
 
     def step_all(self, actions: Sequence[Any]) -> list[tuple[Any, float, bool, bool, dict[str, Any]]]:
-        """A step in each lane from 0, numbered in this order; servers with processes of their own work side by side."""
-        ...
+        """A step in each lane from 0, numbered in this order; servers in other processes work side by side."""
 
     def transitions(self, last: int) -> Iterable[Transition]:
         """The newest recorded steps of all sessions, at most ``last``, oldest first.
 
-        Without the first step of each episode: what it was chosen on is not on record. Nor is anything where not all
-        steps are recorded.
+        Without the first step of each episode, as the observation before it is not recorded; empty where not all steps
+        are recorded.
         """
-        ...
 
 
 class Kind(Protocol):
@@ -417,20 +353,16 @@ class Kind(Protocol):
     @property
     def name(self) -> str:
         """``trials`` or ``live``."""
-        ...
 
     @property
     def units(self) -> str:
-        """What its experiments count: ``trials`` or ``steps``."""
-        ...
+        """The unit of its counts: ``trials`` or ``steps``."""
 
     def check(self, scenario: Scenario, experiment: Experiment) -> None:
         """Refuse an experiment that can't be opened now, before anything is written. Raises ``TunegymError``."""
-        ...
 
     def plan(self, scenario: Scenario, experiment: Experiment, count: int) -> Plan:
         """The experiment's size and its first ``count`` trials, as far as they are known without running anything."""
-        ...
 
     def open(
         self,
@@ -445,11 +377,9 @@ class Kind(Protocol):
 
         ``listeners`` hear of trials. Steps are too many: read ``Session.progress`` for those.
         """
-        ...
 
     def used(self, folder: Path) -> int:
         """The highest number that the journal in ``folder`` has used; raises ``StoreError`` if it is damaged."""
-        ...
 
 
 class Session(Protocol):
@@ -458,41 +388,32 @@ class Session(Protocol):
     @property
     def experiment(self) -> Experiment:
         """The experiment."""
-        ...
 
     @property
     def env(self) -> Any:
-        """What the agent drives: an ``Env`` or a ``LiveEnv``."""
-        ...
+        """The agent's environment: an ``Env`` or a ``LiveEnv``."""
 
     def progress(self) -> Progress:
         """How far the session is. Any thread may ask."""
-        ...
 
     @property
     def stopping(self) -> str:
-        """What a request to stop does to the work in progress, in words for the user."""
-        ...
+        """The effect of a request to stop on the work in progress, in words for the user."""
 
     def interrupts(self) -> AbstractContextManager[None]:
         """Handles Ctrl-C while the session is driven, where the kind can't be interrupted just anywhere."""
-        ...
 
     def recover(self) -> None:
-        """Finish or record what earlier sessions left open. Raises ``ServerLostError`` if no server can be started."""
-        ...
+        """Finish or record work that earlier sessions left open. Raises ``ServerLostError`` if no server starts."""
 
     def settle(self, *, interrupted: bool) -> None:
         """End running jobs and servers. Interrupted, open trials stay open for a resume. Calling it twice is fine."""
-        ...
 
     def end(self, code: int, reason: str) -> None:
         """Settle, and record that the experiment came to its end by itself."""
-        ...
 
     def close(self) -> None:
         """Release processes and the journal. Calling it twice is fine."""
-        ...
 
 
 class Results(Protocol):
@@ -504,39 +425,30 @@ class Results(Protocol):
     @property
     def name(self) -> str:
         """The experiment's name."""
-        ...
 
     @property
     def folder(self) -> Path:
         """The experiment's folder, with ``journal.jsonl`` in it."""
-        ...
 
     @property
     def state(self) -> str:
         """``not started``, ``running``, ``finished`` or ``interrupted``."""
-        ...
 
     @property
     def ended(self) -> str | None:
         """Why the experiment came to its end; None while it has not."""
-        ...
 
     def counts(self, total: int | None = None) -> Counts:
         """How far the experiment is; ``total`` is how many trials or steps it has at most, if that is known."""
-        ...
 
     def summary(self, total: int | None = None) -> Summary:
-        """What the experiment found: what the terminal, the report and ``--json`` render."""
-        ...
+        """The experiment's findings, for the terminal, the report and ``--json``."""
 
     def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
         """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
-        ...
 
     def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The experiment among others: plain data, and the cells of a table by column."""
-        ...
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per trial or recorded step."""
-        ...

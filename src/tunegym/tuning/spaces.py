@@ -20,38 +20,17 @@ class SpaceError(Exception):
     """A space that can't be passed on, or a value that is no element of its space."""
 
 
-def describe(space: Any, depth: int = 0) -> dict[str, Any]:
-    """Return ``space`` as JSON, from which ``build`` makes an equal one. Raises ``SpaceError``."""
-    if depth > _DEEPEST:
-        raise SpaceError(f"it is nested deeper than {_DEEPEST} levels")
-    if depth == 0:
-        _check_leaves(space)
-    if isinstance(space, spaces.Box):
-        bounds = {"low": _numbers(space.low), "high": _numbers(space.high)}
-        return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
-    if isinstance(space, spaces.Discrete):
-        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
-    if isinstance(space, spaces.MultiDiscrete):
-        counts = {"n": space.nvec.tolist(), "start": space.start.tolist()}
-        return {"kind": "MultiDiscrete", **counts, "dtype": str(space.dtype)}
-    if isinstance(space, spaces.MultiBinary):
-        return {"kind": "MultiBinary", "n": int(space.n) if isinstance(space.n, int | np.integer) else list(space.n)}
-    if isinstance(space, spaces.Dict):
-        return {"kind": "Dict", "spaces": {str(key): describe(one, depth + 1) for key, one in space.spaces.items()}}
-    if isinstance(space, spaces.Tuple):
-        return {"kind": "Tuple", "spaces": [describe(one, depth + 1) for one in space.spaces]}
-    raise _not_passed_on(space)
+# plain data -------------------------------------------------------------------------------------------
 
 
-def _not_passed_on(space: Any) -> SpaceError:
-    name = f"a {type(space).__name__}" if isinstance(space, spaces.Space) else repr(space)
-    return SpaceError(f"{name} is no space that can be passed on; those are {KINDS}")
+def describe(space: Any) -> dict[str, Any]:
+    """Return ``space`` as JSON, from which ``build`` makes an equal one.
 
-
-def _check_leaves(space: Any) -> None:
-    """Refuse arrays that can't be recorded, or that have the same name."""
+    Raises:
+        SpaceError: it is nested too deeply, or has arrays that can't be recorded or have the same name.
+    """
     names: set[str] = set()
-    for leaf in _leaves(space, ()):
+    for leaf in leaves(space):
         if leaf.dtype not in _DTYPES:
             raise SpaceError(f"an array of {leaf.dtype.str} can't be passed on; {', '.join(map(str, _DTYPES))} can")
         if not leaf.size:
@@ -60,6 +39,27 @@ def _check_leaves(space: Any) -> None:
         if name in names:
             raise SpaceError(f"two parts have the name {name!r}: rename a key")
         names.add(name)
+    return _described(space)
+
+
+def _described(space: spaces.Space[Any]) -> dict[str, Any]:
+    match space:
+        case spaces.Dict():
+            return {"kind": "Dict", "spaces": {key: _described(one) for key, one in space.spaces.items()}}
+        case spaces.Tuple():
+            return {"kind": "Tuple", "spaces": [_described(one) for one in space.spaces]}
+        case spaces.Box():
+            bounds = {"low": _numbers(space.low), "high": _numbers(space.high)}
+            return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+        case spaces.Discrete():
+            return {"kind": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
+        case spaces.MultiDiscrete():
+            counts = {"n": space.nvec.tolist(), "start": space.start.tolist()}
+            return {"kind": "MultiDiscrete", **counts, "dtype": str(space.dtype)}
+        case spaces.MultiBinary(n=int() | np.integer() as count):
+            return {"kind": "MultiBinary", "n": int(count)}
+        case _:
+            return {"kind": "MultiBinary", "n": list(space.shape or ())}
 
 
 def build(description: Any, depth: int = 0) -> spaces.Space[Any]:
@@ -98,14 +98,10 @@ def _built_leaf(kind: Any, description: Any) -> spaces.Space[Any]:
 
 def _numbers(bounds: np.ndarray) -> Any:
     """Return a bound as JSON: one number if all are equal, infinities as strings."""
-    flat = bounds.reshape(-1)
-    if flat.size and (flat == flat[0]).all():
-        return _spelled(flat[0].item())
-    return [_spelled(one) for one in flat.tolist()]
-
-
-def _spelled(number: Any) -> Any:
-    return number if not isinstance(number, float) or math.isfinite(number) else str(number)
+    flat = [
+        one if not isinstance(one, float) or math.isfinite(one) else str(one) for one in bounds.reshape(-1).tolist()
+    ]
+    return flat[0] if flat and flat.count(flat[0]) == len(flat) else flat
 
 
 def _bounds(found: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -120,20 +116,13 @@ def differences(expected: spaces.Space[Any], found: spaces.Space[Any], where: st
 
     The order of a Dict's keys doesn't count.
     """
-    if isinstance(expected, spaces.Dict) and isinstance(found, spaces.Dict):
-        lines = [f"{where}: {key} is missing now" for key in expected.spaces if key not in found.spaces]
-        lines += [f"{where}: {key} is new" for key in found.spaces if key not in expected.spaces]
-        both = [key for key in expected.spaces if key in found.spaces]
-        return lines + [
-            line for key in both for line in differences(expected.spaces[key], found.spaces[key], f"{where}.{key}")
-        ]
-    if isinstance(expected, spaces.Tuple) and isinstance(found, spaces.Tuple) and len(expected) == len(found):
-        return [
-            line
-            for place, (one, other) in enumerate(zip(expected.spaces, found.spaces, strict=True))
-            for line in differences(one, other, f"{where}.{place}")
-        ]
-    if type(expected) is type(found) and describe(expected) == describe(found):
+    before, now = _parts(expected), _parts(found)
+    if before and now and type(expected) is type(found):
+        lines = [f"{where}: {key} is missing now" for key in before if key not in now]
+        lines += [f"{where}: {key} is new" for key in now if key not in before]
+        both = [key for key in before if key in now]
+        return lines + [line for key in both for line in differences(before[key], now[key], f"{where}.{key}")]
+    if type(expected) is type(found) and _described(expected) == _described(found):
         return []
     return [f"{where}: {_short(expected)} before, {_short(found)} now"]
 
@@ -143,7 +132,7 @@ def _short(space: spaces.Space[Any]) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-# elements ---------------------------------------------------------------------------------------------
+# leaves -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -184,26 +173,34 @@ class Leaf:
         return element
 
 
-def leaves(space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> list[Leaf]:
+def leaves(space: spaces.Space[Any]) -> list[Leaf]:
     """Return the leaves of ``space`` in order. Raises ``SpaceError``."""
-    return list(_leaves(space, path))
+    return list(_leaves(space, ()))
 
 
 def _leaves(space: spaces.Space[Any], path: tuple[str | int, ...]) -> Iterator[Leaf]:
     if len(path) > _DEEPEST:
         raise SpaceError(f"it is nested deeper than {_DEEPEST} levels")
-    if isinstance(space, spaces.Dict):
-        for key, one in space.spaces.items():
-            if not isinstance(key, str):
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, one in _parts(space).items():
+            if isinstance(space, spaces.Dict) and not isinstance(key, str):
                 raise SpaceError(f"the key {key!r} of a Dict is no string")
             yield from _leaves(one, (*path, key))
-    elif isinstance(space, spaces.Tuple):
-        for place, one in enumerate(space.spaces):
-            yield from _leaves(one, (*path, place))
     elif isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Discrete):
         yield Leaf(path, tuple(space.shape or ()), np.dtype(space.dtype))
     else:
-        raise _not_passed_on(space)
+        name = f"a {type(space).__name__}" if isinstance(space, spaces.Space) else repr(space)
+        raise SpaceError(f"{name} is no space that can be passed on; those are {KINDS}")
+
+
+def _parts(space: spaces.Space[Any]) -> dict[Any, spaces.Space[Any]]:
+    """Return the parts of a Dict or a Tuple by key; nothing for a leaf."""
+    if isinstance(space, spaces.Dict):
+        return dict(space.spaces)
+    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else {}
+
+
+# elements ---------------------------------------------------------------------------------------------
 
 
 def element_of(space: spaces.Space[Any]) -> Callable[[Any], Any]:
@@ -212,10 +209,9 @@ def element_of(space: spaces.Space[Any]) -> Callable[[Any], Any]:
     It raises ``SpaceError`` for other shapes, values that aren't numbers, NaN, and lossy conversions. It doesn't check
     the bounds of a ``Box``, which would cost as much as a step of a small environment: ``check_gym_server`` does.
     """
-    if isinstance(space, spaces.Dict):
-        return _dict_of({key: element_of(one) for key, one in space.spaces.items()})
-    if isinstance(space, spaces.Tuple):
-        return _tuple_of([element_of(one) for one in space.spaces])
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = {key: element_of(one) for key, one in _parts(space).items()}
+        return _dict_of(parts) if isinstance(space, spaces.Dict) else _tuple_of(parts)
     if isinstance(space, spaces.Discrete):
         return _index_of(int(space.start), int(space.n), np.dtype(space.dtype).type)
     array = _array_of(tuple(space.shape or ()), np.dtype(space.dtype))
@@ -228,10 +224,9 @@ def element_of(space: spaces.Space[Any]) -> Callable[[Any], Any]:
 
 def nothing_of(space: spaces.Space[Any]) -> Any:
     """Return zeros of the declared shapes and dtypes, as a placeholder."""
-    if isinstance(space, spaces.Dict):
-        return {key: nothing_of(one) for key, one in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(nothing_of(one) for one in space.spaces)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = {key: nothing_of(one) for key, one in _parts(space).items()}
+        return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
     return np.zeros(tuple(space.shape or ()), dtype=space.dtype)[()]
 
 
@@ -304,7 +299,7 @@ def _index_of(start: int, count: int, kind: Any) -> Callable[[Any], Any]:
     return own
 
 
-def _dict_of(parts: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def _dict_of(parts: dict[Any, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     def own(found: Any) -> Any:
         if not isinstance(found, dict) or found.keys() != parts.keys():
             keys = list(found) if isinstance(found, dict) else _brief(found)
@@ -314,11 +309,11 @@ def _dict_of(parts: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return own
 
 
-def _tuple_of(parts: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def _tuple_of(parts: dict[Any, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     def own(found: Any) -> Any:
         if not isinstance(found, tuple | list) or len(found) != len(parts):
             raise SpaceError(f"{_brief(found)} is no tuple of {len(parts)}")
-        return tuple(_below(at, part, found[at]) for at, part in enumerate(parts))
+        return tuple(_below(at, part, found[at]) for at, part in parts.items())
 
     return own
 

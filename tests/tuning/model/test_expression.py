@@ -1,27 +1,24 @@
+"""Constraints: expressions agree with Python, reach nothing else, and say why they refuse."""
+
 from __future__ import annotations
 
 import contextlib
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.tuning.model.expression import ExpressionConstraint, ExpressionError, FunctionConstraint, parse
-from tunegym.tuning.ports import Constraint
+from tunegym.tuning.model.expression import Constraint, ExpressionError, parse
 
 PARAMETERS: dict[str, Any] = {"a": 3, "b": 2.5, "flag": True, "mode": "fast", "server.threads": 8}
-
-
-def holds(text: str) -> bool:
-    return parse(text, PARAMETERS).evaluate(PARAMETERS)
 
 
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
         ("a <= b", False),
-        ("a * b <= 4096", True),
         ("1 < a < 4", True),
         ("1 < a < 3 < 9", False),
         ("a in [1, 2, 3]", True),
@@ -30,7 +27,6 @@ def holds(text: str) -> bool:
         ("flag == true and flag != false and flag == True", True),
         ("a == 4 or mode == 'fast'", True),
         ("server.threads % 4 == 0", True),
-        ("-a < 0", True),
         ("(a if flag else b) == 3", True),
         ("min(a, b, 9) == 2.5 and max(a, b) == 3 and abs(-a) == 3", True),
         ("ceil(b) == 3 and log2(server.threads) == 3", True),
@@ -39,12 +35,8 @@ def holds(text: str) -> bool:
         ("  flag ", True),
     ],
 )
-def test_evaluates(text: str, answer: bool) -> None:
-    assert holds(text) is answer
-
-
-def test_names_are_those_that_are_read() -> None:
-    assert parse("server.threads < a + a and true", PARAMETERS).names == ("server.threads", "a")
+def test_conditions(text: str, answer: bool) -> None:
+    assert parse(text, PARAMETERS).holds(PARAMETERS) is answer
 
 
 @pytest.mark.parametrize(
@@ -61,7 +53,7 @@ def test_names_are_those_that_are_read() -> None:
         "a @ b == 1", "lambda: 1", "a == '\\N{nope}'", "\ud800 == 1",
     ],
 )  # fmt: skip
-def test_refuses(text: str) -> None:
+def test_everything_else_is_refused(text: str) -> None:
     with pytest.raises(ExpressionError):
         parse(text, PARAMETERS)
 
@@ -74,11 +66,17 @@ def test_refuses(text: str) -> None:
         "a if " * 200 + "a" + " else a" * 200, "{" * 1999, "9" * 5000, "9" * 1999 + " < a", "~" * 1999 + "a",
     ],
 )  # fmt: skip
-def test_monsters_are_clean(text: str) -> None:
+def test_huge_expressions(text: str) -> None:
     try:
-        parse(text, PARAMETERS).evaluate(PARAMETERS)
+        parse(text, PARAMETERS).holds(PARAMETERS)
     except ExpressionError as error:
         assert len(str(error)) < 500  # noqa: PT017 (some are simply evaluated)
+
+
+@given(st.text(st.sampled_from("ab().[]{}<>=!+-*/%'\" \\notandrif:;,@~0123456789_#\n"), max_size=40))
+def test_no_text_crashes_the_parser(text: str) -> None:
+    with contextlib.suppress(ExpressionError):
+        parse(text, ["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -90,33 +88,14 @@ def test_monsters_are_clean(text: str) -> None:
         ("threads = 3", "is not an expression: ", "compare with =="),
         ("threads && 3", "is not an expression: ", "write and, or, not"),
         ("threads ** 2 < 3", "** is not allowed", "allowed: "),
-        (
-            "sqrt(threads) < 3",
-            "calling sqrt is not allowed",
-            "functions that may be called: min, max, abs, log2, ceil",
-        ),
+        ("sqrt(threads) < 3", "calling sqrt is not allowed", "functions that may be called: min, max, abs, log2, ceil"),
     ],
 )
 def test_messages(text: str, message: str, hint: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         parse(text, ["threads", "server.threads"])
     assert caught.value.message.startswith(message)
-    assert caught.value.hint is not None
-    assert caught.value.hint.startswith(hint)
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("a / 0 < 1", ZeroDivisionError), ("a % 0 < 1", ZeroDivisionError), ("mode * 3 == 1", TypeError),
-        ("mode + mode == 1", TypeError), ("flag + 1 == 2", TypeError), ("-flag == 1", TypeError),
-        ("mode < 3", TypeError), ("log2(a - 3) < 1", ArithmeticError), ("ceil(1e999) < 1", ArithmeticError),
-        ("min(flag, 2) == 1", TypeError),
-    ],
-)  # fmt: skip
-def test_what_has_no_value_raises(text: str, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        holds(text)
+    assert (caught.value.hint or "").startswith(hint)
 
 
 numbers = st.one_of(st.sampled_from(["a", "b"]), st.integers(0, 50).map(str), st.floats(0, 50).map(repr), st.just("c"))
@@ -124,27 +103,29 @@ numbers = st.one_of(st.sampled_from(["a", "b"]), st.integers(0, 50).map(str), st
 
 def combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
-        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%"]), inner).map(
-            lambda t: f"({t[0]} {t[1]} {t[2]})"
-        ),
-        inner.map(lambda text: f"(-{text})"),
-        st.tuples(inner, inner).map(lambda t: f"min({t[0]}, {t[1]})"),
-        inner.map(lambda text: f"abs({text})"),
-        st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} < 3 else {t[2]})"),
+        st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*", "/", "//", "%"]), inner),
+        st.builds("(-{})".format, inner),
+        st.builds("min({}, {})".format, inner, inner),
+        st.builds("abs({})".format, inner),
+        st.builds("({} if {} < 3 else {})".format, inner, inner, inner),
     )
 
 
 arithmetic = st.recursive(numbers, combine, max_leaves=8)
-comparison = st.tuples(arithmetic, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), arithmetic).map(
-    " ".join
-) | st.tuples(arithmetic, st.sampled_from(["in", "not in"]), st.lists(arithmetic, max_size=3)).map(
-    lambda t: f"{t[0]} {t[1]} [{', '.join(t[2])}]"
+comparison = st.one_of(
+    st.builds("{} {} {}".format, arithmetic, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), arithmetic),
+    st.builds(
+        "{} {} [{}]".format,
+        arithmetic,
+        st.sampled_from(["in", "not in"]),
+        st.lists(arithmetic, max_size=3).map(", ".join),
+    ),
 )
 conditions = st.recursive(
     comparison,
     lambda inner: (
-        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda t: f"({t[0]}) {t[1]} ({t[2]})")
-        | inner.map(lambda text: f"not ({text})")
+        st.builds("({}) {} ({})".format, inner, st.sampled_from(["and", "or"]), inner)
+        | st.builds("not ({})".format, inner)
     ),
     max_leaves=4,
 )
@@ -158,58 +139,49 @@ def test_agrees_with_python(text: str, a: int, b: float, c: int) -> None:
     except ArithmeticError as error:
         expected = type(error)
     try:
-        found: object = parse(text, values).evaluate(values)
+        found: object = parse(text, values).holds(values)
     except ArithmeticError as error:
         found = type(error)
     assert found == expected
 
 
-@given(st.text(st.sampled_from("ab().[]{}<>=!+-*/%'\" \\notandrif:;,@~0123456789_#\n"), max_size=40))
-def test_no_text_crashes_the_parser(text: str) -> None:
-    with contextlib.suppress(ExpressionError):
-        parse(text, ["a", "b"])
-
-
-# constraints ------------------------------------------------------------------------------------------
-
-
-def expression(text: str, **values: Any) -> str | None:
-    constraint: Constraint = ExpressionConstraint(text, parse(text, values))
-    return constraint.refuse(values)
-
-
-def test_expression() -> None:
-    assert expression("a <= b", a=2, b=2) is None
-    assert expression("a <= b", a=3, b=2) == 'constraint "a <= b" (a = 3, b = 2)'
-    assert expression("m == 'x' and f", m="y", f=True) == 'constraint "m == \'x\' and f" (m = "y", f = true)'
-    assert expression("1 > 2") == 'constraint "1 > 2"'
-
-
-def test_expression_without_a_value() -> None:
-    refused = expression("a / b < 1", a=1, b=0)
-    assert refused == 'constraint "a / b < 1" could not be evaluated: ZeroDivisionError: division by zero'
+@pytest.mark.parametrize(
+    ("text", "values", "refused"),
+    [
+        ("a <= b", {"a": 2, "b": 2}, None),
+        ("b < a + a and true", {"a": 1, "b": 2}, " (b = 2, a = 1)"),
+        ("m == 'x' and f", {"m": "y", "f": True}, ' (m = "y", f = true)'),
+        ("1 > 2", {}, ""),
+        ("a / b < 1", {"a": 1, "b": 0}, " could not be evaluated: ZeroDivisionError: division by zero"),
+        ("m * 3 == 1", {"m": "x"}, " could not be evaluated: TypeError: 'x' * 3: arithmetic is for numbers"),
+        ("f + 1 == 2", {"f": True}, " could not be evaluated: TypeError: True + 1: arithmetic is for numbers"),
+        ("-f == 1", {"f": True}, " could not be evaluated: TypeError: True is not a number"),
+        ("min(f, 2) == 1", {"f": True}, " could not be evaluated: TypeError: True is not a number"),
+        ("log2(a - 3) < 1", {"a": 3}, " could not be evaluated: ArithmeticError: log2 of 0"),
+        ("ceil(1e999) < 1", {}, " could not be evaluated: ArithmeticError: ceil of inf"),
+    ],
+)
+def test_refusals_of_an_expression(text: str, values: dict[str, Any], refused: str | None) -> None:
+    expected = None if refused is None else f'constraint "{text}"{refused}'
+    assert parse(text, values).refuse(values) == expected
 
 
 @pytest.mark.parametrize(
     ("answer", "refused"),
-    [(True, None), (False, 'constraint "m:f"'),
-     (None, 'constraint "m:f" could not be evaluated: TypeError: it returned None, not True or False'),
-     (1, 'constraint "m:f" could not be evaluated: TypeError: it returned 1, not True or False')],
-)  # fmt: skip
-def test_function(answer: object, refused: str | None) -> None:
-    constraint: Constraint = FunctionConstraint("m:f", lambda _: answer)
-    assert constraint.refuse({}) == refused
+    [
+        (True, None),
+        (np.bool_(True), None),
+        (False, ""),
+        (None, " could not be evaluated: TypeError: it returned None, not True or False"),
+        (1, " could not be evaluated: TypeError: it returned 1, not True or False"),
+        (ValueError("no"), " could not be evaluated: ValueError: no"),
+        (SystemExit(3), " could not be evaluated: SystemExit: 3"),
+    ],
+)
+def test_refusals_of_a_function(answer: object, refused: str | None) -> None:
+    def function(_: object) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
-
-def test_function_of_numpy() -> None:
-    numpy = pytest.importorskip("numpy")
-    assert FunctionConstraint("m:f", lambda p: numpy.float64(p["a"]) < 3).refuse({"a": 1}) is None
-
-
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyError("x")])
-def test_function_that_raises(error: BaseException) -> None:
-    def function(_: object) -> bool:
-        raise error
-
-    reason = FunctionConstraint("m:f", function).refuse({})
-    assert reason == f'constraint "m:f" could not be evaluated: {type(error).__name__}: {error}'
+    assert Constraint("m:f", function).refuse({}) == (None if refused is None else f'constraint "m:f"{refused}')

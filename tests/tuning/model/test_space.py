@@ -1,6 +1,11 @@
+"""Knobs, the space they span, the contexts that env_params draw, and leaves of observations."""
+
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections import Counter
 from typing import Any
 
@@ -10,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tunegym.core.errors import ActionError
-from tunegym.tuning.model.space import Choice, Range, Space, nested
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, ObsLeafDescriptor, Range, Space, nested
 
 units = st.floats(0.0, 1.0, exclude_max=True)
 scalars = st.one_of(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.booleans())
@@ -21,60 +26,50 @@ choices = st.builds(
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
+def pairs(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(values, min_size=2, max_size=2, unique=True).map(sorted)
+
+
 @st.composite
-def integer_ranges(draw: st.DrawFn, step: bool = False) -> Range:
-    low, high = sorted(draw(st.lists(INT64, min_size=2, max_size=2, unique=True)))
-    if not step:
-        return Range(low, high, "int")
-    width = draw(st.integers(1, 2**40))
+def stepped_integers(draw: st.DrawFn) -> Range:
+    low, width = draw(INT64), draw(st.integers(1, 2**40))
     high = low + width * draw(st.integers(1, 2**20))
     assume(high < 2**63)
     return Range(low, high, "int", step=width)
 
 
 @st.composite
-def log_ranges(draw: st.DrawFn) -> Range:
-    if draw(st.booleans()):
-        low, high = sorted(draw(st.lists(st.integers(1, 2**40), min_size=2, max_size=2, unique=True)))
-        return Range(low, high, "int", log=True)
-    low, high = sorted(draw(st.lists(st.floats(1e-12, 1e12), min_size=2, max_size=2, unique=True)))
-    return Range(low, high, "float", log=True)
-
-
-@st.composite
-def float_ranges(draw: st.DrawFn) -> Range:
-    low, high = sorted(draw(st.lists(st.floats(-1e15, 1e15), min_size=2, max_size=2, unique=True)))
-    return Range(low, high, "float")
-
-
-@st.composite
 def stepped_floats(draw: st.DrawFn) -> Range:
     """As a user writes them, in decimal; configuration allows a step down to 1e-11 of the bounds."""
-    digits = draw(st.integers(0, 9))
-    low = draw(st.integers(-(10**11), 10**11))
-    step = draw(st.integers(1, 10**6))
-    count = draw(st.integers(1, 10**5))
+    digits, low = draw(st.integers(0, 9)), draw(st.integers(-(10**11), 10**11))
+    step, count = draw(st.integers(1, 10**6)), draw(st.integers(1, 10**5))
     texts = [f"{number}e-{digits}" for number in (low, low + step * count, step)]
     return Range(float(texts[0]), float(texts[1]), "float", step=float(texts[2]))
 
 
-ranges = st.one_of(integer_ranges(), integer_ranges(step=True), log_ranges(), float_ranges(), stepped_floats())
-stepped = st.one_of(integer_ranges(step=True), stepped_floats())
+stepped = st.one_of(stepped_integers(), stepped_floats())
+ranges = st.one_of(
+    stepped,
+    pairs(INT64).map(lambda pair: Range(*pair, "int")),
+    pairs(st.floats(-1e15, 1e15)).map(lambda pair: Range(*pair)),
+    pairs(st.integers(1, 2**40)).map(lambda pair: Range(*pair, "int", log=True)),
+    pairs(st.floats(1e-12, 1e12)).map(lambda pair: Range(*pair, "float", log=True)),
+)
 
 
-@given(choices, st.data())
-def test_choice_is_consistent(choice: Choice, data: st.DataObject) -> None:
-    """A candidate is where ``at`` finds it, by exact type."""
-    index = data.draw(st.integers(0, choice.size - 1))
-    value = choice.at(index)
-    assert choice.index(value) == index
-    assert type(choice.accept(value)) is type(value)
-    assert choice.index(object()) is None
-    assert choice.index([]) is None
+def same(left: object, right: object) -> bool:
+    return type(left) is type(right) and left == right
 
 
 @given(choices)
-def test_choice_covers_its_candidates_evenly(choice: Choice) -> None:
+def test_choice(choice: Choice) -> None:
+    """Every candidate is found by exact type, and all are equally likely."""
+    for index in range(choice.size):
+        value = choice.at(index)
+        assert choice.index(value) == index
+        assert same(choice.accept(value), value)
+    assert choice.index(object()) is None
+    assert choice.index([]) is None
     cells = 5 * choice.size
     counts = Counter(choice.index(choice.from_unit((cell + 0.5) / cells)) for cell in range(cells))
     assert set(counts.values()) == {5}
@@ -83,26 +78,20 @@ def test_choice_covers_its_candidates_evenly(choice: Choice) -> None:
 
 def test_equal_looking_candidates_stay_apart() -> None:
     choice = Choice((1, 1.0, True, "1", 0, False, 0.0))
-    assert [choice.index(value) for value in (1, 1.0, True, "1", 0, False, 0.0)] == list(range(7))
+    assert [choice.index(value) for value in choice.values] == list(range(7))
     with pytest.raises(ValueError, match=r"2 is not one of \[1, 1.0, true"):
         choice.accept(2)
 
 
-@given(ranges, units)
-def test_range_from_unit_is_in_bounds(knob: Range, unit: float) -> None:
-    for at in (unit, 0.0, math.nextafter(1.0, 0.0)):
-        value: Any = knob.from_unit(at)
+@given(ranges, units, st.floats(allow_nan=False, allow_infinity=False) | INT64)
+def test_range_values_are_in_bounds_and_stay(knob: Range, unit: float, wild: float) -> None:
+    drawn = [knob.from_unit(at) for at in (unit, 0.0, math.nextafter(1.0, 0.0))]
+    placed = [knob.at_position(at) for at in (unit, -1.0, 2.0)]
+    for value in (*drawn, *placed, knob.snap(wild)):
         assert type(value) is (int if knob.dtype == "int" else float)
-        assert knob.low <= value <= knob.high
+        assert knob.low <= value <= knob.high  # type: ignore[operator]
         assert same(knob.accept(value), value)
-
-
-@given(ranges, st.floats(allow_nan=False, allow_infinity=False) | INT64)
-def test_snap_is_in_bounds_and_idempotent(knob: Range, wild: float) -> None:
-    once: Any = knob.snap(wild)
-    assert type(once) is (int if knob.dtype == "int" else float)
-    assert knob.low <= once <= knob.high
-    assert same(knob.snap(once), once)
+        assert same(knob.snap(value), value)  # type: ignore[arg-type]
 
 
 @given(stepped, st.data())
@@ -111,23 +100,18 @@ def test_steps_are_apart_and_all_there(knob: Range, data: st.DataObject) -> None
     size, step = knob.size, knob.step
     assert size is not None
     assert step is not None
-    assert knob.at(0) == knob.low
-    assert knob.at(size - 1) == knob.high
+    assert (knob.at(0), knob.at(size - 1)) == (knob.low, knob.high)
     index = data.draw(st.integers(0, size - 2))
     value: Any = knob.at(index)
-    after: Any = knob.at(index + 1)
-    assert value < after
-    assert same(knob.accept(value), value)
+    assert value < knob.at(index + 1)
     assert same(knob.snap(knob.low + index * step), value)
 
 
-def same(left: object, right: object) -> bool:
-    return type(left) is type(right) and left == right
-
-
-def test_steps_have_no_dust() -> None:
+def test_nearest_step() -> None:
+    knob = Range(0, 100, "int", step=10)
+    assert [knob.snap(value) for value in (-5, 4, 4.6, 5.2, 6, 14.9, 95.1, 1e9)] == [0, 0, 0, 10, 10, 10, 100, 100]
     knob = Range(0.1, 0.9, step=0.1)
-    assert [knob.at(index) for index in range(9)] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    assert [knob.at(index) for index in range(9)] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], "without dust"
 
 
 @pytest.mark.parametrize(
@@ -140,23 +124,20 @@ def test_steps_have_no_dust() -> None:
         Range(0.5, 2.0, "float", step=0.5),
     ],
 )
-def test_integers_and_steps_are_equally_wide(knob: Range) -> None:
+def test_integers_and_steps_are_equally_likely(knob: Range) -> None:
     """The edges too: each of the four values has a quarter."""
     counts = Counter(knob.from_unit((cell + 0.5) / 4000) for cell in range(4000))
     assert sorted(counts.values()) == [1000] * 4
     assert (min(counts), max(counts)) == (knob.low, knob.high)
 
 
-def test_log_integers_at_the_edges() -> None:
-    """Each value's share is that of its own rounding interval, the first and the last included."""
+def test_log_ranges_are_uniform_in_their_logarithm() -> None:
+    """An integer's share is that of its own rounding interval, the first and the last included."""
     knob = Range(1, 8, "int", log=True)
     counts = Counter(knob.from_unit((cell + 0.5) / 100_000) for cell in range(100_000))
-    whole = math.log(8.5 / 0.5)
     for value in range(1, 9):
-        assert counts[value] / 100_000 == pytest.approx(math.log((value + 0.5) / (value - 0.5)) / whole, abs=1e-4)
-
-
-def test_log_floats_are_uniform_in_their_logarithm() -> None:
+        share = math.log((value + 0.5) / (value - 0.5)) / math.log(8.5 / 0.5)
+        assert counts[value] / 100_000 == pytest.approx(share, abs=1e-4)
     knob = Range(0.001, 10.0, "float", log=True)
     counts = Counter(math.floor(math.log10(float(knob.from_unit((cell + 0.5) / 4000)))) for cell in range(4000))
     assert counts == {-3: 1000, -2: 1000, -1: 1000, 0: 1000}
@@ -168,48 +149,27 @@ def test_range_refuses(value: Any) -> None:
         Range(1, 5, "int").accept(value)
 
 
-def test_nearest_step() -> None:
-    knob = Range(0, 100, "int", step=10)
-    assert [knob.snap(value) for value in (-5, 4, 4.6, 5.2, 6, 14.9, 95.1, 1e9)] == [0, 0, 0, 10, 10, 10, 100, 100]
-
-
-# the space ----------------------------------------------------------------------------------------------------
+# the space --------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.one_of(choices, stepped), min_size=1, max_size=4), st.data())
 def test_points_are_a_mixed_radix_count(knobs: list[Choice | Range], data: st.DataObject) -> None:
     space = Space({f"k{index}": knob for index, knob in enumerate(knobs)})
-    size = math.prod(knob.size or 0 for knob in knobs)
-    assert space.size == size
-    index = data.draw(st.integers(0, size - 1))
+    sizes = [knob.size or 0 for knob in knobs]
+    assert space.size == math.prod(sizes)
+    digits = [data.draw(st.integers(0, size - 1)) for size in sizes]
+    index = 0
+    for digit, size in zip(digits, sizes, strict=True):
+        index = index * size + digit
     point = space.point(index)
-    assert list(point) == list(space.knobs)
+    assert list(point.values()) == [knob.at(digit) for knob, digit in zip(knobs, digits, strict=True)]
     assert space.accept(point) == point
-    back = 0
-    for name, knob in space.knobs.items():
-        digit = knob.index(point[name]) if isinstance(knob, Choice) else _position(knob, point[name])
-        assert digit is not None
-        back = back * (knob.size or 0) + digit
-    assert back == index
 
 
-def _position(knob: Range, value: Any) -> int:
-    assert knob.step is not None
-    if knob.dtype == "int":
-        return (value - knob.low) // knob.step
-    return round((value - knob.low) / knob.step)
-
-
-def test_last_knob_turns_fastest() -> None:
-    space = Space({"a": Choice(("x", "y")), "b": Range(0, 20, "int", step=10)})
-    assert [tuple(space.point(index).values()) for index in range(6)] == [
-        ("x", 0), ("x", 10), ("x", 20), ("y", 0), ("y", 10), ("y", 20),
-    ]  # fmt: skip
-
-
-def test_continuous_space_has_no_size() -> None:
+def test_space() -> None:
     assert Space({"a": Choice((1, 2)), "r": Range(0.0, 1.0)}).size is None
     assert Space({}).size == 1
+    assert nested({"a.b": 1, "a.c.d": 2, "e": 3}) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
 
 
 SPACE = Space({"a": Choice((1, 2)), "r": Range(0, 9, "int")})
@@ -218,35 +178,124 @@ SPACE = Space({"a": Choice((1, 2)), "r": Range(0, 9, "int")})
 @pytest.mark.parametrize(
     ("action", "message"),
     [
+        ([], r"an action is a mapping, not \[\]"),
         ({}, r"missing: a, r"),
-        ({"a": 1}, r"missing: r"),
         ({"a": 1, "r": 2, "z": 3, "y": 4}, r"extra: z, y"),
         ({"A": 1, "r": 2}, r"missing: a; extra: A"),
         ({"a": 1.0, "r": 2}, r"a: 1.0 is not one of \[1, 2\]"),
         ({"a": True, "r": 2}, r"a: true is not one of"),
+        ({"a": np.array([1]), "r": 2}, r"a: .* is not one of"),
         ({"a": 1, "r": 10}, r"r: 10 is outside"),
         ({"a": 1, "r": "2"}, r'r: "2" is not a number'),
     ],
 )
-def test_action_that_does_not_fit(action: dict[str, Any], message: str) -> None:
+def test_action_that_does_not_fit(action: Any, message: str) -> None:
     with pytest.raises(ActionError, match=message):
         SPACE.accept(action)
 
 
 def test_action_is_put_in_order_and_snapped() -> None:
-    accepted = SPACE.accept({"r": 3.2, "a": 2})
-    assert list(accepted.items()) == [("a", 2), ("r", 3)]
-    assert type(accepted["r"]) is int
+    for action in ({"r": 3.2, "a": 2}, {"r": np.float32(3.2), "a": np.int64(2)}):
+        accepted = SPACE.accept(action)
+        assert list(accepted.items()) == [("a", 2), ("r", 3)]
+        assert {type(value) for value in accepted.values()} == {int}
 
 
-def test_nested() -> None:
-    assert nested({"a.b": 1, "a.c.d": 2, "e": 3}) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+# contexts ---------------------------------------------------------------------------------------------
+
+PARAMS = {
+    "drop_rate": EnvParam(Choice((0.001, 0.01, 0.1)), weights=(0.5, 0.3, 0.2)),
+    "load": EnvParam(Range(1, 1000, "int", log=True)),
+    "kind": EnvParam(Choice(("text", "binary"))),
+}
+NUMBERS = range(1, 200)
 
 
-def test_numpy_scalars_of_an_agent_are_what_they_hold() -> None:
-    space = Space({"threads": Choice((1, 2, 4)), "share": Range(0.0, 1.0)})
-    accepted = space.accept({"threads": np.int64(4), "share": np.float32(0.5)})
-    assert accepted == {"threads": 4, "share": 0.5}
-    assert [type(value) for value in accepted.values()] == [int, float]
-    with pytest.raises(ActionError):
-        space.accept({"threads": np.array([4]), "share": 0.5})
+def test_contexts_depend_on_seed_name_and_number_only() -> None:
+    contexts = [EnvParams(PARAMS, seed=7).context(number) for number in NUMBERS]
+    assert contexts != [EnvParams(PARAMS, seed=8).context(number) for number in NUMBERS]
+    turned = EnvParams(dict(reversed(PARAMS.items())), seed=7)
+    assert [turned.context(number) for number in reversed(NUMBERS)] == contexts[::-1]
+    for gone in PARAMS:
+        fewer = EnvParams({name: param for name, param in PARAMS.items() if name != gone}, seed=7)
+        for number, context in zip(NUMBERS, contexts, strict=True):
+            assert fewer.context(number) == {name: value for name, value in context.items() if name != gone}
+    assert EnvParams({}).context(5) == {}
+
+
+def test_contexts_are_the_same_in_another_process() -> None:
+    code = (
+        "from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Range\n"
+        "params = EnvParams({'load': EnvParam(Range(0.0, 1.0)), 'kind': EnvParam(Choice(('a', 'b', 'c')))}, 3)\n"
+        "found = repr([params.context(number) for number in range(1, 20)])\n"
+    )
+    here: dict[str, Any] = {}
+    exec(code, here)
+    command = [sys.executable, "-c", f"{code}print(found)"]
+    there = subprocess.check_output(command, text=True, env={**os.environ, "PYTHONHASHSEED": "5"})
+    assert there.strip() == here["found"]
+
+
+def test_steps_of_an_episode() -> None:
+    params = EnvParams({"a": PARAMS["load"], "b": EnvParam(Range(0.0, 1.0), every_step=True)}, 3)
+    assert params.vary_in_episodes
+    assert not EnvParams(PARAMS).vary_in_episodes
+    first = params.context(5)
+    later = params.step_context(5, 9)
+    assert later == {"a": first["a"], "b": params.context(9)["b"]}
+    assert params.next_context(first, 9) == later
+    assert EnvParams(PARAMS, 3).next_context({"x": 1}, 9) == {"x": 1}
+
+
+def test_equal_parameters_are_independent() -> None:
+    coin = EnvParam(Choice((0, 1)))
+    params = EnvParams({"a": coin, "b": coin}, seed=1)
+    counts = Counter(tuple(params.context(number).values()) for number in range(1, 4001))
+    assert all(900 < counts[pair] < 1100 for pair in [(0, 0), (0, 1), (1, 0), (1, 1)])
+
+
+@pytest.mark.parametrize("weights", [(0.5, 0.3, 0.2), (0.9, 0.05, 0.05), (0.0, 0.25, 0.75), None])
+def test_weights(weights: tuple[float, ...] | None) -> None:
+    """Chi-square over 20,000 draws: with 2 degrees of freedom 25 is far beyond any chance."""
+    param = EnvParam(Choice(("a", "b", "c")), weights)
+    counts = Counter(param.draw(11, "p", number) for number in range(1, 20_001))
+    expected = {value: share * 20_000 for value, share in zip("abc", weights or [1 / 3] * 3, strict=True)}
+    assert all(counts[value] == 0 for value, count in expected.items() if count == 0)
+    assert sum((counts[value] - count) ** 2 / count for value, count in expected.items() if count) < 25
+
+
+@given(
+    st.lists(st.floats(0.0, 1.0), min_size=2, max_size=6).filter(lambda weights: sum(weights) > 0.01),
+    st.integers(),
+    st.integers(1, 10**6),
+)
+def test_drawn_value_is_a_candidate_with_weight(weights: list[float], seed: int, number: int) -> None:
+    total = sum(weights)
+    param = EnvParam(Choice(tuple(range(len(weights)))), tuple(weight / total for weight in weights))
+    assert weights[int(param.draw(seed, "p", number))] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "box", "dim": 2, "low": 0, "high": 1}, None),
+        ({"kind": "box", "low": -1.5}, None),
+        ({"kind": "discrete", "n": 1}, None),
+        ({"kind": "Box"}, 'kind must be "box" or "discrete", not \'Box\''),
+        ({"kind": "box", "dim": 0}, "dim must be an integer of at least 1, not 0"),
+        ({"kind": "box", "dim": True}, "dim must be"),
+        ({"kind": "box", "n": 3}, "a box has a dim and no n, here n=3"),
+        ({"kind": "box", "high": math.nan}, "low must be below high"),
+        ({"kind": "box", "low": "0", "high": 1.0}, "low must be below high"),
+        ({"kind": "discrete"}, "a discrete leaf needs n, an integer of at least 1, not None"),
+        ({"kind": "discrete", "n": 2.0}, "a discrete leaf needs n"),
+        ({"kind": "discrete", "n": 2, "dim": 2}, "neither dim nor bounds"),
+        ({"kind": "discrete", "n": 2, "high": 1.0}, "neither dim nor bounds"),
+    ],
+)
+def test_descriptor_of_a_leaf(settings: dict[str, Any], message: str | None) -> None:
+    if message is None:
+        assert ObsLeafDescriptor(**settings) == ObsLeafDescriptor(**settings)
+        return
+    with pytest.raises(ValueError, match=message):
+        ObsLeafDescriptor(**settings)

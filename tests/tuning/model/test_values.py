@@ -1,6 +1,9 @@
+"""Values and their spelling, outcomes and objectives."""
+
 from __future__ import annotations
 
 import math
+import statistics
 import tomllib
 from typing import Any
 
@@ -8,6 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunegym.tuning.model.scenario import Objective, aims, violation
+from tunegym.tuning.model.trial import (
+    STATUSES,
+    Cancelled,
+    Failed,
+    Infeasible,
+    Measured,
+    Outcome,
+    Pruned,
+    TimedOut,
+    Trial,
+    outcome_of,
+)
 from tunegym.tuning.model.values import exact_key, spelled, storable
 
 scalars = st.one_of(
@@ -24,13 +40,9 @@ def typed(mapping: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 @given(mappings, mappings)
-def test_keys_meet_only_their_own_values(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_keys_are_equal_only_for_equal_values(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert (exact_key(one) == exact_key(other)) == (typed(one) == typed(other))
     assert exact_key(one) == exact_key(dict(reversed(one.items())))
-
-
-@given(mappings, mappings)
-def test_action_and_context_are_not_mixed_up(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert (exact_key(one, other) == exact_key(other, one)) == (typed(one) == typed(other))
 
 
@@ -39,33 +51,87 @@ def test_equal_looking_values_have_different_keys() -> None:
     assert len(keys) == 11
 
 
-@given(scalars)
-def test_storable(value: Any) -> None:
-    assert storable(value) is None
-
-
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, math.nan, math.inf, None, [1], {}, object(), 1j, b"x"])
 def test_not_storable(value: object) -> None:
     assert storable(value) is not None
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (True, "true"), (1, "1"), (1.0, "1.0"), ('a"b\n', '"a\\"b\\n"'), ([1, "x", False], '[1, "x", false]'),
-        ((), "[]"), ({"low": 1, "log": True}, "{low = 1, log = true}"),
-    ],
-)  # fmt: skip
-def test_spelled_as_toml(value: object, text: str) -> None:
-    assert spelled(value) == text
-
-
 @given(scalars)
-def test_spelled_is_printable_toml(value: Any) -> None:
+def test_storable_values_are_spelled_as_printable_toml(value: Any) -> None:
+    assert storable(value) is None
     assert spelled(value).isprintable()
     assert typed(tomllib.loads(f"x = {spelled(value)}")) == typed({"x": value})
 
 
-def test_what_is_not_printable_is_escaped() -> None:
+def test_spelling() -> None:
+    assert spelled([1, ("x", False), {"low": 1, "log": True}]) == '[1, ["x", false], {low = 1, log = true}]'
     assert spelled("\x1b[31m\x9b\u202e\U000e0001") == '"\\u001b[31m\\u009b\\u202e\\U000e0001"'
     assert spelled({"\x1b": ["\x7f"]}) == '{"\\u001b" = ["\\u007f"]}'
+
+
+# outcomes ---------------------------------------------------------------------------------------------
+
+MEASURED = Measured(({"m": 1.0},))
+UNMEASURED = [Infeasible("i"), Failed("f"), TimedOut("t"), Cancelled("c"), Pruned("p")]
+
+
+def test_outcomes() -> None:
+    outcomes: list[Outcome] = [MEASURED, *UNMEASURED]
+    assert tuple(outcome.status for outcome in outcomes) == STATUSES
+    assert outcome_of("measured", "", [{"m": 1.0}]) == MEASURED
+    assert Trial(1, {}, {}, MEASURED, 0.0, 0.0).metrics == {"m": 1.0}
+    for outcome in UNMEASURED:
+        trial = Trial(1, {}, {}, outcome_of(outcome.status, outcome.reason, []), 0.0, 0.0)
+        assert trial.outcome == outcome
+        assert (trial.measured, trial.metrics, trial.reason) == (False, {}, outcome.reason)
+    assert Failed("x") != TimedOut("x")
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=8))
+def test_mean_and_spread(values: list[float]) -> None:
+    measured = Measured(tuple({"m": value} for value in values))
+    assert measured.mean()["m"] == pytest.approx(statistics.fmean(values), abs=1e-9)
+    assert measured.spread()["m"] == pytest.approx(statistics.stdev(values), abs=1e-6)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6), st.integers(1, 9))
+def test_mean_and_spread_of_any_numbers(values: list[float], repeats: int) -> None:
+    """The mean of finite numbers is finite and among them, that of equals the value itself; nothing overflows."""
+    measured = Measured(tuple({"m": value} for value in values))
+    assert min(values) <= measured.mean()["m"] <= max(values) or math.isclose(measured.mean()["m"], values[0])
+    assert measured.spread()["m"] >= 0.0
+    equal = Measured(({"m": values[0]},) * repeats)
+    assert (equal.mean(), equal.spread()) == ({"m": values[0]}, {"m": 0.0})
+
+
+def test_metric_that_not_every_sample_has() -> None:
+    measured = Measured(({"m": 1.0, "n": 5.0}, {"m": 3.0}))
+    assert measured.mean() == {"m": 2.0, "n": 5.0}
+    assert measured.spread() == {"m": pytest.approx(math.sqrt(2.0)), "n": 0.0}
+
+
+# objectives -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("objective", "value", "expected"),
+    [
+        (Objective("m", "min", limit=2.0), 2.0, 0.0),
+        (Objective("m", "min", limit=2.0), 3.0, 0.5),
+        (Objective("m", "max", limit=2.0), 1.0, 0.5),
+        (Objective("m", "max", limit=2.0), 5.0, 0.0),
+        (Objective("m", "max", limit=-2.0), -3.0, 0.5),
+        (Objective("m", "min", limit=0.0), 3.0, 3.0),
+        (Objective("m", "min"), 1e9, 0.0),
+    ],
+)
+def test_violation_is_a_share_of_the_limit(objective: Objective, value: float, expected: float) -> None:
+    assert objective.violation({"m": value}) == expected
+    assert Objective(**objective.as_dict()) == objective
+    assert objective.value({"m": value}) == (value if objective.goal == "max" else -value)
+
+
+def test_violations_add_up() -> None:
+    both = [Objective("a", "min", limit=1.0), Objective("b", "max", limit=4.0, weight=0.0), Objective("c")]
+    assert violation(both, {"a": 1.5, "b": 3.0, "c": 0.0}) == 0.75
+    assert aims(both) == (both[0], both[2])

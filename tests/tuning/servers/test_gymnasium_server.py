@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import tunegym.servers
 from tunegym.servers import GymnasiumServer
-from tunegym.tuning.servers.gymnasium_server import EnvParamError, UnknownEnvError
+from tunegym.tuning.servers.gymnasium_server import EnvParamError
 
 
 class Engine:
@@ -133,21 +133,6 @@ def test_an_attribute_that_reset_chooses_itself() -> None:
         server.reset()
     server.apply_env_params({"mass": 2.0})
     server.reset()
-
-
-@pytest.mark.parametrize(
-    ("env_id", "options", "message"),
-    [
-        ("CartPole-v99", {}, "env_id: .*v99"),
-        ("CarPole-v1", {}, "did you mean 'CartPole-v1'"),
-        ("Nothing", {}, 'write "module:Name-v0"'),
-        ("no_such_module:Maze-v0", {}, "env_id: there is no module 'no_such_module'; put no_such_module.py beside"),
-        (CAR, {"mas": 3}, "doesn't take mas; did you mean 'mass'. it takes: max_episode_steps"),
-    ],
-)
-def test_an_environment_that_can_not_be_made(env_id: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UnknownEnvError, match=message):
-        GymnasiumServer(env_id, **options)
 
 
 def test_the_public_module() -> None:

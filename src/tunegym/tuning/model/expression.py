@@ -1,9 +1,8 @@
 """Constraints: which parameters may be tried. As an expression, or as a user's function.
 
-Expressions are a small part of Python's, evaluated without Python's ``eval``.
-
-An expression is parsed once into closures. Names are resolved while parsing, so an evaluation can reach
-nothing but the parameters' values: there is no attribute access, no subscript, and no call but a short list.
+Expressions are a small part of Python's, without Python's ``eval``: parsed once into closures. Names are resolved while
+parsing, so an evaluation can reach nothing but the parameters' values: there is no attribute access, no subscript, and
+no call but a short list.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda item, items: item in items,
     ast.NotIn: lambda item, items: item not in items,
 }  # fmt: skip
+_SHORTER = 'split it in several constraints, or write a function: "module:function"'
 _ALLOWED = "numbers, strings, true, false, parameters, + - * / // %, == <, in [..], and, or, not, if else"
 
 
@@ -45,36 +45,50 @@ class ExpressionError(TunegymError):
 
 
 @dataclass(frozen=True)
-class Expression:
-    """A parsed expression. ``names`` are the parameters that it reads, in the order of the text."""
+class Constraint:
+    """Refuses parameters for which a condition is false, or can't be evaluated.
+
+    Attributes:
+        text: the expression, or the reference of a user's function.
+        holds: called with the parameters by address; returns a boolean.
+        names: the parameters whose values a refusal shows.
+    """
 
     text: str
-    names: tuple[str, ...]
-    run: Run = field(repr=False, compare=False)
+    holds: Run = field(repr=False, compare=False)
+    names: tuple[str, ...] = ()
 
-    def evaluate(self, parameters: Mapping[str, Any]) -> bool:
-        """Return whether the expression holds; raises ArithmeticError or TypeError if it has no value."""
-        return bool(self.run(parameters))
+    def refuse(self, parameters: Mapping[str, Any]) -> str | None:
+        """Return why the parameters are refused; None if they may run."""
+        try:
+            answer = self.holds(parameters)
+            if hasattr(answer, "item"):  # numpy's own booleans
+                answer = answer.item()
+            if not isinstance(answer, bool):
+                raise TypeError(f"it returned {answer!r}, not True or False")
+        except (Exception, SystemExit) as error:  # a user's code may raise anything
+            return f'constraint "{self.text}" could not be evaluated: {type(error).__name__}: {error}'
+        if answer:
+            return None
+        values = ", ".join(f"{name} = {spelled(parameters[name])}" for name in self.names)
+        return f'constraint "{self.text}" ({values})' if values else f'constraint "{self.text}"'
 
 
-def parse(text: str, names: Collection[str]) -> Expression:
-    """Parse ``text`` as an expression over the parameters ``names`` (addresses such as ``server.threads``).
+def parse(text: str, names: Collection[str]) -> Constraint:
+    """Parse ``text`` as a condition over the parameters ``names`` (addresses such as ``server.threads``).
 
     Raises:
         ExpressionError: it is no expression, too long, too deep, names an unknown parameter, holds something
             that is not allowed, or is a number or a string where a condition is wanted.
     """
     if len(text) > MAX_LENGTH:
-        raise ExpressionError(
-            f"is too long ({len(text)} characters, at most {MAX_LENGTH})",
-            hint='split it in several constraints, or write a function: "module:function"',
-        )
+        raise ExpressionError(f"is too long ({len(text)} characters, at most {MAX_LENGTH})", hint=_SHORTER)
     body = _syntax(text)
     compiler = _Compiler(frozenset(names))
     run = compiler.compile(body, 0)
     if _is_value(body):
         raise ExpressionError("is a value, not a condition", hint="compare it with something: a + b <= 8")
-    return Expression(text, tuple(compiler.used), run)
+    return Constraint(text, lambda parameters: bool(run(parameters)), tuple(compiler.used))
 
 
 def _is_value(node: ast.expr) -> bool:
@@ -109,10 +123,7 @@ def _syntax_hint(text: str) -> str:
 
 
 def _too_deep() -> ExpressionError:
-    return ExpressionError(
-        f"is nested too deep (at most {MAX_DEPTH} levels)",
-        hint='split it in several constraints, or write a function: "module:function"',
-    )
+    return ExpressionError(f"is nested too deep (at most {MAX_DEPTH} levels)", hint=_SHORTER)
 
 
 def _forbid(what: str, hint: str = f"allowed: {_ALLOWED}") -> NoReturn:
@@ -143,7 +154,8 @@ class _Compiler:
             case ast.Compare():
                 return self._comparison(node, depth)
             case ast.IfExp(test, then, otherwise):
-                return _conditional(*(self.compile(part, depth + 1) for part in (test, then, otherwise)))
+                check, yes, no = (self.compile(part, depth + 1) for part in (test, then, otherwise))
+                return lambda parameters: yes(parameters) if check(parameters) else no(parameters)
             case ast.Call():
                 return self._call(node, depth)
             case ast.List() | ast.Tuple():
@@ -194,7 +206,8 @@ class _Compiler:
             if isinstance(op, ast.In | ast.NotIn):
                 if not isinstance(right, ast.List | ast.Tuple):
                     _forbid("in without a list on its right", "write: x in [1, 2]")
-                runs.append(_sequence([self.compile(item, depth + 1) for item in right.elts]))
+                items = [self.compile(item, depth + 1) for item in right.elts]
+                runs.append(lambda parameters, items=items: [item(parameters) for item in items])
             else:
                 runs.append(self.compile(right, depth + 1))
             if type(op) not in _COMPARISONS:
@@ -247,9 +260,6 @@ def _junction(op: ast.boolop, runs: list[Run]) -> Run:
 
 
 def _compared(runs: list[Run], compares: list[Callable[[Any, Any], bool]]) -> Run:
-    if len(compares) == 1:  # the usual case, without a loop
-        (left, right), (compare,) = runs, compares
-        return lambda parameters: compare(left(parameters), right(parameters))
     first, pairs = runs[0], list(zip(compares, runs[1:], strict=True))
 
     def run(parameters: Mapping[str, Any]) -> bool:
@@ -262,14 +272,6 @@ def _compared(runs: list[Run], compares: list[Callable[[Any, Any], bool]]) -> Ru
         return True
 
     return run
-
-
-def _sequence(items: list[Run]) -> Run:
-    return lambda parameters: [item(parameters) for item in items]
-
-
-def _conditional(test: Run, then: Run, otherwise: Run) -> Run:
-    return lambda parameters: then(parameters) if test(parameters) else otherwise(parameters)
 
 
 def _log2(value: float) -> float:
@@ -298,52 +300,3 @@ _KINDS: dict[type[ast.AST], str] = {
     ast.DictComp: "a comprehension", ast.GeneratorExp: "a comprehension", ast.Set: "a set",
     ast.Dict: "a dictionary", ast.Starred: "*", ast.Constant: "None, ..., bytes or a complex number",
 }  # fmt: skip
-
-
-# constraints ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ExpressionConstraint:
-    """Refuses parameters for which an expression doesn't hold, or has no value."""
-
-    text: str
-    expression: Expression = field(repr=False, compare=False)
-
-    def refuse(self, parameters: Mapping[str, Any]) -> str | None:
-        """Return why the parameters are refused, with the values that the expression read; None if they may run."""
-        try:
-            if self.expression.evaluate(parameters):
-                return None
-        except Exception as error:
-            return _not_evaluated(self.text, error)
-        values = ", ".join(f"{name} = {spelled(parameters[name])}" for name in self.expression.names)
-        return f'constraint "{self.text}" ({values})' if values else f'constraint "{self.text}"'
-
-
-@dataclass(frozen=True)
-class FunctionConstraint:
-    """Refuses parameters for which a user's function returns false, or raises.
-
-    ``function`` is called with the parameters by address; ``core.references.callable_by_name`` makes one from
-    a function with named parameters.
-    """
-
-    reference: str
-    function: Callable[[Mapping[str, Any]], Any] = field(repr=False, compare=False)
-
-    def refuse(self, parameters: Mapping[str, Any]) -> str | None:
-        """Return why the parameters are refused; None if they may run."""
-        try:
-            answer = self.function(parameters)
-            if hasattr(answer, "item"):  # numpy's own booleans
-                answer = answer.item()
-            if not isinstance(answer, bool):
-                raise TypeError(f"it returned {answer!r}, not True or False")
-        except (Exception, SystemExit) as error:  # a user's code may raise anything
-            return _not_evaluated(self.reference, error)
-        return None if answer else f'constraint "{self.reference}"'
-
-
-def _not_evaluated(text: str, error: BaseException) -> str:
-    return f'constraint "{text}" could not be evaluated: {type(error).__name__}: {error}'

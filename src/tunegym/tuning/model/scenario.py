@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from tunegym.tuning.model.expression import ExpressionConstraint, FunctionConstraint
+from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.space import EnvParams, Space
 from tunegym.tuning.model.values import Metrics
 
@@ -224,7 +224,7 @@ class Experiment:
     agent_metrics: tuple[str, ...]
     reward: str | None = "identity"
     metrics: tuple[MetricSpec, ...] = ()
-    constraints: tuple[ExpressionConstraint | FunctionConstraint, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     penalties: Penalties = field(default_factory=Penalties)
     budget: Budget = field(default_factory=Budget)
     timeout_s: float | None = None

@@ -1,4 +1,4 @@
-"""Knobs and the space they span. Actions are native values, never indices."""
+"""Knobs and the space they span, and env_params with the contexts they draw. All values are native, never indices."""
 
 from __future__ import annotations
 
@@ -79,10 +79,7 @@ class Range:
     @property
     def size(self) -> int | None:
         """Number of values of a grid over the range; None without a step."""
-        step = self.step
-        if step is None:
-            return None
-        return round((self.high - self.low) / step) + 1
+        return None if self.step is None else round((self.high - self.low) / self.step) + 1
 
     def at(self, index: int) -> Scalar:
         """Return value number ``index`` of a range with a step."""
@@ -112,8 +109,7 @@ class Range:
 
     def from_unit(self, unit: float) -> Scalar:
         """Map ``unit`` in [0, 1) to a value; those of an integer or stepped range are equally likely."""
-        count = self.size if self.step is not None else None
-        if count is not None:
+        if (count := self.size) is not None:
             return self.at(min(int(unit * count), count - 1))
         if self.log:
             edge = 0.5 if self.dtype == "int" else 0.0
@@ -182,13 +178,8 @@ class Space:
     @property
     def size(self) -> int | None:
         """Number of actions of a grid; None when a knob is continuous."""
-        product = 1
-        for knob in self.knobs.values():
-            size = knob.size
-            if size is None:
-                return None
-            product *= size
-        return product
+        sizes = [knob.size for knob in self.knobs.values()]
+        return None if None in sizes else math.prod(size or 0 for size in sizes)
 
     def point(self, index: int) -> dict[str, Scalar]:
         """Return action number ``index`` of the grid; the last knob changes fastest."""
@@ -207,17 +198,7 @@ class Space:
         Raises:
             ActionError: keys are missing or extra, or a value is no candidate; it lists them.
         """
-        if not isinstance(action, Mapping):
-            raise ActionError(f"an action is a mapping, not {action!r}", hint=f"give {', '.join(self.knobs) or '{}'}")
-        if self._names != action.keys():
-            missing = [name for name in self.knobs if name not in action]
-            extra = [str(name) for name in action if name not in self._names]
-            parts = [f"missing: {', '.join(missing)}"] if missing else []
-            parts += [f"extra: {', '.join(extra)}"] if extra else []
-            raise ActionError(
-                f"the action's keys don't match the knobs ({'; '.join(parts)})",
-                hint=f"give exactly these: {', '.join(self.knobs) or 'none'}",
-            )
+        self.check_keys(action)
         accepted: dict[str, Scalar] = {}
         for name, knob in self.knobs.items():
             try:
@@ -225,6 +206,18 @@ class Space:
             except ValueError as error:
                 raise ActionError(f"{name}: {error}") from None
         return accepted
+
+    def check_keys(self, action: Any) -> None:
+        """Raise ``ActionError`` unless ``action`` is a mapping with exactly the knobs for keys."""
+        hint = f"give exactly these: {', '.join(self.knobs) or 'none'}"
+        if not isinstance(action, Mapping):
+            raise ActionError(f"an action is a mapping, not {action!r}", hint=hint)
+        if self._names != action.keys():
+            missing = [name for name in self.knobs if name not in action]
+            extra = [str(name) for name in action if name not in self._names]
+            parts = [f"missing: {', '.join(missing)}"] if missing else []
+            parts += [f"extra: {', '.join(extra)}"] if extra else []
+            raise ActionError(f"the action's keys don't match the knobs ({'; '.join(parts)})", hint=hint)
 
     def spec(self) -> dict[str, Any]:
         """Return the knobs as plain data, for the journal's head."""
@@ -284,21 +277,20 @@ class EnvParams:
     def __bool__(self) -> bool:
         return bool(self.params)
 
-    def context(self, number: int) -> dict[str, Scalar]:
-        """The context of trial ``number``, the same in any process and at any width."""
-        seed = self.seed
-        return {name: param.draw(seed, name, number) for name, param in self.params.items()}
-
     @cached_property
     def vary_in_episodes(self) -> bool:
         """Whether a parameter is drawn for each step of an episode."""
         return any(param.every_step for param in self.params.values())
 
+    def context(self, number: int) -> dict[str, Scalar]:
+        """The context of trial ``number``, the same in any process and at any width."""
+        return self.step_context(number, number)
+
     def step_context(self, first: int, number: int) -> dict[str, Scalar]:
         """The context of step ``number`` in an episode whose first number is ``first``."""
-        seed = self.seed
         return {
-            name: param.draw(seed, name, number if param.every_step else first) for name, param in self.params.items()
+            name: param.draw(self.seed, name, number if param.every_step else first)
+            for name, param in self.params.items()
         }
 
     def next_context(self, context: Context, number: int) -> Context:
@@ -333,23 +325,18 @@ class ObsLeafDescriptor:
     def __post_init__(self) -> None:
         if self.kind not in ("box", "discrete"):
             raise ValueError(f'kind must be "box" or "discrete", not {self.kind!r}')
-        if not _positive(self.dim):
+        if type(self.dim) is not int or self.dim < 1:
             raise ValueError(f"dim must be an integer of at least 1, not {self.dim!r}")
         if self.kind == "box":
             if self.n is not None:
                 raise ValueError(f"a box has a dim and no n, here n={self.n!r}")
-            if not (_number(self.low) and _number(self.high) and self.low < self.high):
+            sides = self.low, self.high
+            if (
+                any(isinstance(one, bool) or not isinstance(one, int | float) for one in sides)
+                or not sides[0] < sides[1]
+            ):
                 raise ValueError(f"low must be below high, here {self.low!r} and {self.high!r}")
-            return
-        if not _positive(self.n):
+        elif type(self.n) is not int or self.n < 1:
             raise ValueError(f"a discrete leaf needs n, an integer of at least 1, not {self.n!r}")
-        if self.dim != 1 or (self.low, self.high) != (-math.inf, math.inf):
+        elif self.dim != 1 or (self.low, self.high) != (-math.inf, math.inf):
             raise ValueError("a discrete leaf has an n, and neither dim nor bounds")
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _positive(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -162,47 +162,45 @@ def _mean(values: list[float]) -> float:
         return float(sum(map(Fraction, values)) / count)
 
 
-@dataclass(frozen=True, slots=True)
-class Infeasible:
+@dataclass(frozen=True)
+class Unmeasured:
+    """A trial without a measurement, and why."""
+
+    reason: str = ""
+    status: ClassVar[str]
+
+
+class Infeasible(Unmeasured):
     """A constraint refused the action; nothing ran."""
 
-    reason: str
-    status: ClassVar[str] = "infeasible"
+    status = "infeasible"
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Unmeasured):
     """The job failed, or a metric could not be read."""
 
-    reason: str
-    status: ClassVar[str] = "failed"
+    status = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOut:
+class TimedOut(Unmeasured):
     """The job was ended because it ran past ``timeout_s``."""
 
-    reason: str = "timed out"
-    status: ClassVar[str] = "timed_out"
+    status = "timed_out"
 
 
-@dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(Unmeasured):
     """The number was held or opened, and the experiment ended before it was used."""
 
-    reason: str = "cancelled"
-    status: ClassVar[str] = "cancelled"
+    status = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Unmeasured):
     """A pruner ended the trial early."""
 
-    reason: str = "pruned"
-    status: ClassVar[str] = "pruned"
+    status = "pruned"
 
 
-Outcome: TypeAlias = Measured | Infeasible | Failed | TimedOut | Cancelled | Pruned
+Outcome: TypeAlias = Measured | Unmeasured
 
 _UNMEASURED = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Cancelled, Pruned)}
 STATUSES = (Measured.status, *_UNMEASURED)

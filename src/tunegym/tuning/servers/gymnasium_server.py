@@ -10,39 +10,26 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import error, spaces
-from gymnasium.envs.registration import load_env_creator
+from gymnasium import spaces
 
 from tunegym.core.errors import TunegymError
 from tunegym.core.text import closest
 
-__all__ = ["EnvParamError", "GymnasiumServer", "UnknownEnvError"]
 
-_OF_MAKE = ("max_episode_steps", "disable_env_checker")
-
-
-class _OneLineError(TunegymError):
-    """Shown in one line, as it becomes the reason of a failed step."""
+class EnvParamError(TunegymError):
+    """An env_param that can't be applied. Shown in one line, as it becomes the reason of a failed step."""
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
-
-
-class EnvParamError(_OneLineError):
-    """An env_param that can't be applied."""
-
-
-class UnknownEnvError(_OneLineError):
-    """An environment that Gymnasium can't make."""
 
 
 class GymnasiumServer:
     """Any environment that ``gymnasium.make`` knows, with its time limit and without Gymnasium's checker.
 
     An env_param is an attribute of the unwrapped environment (``gravity``), or of one of its attributes (``car.mass``):
-    a number, a string or a boolean. It is set before the reset or step that it applies to, and nothing else is: an
-    environment that computes something from the attribute only once, when it is built, keeps that. Where this matters
-    write your own ``GymServer``, or subclass this one and override ``apply_env_params``.
+    a number, a string or a boolean. It is set before the reset or step that it applies to. An environment that computes
+    something from the attribute only once, when it is built, doesn't compute it again: then write your own
+    ``GymServer``, or override ``apply_env_params``.
 
     Args:
         env_id: such as ``CartPole-v1``; with ``module:`` before it that module is imported first.
@@ -53,7 +40,7 @@ class GymnasiumServer:
     observation_space: spaces.Space[Any]
 
     def __init__(self, env_id: str, **options: Any) -> None:
-        self._env = _made(env_id, options)
+        self._env: gymnasium.Env[Any, Any] = gymnasium.make(env_id, **{"disable_env_checker": True, **options})
         self._applied: dict[str, Any] = {}
         self.action_space = self._env.action_space
         self.observation_space = self._env.observation_space
@@ -90,9 +77,6 @@ class GymnasiumServer:
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
-
-
-# attributes -------------------------------------------------------------------------------------------
 
 
 def _owner(env: Any, name: str) -> tuple[Any, str]:
@@ -134,57 +118,9 @@ def _missing(owner: Any, part: str, name: str) -> EnvParamError:
 
 def _numbers(owner: Any) -> list[str]:
     names = [name for name in dir(owner) if not name.startswith("_")]
-    found = []
-    for name in names:
-        value = inspect.getattr_static(owner, name, None)  # runs no property
-        if isinstance(value, Real) and not isinstance(value, bool):
-            found.append(name)
-    return found
+    values = {name: inspect.getattr_static(owner, name, None) for name in names}  # runs no property
+    return [name for name, value in values.items() if isinstance(value, Real) and not isinstance(value, bool)]
 
 
 def _listed(owner: Any) -> str:
     return ", ".join(_numbers(owner)) or "no number"
-
-
-# gymnasium.make ---------------------------------------------------------------------------------------
-
-
-def _made(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    try:
-        return gymnasium.make(env_id, **{"disable_env_checker": True, **options})
-    except error.UnregisteredEnv as failure:
-        near = closest(env_id, [name for name in gymnasium.registry if not name.startswith(("phys2d/", "tabular/"))])
-        hint = f"did you mean {near!r}?" if near else 'for an environment of your own write "module:Name-v0"'
-        raise UnknownEnvError(f"env_id: {failure}", hint=hint) from failure
-    except ModuleNotFoundError as failure:
-        module, colon, _ = env_id.partition(":")
-        missing = getattr(failure.__cause__, "name", None)
-        if not colon or missing is None or not f"{module}.".startswith(f"{missing}."):
-            raise
-        hint = f"put {module}.py beside the scenario, or install the package that has it"
-        raise UnknownEnvError(f"env_id: there is no module {missing!r}", hint=hint) from failure
-    except TypeError as failure:
-        accepted = _arguments(env_id)
-        unknown = [name for name in options if name not in accepted]
-        if not accepted or not unknown:
-            raise
-        near = closest(unknown[0], accepted)
-        guess = f"did you mean {near!r}? " if near else ""
-        what = f"{env_id} doesn't take {', '.join(unknown)}"
-        raise UnknownEnvError(what, hint=f"{guess}it takes: {', '.join(accepted)}") from failure
-
-
-def _arguments(env_id: str) -> list[str]:
-    """Return the arguments that an environment can be made with; nothing if that is unknown."""
-    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
-    entry = spec.entry_point if spec is not None else None
-    if entry is None:
-        return []
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    try:
-        parameters = inspect.signature(creator).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return []
-    return [*_OF_MAKE, *(p.name for p in parameters)]

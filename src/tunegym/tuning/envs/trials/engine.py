@@ -19,11 +19,12 @@ from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import BudgetError
 from tunegym.tuning.envs.score import BudgetClock, Tally, TrialScore
 from tunegym.tuning.envs.trials.measure import FolderKeeper, Measurement, MeasurementCache, PruneWatch
+from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
 from tunegym.tuning.model.trial import Cancelled, Infeasible, Observation, OpenTrial, Outcome, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics
-from tunegym.tuning.ports import Constraint, Listener, Pruner, Reward, Runner, TrialStore, Workload
+from tunegym.tuning.ports import Listener, Pruner, Reward, Runner, TrialStore, Workload
 
 if TYPE_CHECKING:
     from tunegym.tuning.envs.structure import ContextLeaves, FindEncoding
