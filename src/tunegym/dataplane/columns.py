@@ -96,7 +96,7 @@ class Rows:
 
     def to_list(self, as_: As = "numpy") -> list[Any]:
         """A list with one value per row."""
-        if self._objects:
+        if self.dtype == "object":
             return [row for column, places in self._parts for row in column.object_rows(places)]
         return [convert(row, self.dtype, as_) for row in self._raw]
 
@@ -150,10 +150,6 @@ class Rows:
         torch = import_torch()
         return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(offsets))
 
-    @property
-    def _objects(self) -> bool:
-        return self.dtype == "object"
-
     @cached_property
     def _raw(self) -> list[np.ndarray]:
         """Every row as stored."""
@@ -162,7 +158,7 @@ class Rows:
     def _check_arrays(self, wanted: str) -> None:
         if not self._parts:
             raise FieldError(f"no rows for {wanted}", hint="an empty batch has no dtype: check its size first")
-        if self._objects:
+        if self.dtype == "object":
             raise FieldError(f"objects have no {wanted}", hint="use objects() or to_list()")
 
     def _check_lengths(self, wanted: str) -> None:
@@ -244,19 +240,9 @@ def kv_first_write(
 ) -> BatchMeta:
     """Put a rollout batch: all fields become ready at once, and the lengths of the rows are recorded.
 
-    Padded rows all have the same length: ``cut`` them first.
-
-    Args:
-        plane: the client.
-        partition_id: the partition.
-        sample_ids: a unique text for each sample.
-        fields: columns by name, with a row for each sample.
-        tags: one mapping for each sample, or one for all.
-        group_ids: the group of each sample, in a partition with groups.
-        lengths_of: the field whose row lengths are the samples' lengths, replacing recorded ones. By default the
-            lengths that all jagged fields agree on.
-        timeout_s: how long to wait for room; None to wait forever.
-        epoch: the epoch of the weights: see ``DataPlaneClient.put_samples``.
+    Padded rows all have the same length: ``cut`` them first. ``lengths_of`` names the field whose row lengths are the
+    samples' lengths, replacing recorded ones; by default the lengths that all jagged fields agree on. The other
+    arguments are those of ``DataPlaneClient.put_samples``.
 
     Raises:
         FieldError: jagged fields disagree on the lengths, and ``lengths_of`` is not given.

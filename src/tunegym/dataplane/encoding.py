@@ -31,8 +31,6 @@ Kind: TypeAlias = Literal["dense", "jagged", "object"]
 
 ALIGNED = 64
 """Buffers start at multiples of this."""
-_SMALL_ROWS = 1024
-"""Rows with fewer bytes than this are concatenated first: one large piece is written faster than many small ones."""
 _NUMBERS = (bool, int, float)
 
 
@@ -285,13 +283,11 @@ def _of_rows(rows: list[tuple[np.ndarray, str]]) -> Column:
             f"rows differ in more than their first dimension: {first} and {other} after it",
             hint="only the first dimension may differ: transpose or pad the others",
         )
-    nbytes = sum(row.nbytes for row in raws)
-    pieces = (np.concatenate(raws),) if nbytes < _SMALL_ROWS * count else tuple(raws)
     if len(set(shapes)) == 1:
-        return Column("dense", count, name, shapes[0], (pieces,), listed=True)
+        return Column("dense", count, name, shapes[0], (tuple(raws),), listed=True)
     offsets = np.zeros(count + 1, dtype=np.int64)
     np.cumsum([shape[0] for shape in shapes], out=offsets[1:])
-    return Column("jagged", count, name, inner.pop(), (pieces, (offsets,)), listed=True)
+    return Column("jagged", count, name, inner.pop(), (tuple(raws), (offsets,)), listed=True)
 
 
 # dtypes -----------------------------------------------------------------------------------------------

@@ -18,11 +18,6 @@ from tunegym.dataplane.errors import SpecError, TagError
 from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, is_integer
 from tunegym.dataplane.predicate import Column, Predicate
 
-STALE = "stale"
-UNWANTED = "unwanted"
-GROUP = "group"
-"""The reason of a sample that is dropped only because another one of its group is."""
-
 
 class BaseRolloutFilter(ABC):
     """Splits a batch into samples to keep and samples to drop.
@@ -59,7 +54,7 @@ class BaseRolloutFilter(ABC):
         if meta.group_ids is not None:  # drop the rest of every group that lost a sample
             both = list(zip(meta.group_ids, reasons, strict=True))
             broken = {group for group, reason in both if reason is not None}
-            reasons = [GROUP if reason is None and group in broken else reason for group, reason in both]
+            reasons = ["group" if reason is None and group in broken else reason for group, reason in both]
         dropped = np.array([reason is not None for reason in reasons], dtype=bool)
         if self.counts is not None:
             self.counts.add(reasons, _ages(meta, state.get("current_weight_version")), meta.sequence_lengths)
@@ -112,7 +107,7 @@ class StalenessFilter(BaseRolloutFilter):
                     f"sample {sample!r} has {WEIGHT_VERSION} {version}, but the current version is {current}",
                     hint="a sample can't come from future weights: which of the two is wrong?",
                 )
-        return [STALE if current - version > self.max_staleness else None for version in versions]
+        return ["stale" if current - version > self.max_staleness else None for version in versions]
 
 
 @dataclass(frozen=True)
@@ -126,7 +121,7 @@ class TagFilter(BaseRolloutFilter):
     """
 
     predicate: Predicate
-    reason: str = UNWANTED
+    reason: str = "unwanted"
     counts: DropCounts | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

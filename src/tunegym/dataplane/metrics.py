@@ -74,14 +74,9 @@ class PlaneCollector:
         stats = self._stats()
         partitions = [((name,), one) for name, one in stats.items()]
         tasks = [((name, task), own) for name, one in stats.items() for task, own in one["tasks"].items()]
-        for families, labels, rows in (
-            (_PARTITION, ["partition"], partitions),
-            (_TASK, ["partition", "task"], tasks),
-        ):
-            for family in families:
-                metric = _metric(family, labels, rows)
-                if metric.samples:
-                    yield metric
+        for families, labels, rows in ((_PARTITION, ["partition"], partitions), (_TASK, ["partition", "task"], tasks)):
+            metrics = [_metric(family, labels, rows) for family in families]
+            yield from (metric for metric in metrics if metric.samples)
 
 
 def prometheus_text(stats: Mapping[str, Any]) -> str:

@@ -187,10 +187,8 @@ def from_plain(plain: Any, depth: int = 0) -> Predicate:
     if not isinstance(plain, list | tuple) or not plain:
         raise TagError(f"not a predicate: {plain!r:.100}")
     word, *rest = plain
-    if word in ("and", "or") and len(rest) == 2:
-        return Combined(word, (from_plain(rest[0], depth + 1), from_plain(rest[1], depth + 1)))
-    if word == "not" and len(rest) == 1:
-        return Combined("not", (from_plain(rest[0], depth + 1),))
+    if word in ("and", "or", "not") and len(rest) == (1 if word == "not" else 2):
+        return Combined(word, tuple(from_plain(one, depth + 1) for one in rest))
     if len(rest) == 2 and isinstance(rest[0], str) and rest[0]:
         if word == "in" and isinstance(rest[1], list | tuple):
             return Tag(rest[0]).isin(rest[1])

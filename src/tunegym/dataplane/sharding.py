@@ -241,7 +241,8 @@ def _exact_bins(lengths: Sequence[int], most: int, cost: Cost, count: int) -> li
     while len(bins) < count:
         dearest = max((one for one in bins if len(one) > 1), key=lambda one: (_cost(lengths, one, cost), -min(one)))
         bins.remove(dearest)
-        bins += _halves(lengths, dearest, cost)
+        middle = len(dearest) // 2  # longest first: halves for "padded", every other one for "sum"
+        bins += [dearest[:middle], dearest[middle:]] if cost == "padded" else [dearest[::2], dearest[1::2]]
     return sorted(bins, key=lambda one: (-_cost(lengths, one, cost), min(one)))
 
 
@@ -281,9 +282,3 @@ def _best_fit(lengths: Sequence[int], most: int) -> list[Places]:
             bins[number].append(at)
             insort(left, (room - length, number))
     return bins
-
-
-def _halves(lengths: Sequence[int], places: Places, cost: Cost) -> list[Places]:
-    if cost == "padded":
-        return [places[: len(places) // 2], places[len(places) // 2 :]]
-    return [[places[at] for at in half] for half in _dealt([lengths[at] for at in places], 2)]

@@ -49,14 +49,15 @@ def head() -> bytes:
     return _HEAD.pack(_MAGIC, VERSION).ljust(HEAD_BYTES, b"\0")
 
 
-def check_name(name: object) -> None:
-    """Raise ``StorageError`` unless it is the name of a segment: it may not lead to another folder."""
-    if not _is_name(name):
-        raise StorageError(f"{name!r:.200} is not a segment", hint="ledger and storage belong to different planes")
-
-
-def _is_name(name: object) -> bool:
+def is_segment(name: object) -> bool:
+    """Whether it is the name of a segment: it may not lead to another folder."""
     return isinstance(name, str) and name.endswith(SUFFIX) and "/" not in name and "\0" not in name
+
+
+def check_name(name: object) -> None:
+    """Raise ``StorageError`` unless it is the name of a segment."""
+    if not is_segment(name):
+        raise StorageError(f"{name!r:.200} is not a segment", hint="ledger and storage belong to different planes")
 
 
 def check_head(content: bytes, path: Path) -> None:
@@ -175,11 +176,11 @@ class SegmentUsage:
 
     def _names(self) -> set[str]:
         with contextlib.suppress(FileNotFoundError):
-            return {entry.name for entry in os.scandir(self._folder) if _is_name(entry.name)}
+            return {entry.name for entry in os.scandir(self._folder) if is_segment(entry.name)}
         return set()
 
     def _unlink(self, name: str) -> None:
-        if not _is_name(name):
+        if not is_segment(name):
             return
         path = self._folder / name
         with contextlib.suppress(OSError):  # gone, or its producer still holds it
