@@ -1,7 +1,11 @@
+"""P16: the journal of a ledger, and the service that replays it."""
+
 from __future__ import annotations
 
 import errno
 import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +13,10 @@ import pytest
 
 from tunegym.dataplane.errors import StorageError
 from tunegym.dataplane.hosts import journal as module
+from tunegym.dataplane.hosts.client import _introduction as introduction
 from tunegym.dataplane.hosts.journal import RECORD, LedgerJournal
+from tunegym.dataplane.hosts.service import Call, LedgerService
+from tunegym.dataplane.storage.segments import SegmentUsage
 
 pytestmark = pytest.mark.invariant  # P16
 
@@ -18,15 +25,15 @@ def full(*_: object, **__: object) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def begun(folder: Path) -> tuple[LedgerJournal, list[Any]]:
-    """A journal, and what it had: the snapshot, if any, and the changes."""
+def opened(folder: Path) -> tuple[LedgerJournal, list[Any]]:
+    """A journal, and its contents: the snapshot, if any, and the changes."""
     found: list[Any] = []
     journal = LedgerJournal(folder)
     journal.recover(found.append, found.append)
     return journal, found
 
 
-def written(journal: LedgerJournal, *changes: Any) -> None:
+def write(journal: LedgerJournal, *changes: Any) -> None:
     for change in changes:
         journal.add(change)
     journal.write()
@@ -36,49 +43,51 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_changes_and_snapshots_come_back(tmp_path: Path) -> None:
-    journal, found = begun(tmp_path)
+def test_snapshots_and_changes_come_back(tmp_path: Path) -> None:
+    journal, found = opened(tmp_path)
     assert found == []
-    written(journal, 1, 2)
-    assert begun(tmp_path)[1] == [1, 2]
-    journal.rotate(b"two")
-    written(journal, 3)
-    journal.rotate(b"three")
-    written(journal, 4, 5)
-    assert begun(tmp_path)[1] == [b"three", 4, 5]
+    write(journal, 1, 2)
+    assert opened(tmp_path)[1] == [1, 2]
+    for number in (3, 4):
+        journal.rotate(b"snapshot %d" % number)
+        write(journal, number)
+    assert opened(tmp_path)[1] == [b"snapshot 4", 4]
     assert names(tmp_path) == {"ledger-00000002.snapshot", "ledger-00000002.journal"}
+    (tmp_path / "ledger-00000002.snapshot").unlink()
+    with pytest.raises(StorageError, match=r"ledger-00000002.snapshot is missing"):
+        opened(tmp_path)
+    assert "ledger-00000002.journal" in names(tmp_path)
 
 
-def test_a_journal_cut_anywhere_has_every_whole_change(tmp_path: Path) -> None:
-    journal, _ = begun(tmp_path)
-    ends = []
+def test_journal_cut_at_any_byte_keeps_every_whole_change(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    place, ends = tmp_path / "ledger-00000000.journal", []
     for change in ("one", "two", "three"):
-        written(journal, change)
-        ends.append(len((tmp_path / "ledger-00000000.journal").read_bytes().rstrip(b"\0")))
-    content = (tmp_path / "ledger-00000000.journal").read_bytes()
+        write(journal, change)
+        ends.append(len(place.read_bytes().rstrip(b"\0")))
+    content = place.read_bytes()
     for size in range(ends[-1] + 1):
-        (tmp_path / "ledger-00000000.journal").write_bytes(content[:size].ljust(len(content), b"\0"))
-        again, found = begun(tmp_path)
+        place.write_bytes(content[:size].ljust(len(content), b"\0"))
+        again, found = opened(tmp_path)
         assert found == ["one", "two", "three"][: sum(end <= size for end in ends)]
-        written(again, "more")
-        assert begun(tmp_path)[1] == [*found, "more"]
+        write(again, "more")
+        assert opened(tmp_path)[1] == [*found, "more"]
 
 
-@pytest.mark.parametrize("at", range(RECORD.size))
-def test_a_damaged_head_is_told(tmp_path: Path, at: int) -> None:
-    """One that only says that more follows than there is looks like a torn change, and the rest would be lost."""
-    journal, _ = begun(tmp_path)
-    written(journal, "one", "two")
+def test_damaged_head_is_refused(tmp_path: Path) -> None:
+    """A damaged length must not look like a torn last change: the rest would be lost."""
+    journal, _ = opened(tmp_path)
+    write(journal, "one", "two")
     place = tmp_path / "ledger-00000000.journal"
-    content = bytearray(place.read_bytes())
-    content[at] ^= 0x40
-    place.write_bytes(content)
-    with pytest.raises(StorageError, match=r"damaged at byte 0"):
-        begun(tmp_path)
+    content = place.read_bytes()
+    for at in range(RECORD.size):
+        place.write_bytes(content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :])
+        with pytest.raises(StorageError, match=r"damaged at byte 0"):
+            opened(tmp_path)
 
 
-def test_a_full_disk_has_room_for_what_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal, _ = begun(tmp_path)
+def test_full_disk_keeps_room_for_changes_that_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, _ = opened(tmp_path)
     real = os.pwrite
 
     def within(file: int, data: Any, at: int) -> int:
@@ -90,77 +99,22 @@ def test_a_full_disk_has_room_for_what_makes_room(tmp_path: Path, monkeypatch: p
         journal.check_room()
         change = "x" * (module.RESERVE // 4)
         for _ in range(5):
-            written(journal, change)
+            write(journal, change)
         with pytest.raises(StorageError, match="No space left") as error:
             journal.check_room()
         assert "clearing" in (error.value.hint or "")
-        written(journal, change)
+        write(journal, change)
         with pytest.raises(StorageError, match="No space left"):
-            written(journal, change * 2)
-        assert begun(tmp_path)[1] == [change] * 6
+            write(journal, change * 2)
+        assert opened(tmp_path)[1] == [change] * 6
     journal.check_room()
-    written(journal, change * 2)
-    assert begun(tmp_path)[1] == [*[change] * 6, change * 2]
+    write(journal, change * 2)
+    assert opened(tmp_path)[1] == [*[change] * 6, change * 2]
 
 
-def test_a_missing_snapshot_is_told(tmp_path: Path) -> None:
-    journal, _ = begun(tmp_path)
-    journal.rotate(b"snapshot")
-    written(journal, 1)
-    (tmp_path / "ledger-00000001.snapshot").unlink()
-    with pytest.raises(StorageError, match=r"ledger-00000001.snapshot is missing"):
-        begun(tmp_path)
-    assert "ledger-00000001.journal" in names(tmp_path)
-
-
-@pytest.mark.parametrize("step", ["journal", "snapshot", "name"])
-@pytest.mark.parametrize("before", [0, 1])
-def test_a_rotation_that_fails_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, before: int
-) -> None:
-    journal, _ = begun(tmp_path)
-    if before:
-        journal.rotate(b"before")
-    written(journal, 1)
-    there = names(tmp_path)
-    with monkeypatch.context() as patched:
-        if step == "journal":
-            patched.setattr(module.os, "open", full)
-        else:
-            patched.setattr(Path, "write_bytes" if step == "snapshot" else "replace", full)
-        with pytest.raises(StorageError, match="No space left"):
-            journal.rotate(b"next")
-    assert names(tmp_path) == there
-    written(journal, 2)
-    expected = [*([b"before"] if before else []), 1, 2]
-    assert begun(tmp_path)[1] == expected
-    journal.rotate(b"next")
-    written(journal, 3)
-    assert begun(tmp_path)[1] == [b"next", 3]
-
-
-@pytest.mark.parametrize("before", [0, 1])
-def test_a_host_that_was_killed_while_it_rotated(tmp_path: Path, before: int) -> None:
-    """Before the snapshot has its name nothing of it counts, and afterwards nothing before it."""
-    journal, _ = begun(tmp_path)
-    if before:
-        journal.rotate(b"before")
-    written(journal, 1)
-    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    (tmp_path / f"ledger-{before + 1:08d}.journal").touch()
-    (tmp_path / f"ledger-{before + 1:08d}.new").write_bytes(b"half of it")
-    assert begun(tmp_path)[1] == [*([b"before"] if before else []), 1]
-    assert names(tmp_path) == kept.keys()
-    journal.rotate(b"next")
-    for name, content in kept.items():
-        (tmp_path / name).write_bytes(content)
-    assert begun(tmp_path)[1] == [b"next"]
-    assert not names(tmp_path) & kept.keys()
-
-
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal, _ = begun(tmp_path)
-    written(journal, 1)
+def test_partial_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, _ = opened(tmp_path)
+    write(journal, 1)
     real, calls = os.pwrite, iter([3])
 
     def nearly_full(file: int, data: Any, at: int) -> int:
@@ -170,6 +124,171 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         patched.setattr(module.os, "pwrite", nearly_full)
         with pytest.raises(StorageError, match="No space left"):
-            written(journal, 2)
-    written(journal, 3)
-    assert begun(tmp_path)[1] == [1, 3]
+            write(journal, 2)
+    write(journal, 3)
+    assert opened(tmp_path)[1] == [1, 3]
+
+
+@pytest.mark.parametrize("step", [(module.os, "open"), (Path, "write_bytes"), (Path, "replace")])
+@pytest.mark.parametrize("before", [0, 1])
+def test_failed_rotation_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str], before: int
+) -> None:
+    journal, _ = opened(tmp_path)
+    if before:
+        journal.rotate(b"before")
+    write(journal, 1)
+    there = names(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(*step, full)
+        with pytest.raises(StorageError, match="No space left"):
+            journal.rotate(b"next")
+    assert names(tmp_path) == there
+    write(journal, 2)
+    assert opened(tmp_path)[1] == [*([b"before"] if before else []), 1, 2]
+    journal.rotate(b"next")
+    write(journal, 3)
+    assert opened(tmp_path)[1] == [b"next", 3]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_interrupted_rotation(tmp_path: Path, before: int) -> None:
+    """The new generation counts from the moment when its snapshot has its name."""
+    journal, _ = opened(tmp_path)
+    if before:
+        journal.rotate(b"before")
+    write(journal, 1)
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / f"ledger-{before + 1:08d}.journal").touch()
+    (tmp_path / f"ledger-{before + 1:08d}.new").write_bytes(b"half of it")
+    assert opened(tmp_path)[1] == [*([b"before"] if before else []), 1]
+    assert names(tmp_path) == kept.keys()
+    journal.rotate(b"next")
+    for name, content in kept.items():
+        (tmp_path / name).write_bytes(content)
+    assert opened(tmp_path)[1] == [b"next"]
+    assert not names(tmp_path) & kept.keys()
+
+
+# the service ------------------------------------------------------------------------------------------
+
+SPEC = {"partition_id": "p", "fields": ["tokens", "prompt"], "tasks": ["train"]}
+LOCATION = {"segment": "one.segment", "at": 7}
+
+
+class Service:
+    """A recovered service, called as its server does."""
+
+    def __init__(self, folder: Path, rotate_bytes: int = 1 << 30) -> None:
+        self.service = LedgerService(LedgerJournal(folder, rotate_bytes), SegmentUsage(folder / "segments"))
+        self.service.recover()
+        self.service.join(introduction("me"))
+        self.pending: list[int] = []
+        self.number = 1000 * len(list(folder.glob("used-*")))
+        (folder / f"used-{self.number}").touch()
+        (folder / "segments" / "one.segment").touch()
+        if not self.number:
+            self.call("register", spec={**SPEC, "capacity": 20})
+
+    def call(self, operation: str, /, **arguments: Any) -> Any:
+        self.number += 1
+        self.service.call(Call("me", self.number, self.pending, operation, arguments), 0.0)
+        return self.replies()["me", self.number]
+
+    def wait(self, number: int, operation: str, pending: Sequence[int] = (), **arguments: Any) -> None:
+        """A call of another client that may wait forever."""
+        self.service.call(Call("other", number, pending, operation, arguments), None)
+
+    def replies(self) -> dict[tuple[str, int], Any]:
+        return {(call.name, call.number): reply.get("value", reply) for call, reply in self.service.take_replies()}
+
+    def put(self, ids: str) -> None:
+        location = {**LOCATION, "at": ord(ids[0])}
+        shapes = {"tokens": ("int64", 1)}
+        assert self.call("put", partition_id="p", sample_ids=list(ids), shapes=shapes, location=location) is None
+
+    def claim(self, count: int) -> dict[str, Any]:
+        return self.call("claim", **claim_of(count))
+
+    def leased(self) -> int:
+        return self.call("stats")["p"]["tasks"]["train"]["leased"]
+
+
+def claim_of(count: int) -> dict[str, Any]:
+    asked = {"partition_id": "p", "task_name": "train", "fields": ["tokens"], "owner": "me", "lease_s": 60.0}
+    return {**asked, "batch_size": count, "min_batch": count}
+
+
+@pytest.mark.parametrize("rotate_bytes", [1 << 30, 1], ids=["journal", "snapshot"])
+def test_repeated_call_takes_effect_once(tmp_path: Path, rotate_bytes: int) -> None:
+    first = Service(tmp_path, rotate_bytes)
+    first.put("abcdef")
+    given_back = first.claim(2)
+    batch = {"sample_ids": given_back["sample_ids"], "leases": [given_back["lease"]] * 2}
+    first.call("release", partition_id="p", task_name="train", **batch)
+    claimed, number = first.claim(2), first.number
+    assert claimed["sample_ids"] == ["a", "b"]
+    first.service.close()  # as if killed
+    second = Service(tmp_path)
+    second.service.call(Call("me", number, [], "claim", claim_of(2)), 0.0)
+    assert second.replies() == {("me", number): claimed}
+    second.pending = [number]
+    assert second.claim(2)["sample_ids"] == ["c", "d"]
+    assert second.call("give_up", partition_id="p", operation="claim", number=number) is True
+    assert (second.leased(), second.claim(2)["sample_ids"]) == (2, ["a", "b"])
+
+
+def test_client_leaves_with_waiting_calls(tmp_path: Path) -> None:
+    host = Service(tmp_path)
+    host.service.join(introduction("other"))
+    host.put("abc")
+    host.wait(1, "claim", **claim_of(4))
+    host.wait(2, "claim", pending=[1], **claim_of(2))  # behind the first
+    given = {"partition_id": "p", "shapes": {"tokens": ("int64", 1)}, "location": LOCATION}
+    host.wait(3, "put", pending=[1, 2], sample_ids=[f"s{at}" for at in range(18)], **given)
+    host.wait(4, "put", pending=[1, 2, 3], sample_ids=["x"], **given)
+    assert host.replies() == {}
+    host.service.leave("other")
+    assert host.replies() == {}
+    assert host.claim(3)["sample_ids"] == ["a", "b", "c"]
+    assert host.call("stats")["p"]["waiting"] == {"claims": 0, "puts": 0}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_given_up_claim_gives_back_what_is_left(tmp_path: Path, dies: bool) -> None:
+    host = Service(tmp_path)
+    host.put("abcd")
+    host.claim(4)
+    host.pending = [host.number]
+    given = {"partition_id": "p", "operation": "claim", "number": host.number}
+    assert host.call("clear", partition_id="p", sample_ids=["b"], reason=None) == 1
+    assert host.call("give_up", **given) is True
+    if dies:
+        host.service.close()
+        host = Service(tmp_path)
+        host.pending = [given["number"]]
+        assert host.call("give_up", **given) is True  # repeated, since the client did not get the answer
+    assert host.leased() == 0
+    assert sorted(host.claim(3)["sample_ids"]) == ["a", "c", "d"]
+
+
+def test_failed_snapshot_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are written to the journal and answered; the snapshot is tried again when the journal has doubled."""
+    first, tried = Service(tmp_path, rotate_bytes=1000), []
+
+    def failing(path: Path, _: bytes) -> int:
+        tried.append(path)
+        return full()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", failing)
+        for name in "abcdefghijklmnop":
+            first.put(name)
+    assert 1 <= len(tried) < 8
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path, copy)
+    assert Service(copy).claim(16)["sample_ids"] == list("abcdefghijklmnop")
+    while (tmp_path / "ledger-00000000.journal").exists():
+        first.call("write_tags", partition_id="p", sample_ids=["a"], tags=[{"text": "x" * 100}])
+    first.service.close()
+    assert Service(tmp_path).call("stats")["p"]["alive"] == 16
