@@ -1,0 +1,377 @@
+"""The folder and the process of a ledger host: refused folders, hostile input, damage and full disks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conftest import MISSING
+from tests.dataplane.durable import hosts_of, kill_host, without_hosts
+
+from tunegym.core.wire import pack
+from tunegym.dataplane import DataPlaneClient, attach, connect
+from tunegym.dataplane.errors import ClaimTimeoutError, DataPlaneError, NoPlaneError, SampleError, StorageError
+from tunegym.dataplane.hosts import client
+from tunegym.dataplane.hosts import folder as starting
+from tunegym.dataplane.hosts.folder import FORMAT, bootstrap
+from tunegym.testing.dataplane import until
+
+pytestmark = pytest.mark.invariant  # P3, P16
+slow = pytest.mark.slow  # starts a host
+
+PLANE = {"plane.json": f'{{"format": {FORMAT}}}', "ledger-00000000.journal": "planted"}
+OTHER = 65534
+KB = 1 << 10
+Join = Callable[..., DataPlaneClient]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with without_hosts(tmp_path):
+        yield tmp_path / "plane"
+
+
+@pytest.fixture
+def join(folder: Path) -> Iterator[Join]:
+    """Connects clients, and closes them in the end."""
+    with contextlib.ExitStack() as clients:
+        yield lambda how=connect: clients.enter_context(how(f"mmap://{folder}", linger_s=0.2))
+
+
+@pytest.fixture
+def plane(join: Join) -> DataPlaneClient:
+    """A plane with a partition."""
+    plane = join()
+    plane.register_partition("p", ["x", "y"], ["train", "judge"])
+    return plane
+
+
+def give_away(path: Path) -> None:
+    if os.geteuid():
+        pytest.skip(f"{MISSING}the right to give files to another user")
+    os.chown(path, OTHER, OTHER)
+
+
+# folders ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [connect, attach])
+@pytest.mark.parametrize(
+    ("files", "owner", "mode", "message", "hint"),
+    [
+        (PLANE, OTHER, 0o700, f"belongs to another user \\({OTHER}\\)", "your own folder"),
+        (PLANE, OTHER, 0o777, f"belongs to another user \\({OTHER}\\)", "your own folder"),
+        (PLANE, None, 0o720, "others may write to", "chmod go-w"),
+        (PLANE, None, 0o702, "others may write to", "chmod go-w"),
+        ({"plane.json.new": None, "start.lock": ""}, None, 0o777, "others may write to", "chmod go-w"),
+        ({"plane.json": '{"format": 3}'}, None, 0o700, f"has format 3, this tunegym knows {FORMAT}", "the version of"),
+        ({"plane.json": "{"}, None, 0o700, "plane.json is damaged", ""),
+        ({"thesis.txt": "mine"}, None, 0o700, "is not empty|there is no plane", ""),
+    ],
+)
+def test_refused_folder_is_left_alone(
+    folder: Path, how: Any, files: dict[str, str | None], owner: int | None, mode: int, message: str, hint: str
+) -> None:
+    folder.mkdir()
+    for name, content in files.items():
+        if content is None:
+            (folder / name).symlink_to(folder.parent / "victim")
+        else:
+            (folder / name).write_text(content)
+    if owner is not None:
+        give_away(folder)
+    folder.chmod(mode)
+    before = {path.name: path.lstat().st_mtime_ns for path in folder.iterdir()}
+    with pytest.raises(DataPlaneError, match=message) as error:
+        how(f"mmap://{folder}")
+    assert hint in (error.value.hint or "")
+    after = {path.name: path.lstat().st_mtime_ns for path in folder.iterdir()}
+    assert {**after, "start.lock": 0} == {**before, "start.lock": 0}
+    assert not (folder.parent / "victim").exists()
+
+
+def test_empty_folder_is_closed_to_others(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    bootstrap(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@slow
+@pytest.mark.parametrize("name", ["host.log", "start.lock"])
+def test_links_are_not_followed(folder: Path, name: str) -> None:
+    bootstrap(folder)
+    victim = folder.parent / "victim"
+    victim.write_bytes(b"precious")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(victim)
+    with pytest.raises(StorageError, match=f"{name} is a symbolic link"):
+        connect(f"mmap://{folder}")
+    assert victim.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("how", [connect, attach])
+def test_socket_of_another_user_is_refused(folder: Path, how: Any) -> None:
+    """It may be there since others could write to the folder."""
+    bootstrap(folder)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "host.sock"))
+        listening.listen()
+        give_away(folder / "host.sock")
+        with pytest.raises(StorageError, match="is another user's"):
+            how(f"mmap://{folder}")
+
+
+@slow
+def test_removing_the_folder_ends_the_plane(plane: DataPlaneClient, folder: Path, join: Join) -> None:
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(plane.claim_meta, "p", "train", ["x"], 1, timeout_s=None)
+        shutil.rmtree(folder)
+        with pytest.raises(NoPlaneError):
+            waiting.result(30)
+        until(lambda: not hosts_of(folder), "the host ends")
+        other = join()
+        assert other.stats() == {}
+        assert not folder.stat().st_mode & 0o77
+        assert not (folder / "host.sock").stat().st_mode & 0o77
+        until(lambda: len(hosts_of(folder)) == 1, "the host of the new plane stays")
+        other.register_partition("q", ["x"], ["train"])
+
+
+# starts -----------------------------------------------------------------------------------------------
+
+
+@slow
+def test_damaged_journal_is_told_at_once(plane: DataPlaneClient, folder: Path, join: Join) -> None:
+    plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
+    plane.close()
+    kill_host(folder)
+    journal = folder / "ledger-00000000.journal"
+    content = journal.read_bytes()
+    journal.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
+    for how in (connect, attach):
+        with pytest.raises(StorageError, match="is damaged at byte 0") as error:
+            join(how)
+        assert "keep a copy" in (error.value.hint or "")
+    until(lambda: not hosts_of(folder), "the host ends")
+    journal.write_bytes(content)
+    assert join().stats()["p"]["alive"] == 2
+
+
+@slow
+def test_host_that_dies_while_it_starts_is_started_again(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, targets = starting.start_python, ["no.such.module:main", "os:abort"]
+
+    def dying(target: str, *arguments: str, **options: Any) -> Any:
+        return real(*([targets.pop()] if targets else [target, *arguments]), **options)
+
+    monkeypatch.setattr(starting, "start_python", dying)
+    assert join().stats() == {}
+    assert targets == []
+
+
+@slow
+def test_waiting_claims_survive_a_time_without_host(
+    plane: DataPlaneClient, folder: Path, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P16: waits continue at the next host; a claim with a timeout ends in time even if no host comes."""
+    other, may_start, real = join(attach), threading.Event(), starting.start_python
+
+    def held_up(*arguments: str, **options: Any) -> Any:
+        assert may_start.wait(60)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(client, "GRACE_S", 0.1)
+    with ThreadPoolExecutor() as pool:
+        waits = [(plane, "train", "x", None), (other, "judge", "y", 600)]
+        waiting = [pool.submit(one.claim_meta, "p", task, [name], 2, timeout_s=s) for one, task, name, s in waits]
+        until(lambda: plane.stats()["p"]["waiting"]["claims"] == 2, "both wait")
+        monkeypatch.setattr(starting, "start_python", held_up)
+        kill_host(folder)
+        try:
+            with pytest.raises(ClaimTimeoutError, match="did not answer"):
+                plane.claim_meta("p", "train", ["x"], 1, timeout_s=0.1)
+            put = pool.submit(plane.put_samples, "p", ["a", "b"], {"x": [1, 2]})
+            assert not hosts_of(folder)
+        finally:
+            may_start.set()
+        put.result(60)
+        other.put_samples("p", ["a", "b"], {"y": [3, 4]})
+        assert [one.result(60).sample_ids for one in waiting] == [("a", "b")] * 2
+        assert plane.stats()["p"]["waiting"]["claims"] == 0
+
+
+# clients ----------------------------------------------------------------------------------------------
+
+FORKS = """
+import os, sys, time
+from tunegym.dataplane import attach
+plane = attach(sys.argv[1])
+plane.claim_meta("p", "train", ["x"], 2)
+child = os.fork()
+if not child:
+    time.sleep(600)
+print(child, flush=True)
+time.sleep(600)
+"""
+
+
+@slow
+def test_dead_client_gives_back_though_its_child_lives(plane: DataPlaneClient, folder: Path) -> None:
+    plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
+    command = [sys.executable, "-c", FORKS, f"mmap://{folder}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        try:
+            owner.kill()
+            assert plane.claim_meta("p", "train", ["x"], 2, timeout_s=30).sample_ids == ("a", "b")
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+@slow
+def test_client_of_another_format_is_told(plane: DataPlaneClient, join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "FORMAT", 99)
+        with pytest.raises(DataPlaneError, match=f"has format {FORMAT}, this client 99"):
+            join(attach)
+    assert set(plane.stats()) == {"p"}
+
+
+@slow
+def test_hostile_messages_hurt_no_other_client(plane: DataPlaneClient, folder: Path) -> None:
+    hosts = hosts_of(folder)
+    greetings = [[1], "hello", None, {"format": FORMAT}, {"format": FORMAT, "client": {"name": "x"}}]
+    for message in [b"\xff" * 100, pack([1])[:16] + b"[1}", *map(pack, greetings)]:
+        with socket.socket(socket.AF_UNIX) as other:
+            other.connect(str(folder / "host.sock"))
+            other.settimeout(30)
+            other.sendall(message)
+            assert other.recv(1000) == b""
+    plane.put_samples("p", ["a"], {"x": [1]})
+    assert hosts_of(folder) == hosts
+
+
+@slow
+def test_failing_call_is_an_error_for_its_caller_only(plane: DataPlaneClient, folder: Path, join: Join) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(join(attach).claim_meta, "p", "train", ["x"], 1)
+        until(lambda: plane.stats()["p"]["waiting"]["claims"] == 1, "it waits")
+        hosts = hosts_of(folder)
+        for operation, arguments in (("claim", {"partition_id": "p"}), ("put", {}), ("ack", {"partition_id": ["p"]})):
+            with pytest.raises(DataPlaneError, match="failed at this call"):
+                plane._host.call(operation, arguments)
+        plane.put_samples("p", ["a"], {"x": [1]})
+        assert waiting.result(30).sample_ids == ("a",)
+        assert hosts_of(folder) == hosts
+
+
+@slow
+def test_claim_at_a_stopped_host_ends_in_time(
+    plane: DataPlaneClient, folder: Path, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the host continues, the claim's samples are given back."""
+    monkeypatch.setattr(client, "GRACE_S", 0.2)
+    other = join(attach)
+    plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
+    (host,) = hosts_of(folder)
+    os.kill(host, signal.SIGSTOP)
+    try:
+        with pytest.raises(ClaimTimeoutError, match="did not answer"):
+            plane.claim_meta("p", "train", ["x"], 2, timeout_s=0.1)
+    finally:
+        os.kill(host, signal.SIGCONT)
+    assert other.claim_meta("p", "train", ["x"], 2, timeout_s=30).sample_ids == ("a", "b")
+
+
+# damage and full disks --------------------------------------------------------------------------------
+
+
+@slow
+def test_damaged_segment_is_an_error_for_its_samples_only(plane: DataPlaneClient, folder: Path) -> None:
+    plane.put_samples("p", ["a", "b"], {"x": np.arange(2)})
+    (segment,) = (folder / "segments").iterdir()
+    with segment.open("r+b") as file:
+        file.seek(64)
+        file.write(b"not a block")
+    plane.put_samples("p", ["c"], {"x": np.arange(1)})
+    kill_host(folder)
+    claimed = plane.claim_meta("p", "train", ["x"], 3)
+    with pytest.raises(StorageError, match="is damaged at 64") as error:
+        plane.get_data(claimed)
+    assert "clear these samples" in (error.value.hint or "")
+    assert plane.get_data(claimed.drop(["a", "b"]))["x"].dense().tolist() == [0]
+    assert plane.clear_samples("p", ["a", "b"], "damaged") == 2
+    plane.ack(claimed.drop(["a", "b"]))
+    with pytest.raises(SampleError, match="ids are used once"):
+        plane.put_samples("p", ["a"], {"x": np.arange(1)})
+
+
+@slow
+def test_full_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> None:
+    """A clear error, nothing acknowledged is lost, and clearing makes room again."""
+    folder = mount(tmp_path / "disk", "size=8m") / "plane"
+    with without_hosts(folder), connect(f"mmap://{folder}", linger_s=0.2) as plane:
+        plane.register_partition("p", ["x"], ["train"])
+        there: list[str] = []
+
+        def fill(size: int) -> None:
+            while True:
+                name = f"s{len(there)}-{size}"
+                plane.put_samples("p", [name], {"x": np.full((1, size), len(there), dtype=np.uint8)})
+                there.append(name)
+
+        size = 256 * KB
+        while size >= 8:  # until there is no room for anything
+            with pytest.raises(StorageError, match="No space left"):
+                fill(size)
+            size //= 2
+        assert plane.stats()["p"]["produced"] == len(there)
+        kill_host(folder)
+        assert plane.stats()["p"]["alive"] == len(there)
+        assert plane.clear_samples("p", there[:16], "no room") == 16
+        left = plane.claim_meta("p", "train", ["x"], len(there) - 16)
+        assert left.sample_ids == tuple(there[16:])
+        for at, row in enumerate(plane.get_data(left)["x"].to_list(), 16):
+            assert (row == at).all()
+        plane.ack(left)
+        plane.put_samples("p", ["more"], {"x": np.zeros((1, 256 * KB), dtype=np.uint8)})
+
+
+@slow
+def test_full_disk_refuses_claims_and_clients_before_clears(tmp_path: Path, mount: Callable[[Path, str], Path]) -> None:
+    disk = mount(tmp_path / "disk", "size=8m")
+    url, ballast = f"mmap://{disk / 'plane'}", disk / "ballast"
+    with without_hosts(disk), connect(url, linger_s=0.2) as plane:
+        plane.register_partition("p", ["x"], ["train"])
+        plane.put_samples("p", [f"s{at}" for at in range(50)], {"x": np.arange(50)})
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+        def use_up() -> None:
+            while True:
+                plane.release(plane.claim_meta("p", "train", ["x"], 50))
+
+        for call in (use_up, lambda: attach(url)):
+            with pytest.raises(StorageError, match="No space left") as error:
+                call()
+            assert "make room" in (error.value.hint or "")
+        assert plane.clear_samples("p", ["s0"]) == 1
+        ballast.unlink()
+        with attach(url) as other:
+            assert other.claim_meta("p", "train", ["x"], 49).size == 49
+            plane.put_samples("p", ["more"], {"x": np.arange(1)})
