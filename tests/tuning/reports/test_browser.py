@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ KNOBS = {
     "rate": {"low": 0.0, "high": 1.0, "dtype": "float"},
     "flag": {"values": [1, 1.0, True]},
 }
+Written = Callable[..., RunResults]
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +49,25 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-class Opened:
-    """A page that was opened, with what it asked for and what it complained about."""
+class Opener:
+    """Opens pages, and keeps what they ask for and complain about."""
 
-    def __init__(self, page: Page) -> None:
-        self.page = page
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.pages: list[Page] = []
         self.requests: list[str] = []
         self.complaints: list[str] = []
+
+    def __call__(self, path: Path, width: int = 1400, scheme: Any = "light", state: str = "drawn") -> Page:
+        page = self._browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.pages.append(page)
         page.on("console", lambda message: self.complaints.append(message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
         page.route("**/*", self._watch)
+        page.goto(path.as_uri())
+        page.wait_for_selector(f"html[data-{state}=yes]")
+        return page
 
     def _watch(self, route: Any) -> None:
         if route.request.url.startswith(("file:", "data:")):
@@ -67,37 +76,27 @@ class Opened:
             self.requests.append(route.request.url)
             route.abort()
 
-    def goto(self, path: Path, state: str = "drawn") -> Page:
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector(f"html[data-{state}=yes]")
-        return self.page
-
-
-Open = Callable[..., Opened]
-Written = Callable[..., RunResults]
-
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[Open]:
+def show(browser: Browser) -> Iterator[Opener]:
     """Open a page; at the end none may have complained or asked for anything."""
-    pages: list[Opened] = []
-
-    def open_page(width: int = 1400, scheme: Any = "light") -> Opened:
-        pages.append(Opened(browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)))
-        return pages[-1]
-
-    yield open_page
-    for one in pages:
-        one.page.close()
-        assert (one.complaints, one.requests) == ([], [])
+    opener = Opener(browser)
+    yield opener
+    for page in opener.pages:
+        page.close()
+    assert (opener.complaints, opener.requests) == ([], [])
 
 
 def write(results: RunResults, failure: str | None = None, **known: Known) -> Path:
-    document = run_document(results, known, failure)
-    return write_page(results.folder / "report.html", "a run", document, "h")
+    return write_page(results.folder / "report.html", "a run", run_document(results, known, failure), "h")
+
+
+def write_comparison(results: list[RunResults]) -> Path:
+    return write_page(results[0].folder / "compare.html", "c", compare(results).facts, "h")
 
 
 def some_trials(count: int, contexts: bool = False) -> Iterator[Trial]:
+    """Trials of every outcome, with penalties of -1e15."""
     rng = random.Random(3)
     for number in range(1, count + 1):
         action = {"threads": rng.randint(1, 64), "rate": rng.random(), "flag": rng.choice([1, 1.0, True])}
@@ -107,73 +106,104 @@ def some_trials(count: int, contexts: bool = False) -> Iterator[Trial]:
         if chance < 0.3:
             outcome = rng.choice([Failed("it broke"), TimedOut(), Infeasible("refused (x = 1)"), Pruned("hopeless")])
         reports = ((1, reward / 2), (2, reward)) if isinstance(outcome, Measured | Pruned) else ()
-        penalty = -1e15
-        told = reward if isinstance(outcome, Measured) else penalty
+        told = reward if isinstance(outcome, Measured) else -1e15
         yield Trial(number, context, action, outcome, told, rng.random(), reports=reports)
 
 
-@pytest.fixture
-def rich(written: Written) -> Path:
-    """A page with every section there is."""
-    objectives = [Objective("m").as_dict(), Objective("latency", "min", limit=5.0).as_dict()]
-    env_params = {"load": {"values": ["low", "high"]}}
-    trials = some_trials(150, contexts=True)
-    keys = {"metrics": ["m", "latency"], "objectives": objectives}
-    declared = {"cmd_args": {"command": "run --number {step}"}}
-    results = written(trials, knobs=KNOBS, env_params=env_params, declared=declared, **keys)
-    action = {"threads": 4, "rate": 0.123456789, "flag": 1.0}
-    choices = tuple(Choice(action, 0.5, {"load": load}) for load in ("low", "high"))
-    policies.save(results.folder / "e", PolicyTable("agent", 100, choices))
-    return write(results, e=Known(200, {"fixed": 3}))
+def measured(rewards: Iterable[float], action: Callable[[int], dict[str, Any]] = lambda n: {"x": n}) -> list[Trial]:
+    """Measured trials whose metric is the reward."""
+    return [Trial(n, {}, action(n), Measured(({"m": one},)), one, 0.1) for n, one in enumerate(rewards, 1)]
 
 
-PAINTED = """() => [...document.querySelectorAll('.plot canvas')].map((canvas) => {
-    const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
-    return new Set(pixels).size;
-})"""
+def save_policy(folder: Path, learned: int, choices: Iterable[tuple[dict[str, Any], Mapping[str, Any]]]) -> None:
+    made = tuple(Choice(action, 0.875, context) for action, context in choices)
+    policies.save(folder, PolicyTable("agent", learned, made))
 
 
-@pytest.mark.parametrize("width", [1400, 400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everything_is_drawn(rich: Path, opened: Open, width: int, scheme: str) -> None:
-    page = opened(width, scheme).goto(rich)
-    sections = page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)")
-    assert sections == [
-        *("best", "contexts", "policy", "front", "rewards", "learning", "curves", "importance", "knobs", "parallel"),
-        *("outcomes", "time", "trials", "run"),
-    ]
-    painted = page.evaluate(PAINTED)
-    assert len(painted) == 4 + 2 + len(KNOBS) + 1, "rewards, curves, front, parallel, one per context, knob, env_param"
-    assert min(painted) > 5, "a plot is empty"
-    assert page.evaluate("document.documentElement.scrollWidth") == width, "the page itself never scrolls sideways"
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-    assert (sum(background) < 200) == (scheme == "dark")
+def picture_of(place: str) -> str:
+    return f"[...document.querySelectorAll('{place} canvas[role=img]')].map((one) => one.toDataURL()).join()"
+
+
+def click_redraws(page: Page, button: str, place: str) -> None:
+    """A click on a button changes the picture."""
+    before = page.evaluate(picture_of(place))
+    page.click(button)
+    page.wait_for_function(f"before => {picture_of(place)} !== before", arg=before)
+
+
+def sections(page: Page) -> list[str]:
+    return page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)")
 
 
 def column(page: Page, index: int) -> list[str]:
     return page.locator(f"#trials tbody tr:not(.detail) td:nth-child({index})").all_text_contents()
 
 
-def test_the_table_sorts(rich: Path, opened: Open) -> None:
-    page = opened().goto(rich)
+WIDTH = "document.documentElement.scrollWidth"
+ELEMENTS = "document.querySelectorAll('*').length"
+PAINTED = """() => [...document.querySelectorAll('.plot canvas')].map((canvas) => {
+    const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+    return new Set(pixels).size;
+})"""
+
+
+# a page with every section --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rich(written: Written) -> Path:
+    objectives = [Objective("m").as_dict(), Objective("latency", "min", limit=5.0).as_dict()]
+    results = written(
+        some_trials(150, contexts=True),
+        knobs=KNOBS,
+        env_params={"load": {"values": ["low", "high"]}},
+        metrics=["m", "latency"],
+        objectives=objectives,
+        declared={"cmd_args": {"command": "run --number {step}"}},
+    )
+    action = {"threads": 4, "rate": 0.123456789, "flag": 1.0}
+    save_policy(results.folder / "e", 100, [(action, {"load": load}) for load in ("low", "high")])
+    return write(results, e=Known(200, {"fixed": 3}))
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (400, "light")])
+def test_everything_is_drawn(rich: Path, show: Opener, width: int, scheme: str) -> None:
+    page = show(rich, width, scheme)
+    assert sections(page) == [
+        *("best", "contexts", "policy", "front", "rewards", "learning", "curves", "importance", "knobs", "parallel"),
+        *("outcomes", "time", "trials", "run"),
+    ]
+    painted = page.evaluate(PAINTED)
+    assert len(painted) == 4 + 2 + len(KNOBS) + 1, "rewards, curves, front, parallel, one per context, knob, env_param"
+    assert min(painted) > 5, "a plot is empty"
+    assert page.evaluate(WIDTH) == width, "the page itself never scrolls sideways"
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (sum(background) < 200) == (scheme == "dark")
+
+
+def test_the_table_sorts_and_opens_rows(rich: Path, show: Opener) -> None:
+    page = show(rich)
     assert column(page, 1) == [str(number) for number in range(1, 51)]
-    page.click("#trials th:nth-child(3) button")
-    rewards = [float(text.replace("\u2212", "-")) for text in column(page, 3)]
-    assert rewards == sorted(rewards, reverse=True), "the best comes first"
-    assert page.get_attribute("#trials th:nth-child(3)", "aria-sort") == "descending"
-    page.click("#trials th:nth-child(3) button")
-    rewards = [float(text.replace("\u2212", "-")) for text in column(page, 3)]
-    assert rewards == sorted(rewards)
+    for order in ("descending", "ascending"):
+        page.click("#trials th:nth-child(3) button")
+        rewards = [float(text.replace("\u2212", "-")) for text in column(page, 3)]
+        assert rewards == sorted(rewards, reverse=order == "descending"), "the best comes first"
+        assert page.get_attribute("#trials th:nth-child(3)", "aria-sort") == order
     page.click("#trials [aria-label='next rows']")
     page.click("#trials [aria-label='next rows']")
-    assert "" in column(page, 3), "what has no reward is last, either way"
+    assert "" in column(page, 3), "trials without a reward are last, either way"
+    page.fill("#trials input", "status=measured")
+    number = column(page, 1)[0]
+    for opens in (True, False):
+        page.click("#trials tbody tr:first-child button")
+        assert page.locator("#trials .detail").count() == opens
+        assert not opens or f"run --number {number}" in page.inner_text("#trials .detail")
 
 
-def test_the_table_filters(rich: Path, opened: Open) -> None:
-    page = opened().goto(rich)
+def test_the_table_filters(rich: Path, show: Opener) -> None:
+    page = show(rich)
     page.fill("#trials input", "status=failed")
     failed = column(page, 2)
-    assert failed
     assert set(failed) == {"failed"}
     page.fill("#trials input", "broke")
     assert column(page, 2) == failed, "reasons are searched, too"
@@ -189,16 +219,23 @@ def test_the_table_filters(rich: Path, opened: Open) -> None:
     assert set(column(page, 2)) == {"timed out"}
 
 
-def test_a_row_opens_with_its_command(rich: Path, opened: Open) -> None:
-    page = opened().goto(rich)
-    page.click("#trials tr[data-row='3'] button")
-    assert "run --number 4" in page.inner_text("#trials .detail")
-    page.click("#trials tr[data-row='3'] button")
+def test_plots_answer_the_mouse(rich: Path, show: Opener) -> None:
+    """A point is named and opens its row; a choice redraws; a drag on an axis keeps a part, and is no click."""
+    page = show(rich)
+    click_redraws(page, "#rewards .choice button:nth-child(2)", "#rewards")
+    assert page.get_attribute("#rewards .choice button:nth-child(2)", "aria-pressed") == "true"
+    canvas = page.locator("#parallel canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 34, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 36, box["y"] + 200, steps=4)
+    page.mouse.up()
+    page.wait_for_function("() => document.querySelector('#parallel p.empty').textContent.includes('lines kept')")
     assert page.locator("#trials .detail").count() == 0
-
-
-def test_a_point_is_named_and_opens_its_row(rich: Path, opened: Open) -> None:
-    page = opened().goto(rich)
+    canvas.dblclick(position={"x": 200, "y": 5})
+    page.wait_for_function("() => !document.querySelector('#parallel p.empty').textContent.includes('kept;')")
     canvas = page.locator("#rewards canvas[role=img]")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
@@ -212,112 +249,36 @@ def test_a_point_is_named_and_opens_its_row(rich: Path, opened: Open) -> None:
     page.wait_for_selector("#trials .detail")
 
 
-def test_choices_redraw(rich: Path, opened: Open) -> None:
-    page = opened().goto(rich)
-    picture = "document.querySelector('#rewards canvas[role=img]').toDataURL()"
-    before = page.evaluate(picture)
-    page.click("#rewards .choice button:nth-child(2)")
-    page.wait_for_function(f"before => {picture} !== before", arg=before)
-    assert page.get_attribute("#rewards .choice button:nth-child(2)", "aria-pressed") == "true"
-
-
-def test_dragging_on_an_axis_keeps_a_part(rich: Path, opened: Open) -> None:
-    page = opened().goto(rich)
-    canvas = page.locator("#parallel canvas")
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 34, box["y"] + 60)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 36, box["y"] + 200, steps=4)
-    page.mouse.up()
-    page.wait_for_function("() => document.querySelector('#parallel p.empty').textContent.includes('lines kept')")
-    assert page.locator("#trials .detail").count() == 0, "a drag is no click"
-    canvas.dblclick(position={"x": 200, "y": 5})
-    page.wait_for_function("() => !document.querySelector('#parallel p.empty').textContent.includes('kept;')")
-
-
-def test_paper_is_white_whatever_the_screen_is(rich: Path, opened: Open) -> None:
+def test_paper_is_white_whatever_the_screen_is(rich: Path, show: Opener) -> None:
     picture = "document.querySelector('#knobs canvas[role=img]').toDataURL()"
-    dark, light = opened(1400, "dark"), opened(1400, "light")
     pictures = []
-    for one in (dark, light):
-        page = one.goto(rich)
+    for scheme in ("light", "dark"):
+        page = show(rich, scheme=scheme)
         page.emulate_media(media="print")
         page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         pictures.append(page.evaluate(picture))
     assert pictures[0] == pictures[1]
-    dark.page.emulate_media(media="screen")
-    dark.page.wait_for_function(f"before => {picture} !== before", arg=pictures[0], timeout=5000)
+    page.emulate_media(media="screen")
+    page.wait_for_function(f"before => {picture} !== before", arg=pictures[0], timeout=5000)
 
 
-def test_penalties_do_not_stretch_the_axes(written: Written, opened: Open) -> None:
-    """Two runs that differ in their penalties only look the same."""
-    pictures = []
-    for folder, penalty in (("one", -2.0), ("two", -1e15)):
-        trials = [
-            Trial(n, {}, {}, Failed("f") if n % 3 == 0 else Measured(({"m": n},)), penalty if n % 3 == 0 else n, 0.1)
-            for n in range(1, 30)
-        ]
-        page = opened().goto(write(written(trials, folder)))
-        pictures.append(page.evaluate("document.querySelector('#rewards canvas[role=img]').toDataURL()"))
-    assert pictures[0] == pictures[1]
-
-
-def test_hostile_text_is_text(written: Written, opened: Open) -> None:
-    trials = [
-        Trial(n, {}, {HOSTILE[1]: text}, Measured(({HOSTILE[0]: float(n)},)), float(n), 0.1)
-        for n, text in enumerate(HOSTILE, 1)
-    ]
-    trials.append(Trial(5, {}, {HOSTILE[1]: HOSTILE[0]}, Failed(" ".join(HOSTILE)), -1e15, 0.1))
-    keys = {"metrics": [HOSTILE[0]], "agent": HOSTILE[0], "declared": {"cmd_args": {"callable": " ".join(HOSTILE)}}}
-    results = written(trials, knobs={HOSTILE[1]: {"values": HOSTILE}}, **keys)
-    for number in range(1, 6):
-        place = results.folder / "e" / "trials" / f"{number:06d}"
-        place.mkdir(parents=True)
-        (place / "stdout.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
-    note = Known(None, {HOSTILE[0]: HOSTILE[1]}, "a note " + HOSTILE[1])
-    page = opened().goto(write(results, failure="\n".join(HOSTILE), e=note))
-    for row in range(5):
-        page.click(f"#trials tr[data-row='{row}'] button")
-    text = page.inner_text("body")
-    assert page.locator("#trials .detail").count() == 5
-    for part in (
-        "</script><script>alert(1)</script>",
-        "<img src=x onerror=",
-        "\\x1b[31mred",
-        "日本 ünïcode {{style}} ${1}",
-    ):
-        assert page.inner_text("#trials").count(part) >= 5, part
-    assert "\\u202egnp.exe" in text
-    assert page.locator("img").count() == 0
-    assert page.locator("script").count() == 2
-
-
-def test_nothing_else_may_run(rich: Path, opened: Open) -> None:
+def test_nothing_else_may_run(rich: Path, show: Opener) -> None:
     """Even if markup came in: the page's policy allows its own script and style only, no base and no form."""
-    one = opened()
-    page = one.goto(rich)
-    assert one.complaints == []
+    page = show(rich)
+    assert show.complaints == []
     page.evaluate("""() => {
         window.refused = [];
         document.addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective));
-        const script = document.createElement('script');
-        script.textContent = 'window.owned = true';
-        document.body.append(script);
+        const put = (place, name, set) => place.append(Object.assign(document.createElement(name), set));
+        put(document.body, 'script', { textContent: 'window.owned = true' });
+        put(document.body, 'style', { textContent: 'body { display: none }' });
+        put(document.head, 'base', { href: 'http://127.0.0.1:9/' });
         const handler = document.createElement('button');
         handler.setAttribute('onclick', 'window.owned = true');
         document.body.append(handler);
         handler.click();
-        const style = document.createElement('style');
-        style.textContent = 'body { display: none }';
-        document.body.append(style);
-        const base = document.createElement('base');
-        base.href = 'http://127.0.0.1:9/';
-        document.head.append(base);
-        const form = document.createElement('form');
-        form.action = 'http://127.0.0.1:9/';
+        const form = Object.assign(document.createElement('form'), { action: 'http://127.0.0.1:9/' });
         document.body.append(form);
         form.submit();
     }""")
@@ -325,272 +286,252 @@ def test_nothing_else_may_run(rich: Path, opened: Open) -> None:
     assert {"script-src-elem", "script-src-attr", "style-src-elem", "base-uri"} <= set(page.evaluate("refused"))
     assert page.evaluate("window.owned") is None
     assert page.is_visible("#best")
-    one.complaints.clear()
+    show.complaints.clear()
 
 
-def two_objectives(written: Written, points: list[tuple[float, float]], folder: str = "run") -> Path:
-    """A page of trials with more ``m`` and less ``latency`` wanted."""
-    objectives = [Objective("m").as_dict(), Objective("latency", "min").as_dict()]
-    trials = [
-        Trial(n, {}, {"x": n}, Measured(({"m": m, "latency": latency},)), m - latency, 0.1)
-        for n, (m, latency) in enumerate(points, 1)
+def test_hostile_text_is_text(written: Written, show: Opener) -> None:
+    trials = measured(range(1, 5), lambda n: {HOSTILE[1]: HOSTILE[n - 1]})
+    trials.append(Trial(5, {}, {HOSTILE[1]: HOSTILE[0]}, Failed(" ".join(HOSTILE)), -1e15, 0.1))
+    keys = {"metrics": [HOSTILE[0]], "agent": HOSTILE[0], "declared": {"cmd_args": {"callable": " ".join(HOSTILE)}}}
+    results = written(trials, knobs={HOSTILE[1]: {"values": HOSTILE}}, **keys)
+    for number in range(1, 6):
+        place = results.folder / "e" / "trials" / f"{number:06d}"
+        place.mkdir(parents=True)
+        (place / "stdout.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
+    known = Known(None, {HOSTILE[0]: HOSTILE[1]}, "a note " + HOSTILE[1])
+    page = show(write(results, failure="\n".join(HOSTILE), e=known))
+    for row in range(5):
+        page.click(f"#trials tr[data-row='{row}'] button")
+    assert page.locator("#trials .detail").count() == 5
+    for part in (HOSTILE[0], "<img src=x onerror=", "\\x1b[31mred", HOSTILE[3], "\\u202egnp.exe"):
+        assert page.inner_text("#trials").count(part) >= 5, part
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+
+
+# far values -----------------------------------------------------------------------------------------------
+
+RANGE = "[aria-label=range] button:nth-child(2)"
+PLOTS = ("#rewards", "#knobs", "#parallel")
+XY = {"x": {"low": 0.0, "high": 1.0, "dtype": "float"}, "flag": {"values": ["a", "b"]}}
+BOTH = [Objective("m").as_dict(), Objective("latency", "min").as_dict()]
+LIMITED = [Objective("m").as_dict(), Objective("latency", "min", weight=0.0, limit=2.0).as_dict()]
+
+
+def of_rewards(*rewards: float) -> list[Trial]:
+    return measured(rewards, lambda n: {"x": n / len(rewards), "flag": "ab"[n % 2]})
+
+
+def with_far_ones(far: float, count: int = 5) -> list[Trial]:
+    """Rewards from 0 to 1, of which ``count`` are ``far`` instead; the first trial is one of them."""
+    rng = random.Random(5)
+    return of_rewards(*(far if n % 12 == 0 and n < 12 * count else rng.random() for n in range(60)))
+
+
+def two_metrics(points: Iterable[tuple[float, float]], cost: float = 1.0) -> list[Trial]:
+    return [
+        Trial(n, {}, {"x": n / 10_000, "flag": "a"}, Measured(({"m": m, "latency": late},)), m - cost * late, 0.1)
+        for n, (m, late) in enumerate(points, 1)
     ]
-    knobs = {"x": {"low": 1, "high": 10_000, "dtype": "int"}}
-    return write(written(trials, folder, knobs=knobs, metrics=["m", "latency"], objectives=objectives))
 
 
-def test_a_long_front_is_paged(written: Written, opened: Open) -> None:
-    page = opened().goto(two_objectives(written, [(float(n), float(n)) for n in range(1, 2001)]))
+def test_penalties_do_not_stretch_the_axes(written: Written, show: Opener) -> None:
+    """Two runs that differ in their penalties only look the same."""
+    pictures = []
+    for folder, penalty in (("one", -2.0), ("two", -1e15)):
+        trials = [
+            Trial(n, {}, {}, Failed("f") if n % 3 == 0 else Measured(({"m": n},)), penalty if n % 3 == 0 else n, 0.1)
+            for n in range(1, 30)
+        ]
+        pictures.append(show(write(written(trials, folder))).evaluate(picture_of("#rewards")))
+    assert pictures[0] == pictures[1]
+
+
+def test_far_rewards_do_not_flatten_the_plots(written: Written, show: Opener) -> None:
+    """How far out they are is not seen; that they are is, and one may look at all of it."""
+    pictures = []
+    for folder, far in (("one", -1e3), ("two", -1e12)):
+        page = show(write(written(with_far_ones(far), folder, knobs=XY)))
+        pictures.append([page.evaluate(picture_of(place)) for place in PLOTS])
+        for place in PLOTS:
+            assert "5 measured trials lie farther out" in page.inner_text(f"{place} p.told")
+            click_redraws(page, f"{place} {RANGE}", place)
+            assert page.inner_text(f"{place} p.told") == ""
+    assert pictures[0] == pictures[1]
+
+
+@pytest.mark.parametrize(
+    ("trials", "cut"),
+    [
+        pytest.param(with_far_ones(0.0, 0), False, id="none is far"),
+        pytest.param(with_far_ones(1e6, 1), False, id="the best is never far out"),
+        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, 0.0] * 6), False, id="two answers, not a far one"),
+        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, -1e12] * 6), True, id="mostly the same"),
+    ],
+)
+def test_which_rewards_are_far_out(written: Written, show: Opener, trials: list[Trial], cut: bool) -> None:
+    page = show(write(written(trials, knobs=XY)))
+    assert page.locator(RANGE).count() == (len(PLOTS) if cut else 0)
+
+
+def test_far_points_press_neither_front_nor_plots_together(written: Written, show: Opener) -> None:
+    """With limits, far is counted from the trials that keep them, even where most exceed them."""
+    keys = {"knobs": XY, "metrics": ["m", "latency"]}
+    near = [(n / 10, 1 + n / 10 + n % 3) for n in range(1, 60)]
+    page = show(write(written(two_metrics([*near, (0.05, 1e3), (-1e6, 9.0)]), "one", objectives=BOTH, **keys)))
+    assert "2 measured trials lie farther out" in page.inner_text("#front p.told")
+    click_redraws(page, "#front .choice button:nth-child(2)", "#front")
+    assert page.inner_text("#front p.told") == ""
+    page = show(write(written(two_metrics(near), "two", objectives=BOTH, **keys)))
+    assert page.locator("#front .choice, #front p.told").count() == 0
+    points = [((n % 7) / 70, n / 2 + 10.0 if n % 5 < 3 else 1.0) for n in range(1, 61)]
+    page = show(write(written(two_metrics(points), "three", objectives=LIMITED, **keys)))
+    for place in PLOTS:
+        assert "36 measured trials lie farther out" in page.inner_text(f"{place} p.told")
+        assert page.inner_text(f"{place} [aria-label=range] button:nth-child(1)") == "near the best"
+
+
+def test_far_rewards_do_not_flatten_a_comparison(runs: Written, show: Opener) -> None:
+    """A run that did worse is not left out."""
+    made = {"one": with_far_ones(-1e12), "two": with_far_ones(-1e12), "three": with_far_ones(-1e12)[:1]}
+    page = show(write_comparison([runs(name, e={"trials": one, "knobs": XY}) for name, one in made.items()]))
+    assert "farther out" in page.inner_text("#group-0 p.told")
+    click_redraws(page, RANGE, "#group-0")
+    assert page.inner_text("#group-0 p.told") == ""
+    results = [runs(f"r{best}", e={"trials": of_rewards(best), "knobs": XY}) for best in (0.1, 0.85, 0.9)]
+    assert show(write_comparison(results)).locator(RANGE).count() == 0
+
+
+# many of a thing ------------------------------------------------------------------------------------------
+
+
+def test_a_long_front_is_paged(written: Written, show: Opener) -> None:
+    trials = two_metrics((float(n), float(n)) for n in range(1, 2001))
+    page = show(write(written(trials, knobs=XY, metrics=["m", "latency"], objectives=BOTH)))
     assert "2,000 settings" in page.inner_text("#front .about")
     first = "#front tbody tr:first-child td:last-child"
     assert page.locator("#front tbody tr").count() == 50
-    assert page.evaluate("document.querySelectorAll('*').length") < 3000
+    assert page.evaluate(ELEMENTS) < 3000
     assert (page.inner_text("#front .pager .told"), page.inner_text(first)) == ("1–50 of 2,000", "2000")
     assert page.is_disabled("#front [aria-label='previous rows']")
     page.click("#front [aria-label='next rows']")
     assert (page.inner_text("#front .pager .told"), page.inner_text(first)) == ("51–100 of 2,000", "1950")
 
 
-def test_far_measurements_do_not_press_the_front_together(written: Written, opened: Open) -> None:
-    """How far out they are is not seen; that they are is, and one may look at all of it."""
-    picture = "document.querySelector('#front canvas[role=img]').toDataURL()"
-    near = [(n / 10, 1 + n / 10 + n % 3) for n in range(1, 60)]
-    pictures = []
-    for folder, far in (("one", 1e3), ("two", 1e6)):
-        one = opened()
-        page = one.goto(two_objectives(written, [*near, (0.05, far), (-far, 9.0)], folder))
-        assert "2 measured trials lie farther out" in page.inner_text("#front p.told")
-        pictures.append(page.evaluate(picture))
-        page.click("#front .choice button:nth-child(2)")
-        page.wait_for_function(f"before => {picture} !== before", arg=pictures[-1])
-        assert page.inner_text("#front p.told") == ""
-    assert pictures[0] == pictures[1]
-    page = opened().goto(two_objectives(written, near, "three"))
-    assert page.locator("#front .choice, #front p.told").count() == 0
-
-
-RANGE = "[aria-label=range] button:nth-child(2)"
-PLOTS = ("#rewards", "#knobs", "#parallel")
-
-
-def with_far_ones(count: int, far: float) -> list[Trial]:
-    """Rewards from 0 to 1, of which ``count`` are ``far`` instead; the first trial is one of them."""
-    rng = random.Random(5)
-    made = []
-    for number in range(1, 61):
-        reward = far if (number - 1) % 12 == 0 and number <= 12 * count else rng.random()
-        action = {"x": rng.random(), "flag": rng.choice(["a", "b"])}
-        made.append(Trial(number, {}, action, Measured(({"m": reward},)), reward, 0.1))
-    return made
-
-
-XY = {"x": {"low": 0.0, "high": 1.0, "dtype": "float"}, "flag": {"values": ["a", "b"]}}
-
-
-def picture_of(place: str) -> str:
-    return f"[...document.querySelectorAll('{place} canvas[role=img]')].map((one) => one.toDataURL()).join()"
-
-
-def test_far_rewards_do_not_flatten_the_plots(written: Written, opened: Open) -> None:
-    """How far out they are is not seen; that they are is, and one may look at all of it."""
-    pictures = []
-    for folder, far in (("one", -1e3), ("two", -1e12)):
-        one = opened()
-        page = one.goto(write(written(with_far_ones(5, far), folder, knobs=XY)))
-        seen = [page.evaluate(picture_of(place)) for place in PLOTS]
-        page.click("#rewards .choice button:nth-child(2)")
-        page.wait_for_function(f"before => {picture_of('#rewards')} !== before", arg=seen[0])
-        pictures.append([*seen, page.evaluate(picture_of("#rewards"))])
-        for place in PLOTS:
-            assert "5 measured trials lie farther out" in page.inner_text(f"{place} p.told")
-            before = page.evaluate(picture_of(place))
-            page.click(f"{place} {RANGE}")
-            page.wait_for_function(f"before => {picture_of(place)} !== before", arg=before)
-            assert page.inner_text(f"{place} p.told") == ""
-    assert pictures[0] == pictures[1]
-
-
-def of_rewards(*rewards: float) -> list[Trial]:
-    many = len(rewards)
-    return [
-        Trial(n, {}, {"x": n / many, "flag": "a"}, Measured(({"m": one},)), one, 0.1)
-        for n, one in enumerate(rewards, 1)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("trials", "cut"),
-    [
-        pytest.param(with_far_ones(0, 0.0), False, id="none is far"),
-        pytest.param(with_far_ones(1, 1e6), False, id="the best is never far out"),
-        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, 0.0] * 6), False, id="two answers, not a far one"),
-        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, -1e12] * 6), True, id="mostly the same"),
-    ],
-)
-def test_which_rewards_are_far_out(written: Written, opened: Open, trials: list[Trial], cut: bool) -> None:
-    page = opened().goto(write(written(trials, knobs=XY)))
-    assert page.locator(RANGE).count() == (len(PLOTS) if cut else 0)
-
-
-def test_what_a_limit_costs_does_not_flatten_the_plots(written: Written, opened: Open) -> None:
-    """Even where most trials exceed it."""
-    trials = []
-    for n in range(1, 61):
-        exceeds = n % 5 < 3
-        reward = (n % 7) / 70 - (n / 2 if exceeds else 0)
-        metrics = {"m": (n % 7) / 70, "latency": 10.0 if exceeds else 1.0}
-        trials.append(Trial(n, {}, {"x": n / 60, "flag": "a"}, Measured((metrics,)), reward, 0.1))
-    objectives = [Objective("m").as_dict(), Objective("latency", "min", weight=0.0, limit=2.0).as_dict()]
-    page = opened().goto(write(written(trials, knobs=XY, metrics=["m", "latency"], objectives=objectives)))
-    for place in PLOTS:
-        assert "36 measured trials lie farther out" in page.inner_text(f"{place} p.told")
-        assert page.inner_text(f"{place} [aria-label=range] button:nth-child(1)") == "near the best"
-
-
-def test_far_rewards_do_not_flatten_a_comparison(runs: Written, opened: Open) -> None:
-    """A run that did worse is not left out."""
-    results = [runs(name, e={"trials": with_far_ones(5, -1e12), "knobs": XY}) for name in ("one", "two")]
-    results.append(runs("three", e={"trials": with_far_ones(5, -1e12)[:1], "knobs": XY}))
-    page = opened().goto(write_page(results[0].folder / "compare.html", "c", compare(results).facts, "h"))
-    assert "farther out" in page.inner_text("#group-0 p.told")
-    before = page.evaluate(picture_of("#group-0"))
-    page.click(RANGE)
-    page.wait_for_function(f"before => {picture_of('#group-0')} !== before", arg=before)
-    assert page.inner_text("#group-0 p.told") == ""
-    results = [runs(f"r{best}", e={"trials": of_rewards(best), "knobs": XY}) for best in (0.1, 0.85, 0.9)]
-    page = opened().goto(write_page(results[0].folder / "compare.html", "c", compare(results).facts, "h"))
-    assert page.locator(RANGE).count() == 0
-
-
-def test_a_failure_is_on_top(rich: Path, runs: Written, opened: Open) -> None:
-    results = runs("failed", e={"trials": some_trials(20), "knobs": KNOBS, "ended": None}, later={"trials": None})
-    page = opened().goto(write(results, failure="e was ended by RuntimeError: boom\n\nTraceback ...\n  in here"))
-    box = page.locator(".box.bad")
-    assert "RuntimeError: boom" in box.inner_text()
-    assert "in here" not in box.inner_text(), "the traceback is folded"
-    box.locator("summary").click()
-    assert "in here" in box.inner_text()
-    above = page.evaluate("document.querySelector('.box.bad').getBoundingClientRect().top")
-    assert above < page.evaluate("document.querySelector('.tiles').getBoundingClientRect().top")
-    assert f"tunegym resume {results.folder}" in page.inner_text(".box.note")
-    page.click("[role=tab]:nth-child(2)")
-    assert "has not started" in page.inner_text("main")
-
-
-@pytest.mark.parametrize("trials", [[], [Trial(1, {}, {"x": 1}, Failed("f"), -1e15, 0.1)]])
-def test_nothing_measured(written: Written, opened: Open, trials: list[Trial]) -> None:
-    page = opened().goto(write(written(trials, knobs={"x": {"values": [1, 2]}})), "ready")
-    assert "no best setting" in page.inner_text("#best")
-    assert page.locator("#rewards canvas").count() == 0, "there is no axis of rewards without a reward"
-
-
-def test_an_experiment_without_a_measurement_is_no_success(runs: Written, opened: Open) -> None:
-    reasons = [Failed("<b>exited</b> with 3")] * 4 + [TimedOut("too slow")]
-    trials = [Trial(n, {}, {"x": 1}, reason, -1e15, 0.1) for n, reason in enumerate(reasons, 1)]
-    fine = [Trial(1, {}, {"x": 1}, Measured(({"m": 1.0},)), 1.0, 0.1)]
-    results = runs("run", e={"trials": trials, "code": 1}, coded={"trials": fine, "code": 7}, fine={"trials": fine})
-    page = opened().goto(write(results), "ready")
-    box = page.inner_text("main .box.bad")
-    assert "None of its 5 trials was measured" in box
-    assert "Most often (4 of 5): failed: <b>exited</b> with 3" in box
-    above = page.evaluate("document.querySelector('.box.bad').getBoundingClientRect().top")
-    assert above < page.evaluate("document.querySelector('.tiles').getBoundingClientRect().top")
-    assert "Nothing was measured" in page.inner_text("#rewards")
-    states = page.eval_on_selector_all(".state", "nodes => nodes.map((node) => [node.className, node.textContent])")
-    bad = ["state problem", "finished, with a problem"]
-    assert states == [bad, bad, ["state finished", "finished"]]
-    page.click("[role=tab]:nth-child(2)")
-    assert page.inner_text("main .box.bad") == "It ended with code 7 (the agent ended)"
-    page.click("[role=tab]:nth-child(3)")
-    assert page.locator(".box.bad").count() == 0
-
-
-def test_contexts_without_the_best_setting_are_named(written: Written, opened: Open) -> None:
-    made = [(1, "text", 9.0)] * 6 + [(2, "text", 8.0)] * 2 + [(2, "noise", 1.0)] * 2
-    trials = [
-        Trial(n, {"data": data}, {"x": x}, Measured(({"m": reward},)), reward, 0.1)
-        for n, (x, data, reward) in enumerate(made, 1)
-    ]
-    keys = {"knobs": {"x": {"values": [1, 2]}}, "env_params": {"data": {"values": ["text", "noise"]}}}
-    page = opened().goto(write(written(trials, **keys)))
-    assert "It was not measured in data=noise (20 % of draws)." in page.inner_text("#best .about")
-    assert "over the contexts that it was measured in (80 % of draws)" in page.inner_text("#contexts .about")
-    assert page.locator(RANGE).count() == 0, "a context with other rewards is not far out"
-
-
-def test_sixty_knobs_are_folded(written: Written, opened: Open) -> None:
+def test_sixty_knobs_are_folded(written: Written, show: Opener) -> None:
     rng = random.Random(2)
-    names = [f"k{index:02d}" for index in range(60)]
-    trials = []
-    for number in range(1, 201):
-        action = {name: rng.random() for name in names}
-        reward = 3 * action["k50"] + action["k40"] + 0.1 * rng.random()
-        trials.append(Trial(number, {}, action, Measured(({"m": reward},)), reward, 0.1))
-    knobs = {name: {"low": 0.0, "high": 1.0, "dtype": "float"} for name in names}
-    page = opened().goto(write(written(trials, knobs=knobs)))
+    actions = [{f"k{index:02d}": rng.random() for index in range(60)} for _ in range(200)]
+    rewards = [3 * action["k50"] + action["k40"] + 0.1 * rng.random() for action in actions]
+    knobs = {name: {"low": 0.0, "high": 1.0, "dtype": "float"} for name in actions[0]}
+    page = show(write(written(measured(rewards, lambda n: actions[n - 1]), knobs=knobs)))
     assert page.locator("#best tbody tr:visible").count() == 20 + 2, "the reward and the metric are beside them"
     page.click("#best summary:has-text('40 more knobs')")
     assert page.locator("#best tbody tr:visible").count() == 60 + 2
-    captions = "#knobs figcaption"
-    assert page.locator(f"{captions}:visible").all_text_contents()[:2] == ["k50", "k40"], "what matters most is first"
-    assert page.locator(f"{captions}:visible").count() == 12
+    captions = page.locator("#knobs figcaption:visible")
+    assert captions.all_text_contents()[:2] == ["k50", "k40"], "the most important ones are first"
+    assert captions.count() == 12
     page.click("#knobs summary:has-text('show all 60 plots')")
-    assert page.locator(f"{captions}:visible").count() == 60
+    assert captions.count() == 60
     drawn = "() => [...document.querySelectorAll('#knobs canvas[role=img]')].every((one) => one.width !== 300)"
     page.wait_for_function(drawn, timeout=10_000)
     assert min(page.evaluate(PAINTED)) > 5
 
 
-def test_twenty_thousand_trials(written: Written, opened: Open) -> None:
-    page = opened().goto(write(written(some_trials(20_000), knobs=KNOBS)))
+def test_twenty_thousand_trials(written: Written, show: Opener) -> None:
+    page = show(write(written(some_trials(20_000), knobs=KNOBS)))
     assert "1–50 of 20,000 trials" in page.inner_text("#trials .told")
     page.click("#trials th:nth-child(3) button")
     assert len(column(page, 1)) == 50
-    assert page.evaluate("document.querySelectorAll('*').length") < 3000
+    assert page.evaluate(ELEMENTS) < 3000
     page.fill("#trials input", "status=measured")
     assert "of 20,000" in page.inner_text("#trials .told")
     assert min(page.evaluate(PAINTED)) > 5
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (400, "light")])
-def test_comparison(runs: Written, opened: Open, width: int, scheme: str) -> None:
-    journal = {"trials": list(some_trials(40)), "knobs": KNOBS, "agent": HOSTILE[0]}
-    results = [runs(name, e=journal, own={**journal, "metrics": [name]}) for name in ("one", "two")]
-    path = write_page(results[0].folder / "compare.html", "c", compare(results).facts, "h")
-    page = opened(width, scheme).goto(path)
-    assert page.locator("#table tbody tr").count() == 4
-    assert "own: the metrics differ" in page.inner_text(".box.note")
-    assert page.locator("section[id^=group]").count() == 2
-    assert min(page.evaluate(PAINTED)) > 5
-    page.click(".grouping button:nth-child(2)")
-    assert page.locator("section[id^=group]").count() == 1
-    assert page.evaluate("document.documentElement.scrollWidth") == width
+# problems -------------------------------------------------------------------------------------------------
+
+ABOVE = "document.querySelector('.box.bad').getBoundingClientRect().top < document.querySelector('.tiles').offsetTop"
 
 
-def by_context(contexts: int, count: int) -> Iterator[Trial]:
-    rng = random.Random(5)
-    for number in range(1, count + 1):
-        load, x = rng.randrange(contexts), rng.randint(1, 3)
-        reward = 10.0**load * (1 if x == 1 + load % 3 else 0.5) * rng.gauss(1, 0.05)
-        yield Trial(number, {"load": load}, {"x": x}, Measured(({"m": reward},)), reward, 0.1)
+def test_a_failure_is_on_top(runs: Written, show: Opener) -> None:
+    results = runs("failed", e={"trials": some_trials(20), "knobs": KNOBS, "ended": None}, later={"trials": None})
+    page = show(write(results, failure="e was ended by RuntimeError: boom\n\nTraceback ...\n  in here"))
+    box = page.locator(".box.bad")
+    assert "RuntimeError: boom" in box.inner_text()
+    assert "in here" not in box.inner_text(), "the traceback is folded"
+    box.locator("summary").click()
+    assert "in here" in box.inner_text()
+    assert page.evaluate(ABOVE)
+    assert f"tunegym resume {results.folder}" in page.inner_text(".box.note")
+    page.click("[role=tab]:nth-child(2)")
+    assert "has not started" in page.inner_text("main")
+
+
+def test_an_experiment_without_a_measurement_is_no_success(runs: Written, show: Opener) -> None:
+    reasons = [Failed("<b>exited</b> with 3")] * 4 + [TimedOut("too slow")]
+    trials = [Trial(n, {}, {"x": 1}, reason, -1e15, 0.1) for n, reason in enumerate(reasons, 1)]
+    fine = measured([1.0])
+    results = runs(
+        "run",
+        e={"trials": trials, "code": 1},
+        coded={"trials": fine, "code": 7},
+        fine={"trials": fine},
+        empty={"trials": []},
+    )
+    page = show(write(results), state="ready")
+    box = page.inner_text("main .box.bad")
+    assert "None of its 5 trials was measured" in box
+    assert "Most often (4 of 5): failed: <b>exited</b> with 3" in box
+    assert page.evaluate(ABOVE)
+    assert "Nothing was measured" in page.inner_text("#rewards")
+    assert "no best setting" in page.inner_text("#best")
+    assert page.locator("#rewards canvas").count() == 0, "there is no axis of rewards without a reward"
+    states = page.eval_on_selector_all(".state", "nodes => nodes.map((node) => [node.className, node.textContent])")
+    bad = ["state problem", "finished, with a problem"]
+    assert states == [bad, bad, ["state finished", "finished"], bad]
+    page.click("[role=tab]:nth-child(2)")
+    assert page.inner_text("main .box.bad") == "It ended with code 7 (the agent ended)"
+    page.click("[role=tab]:nth-child(3)")
+    assert page.locator(".box.bad").count() == 0
+    page.click("[role=tab]:nth-child(4)")
+    assert "no best setting" in page.inner_text("#best")
+
+
+# contexts and policies ------------------------------------------------------------------------------------
+
+
+def test_contexts_without_the_best_setting_are_named(written: Written, show: Opener) -> None:
+    made = [(1, "text", 9.0)] * 6 + [(2, "text", 8.0)] * 2 + [(2, "noise", 1.0)] * 2
+    trials = [
+        Trial(n, {"data": data}, {"x": x}, Measured(({"m": reward},)), reward, 0.1)
+        for n, (x, data, reward) in enumerate(made, 1)
+    ]
+    env_params = {"data": {"values": ["text", "noise"]}}
+    page = show(write(written(trials, knobs={"x": {"values": [1, 2]}}, env_params=env_params)))
+    assert "It was not measured in data=noise (20 % of draws)." in page.inner_text("#best .about")
+    assert "over the contexts that it was measured in (80 % of draws)" in page.inner_text("#contexts .about")
+    assert page.locator(RANGE).count() == 0, "a context with other rewards is not far out"
 
 
 def learned(written: Written, contexts: int, count: int) -> Path:
+    """A page of a policy that chooses the best setting, but in context 1 one that was never measured."""
+    rng = random.Random(5)
+    trials = []
+    for number in range(1, count + 1):
+        load, x = rng.randrange(contexts), rng.randint(1, 3)
+        reward = 10.0**load * (1 if x == 1 + load % 3 else 0.5) * rng.gauss(1, 0.05)
+        trials.append(Trial(number, {"load": load}, {"x": x}, Measured(({"m": reward},)), reward, 0.1))
     env_params = {"load": {"values": list(range(contexts))}}
-    results = written(by_context(contexts, count), knobs={"x": {"values": [1, 2, 3, 4]}}, env_params=env_params)
-    choices = tuple(Choice({"x": 4 if load == 1 else 1 + load % 3}, 0.875, {"load": load}) for load in range(contexts))
-    policies.save(results.folder / "e", PolicyTable("agent", count - 10, choices))
+    results = written(trials, knobs={"x": {"values": [1, 2, 3, 4]}}, env_params=env_params)
+    choices = [({"x": 4 if load == 1 else 1 + load % 3}, {"load": load}) for load in range(contexts)]
+    save_policy(results.folder / "e", count - 10, choices)
     return write(results)
 
 
-def test_what_the_policy_chooses(written: Written, opened: Open) -> None:
-    page = opened().goto(learned(written, 3, 90))
+def test_the_choices_of_a_policy(written: Written, show: Opener) -> None:
+    page = show(learned(written, 3, 90))
     rows = [row.locator("td").all_text_contents() for row in page.locator("#policy tbody tr").all()]
-    assert [row[:3] for row in rows] == [
-        ["load=0", "x=1", "88 %"],
-        ["load=1", "x=4", "88 %"],
-        ["load=2", "x=3", "88 %"],
-    ]
+    assert [row[:3] for row in rows] == [[f"load={n}", f"x={x}", "88 %"] for n, x in enumerate((1, 4, 3))]
     assert (rows[1][3], rows[1][4], rows[1][5]) == ("never", "", "x=2")
     assert "sample" in rows[1][6]
     assert rows[0][5:] == ["the same", ""]
@@ -601,51 +542,49 @@ def test_what_the_policy_chooses(written: Written, opened: Open) -> None:
     assert page.locator("#learning figcaption").all_inner_texts()[0].startswith("load=")
 
 
-def test_many_contexts_are_folded(written: Written, opened: Open, wait_until: Callable[..., None]) -> None:
-    one = opened(400)
+def test_many_contexts_are_folded(written: Written, show: Opener, wait_until: Callable[..., None]) -> None:
     path = learned(written, 60, 20_000)
     assert path.stat().st_size < 4_000_000
-    page = one.goto(path)
-    assert page.locator("#policy > .scroll tbody tr").count() == 12
-    assert page.locator("#policy details tbody tr").count() == 48
-    assert page.locator("#learning > .figures figure").count() == 12
-    assert page.locator("#learning details figure").count() == 36
+    page = show(path, width=400)
+    counts = {"#policy > .scroll tbody tr": 12, "#policy details tbody tr": 48}
+    counts |= {"#learning > .figures figure": 12, "#learning details figure": 36}
+    assert {place: page.locator(place).count() for place in counts} == counts
     assert "12 more contexts are not shown" in page.inner_text("#learning .empty")
-    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    assert page.evaluate(WIDTH) == 400
     page.locator("#learning summary").click()
     drawn = "() => [...document.querySelectorAll('#learning details canvas')].every((canvas) => canvas.width > 300)"
     wait_until(lambda: page.evaluate(drawn), "the folded plots")
 
 
-def test_a_policy_without_contexts_and_one_that_is_damaged(runs: Written, opened: Open) -> None:
-    trials = [Trial(n, {}, {"x": n % 3 + 1}, Measured(({"m": n % 3},)), n % 3, 0.1) for n in range(1, 10)]
-    knobs = {"x": {"values": [1, 2, 3]}}
-    results = runs("two", good={"trials": trials, "knobs": knobs}, bad={"trials": trials, "knobs": knobs})
+def test_a_policy_without_contexts_and_a_damaged_one(runs: Written, show: Opener) -> None:
+    keys = {"trials": measured([n % 3 for n in range(1, 10)], lambda n: {"x": n % 3 + 1})}
+    keys |= {"knobs": {"x": {"values": [1, 2, 3]}}}
+    results = runs("two", good=keys, bad=keys)
     policies.save(results.folder / "good", PolicyTable("agent", 9, (Choice({"x": 3}),)))
     (results.folder / "bad" / "policy").mkdir()
     (results.folder / "bad" / "policy" / "policy.json").write_text("</script><b>")
-    page = opened().goto(write(results))
+    page = show(write(results))
     assert page.locator("#policy th").all_text_contents()[0] == "choice"
     assert page.locator("#policy td").all_text_contents()[:3] == ["x=3", "3", "2"], "the chance is unknown"
     page.get_by_role("tab", name="bad").click()
     assert "is damaged" in page.inner_text("#policy .empty")
 
 
-def test_places_of_a_range_are_spread(written: Written, opened: Open) -> None:
-    trials = [Trial(n, {"size": n / 50}, {"x": 1}, Measured(({"m": n},)), n, 0.1) for n in range(1, 41)]
-    env_params = {"size": {"low": 0.0, "high": 1.0, "dtype": "float"}}
-    results = written(trials, knobs={"x": {"values": [1, 2]}}, env_params=env_params)
-    choices = tuple(Choice({"x": 1}, 0.5, {"size": place / 32}) for place in range(33))
-    policies.save(results.folder / "e", PolicyTable("agent", 40, choices))
-    page = opened().goto(write(results))
-    assert page.locator("#policy > .scroll th").all_text_contents() == ["context", "choice", "chance"]
-    places = page.locator("#policy > .scroll td:first-child").all_text_contents()
-    assert (places[0], places[-1], len(places)) == ("size=0.0", "size=0.9375", 11)
-    assert page.locator("#policy details tbody tr").count() == 22
-    assert page.locator("#learning").count() == 0, "no context comes again"
+# comparisons and live experiments -------------------------------------------------------------------------
 
 
-# live experiments -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (400, "light")])
+def test_comparison(runs: Written, show: Opener, width: int, scheme: str) -> None:
+    journal = {"trials": list(some_trials(40)), "knobs": KNOBS, "agent": HOSTILE[0]}
+    results = [runs(name, e=journal, own={**journal, "metrics": [name]}) for name in ("one", "two")]
+    page = show(write_comparison(results), width, scheme)
+    assert page.locator("#table tbody tr").count() == 4
+    assert "own: the metrics differ" in page.inner_text(".box.note")
+    assert page.locator("section[id^=group]").count() == 2
+    assert min(page.evaluate(PAINTED)) > 5
+    page.click(".grouping button:nth-child(2)")
+    assert page.locator("section[id^=group]").count() == 1
+    assert page.evaluate(WIDTH) == width
 
 
 @pytest.fixture
@@ -670,32 +609,22 @@ def live(tmp_path: Path) -> Path:
     return write(load(tmp_path / "run"), e=Known(10_000))
 
 
-@pytest.mark.parametrize("width", [1400, 400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_live_experiment_is_drawn(live: Path, opened: Open, width: int, scheme: str) -> None:
-    page = opened(width, scheme).goto(live)
-    sections = page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)")
-    assert sections == [
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (400, "light")])
+def test_a_live_experiment_is_drawn(live: Path, show: Opener, width: int, scheme: str) -> None:
+    page = show(live, width, scheme)
+    assert sections(page) == [
         *("returns", "contexts", "lengths", "rewards", "training", "policy", "outcomes", "time", "run"),
     ]
     assert min(page.evaluate(PAINTED)) > 2
     assert "PPO.load" in page.inner_text("#policy")
     assert HOSTILE[0] in page.inner_text("#outcomes")
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert page.evaluate(f"{WIDTH} <= document.documentElement.clientWidth")
     page.hover("#returns canvas[role=img]")
 
 
-def test_live_runs_are_compared(live: Path, tmp_path: Path, opened: Open) -> None:
+def test_live_runs_are_compared(live: Path, tmp_path: Path, show: Opener) -> None:
     write_live(tmp_path / "other", [{"length": 7}, {"length": 9}])
-    results = [load(tmp_path / "run"), load(tmp_path / "other")]
-    path = write_page(tmp_path / "compare.html", "compared", compare(results).facts, "h")
-    page = opened().goto(path)
-    assert page.eval_on_selector_all("section", "nodes => nodes.map((node) => node.id)") == ["live"]
+    page = show(write_comparison([load(tmp_path / "run"), load(tmp_path / "other")]))
+    assert sections(page) == ["live"]
     assert "mean return" in page.inner_text("#live")
     assert min(page.evaluate(PAINTED)) > 2
-
-
-def test_a_live_experiment_without_a_step(tmp_path: Path, opened: Open) -> None:
-    write_live(tmp_path / "run", [], code=1, ended="the server was lost")
-    page = opened().goto(write(load(tmp_path / "run")), "ready")
-    assert "It took no step" in page.inner_text("main")

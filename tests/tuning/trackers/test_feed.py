@@ -1,4 +1,4 @@
-"""What a tracker receives of a journal: everything once, in order, the same every time."""
+"""The items that a tracker gets from a journal: everything once, in order, the same every time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.trackers.feed import EpisodeMeans, Feed, Item, all_items
 
 
-def test_follows_what_is_written(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
-    feed = Feed(tmp_path / "e" / JOURNAL)
-    assert feed.read() == []
-    assert feed.head == {}
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "e" / JOURNAL
+
+
+def test_follows_the_journal(path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
+    feed = Feed(path)
+    assert (feed.read(), feed.head) == ([], {})
     journal = store()
     first = add(journal, 1.0)
     (item,) = feed.read()
-    assert (item.number, item.trial) == (first.number, first)
+    assert (item.number, item.trial, feed.head["run"]) == (first.number, first, "a-token")
     assert item.opened_at <= item.at
-    assert feed.head["run"] == "a-token"
-    assert feed.read() == []
     rest = [add(journal, 2.0), add(journal, Failed("why"))]
     assert [item.trial for item in feed.read(1)] == rest[:1]
     assert [item.trial for item in feed.read()] == rest[1:]
@@ -33,28 +35,19 @@ def test_follows_what_is_written(tmp_path: Path, store: Callable[[], JournalStor
     journal.close()
 
 
-def test_waits_for_whole_lines(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
+def test_waits_for_whole_lines(path: Path, tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
+    """At every byte offset, and where a resume cuts off a torn line."""
     journal = store()
     add(journal, 1.0)
-    add(journal, 2.0)
     journal.close()
-    whole = (tmp_path / "e" / JOURNAL).read_bytes()
-    path = tmp_path / "growing"
-    feed = Feed(path)
+    whole = path.read_bytes()
+    growing = Feed(tmp_path / "growing")
     seen = []
     for end in range(len(whole) + 1):
-        path.write_bytes(whole[:end])
-        seen += feed.read()
-    assert [item.number for item in seen] == [1, 2]
-
-
-def test_a_torn_line_that_a_resume_cuts_off(tmp_path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
-    path = tmp_path / "e" / JOURNAL
-    journal = store()
-    add(journal, 1.0)
-    journal.close()
-    with path.open("ab") as file:
-        file.write(b'{"record": "close", "num\0\0\n')
+        (tmp_path / "growing").write_bytes(whole[:end])
+        seen += growing.read()
+    assert [item.number for item in seen] == [1]
+    path.write_bytes(whole + b'{"record": "close", "num\0\0\n')
     feed = Feed(path)
     assert len(feed.read()) == 1
     journal = store()
@@ -78,28 +71,22 @@ def group(first: int, ends: Sequence[int], upto: int) -> Steps:
     return Steps(numbers, [1] * many, ones, ones, [], [], [], [], 0, 0, [], {}, {}, over, upto, float(upto), 0.0)
 
 
-def test_every_early_episode_is_an_item(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "e")
+def test_every_early_episode_is_an_item(path: Path) -> None:
+    """Those that a reset cut short don't count, and a penalty is no measurement."""
+    store = open_store(path.parent)
     add_episode(store, 3)
     add_episode(store, 5, failing=2)
     add_episode(store, 4, end="reset")
     store.close()
-    feed = Feed(tmp_path / "e" / JOURNAL)
-    first, second = [*feed.read(), *feed.rest()]
+    first, second = all_items(path)
     assert (first.number, first.values["episode/return"], first.values["episode/length"]) == (3, 3.0, 3.0)
-    assert second.number == 8  # the third was cut short, and doesn't count
-    assert second.values == {
-        "episode/return": -96.0,
-        "episode/length": 5.0,
-        "step/reward": 1.0,  # a penalty is no measurement
-        "failed": 1.0,
-        "episodes": 2.0,
-    }
+    assert second.number == 8
+    means = {"episode/return": -96.0, "episode/length": 5.0, "step/reward": 1.0}
+    assert second.values == {**means, "failed": 1.0, "episodes": 2.0}
     assert list(second.values)[-1] == "episodes"
-    assert all_items(tmp_path / "e" / JOURNAL) == [first, second]
 
 
-def test_many_are_thinned_the_same_way_every_time() -> None:
+def test_many_episodes_are_thinned_the_same_way_every_time() -> None:
     def items() -> list[Item]:
         made = EpisodeMeans()
         found: list[Item] = []
@@ -123,17 +110,14 @@ def test_a_system_whose_episodes_never_end_has_rewards() -> None:
     assert found[0].values == {"step/reward": 1.0, "failed": 0.0, "episodes": 0.0}
 
 
-def test_a_resume_changes_no_item(tmp_path: Path) -> None:
+def test_a_resume_changes_no_item(path: Path) -> None:
     """Also when the session before ended within a window."""
-    path = tmp_path / "e" / JOURNAL
-    store = open_store(tmp_path / "e")
+    store = open_store(path.parent)
     add_episode(store, 2000)
     add_episode(store, 3)
-    store.flush()
     store.close()
-    feed = Feed(path)
-    before = [*feed.read(), *feed.rest()]
-    store = open_store(tmp_path / "e")
+    before = all_items(path)
+    store = open_store(path.parent)
     add_episode(store, 2)
     store.end(0, "over")
     store.close()
