@@ -47,11 +47,8 @@ Output: TypeAlias = int | IO[bytes]
 """A descriptor or file, or one of ``subprocess``'s DEVNULL and PIPE."""
 
 _KILL_ROUNDS = 50
-_FEW_PIDS = 64
-_WRAP_S = 5.0
 _KERNEL_THREAD = 0x00200000
 _F_SETSIG = 10
-_LONGEST_MS = 2**31 - 1
 
 
 # one process ------------------------------------------------------------------------------------------
@@ -112,10 +109,6 @@ def _state(pid: int) -> _State | None:
         return None
 
 
-def _lives(pid: int) -> bool:
-    return process_start_time(pid) is not None
-
-
 def _read(path: str) -> bytes | None:
     """The content of a small file of /proc; None if it can't be read."""
     try:
@@ -131,7 +124,7 @@ def _read(path: str) -> bytes | None:
 def marked(marker: str, candidates: Iterable[int] | None = None) -> list[int]:
     """The processes that carry ``marker`` or a marker below it (``marker/...``); of all unless ``candidates``."""
     answers = {pid: _has_mark(pid, marker) for pid in (psutil.pids() if candidates is None else candidates)}
-    unclear = [pid for pid, answer in answers.items() if answer is None and _lives(pid)]
+    unclear = [pid for pid, answer in answers.items() if answer is None and process_start_time(pid)]
     if unclear:
         time.sleep(0.002)
         answers |= {pid: _has_mark(pid, marker) for pid in unclear}
@@ -169,20 +162,27 @@ class Tree:
         children: dict[int, list[int]] = {}
         for pid, state in table.items():
             children.setdefault(state.parent, []).append(pid)
+
+        def with_descendants(pids: set[int]) -> set[int]:
+            found, waiting = set(pids), list(pids)
+            while waiting:
+                below = [pid for pid in children.get(waiting.pop(), ()) if pid not in found and pid not in kin]
+                found.update(below)
+                waiting += below
+            return found
+
+        kin = {above.pid for above in psutil.Process().parents()}
+        kin |= with_descendants({os.getpid()}) if self.spares_kin else {os.getpid()}
         # A pid is not given out again while a group or session has its number, so as long as a root is
         # there (even dead, but not yet waited for), all that is in its session is ours.
         roots = {pid for pid, start in self.roots if pid in table and table[pid].start == start}
         ours = roots | {process.pid for process in known if process.is_running()}
         ours |= {pid for pid in table if roots & _leaders(pid)}
         ours.update(marked(self.marker, table.keys() - ours))
-        kin = {os.getpid(), *(above.pid for above in psutil.Process().parents())}
-        if self.spares_kin:
-            kin |= _descendants({os.getpid()}, children, set())
-        ours |= _descendants(ours - kin, children, kin)
         found: list[psutil.Process] = []
-        for pid in (ours - kin - self.spared - {0, 1}) & table.keys():
+        for pid in (with_descendants(ours - kin) - self.spared - {0, 1}) & table.keys():
             with contextlib.suppress(psutil.Error):
-                if _lives(pid):
+                if process_start_time(pid):
                     found.append(psutil.Process(pid))
         return found
 
@@ -193,16 +193,6 @@ class Tree:
             return False
         near = {root for root, _ in self.roots} & {state.parent, *_leaders(pid)}
         return bool(near or marked(self.marker, [pid])) and psutil.pid_exists(pid)  # which no thread is
-
-
-def _descendants(roots: set[int], children: Mapping[int, list[int]], without: set[int]) -> set[int]:
-    found: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        below = [pid for pid in children.get(waiting.pop(), ()) if pid not in found and pid not in without]
-        found.update(below)
-        waiting += below
-    return found
 
 
 def _leaders(pid: int) -> set[int]:
@@ -221,7 +211,7 @@ class PidMark(NamedTuple):
 
     @staticmethod
     def now() -> PidMark:
-        """This moment."""
+        """Mark this moment."""
         return PidMark(_last_pid(), time.monotonic())
 
 
@@ -238,7 +228,7 @@ def left_behind(tree: Tree, since: PidMark) -> bool:
     can't be read, may have gone round or has moved far, all processes are.
     """
     low = since.pid
-    while low <= (last := _last_pid()) <= low + _FEW_PIDS and time.monotonic() - since.at < _WRAP_S and low:
+    while 0 < low <= (last := _last_pid()) <= low + 64 and time.monotonic() - since.at < 5.0:
         if last == low:
             return False
         if any(map(tree.owns, range(low + 1, last + 1))):
@@ -281,10 +271,7 @@ def _send(process: psutil.Process, number: signal.Signals) -> None:
 
 def _kill(members: Iterable[psutil.Process], spared: Iterable[int]) -> None:
     """SIGKILL by group first: that hits all members at one instant, so none can fork in between."""
-    untouchable = {1}
-    for pid in (os.getpid(), *spared):
-        with contextlib.suppress(OSError):
-            untouchable.add(os.getpgid(pid))
+    untouchable = {1}.union(*(_leaders(pid) for pid in (os.getpid(), *spared)))
     for process in members:
         with contextlib.suppress(psutil.Error, OSError):
             group = os.getpgid(process.pid)
@@ -295,16 +282,13 @@ def _kill(members: Iterable[psutil.Process], spared: Iterable[int]) -> None:
 
 
 def _wait_gone(members: Iterable[psutil.Process], deadline: float, hurry_fd: int | None) -> bool:
-    """Wait until all processes have ended; False if some have not by the deadline, or we were hurried.
-
-    By asking: waiting through psutil would reap children of ours.
-    """
+    """Wait until all have ended, without reaping; False at the deadline, or if hurried."""
     poll = select.poll()
     if hurry_fd is not None:
         poll.register(hurry_fd, select.POLLIN)
     pause_ms = 1
     left = list(members)
-    while left := [process for process in left if process.is_running() and _lives(process.pid)]:
+    while left := [process for process in left if process.is_running() and process_start_time(process.pid)]:
         if time.monotonic() >= deadline or poll.poll(pause_ms):
             return False
         pause_ms = min(2 * pause_ms, 16)
@@ -349,14 +333,14 @@ class Child:
         marker: carried by it and all that it starts.
         popen: the object that it was started with, if any.
         lifeline: our end of the pipe; closed when it is reaped.
-        reap: for a child of another process of ours: reaps it there, once it has ended.
+        reap: reaps a child of another process of ours there, once it has ended.
     """
 
     def __init__(
         self,
         pid: int,
         marker: str = "",
-        popen: subprocess.Popen[bytes] | None = None,
+        popen: subprocess.Popen[Any] | None = None,
         lifeline: int = -1,
         reap: Callable[[int], Exit] | None = None,
     ) -> None:
@@ -364,7 +348,8 @@ class Child:
         self.popen = popen
         self.pidfd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
         """Readable once the process has ended; -1 where the system has no such thing."""
-        self.start = process_start_time(pid) or ""
+        state = _state(pid)  # it may have ended already
+        self.start = "" if state is None else state.start
         self.tree = Tree(marker, ((pid, self.start),))
         self._lifeline = lifeline
         self._reap = reap or self._reap_here
@@ -435,7 +420,7 @@ class Child:
 
 def milliseconds(seconds: float | None) -> int | None:
     """A time to wait as ``poll`` wants it; less than asked for only where that is more than it can take."""
-    return None if seconds is None else max(0, min(math.ceil(seconds * 1000), _LONGEST_MS))
+    return None if seconds is None else max(0, min(math.ceil(seconds * 1000), 2**31 - 1))
 
 
 def start_python(
@@ -448,7 +433,6 @@ def start_python(
     stdout: Output = subprocess.DEVNULL,
     stderr: Output = subprocess.DEVNULL,
     detach: bool = False,
-    cwd: str | None = None,
 ) -> Child:
     """Start a Python process that calls ``module:function`` with ``arguments``, which are texts for all to see.
 
@@ -461,36 +445,27 @@ def start_python(
         stdin: as for ``subprocess``; nothing unless given.
         stdout: as for ``subprocess``.
         stderr: as for ``subprocess``.
-        detach: it outlives this process and is not its child: the ``Child`` that is returned exits at once.
-        cwd: the folder that it runs in.
+        detach: it outlives this process, in ``/``, and is not its child: the ``Child`` returned exits at once.
 
     Raises:
         OSError: it can't be started.
         ValueError: no process can have this environment.
     """
     theirs, ours = (-1, -1) if detach else os.pipe()
-    passed = [*fds, *([] if detach else [theirs])]
+    passed = [*fds, theirs] if theirs >= 0 else fds
     path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
     setup = path, target, str(theirs), ",".join(map(str, passed))
+    # -P: the working folder is not for importing from. -B: compiled files know their source's time to the second
+    # only, so a module that is edited and run at once would be stale.
+    command = [sys.executable, "-P", "-B", "-c", _BOOT, *setup, *arguments]
     try:
-        popen = subprocess.Popen(
-            # -P: the working folder is not for importing from. -B: compiled files know their source's time to
-            # the second only, so a module that is edited and run at once would be stale.
-            [sys.executable, "-P", "-B", "-c", _BOOT, *setup, *arguments],
-            pass_fds=passed,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-            env=_environment(marker, env),
-            cwd=cwd,
-        )
+        popen = _popen(command, passed, marker, env, stdin=stdin, stdout=stdout, stderr=stderr)
     except BaseException:
-        if not detach:
+        if ours >= 0:
             os.close(ours)
         raise
     finally:
-        if not detach:
+        if theirs >= 0:
             os.close(theirs)
     return Child(popen.pid, marker, popen, ours)
 
@@ -500,20 +475,16 @@ def start_script(script: Path, *arguments: str, marker: str, fds: Sequence[int] 
 
     It has no lifeline, so it must end when the other end of one of its descriptors is closed. Raises ``OSError``.
     """
-    popen = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(script), *arguments],
-        pass_fds=fds,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        env=_environment(marker, None),
-    )
+    nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    popen = _popen([sys.executable, "-I", "-S", str(script), *arguments], fds, marker, None, **nothing)
     return Child(popen.pid, marker, popen)
 
 
-def _environment(marker: str, env: Mapping[str, str] | None) -> dict[str, str]:
-    return {**(os.environ if env is None else env), **({MARK: marker} if marker else {})}
+def _popen(
+    command: list[str], fds: Sequence[int], marker: str, env: Mapping[str, str] | None, **streams: Any
+) -> subprocess.Popen[Any]:
+    variables = {**(os.environ if env is None else env), **({MARK: marker} if marker else {})}
+    return subprocess.Popen(command, pass_fds=fds, start_new_session=True, env=variables, **streams)
 
 
 # inside a child ---------------------------------------------------------------------------------------
@@ -528,8 +499,10 @@ def run_child() -> None:
         os.set_inheritable(int(fd), False)  # for us, not for what we start
     if lifeline != "-1":
         _end_with(int(lifeline))
-    elif os.fork():
-        os._exit(0)
+    else:
+        if os.fork():
+            os._exit(0)
+        os.chdir("/")
     module, _, name = target.partition(":")
     getattr(importlib.import_module(module), name)(*arguments)
 

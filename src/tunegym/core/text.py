@@ -5,6 +5,7 @@ An escape sequence in text that others wrote must not reach a terminal as one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 
 
@@ -24,28 +25,19 @@ def escaped_lines(text: str) -> str:
 
 
 def escaped_toml(text: str) -> str:
-    """A string in TOML's double quotes, with what is not printable as an escape that TOML reads as the same."""
-    return _replaced(text, _toml)
+    """A string in TOML's double quotes, with escapes that TOML reads as the same."""
+    return _replaced(text, lambda char: f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}")
 
 
 def escaped_json(text: str) -> str:
-    """A JSON document, with what is not printable as an escape that JSON reads as the same; its lines stay."""
-    return _replaced(text, _json, "\n")
+    """A JSON document, with escapes that JSON reads as the same; its lines stay."""
+    return _replaced(text, lambda char: json.dumps(char)[1:-1], keep="\n")
 
 
 def _replaced(text: str, escape: Callable[[str], str], keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else escape(char) for char in text)
-
-
-def _toml(char: str) -> str:
-    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
-
-
-def _json(char: str) -> str:
-    units = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def closest(word: str, candidates: Iterable[str]) -> str | None:
