@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import marshal
 import os
 import shutil
-import socket
 import stat
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -24,7 +25,6 @@ from tunegym.core.errors import RunnerError
 from tunegym.core.processes import MARK, UNKNOWN, Child, Exit, PidMark, Tree, end_tree, left_behind, start_script
 from tunegym.core.stop import StopFlag
 from tunegym.tuning.model.trial import CommandJob, Ending, JobHandle, JobResult, Stream, Watch
-from tunegym.tuning.runners import launcher_main
 
 STDOUT = "stdout.txt"
 STDERR = "stderr.txt"
@@ -44,6 +44,7 @@ _FILES: dict[Part, tuple[str, str]] = {
     "command": (STDOUT, STDERR),
     "teardown": ("teardown.txt", "teardown.txt"),
 }
+_LAUNCHER = Path(__file__).with_name("launcher_main.py")
 _CHUNK = 256 * 1024
 _LONGEST_LOOK = 32 * _CHUNK  # so that a command that prints without end doesn't keep us from its time-out
 
@@ -188,7 +189,7 @@ class Launcher:
     def __init__(self, token: str) -> None:
         self._marker = f"{token}/launcher"
         self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._connection: Connection | None = None
         self._process: Child | None = None
         self._retired = False
 
@@ -244,33 +245,33 @@ class Launcher:
     def _exchange(self, request: tuple[Any, ...] | int) -> Any:
         with self._lock:
             try:
-                connected = self._socket or self._begin()
-                launcher_main.send(connected.fileno(), request)
-                return launcher_main.receive(connected.fileno())
+                connection = self._connection or self._begin()
+                connection.send_bytes(marshal.dumps(request))
+                return marshal.loads(connection.recv_bytes())
             except BaseException:
                 self._hang_up()  # its answer would be taken for the answer to another request
                 raise
 
-    def _begin(self) -> socket.socket:
+    def _begin(self) -> Connection:
         if self._retired:
             raise RunnerError("the run was told to stop at once", hint="resume it")
-        self._socket, theirs = socket.socketpair()
+        self._connection, theirs = Pipe()
         with theirs:
             fd = theirs.fileno()
-            self._process = start_script(Path(launcher_main.__file__), str(fd), marker=self._marker, fds=[fd])
+            self._process = start_script(_LAUNCHER, str(fd), marker=self._marker, fds=[fd])
         try:
-            launcher_main.receive(self._socket.fileno())
+            self._connection.recv_bytes()
         except (EOFError, ConnectionError):
             if self._retired:
                 raise
             what = "the process that starts commands doesn't start"
             raise RunnerError(what, hint="is there enough memory? resume the run") from None
-        return self._socket
+        return self._connection
 
     def _hang_up(self) -> None:
-        connected, process, self._socket, self._process = self._socket, self._process, None, None
-        if connected is not None:
-            connected.close()
+        connection, process, self._connection, self._process = self._connection, self._process, None, None
+        if connection is not None:
+            connection.close()
         if process is not None:
             process.wait(0.2)
             process.end(0.0)

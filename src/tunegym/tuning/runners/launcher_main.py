@@ -4,10 +4,10 @@ A process started by the driver itself would begin with the driver's own peak me
 carries it over into the new program), and a 5 MB command would be reported with the driver's 300 MB. Started
 from this small process it begins at a few MB.
 
-Messages in both directions are marshalled values, each after its length. The launcher first says ``"ready"``. A tuple
-(arguments, environment, folder, output file, error file) asks to start a command; the answer is its pid, or -1, the
-errno, or 0, and when it was started (by the monotonic clock). A pid asks to reap a command that has ended; the answer
-is its wait status, CPU seconds and peak memory in KB, or None if it isn't there.
+Messages are marshalled values, framed as by ``multiprocessing.connection``. The launcher first says ``"ready"``. A
+tuple (arguments, environment, folder, output file, error file) asks to start a command; the answer is its pid, or -1,
+the errno, or 0, and when it was started (by the monotonic clock). A pid asks to reap a command that has ended; the
+answer is its wait status, CPU seconds and peak memory in KB, or None if it isn't there.
 """
 
 import errno
@@ -18,43 +18,34 @@ import struct
 import sys
 import time
 
-_LENGTH = struct.Struct("=I")
+_LENGTH = struct.Struct("!i")
 _MODE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-
-
-def send(fd: int, message: "tuple | int | str | None") -> None:
-    """Send one message."""
-    content = marshal.dumps(message)
-    content = _LENGTH.pack(len(content)) + content
-    while content:
-        content = content[os.write(fd, content) :]
-
-
-def receive(fd: int):
-    """The next message. Raises ``EOFError`` when the other side has hung up."""
-    return marshal.loads(_read(fd, _LENGTH.unpack(_read(fd, _LENGTH.size))[0]))
-
-
-def _read(fd: int, size: int) -> bytes:
-    content = b""
-    while len(content) < size:
-        more = os.read(fd, size - len(content))
-        if not more:
-            raise EOFError
-        content += more
-    return content
 
 
 def serve(control: int) -> None:
     """Answer requests until the driver hangs up."""
     os.set_inheritable(control, False)
-    send(control, "ready")
+    answer = "ready"
     while True:
-        try:
-            request = receive(control)
-        except (EOFError, ConnectionError):
+        content = marshal.dumps(answer)
+        os.write(control, _LENGTH.pack(len(content)) + content)
+        head = _read(control, _LENGTH.size)
+        body = _read(control, _LENGTH.unpack(head)[0]) if head else b""
+        if not body:
             return
-        send(control, _reap(request) if isinstance(request, int) else _start(*request))
+        request = marshal.loads(body)
+        answer = _reap(request) if isinstance(request, int) else _start(*request)
+
+
+def _read(control: int, size: int) -> bytes:
+    """Exactly ``size`` bytes; none if the driver hung up before."""
+    content = b""
+    while len(content) < size:
+        more = os.read(control, size - len(content))
+        if not more:
+            return b""
+        content += more
+    return content
 
 
 def _start(
