@@ -188,7 +188,7 @@ def test_a_server_of_several_that_is_killed_is_started_again(live: Any) -> None:
         (5, Nested, "agent_steps = 12 can't be shared evenly by 5"),
         (0, Nested, "num_envs must be an integer of at least 1"),
         (2, Nested(), "one server object can't be in 2 slots at once"),
-        (2, "systems:System", "server= is the text"),
+        (2, "systems:System", "server= is 'systems:System', and not a GymServer"),
     ],
 )
 def test_what_make_vec_refuses_leaves_no_folder(count: int, given: Any, said: str) -> None:
@@ -349,7 +349,7 @@ def test_a_class_is_called_with_cmd_args() -> None:
     ("server", "message", "hint"),
     [
         (5, "server= is 5, and not a GymServer", "its class"),
-        ("srv:Good", "server= is the text 'srv:Good'", 'write it as env_class = "srv:Good"'),
+        ("srv:Good", "server= is 'srv:Good', and not a GymServer", "env_class"),
         (int, "int has no reset(), step(), close()", "a server has"),
         (lambda size: Nested(), "can't be called without arguments", "give a function without arguments"),
         (spaces.Discrete(2), "server= is Discrete(2), and not a GymServer", "its class"),

@@ -255,5 +255,5 @@ def test_there_is_nothing_to_start_from(
     )
     refused = tunegym("run", warm, "--output", "other")
     assert refused.returncode == 1
-    assert "is a live experiment, which has no trials to start from" in refused.stderr
+    assert "has no trials to start from" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -81,7 +81,7 @@ def test_dry_run_says_what_would_be_driven(scenario: Path, tunegym: Cli) -> None
         "  load = [10, 20] with weights [0.25, 0.75], drawn per episode, shown to the agent",
         '  noise = {low = 0.0, high = 1.0, dtype = "float"}, drawn per step',
         "  reward: the server's own; latency_s of its info are recorded",
-        "  recorded: every 100th step, and every step that failed",
+        '  record = "every:100"',
     ]
 
 
@@ -108,8 +108,7 @@ PROCESS = "  server: my_live:Server, in its own process, 2 s to answer"
         ),
         ("server_restarts=1", f"{PROCESS}, up to 1 restart in a row"),
         ("server_restarts=0", f"{PROCESS}, never restarted"),
-        ("record=episodes", "  recorded: the last step of every episode, and every step that failed"),
-        ("record=all", "  recorded: every step"),
+        ("record=episodes", '  record = "episodes"'),
         ("agent_reward_function=negative", "  reward: negative of latency_s in the server's info"),
     ],
 )

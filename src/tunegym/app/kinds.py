@@ -15,14 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tunegym.app.catalog import (
-    Catalog,
-    build_head,
-    build_pruner,
-    build_reward,
-    build_session,
-    build_workload,
-)
+from tunegym.app.catalog import Catalog, build_head, build_pruner, build_reward, build_session, build_workload
 from tunegym.app.plan import plan_live, plan_trials
 from tunegym.app.server import check_injected, maker_of
 from tunegym.core.processes import Tree, end_tree, living_processes
@@ -51,33 +44,31 @@ def kind_of(experiment: Experiment, server: Any = None) -> TrialsKind | LiveKind
 
 
 class OpenSession:
-    """Implements ``Session`` over an engine and its store, for both kinds.
+    """Implements ``Session`` over an engine and its journal.
 
     Args:
         env: the engine.
         store: its journal.
-        progress: how far it is.
-        stopping: what a request to stop does, for the user.
+        stop: asks the session to stop.
         resources: closed at the end, after the engine.
-        interrupts: how Ctrl-C is handled while the session is driven; as Python does by default.
     """
 
-    def __init__(
-        self,
-        env: Any,
-        store: JournalStore | StepStore,
-        progress: Callable[[], Progress],
-        stopping: str,
-        resources: contextlib.ExitStack,
-        interrupts: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-    ) -> None:
+    stopping = ""
+
+    def __init__(self, env: Any, store: JournalStore | StepStore, stop: Stop, resources: contextlib.ExitStack) -> None:
         self.env = env
         self.experiment: Experiment = env.experiment
-        self.progress = progress
-        self.stopping = stopping
-        self.interrupts = interrupts
         self._store = store
+        self._stop = stop
         self._resources = resources
+
+    def progress(self) -> Progress:
+        """How far it is."""
+        raise NotImplementedError
+
+    def interrupts(self) -> contextlib.AbstractContextManager[None]:
+        """Ctrl-C is handled as Python does by default."""
+        return contextlib.nullcontext()
 
     def recover(self) -> None:
         """Finish or record what earlier sessions left open."""
@@ -97,11 +88,28 @@ class OpenSession:
         self._resources.close()
 
 
+# trials ---------------------------------------------------------------------------------------------------------------
+
+
+class TrialSession(OpenSession):
+    """A session of trials."""
+
+    stopping = "running trials are ended and stay open for a resume"
+
+    def progress(self) -> Progress:
+        """Trials by status, and the best so far."""
+        tally, statuses = self.env.tally, self.env.tally.statuses
+        shown = {"failed": str(statuses["failed"] + statuses["timed_out"]), "cached": str(tally.cached)}
+        shown |= {status: str(statuses[status]) for status in ("infeasible", "pruned") if statuses[status]}
+        if tally.best is not None and self.experiment.agent is not None:
+            shown["best"] = reached(tally.best)
+        return Progress(tally.done, "", statuses["measured"], self.env.budget.elapsed_s, shown)
+
+
 class TrialsKind:
     """Each trial is a job that a runner runs."""
 
     name = units = "trials"
-    stopping = "running trials are ended and stay open for a resume"
 
     def check(self, scenario: Scenario, experiment: Experiment) -> None:
         """Nothing more is needed than the configuration has checked."""
@@ -120,26 +128,17 @@ class TrialsKind:
         listeners: Sequence[Listener] = (),
     ) -> OpenSession:
         """Open the journal, build the runner and the engine."""
-        workload = build_workload(scenario, experiment)
-        reward = build_reward(scenario, experiment)
+        workload, reward = build_workload(scenario, experiment), build_reward(scenario, experiment)
+        session = build_session(scenario, experiment, workload)
         with contextlib.ExitStack() as resources:
-            store = JournalStore(
-                folder, build_head(scenario, experiment), build_session(scenario, experiment, workload)
-            )
+            store = JournalStore(folder, build_head(scenario, experiment), session)
             resources.callback(store.close)
             catalog = Catalog().at(scenario.scenario_dir)
             runner: Runner = catalog.get("runners", scenario.runner)(token=store.head.run, slots=scenario.slots)
             resources.callback(runner.close)
+            pruner, encodings = build_pruner(scenario, experiment), partial(catalog.get, "encodings")
             parts = Parts(
-                experiment,
-                workload,
-                runner,
-                store,
-                reward,
-                experiment.constraints,
-                folder,
-                build_pruner(scenario, experiment),
-                partial(catalog.get, "encodings"),
+                experiment, workload, runner, store, reward, experiment.constraints, folder, pruner, encodings
             )
             engine = TrialEngine(
                 parts,
@@ -150,28 +149,72 @@ class TrialsKind:
             )
             stop.subscribe(runner.stop, runner.kill)
             resources.callback(stop.unsubscribe, runner.stop, runner.kill)
-            return OpenSession(engine, store, partial(_trials_progress, engine), self.stopping, resources.pop_all())
+            return TrialSession(engine, store, stop, resources.pop_all())
 
-    def make(self, session: OpenSession, finish: Callable[[], None]) -> TuneEnv:
-        """A Gymnasium environment over an open session."""
-        from tunegym.tuning.envs.face import TuneEnv
+    def face(self, session: OpenSession, num_envs: int | None, finish: Callable[[], None]) -> TuneEnv | TuneVectorEnv:
+        """A Gymnasium environment over an open session; a vector one shares the scenario's slots."""
+        from tunegym.tuning.envs.face import TuneEnv, TuneVectorEnv
 
-        return TuneEnv(session.env, finish)
+        return TuneEnv(session.env, finish) if num_envs is None else TuneVectorEnv(session.env, num_envs, finish)
 
-    def make_vec(self, session: OpenSession, num_envs: int, finish: Callable[[], None]) -> TuneVectorEnv:
-        """The same with ``num_envs`` sub-environments, which share the scenario's slots."""
-        from tunegym.tuning.envs.face import TuneVectorEnv
-
-        return TuneVectorEnv(session.env, num_envs, finish)
-
-    def width(self, scenario: Scenario, num_envs: int) -> int:
-        """How many trials run at a time under ``num_envs`` sub-environments: as many as the scenario says."""
+    def slots(self, scenario: Scenario, num_envs: int | None) -> int:
+        """How many trials of ``num_envs`` sub-environments run at a time: as many as the scenario says."""
         del num_envs
         return scenario.slots
 
     def used(self, folder: Path) -> int:
         """The highest trial number in the journal."""
         return reader.scan(folder / reader.JOURNAL).taken
+
+
+# live -----------------------------------------------------------------------------------------------------------------
+
+
+class LiveSession(OpenSession):
+    """A session of steps."""
+
+    stopping = "the step in progress is finished"
+
+    def progress(self) -> Progress:
+        """Episodes and their recent return, and steps that failed."""
+        tally, others = self.env.tally, self.env.tally.others
+        shown = {"episodes": f"{tally.episodes:,}"}
+        if tally.mean_return is not None:
+            shown["return"] = f"{number(tally.mean_return)} (last {len(tally.returns)})"
+        shown["failed"] = f"{others['failed'] + others['timed_out']:,}"
+        if others["cancelled"]:
+            shown["cancelled"] = f"{others['cancelled']:,}"
+        if tally.restarts:
+            shown["restarts"] = str(tally.restarts)
+        return Progress(tally.done, "step", tally.statuses["measured"], self.env.budget.elapsed_s, shown)
+
+    @contextlib.contextmanager
+    def interrupts(self) -> Iterator[None]:
+        """Turn Ctrl-C into a request to stop, and raise ``KeyboardInterrupt`` once the experiment has stopped.
+
+        A second Ctrl-C raises at once. A program that handles interrupts itself, as the command line does, is left
+        alone.
+        """
+        ours = threading.current_thread() is threading.main_thread()
+        if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+        interrupted = False
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            nonlocal interrupted
+            if interrupted:
+                signal.default_int_handler(number, frame)
+            interrupted = True
+            self._stop.request()
+
+        signal.signal(signal.SIGINT, handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if interrupted:
+            raise KeyboardInterrupt
 
 
 class LiveKind:
@@ -182,7 +225,6 @@ class LiveKind:
     """
 
     name, units = "live", "steps"
-    stopping = "the step in progress is finished"
 
     def __init__(self, server: Any = None) -> None:
         self._server = server
@@ -213,55 +255,39 @@ class LiveKind:
         spec = experiment.live
         assert spec is not None
         check_injected(scenario, experiment, self._server)
-        workload = build_workload(scenario, experiment)
+        session = build_session(scenario, experiment, build_workload(scenario, experiment))
         reward = build_reward(scenario, experiment) if experiment.reward is not None else None
         with contextlib.ExitStack() as resources:
             head = build_head(scenario, experiment, live={"record": spec.recording.spelled})
-            store = StepStore(folder, head, build_session(scenario, experiment, workload), spec.recording)
+            store = StepStore(folder, head, session, spec.recording)
             resources.callback(store.close)
-            build = partial(
-                build_host, spec, scenario.scenario_dir, folder, token=store.head.run, started=store.job_started
-            )
-            injected = maker_of(self._server, spec)
-            hosts = [build(lane=lane, injected=injected) for lane in range(scenario.slots)]
+            build = partial(build_host, spec, scenario.scenario_dir, folder, injected=maker_of(self._server, spec))
+            lanes = range(scenario.slots)
+            hosts = [build(lane=lane, token=store.head.run, started=store.job_started) for lane in lanes]
             for host in reversed(hosts):
                 resources.callback(host.close)
-            parts = LiveParts(
-                experiment,
-                hosts,
-                store,
-                folder,
-                scenario.seed,
-                reward,
-                partial(Catalog().at(scenario.scenario_dir).get, "encodings"),
-                partial(_end_leftovers, store.head.run),
-            )
+            encodings = partial(Catalog().at(scenario.scenario_dir).get, "encodings")
+            leftovers = partial(_end_leftovers, store.head.run)
+            parts = LiveParts(experiment, hosts, store, folder, scenario.seed, reward, encodings, leftovers)
             engine = LiveEngine(parts, stopping=lambda: stop.requested, spent_s=store.past.elapsed_s)
             kill = partial(_kill, hosts)
             stop.subscribe(_finish_step, kill)
             resources.callback(stop.unsubscribe, _finish_step, kill)
-            progress, interrupts = partial(_live_progress, engine), partial(_interrupts_stop, stop)
-            return OpenSession(engine, store, progress, self.stopping, resources.pop_all(), interrupts)
+            return LiveSession(engine, store, stop, resources.pop_all())
 
-    def make(self, session: OpenSession, finish: Callable[[], None]) -> LiveTuneEnv:
-        """A Gymnasium environment with the server's spaces."""
-        from tunegym.tuning.envs.face import LiveTuneEnv
+    def face(
+        self, session: OpenSession, num_envs: int | None, finish: Callable[[], None]
+    ) -> LiveTuneEnv | LiveVectorEnv:
+        """A Gymnasium environment with the server's spaces; a vector one has a server for each sub-environment."""
+        from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv
 
         session.recover()
-        return LiveTuneEnv(session.env, finish)
+        return LiveTuneEnv(session.env, finish) if num_envs is None else LiveVectorEnv(session.env, finish)
 
-    def make_vec(self, session: OpenSession, num_envs: int, finish: Callable[[], None]) -> LiveVectorEnv:
-        """The same with a server for each sub-environment."""
-        from tunegym.tuning.envs.face import LiveVectorEnv
-
-        del num_envs
-        session.recover()
-        return LiveVectorEnv(session.env, finish)
-
-    def width(self, scenario: Scenario, num_envs: int) -> int:
+    def slots(self, scenario: Scenario, num_envs: int | None) -> int:
         """How many servers there are: one for each sub-environment."""
         del scenario
-        return num_envs
+        return num_envs or 1
 
     def used(self, folder: Path) -> int:
         """The highest step number that may have been taken. Refuses a journal whose spaces can't be read."""
@@ -272,61 +298,9 @@ class LiveKind:
         return past.taken
 
 
-def _trials_progress(engine: TrialEngine) -> Progress:
-    tally = engine.tally
-    statuses = tally.statuses
-    shown = {"failed": str(statuses["failed"] + statuses["timed_out"]), "cached": str(tally.cached)}
-    shown |= {status: str(statuses[status]) for status in ("infeasible", "pruned") if statuses[status]}
-    if tally.best is not None and engine.experiment.agent is not None:
-        shown["best"] = reached(tally.best)
-    return Progress(tally.done, "", statuses["measured"], engine.budget.elapsed_s, shown)
-
-
-def _live_progress(engine: LiveEngine) -> Progress:
-    tally = engine.tally
-    others = tally.others
-    shown = {"episodes": f"{tally.episodes:,}"}
-    if tally.mean_return is not None:
-        shown["return"] = f"{number(tally.mean_return)} (last {len(tally.returns)})"
-    shown["failed"] = f"{others['failed'] + others['timed_out']:,}"
-    if others["cancelled"]:
-        shown["cancelled"] = f"{others['cancelled']:,}"
-    if tally.restarts:
-        shown["restarts"] = str(tally.restarts)
-    return Progress(tally.done, "step", tally.statuses["measured"], engine.budget.elapsed_s, shown)
-
-
 def _end_leftovers(token: str, handles: Sequence[JobHandle]) -> int:
     """End what servers of a killed driver left running."""
     return end_tree(Tree(token, living_processes(handles), spares_kin=True)) if handles else 0
-
-
-@contextlib.contextmanager
-def _interrupts_stop(stop: Stop) -> Iterator[None]:
-    """Turn Ctrl-C into a request to stop, and raise ``KeyboardInterrupt`` once the experiment has stopped.
-
-    A second Ctrl-C raises at once. A program that handles interrupts itself, as the command line does, is left alone.
-    """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    interrupted = False
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal interrupted
-        if interrupted:
-            signal.default_int_handler(number, frame)
-        interrupted = True
-        stop.request()
-
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if interrupted:
-        raise KeyboardInterrupt
 
 
 def _kill(hosts: Sequence[ServerHost]) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from tunegym.app.kinds import LiveKind, OpenSession, TrialsKind, kind_of
+from tunegym.app.kinds import OpenSession, kind_of
 from tunegym.app.report import report_run
 from tunegym.app.run import Source, Trackers, as_scenario, new_run_folder
 from tunegym.app.server import check_given
@@ -24,14 +23,9 @@ from tunegym.tuning.model.scenario import Experiment, Scenario
 if TYPE_CHECKING:
     from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv, TuneEnv, TuneVectorEnv
 
-_Env = TypeVar("_Env")
-
 
 def make(
-    scenario: Source,
-    experiment: str | None = None,
-    output: str | Path | None = None,
-    server: Any = None,
+    scenario: Source, experiment: str | None = None, output: str | Path | None = None, server: Any = None
 ) -> TuneEnv | LiveTuneEnv:
     """A ``gymnasium.Env`` over a new results folder. The server of a live experiment is started.
 
@@ -43,9 +37,7 @@ def make(
             arguments, a function without arguments that makes a server, or a server itself. What is made is closed
             with the environment; you close an object that you gave.
     """
-    checked, chosen = _chosen(scenario, experiment, server)
-    kind = kind_of(chosen, server)
-    env = _opened(kind, replace(checked, slots=kind.width(checked, 1)), chosen, output, kind.make)
+    env = _opened(*_chosen(scenario, experiment, server), None, output, server)
     # Gymnasium makes another environment from this.
     kwargs = {"scenario": scenario, "experiment": experiment, "output": output, "server": server}
     env.spec = EnvSpec(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True, kwargs=kwargs)
@@ -76,39 +68,7 @@ def make_vec(
     """
     checked, chosen = _chosen(scenario, experiment, server)
     check_share(chosen.budget.agent_steps, num_envs)  # before there is a folder
-    kind = kind_of(chosen, server)
-    wide = replace(checked, slots=kind.width(checked, num_envs))
-    return _opened(kind, wide, chosen, output, lambda session, finish: kind.make_vec(session, num_envs, finish))
-
-
-def _opened(
-    kind: TrialsKind | LiveKind,
-    scenario: Scenario,
-    experiment: Experiment,
-    output: str | Path | None,
-    face: Callable[[OpenSession, Callable[[], None]], _Env],
-) -> _Env:
-    """The environment that ``face`` makes of a session in a new results folder."""
-    kind.check(scenario, experiment)
-    folder = new_run_folder(scenario, output)
-    with ExitStack() as undo:
-        session = kind.open(scenario, experiment, folder / experiment.name, stop=Stop())
-        undo.callback(session.close)
-        trackers = Trackers(scenario, experiment, folder / experiment.name)
-        undo.callback(trackers.finish)
-        env = face(session, partial(_finish, session, trackers, scenario, folder))
-        undo.pop_all()
-    return env
-
-
-def _finish(session: OpenSession, trackers: Trackers, scenario: Scenario, folder: Path) -> None:
-    """End the experiment as ``tunegym run`` does."""
-    try:
-        session.end(0, session.env.exhausted() or "the environment was closed")
-    finally:
-        session.close()
-        trackers.finish()
-    report_run(folder, scenario, [session.experiment])
+    return _opened(checked, chosen, num_envs, output, server)
 
 
 def _chosen(source: Source, name: str | None, server: Any) -> tuple[Scenario, Experiment]:
@@ -122,3 +82,31 @@ def _chosen(source: Source, name: str | None, server: Any) -> tuple[Scenario, Ex
     if server is not None:
         check_given(scenario, server, by_name[name])
     return scenario, by_name[name]
+
+
+def _opened(
+    scenario: Scenario, experiment: Experiment, num_envs: int | None, output: str | Path | None, server: Any
+) -> Any:
+    """The environment over a session in a new results folder."""
+    kind = kind_of(experiment, server)
+    scenario = replace(scenario, slots=kind.slots(scenario, num_envs))
+    kind.check(scenario, experiment)
+    folder = new_run_folder(scenario, output)
+    with ExitStack() as undo:
+        session = kind.open(scenario, experiment, folder / experiment.name, stop=Stop())
+        undo.callback(session.close)
+        trackers = Trackers(scenario, experiment, folder / experiment.name)
+        undo.callback(trackers.finish)
+        env = kind.face(session, num_envs, partial(_finish, session, trackers, scenario, folder))
+        undo.pop_all()
+    return env
+
+
+def _finish(session: OpenSession, trackers: Trackers, scenario: Scenario, folder: Path) -> None:
+    """End the experiment as ``tunegym run`` does."""
+    try:
+        session.end(0, session.env.exhausted() or "the environment was closed")
+    finally:
+        session.close()
+        trackers.finish()
+    report_run(folder, scenario, [session.experiment])

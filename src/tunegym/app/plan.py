@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tunegym.app.catalog import build_agent, build_workload
-from tunegym.tuning.model.scenario import (
-    IN_PROCESS,
-    INJECTED,
-    PROCESS,
-    Experiment,
-    LiveSpec,
-    Objective,
-    Recording,
-    Scenario,
-)
-from tunegym.tuning.model.space import EnvParam, Space
+from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experiment, LiveSpec, Scenario
+from tunegym.tuning.model.space import EnvParam
 from tunegym.tuning.model.summary import Plan
-from tunegym.tuning.model.trial import CommandJob, Job, Observation, OpenTrial, Trial
-from tunegym.tuning.model.values import Action, Context, counted, pairs, spelled
+from tunegym.tuning.model.trial import CommandJob, Job, Observation
+from tunegym.tuning.model.values import counted, pairs, spelled
 
 
 def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
     """The size of the search, and its first ``count`` trials as the agent would choose them without feedback."""
     combinations = experiment.space.size
     first = _first_trials(scenario, experiment, count)
-    document = {
-        "name": experiment.name,
-        "agent": experiment.agent,
-        "trials": experiment.most_trials,
-        "combinations": combinations if (combinations or 0) < 2**63 else None,
-        "first": first,
-    }
+    combinations = combinations if (combinations or 0) < 2**63 else None
+    document = {**_document(experiment), "combinations": combinations, "first": first}
     lines = [_headline(scenario, experiment), *_budget_lines(experiment)]
     lines += [f"  {name} = {knob.describe()}" for name, knob in experiment.space.knobs.items()]
     lines += [f"  {_drawn(name, param)} per trial" for name, param in experiment.env_params.params.items()]
@@ -51,45 +37,44 @@ def plan_live(scenario: Scenario, experiment: Experiment) -> Plan:
     spec = experiment.live
     assert spec is not None
     params = experiment.env_params.params
-    document = {
-        "name": experiment.name,
-        "agent": experiment.agent,
-        "trials": experiment.most_trials,
-        "combinations": None,
-        "first": [],
-        "live": {
-            "env_class": spec.env_class or None,
-            "server": spec.server,
-            "step_timeout_s": spec.step_timeout_s,
-            "server_restarts": spec.restarts,
-            "arguments": spec.arguments,
-            "env_params": {
-                name: {
-                    **param.domain.spec(),
-                    "weights": param.weights,
-                    "draw": "step" if param.every_step else "episode",
-                    "encoding": param.encoding,
-                }
-                for name, param in params.items()
-            },
-            "max_time_s": experiment.budget.max_time_s,
-            "agent_metrics": list(experiment.agent_metrics),
-            "reward": experiment.reward,
-            "record": spec.recording.spelled,
-        },
+    live = {
+        "env_class": spec.env_class or None,
+        "server": spec.server,
+        "step_timeout_s": spec.step_timeout_s,
+        "server_restarts": spec.restarts,
+        "arguments": spec.arguments,
+        "env_params": {name: _param(param) for name, param in params.items()},
+        "max_time_s": experiment.budget.max_time_s,
+        "agent_metrics": list(experiment.agent_metrics),
+        "reward": experiment.reward,
+        "record": spec.recording.spelled,
     }
+    document = {**_document(experiment), "combinations": None, "first": [], "live": live}
     steps = experiment.budget.agent_steps
     budget = "steps until the budget ends" if steps is None else counted(steps, "step")
     servers = "one live server" if scenario.slots == 1 else f"{scenario.slots} live servers"
     lines = [f"{experiment.name}: {experiment.agent}, {budget} of {servers}", *_budget_lines(experiment)]
-    lines.append(f"  server: {_named(spec)}, {_place(spec)}")
+    named = "an object given in Python" if spec.env_class == INJECTED else spec.env_class
+    lines.append(f"  server: {named or 'the class that is served there'}, {_place(spec)}")
     lines += [f"  {name} = {spelled(value)}" for name, value in experiment.space.fixed.items()]
     for name, param in params.items():
         when = "per step" if param.every_step else "per episode"
         shown = ", shown to the agent" if param.encoding is not None else ""
         lines.append(f"  {_drawn(name, param)} {when}{shown}")
-    lines += [f"  reward: {_reward(experiment)}", f"  recorded: {_recorded(spec.recording)}"]
+    metrics = ", ".join(experiment.agent_metrics)
+    own = "the server's own" + (f"; {metrics} of its info are recorded" if metrics else "")
+    reward = own if experiment.reward is None else f"{experiment.reward} of {metrics} in the server's info"
+    lines += [f"  reward: {reward}", f"  record = {spelled(spec.recording.spelled)}"]
     return Plan(tuple(lines), document)
+
+
+def _document(experiment: Experiment) -> dict[str, Any]:
+    return {"name": experiment.name, "agent": experiment.agent, "trials": experiment.most_trials}
+
+
+def _param(param: EnvParam) -> dict[str, Any]:
+    draw = "step" if param.every_step else "episode"
+    return {**param.domain.spec(), "weights": param.weights, "draw": draw, "encoding": param.encoding}
 
 
 def what_runs(job: Job) -> str:
@@ -102,7 +87,18 @@ def what_runs(job: Job) -> str:
 
 def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> list[dict[str, Any]]:
     workload = build_workload(scenario, experiment)
-    agent = build_agent(scenario, experiment, _Unmeasured(experiment))
+    env = SimpleNamespace(  # an ``Env`` that shows its space and runs nothing
+        experiment=experiment,
+        folder=Path(experiment.name),
+        space=experiment.space,
+        objectives=experiment.objectives,
+        slots=1,
+        in_flight=0,
+        history=tuple,
+        context=experiment.env_params.context,
+        exhausted=lambda _lane=0: "this is a dry run",
+    )
+    agent = build_agent(scenario, experiment, env)
     select = getattr(agent, "select_action", None)
     first: list[dict[str, Any]] = []
     for number in range(1, min(count, experiment.most_trials or count) + 1):
@@ -148,12 +144,6 @@ def _indented(head: str, text: str) -> list[str]:
     return [head, textwrap.indent(textwrap.dedent(text).strip("\n "), "    ")]
 
 
-def _named(spec: LiveSpec) -> str:
-    if spec.env_class == INJECTED:
-        return "an object given in Python"
-    return spec.env_class or "the class that is served there"
-
-
 def _place(spec: LiveSpec) -> str:
     if spec.server == IN_PROCESS:
         return "in this process"
@@ -161,56 +151,3 @@ def _place(spec: LiveSpec) -> str:
     patience = "" if spec.step_timeout_s is None else f", {spec.step_timeout_s:g} s to answer"
     restarts = f"up to {counted(spec.restarts, 'restart')} in a row" if spec.restarts else "never restarted"
     return f"{place}{patience}, {restarts}"
-
-
-def _reward(experiment: Experiment) -> str:
-    metrics = ", ".join(experiment.agent_metrics)
-    if experiment.reward is not None:
-        return f"{experiment.reward} of {metrics} in the server's info"
-    return "the server's own" + (f"; {metrics} of its info are recorded" if metrics else "")
-
-
-def _recorded(recording: Recording) -> str:
-    if recording.kind == "episodes":
-        return "the last step of every episode, and every step that failed"
-    if recording.kind == "every":
-        return f"every {recording.every:,}th step, and every step that failed"
-    return "every step"
-
-
-class _Unmeasured:
-    """An ``Env`` that shows its space and runs nothing."""
-
-    slots = 1
-    in_flight = 0
-
-    def __init__(self, experiment: Experiment) -> None:
-        self.experiment = experiment
-        self.folder = Path(experiment.name)
-
-    @property
-    def space(self) -> Space:
-        return self.experiment.space
-
-    @property
-    def objectives(self) -> Sequence[Objective]:
-        return self.experiment.objectives
-
-    def exhausted(self, lane: int = 0) -> str | None:
-        del lane
-        return "this is a dry run"
-
-    def observe(self, lane: int = 0) -> Observation:
-        return Observation(lane + 1, self.context(lane + 1))
-
-    def begin(self, action: Action, lane: int = 0) -> OpenTrial:
-        return OpenTrial(lane + 1, self.context(lane + 1), action)
-
-    def next_finished(self) -> tuple[int, Trial] | None:
-        return None
-
-    def history(self) -> tuple[Trial, ...]:
-        return ()
-
-    def context(self, number: int) -> Context:
-        return self.experiment.env_params.context(number)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +26,12 @@ from tunegym.core.errors import BudgetError, ServerLostError, StoreError
 from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
-from tunegym.tuning.model.scenario import Experiment, Scenario, Tracking
+from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
 from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Agent
 from tunegym.tuning.reports.results import SCENARIO, RunResults
-from tunegym.tuning.stores.journal import HEARTBEAT_S, WriterLock
+from tunegym.tuning.stores.journal import WriterLock
 from tunegym.tuning.trackers import mlflow, tensorboard
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
 
@@ -136,19 +135,23 @@ def new_run_folder(scenario: Scenario, output: str | Path | None) -> Path:
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        count = 1
-        while True:
-            folder = parent / (stamp if count == 1 else f"{stamp}-{count}")
-            try:
-                folder.mkdir()
-                break
-            except FileExistsError:
-                count += 1
+        folder, count = parent / stamp, 1
+        while not _made(folder):
+            count += 1
+            folder = parent / f"{stamp}-{count}"
     except OSError as error:
         what = f"{parent} can't be written: {error.strerror}"
         raise StoreError(what, hint="choose another place with --output") from error
     write_scenario(folder, scenario)
     return folder.absolute()
+
+
+def _made(folder: Path) -> bool:
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def write_scenario(folder: Path, scenario: Scenario) -> None:
@@ -166,29 +169,20 @@ def write_scenario(folder: Path, scenario: Scenario) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the run's lock, also between two experiments, so that no other process drives it."""
+    """Hold the run's lock, so that no other process of this host drives it.
+
+    Other hosts look at the locks of its experiments, which have a heartbeat.
+    """
     try:
         lock = WriterLock(folder)
     except OSError as error:
-        hints = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, then resume")
-        rights = "give yourself the right to write there, or copy the results to another place"
-        hints |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), rights)
-        hint = hints.get(error.errno or 0, "remove the cause, then resume")
-        raise StoreError(f"{folder} can't be written: {error.strerror or error}", hint=hint) from error
-    ended = threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(HEARTBEAT_S):
-            with contextlib.suppress(OSError, StoreError):  # the experiments' own locks report what is wrong
-                lock.beat()
-
-    keeper = threading.Thread(target=beat, name="tunegym-run", daemon=True)
-    keeper.start()
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "free some space" if full else "give yourself the right to write there, or copy the results elsewhere"
+        what = f"{folder} can't be written: {error.strerror or error}"
+        raise StoreError(what, hint=f"{hint}, then resume") from error
     try:
         yield
     finally:
-        ended.set()
-        keeper.join()
         with contextlib.suppress(OSError, StoreError):  # the end of the process releases it, too
             lock.release()
 
@@ -333,7 +327,13 @@ class Trackers:
     """
 
     def __init__(self, scenario: Scenario, experiment: Experiment, folder: Path, stop: Stop | None = None) -> None:
-        specs = tracker_specs(scenario.tracking, f"{scenario.name}/{experiment.name}", folder)
+        specs: list[TrackerSpec] = []
+        if scenario.tracking.mlflow is not None:
+            options = {"uri": scenario.tracking.mlflow, "experiment": f"{scenario.name}/{experiment.name}"}
+            specs.append(TrackerSpec("mlflow", f"{mlflow.__name__}:MlflowSink", options, mlflow.ENVIRONMENT))
+        if scenario.tracking.tensorboard:
+            options = {"folder": str(folder / tensorboard.FOLDER)}
+            specs.append(TrackerSpec("tensorboard", f"{tensorboard.__name__}:TensorboardSink", options))
         self._stop = stop or Stop()
         self._processes = [TrackerProcess(spec, folder) for spec in specs]
 
@@ -349,15 +349,3 @@ class Trackers:
             process.ask_to_finish()
         for process in self._processes:
             process.finish(interrupted=interrupted)
-
-
-def tracker_specs(tracking: Tracking, name: str, folder: Path) -> list[TrackerSpec]:
-    """The trackers that a scenario asks for; they know the experiment by ``name``."""
-    specs: list[TrackerSpec] = []
-    if tracking.mlflow is not None:
-        options = {"uri": tracking.mlflow, "experiment": name}
-        specs.append(TrackerSpec("mlflow", f"{mlflow.__name__}:MlflowSink", options, mlflow.ENVIRONMENT))
-    if tracking.tensorboard:
-        options = {"folder": str(folder / tensorboard.FOLDER)}
-        specs.append(TrackerSpec("tensorboard", f"{tensorboard.__name__}:TensorboardSink", options))
-    return specs

@@ -35,20 +35,15 @@ def with_injected(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _injected(experiment: Any) -> Any:
     """Malformed tables are left for the configuration's own checks."""
-    if not isinstance(experiment, Mapping):
+    arguments = experiment.get("cmd_args", {}) if isinstance(experiment, Mapping) else None
+    if not isinstance(arguments, Mapping):
         return experiment
-    arguments = experiment.get("cmd_args", {})
-    live = isinstance(arguments, Mapping) and (
-        experiment.get("workload") == "live" or arguments.get("live_rl_mode") is True
-    )
+    live = experiment.get("workload") == "live" or arguments.get("live_rl_mode") is True
     return {**experiment, "cmd_args": {**arguments, "env_class": INJECTED}} if live else experiment
 
 
 def check_server(server: Any) -> None:
     """Refuse a value that can neither be a server nor make one. Raises ``TunegymError``."""
-    if isinstance(server, str):
-        hint = f"write it as env_class = {spelled(server)} in cmd_args, and leave server= out"
-        raise TunegymError(f"server= is the text {server!r}, and not {_EXPECTED}", hint=hint)
     if inspect.isclass(server):
         described(_name_of(server), server)
     elif _is_object(server):
@@ -57,7 +52,7 @@ def check_server(server: Any) -> None:
             hint = "a server has reset(seed, options), step(action) and close()"
             raise TunegymError(f"server= is no GymServer: this {type(server).__name__} has no {missing}", hint=hint)
     elif not callable(server):
-        hint = "give the object itself, its class, or a function without arguments that makes one"
+        hint = "give the object itself, its class, or a function that makes one; a reference goes to env_class"
         raise TunegymError(f"server= is {server!r:.60}, and not {_EXPECTED}", hint=hint)
     else:
         try:
@@ -88,54 +83,42 @@ def check_given(scenario: Scenario, server: Any, only: Experiment | None = None)
     if not specs:
         what = f"{scenario.name} has no live experiment" if only is None else f"{only.name} is no live experiment"
         raise TunegymError(f"server= is given, and {what}", hint="leave server= out")
+    problems: list[Problem] = []
     for name, spec in specs:
         if spec.env_class != INJECTED:
             what = f"server= is given, and the server of {name} is its env_class {spec.env_class}"
             raise TunegymError(what, hint="leave server= out, or start a new run with it")
-    problems = [problem for name, spec in specs for problem in _argument_problems(name, spec, server)]
+        problems += _argument_problems(f"experiments.{name}.cmd_args", spec.arguments, server)
     if problems:
         raise ConfigError(str(scenario.file), problems)
 
 
+def _argument_problems(where: str, arguments: Mapping[str, Any], server: Any) -> list[Problem]:
+    if inspect.isclass(server):
+        found = argument_problems(described(_name_of(server), server), arguments)
+    else:
+        what = "the server isn't given as a class, so that this would have no effect"
+        hint = "remove it, or give the class: it is called with cmd_args"
+        found = [Problem(key, what, None, "env_params only", hint) for key in arguments]
+    given = {key: spelled(value) for key, value in arguments.items()}
+    return [Problem(f"{where}.{one.where}", one.what, given.get(one.where), one.allowed, one.hint) for one in found]
+
+
 def check_injected(scenario: Scenario, experiment: Experiment, server: Any) -> None:
     """Refuse an experiment whose server object is missing, or can't fill all slots. Raises ``TunegymError``."""
-    spec = experiment.live
-    if spec is None or spec.env_class != INJECTED:
+    if experiment.live is None or experiment.live.env_class != INJECTED:
         return
     if server is None:
-        raise TunegymError(
-            f"the server of {experiment.name} was given as an object in Python, and there is none now",
-            hint="call tunegym.run, resume or make with server=...",
-        )
+        what = f"the server of {experiment.name} was given as an object in Python, and there is none now"
+        raise TunegymError(what, hint="call tunegym.run, resume or make with server=...")
     if scenario.slots > 1 and _is_object(server):
-        raise TunegymError(
-            f"one server object can't be in {scenario.slots} slots at once",
-            hint="give a class or a function that makes servers, or slots = 1",
-        )
+        hint = "give a class or a function that makes servers, or slots = 1"
+        raise TunegymError(f"one server object can't be in {scenario.slots} slots at once", hint=hint)
 
 
 def maker_of(server: Any, spec: LiveSpec) -> Any:
     """What a host gets: an object or a function unchanged, a class with its arguments."""
     return partial(server, **spec.arguments) if inspect.isclass(server) else server
-
-
-def _argument_problems(name: str, spec: LiveSpec, server: Any) -> list[Problem]:
-    where = f"experiments.{name}.cmd_args"
-    if inspect.isclass(server):
-        found = argument_problems(described(_name_of(server), server), spec.arguments)
-        given = {key: spelled(value) for key, value in spec.arguments.items()}
-        return [Problem(f"{where}.{one.where}", one.what, given.get(one.where), one.allowed, one.hint) for one in found]
-    kind = "an object" if _is_object(server) else "a function"
-    return [
-        Problem(
-            f"{where}.{key}",
-            f"the server is given as {kind}, which takes no arguments, so this would have no effect",
-            spelled(value),
-            "env_params only",
-            f"remove {key}, or give the class: it is called with cmd_args",
-        )
-        for key, value in spec.arguments.items()
-    ]
 
 
 def _is_object(server: Any) -> bool:

@@ -16,10 +16,9 @@ from tunegym.core.errors import ConfigError, StoreError
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Cancelled, Measured, Trial
-from tunegym.tuning.model.values import Scalar, exact_key, spelled
+from tunegym.tuning.model.values import Scalar, counted, exact_key, spelled
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.reports.results import SCENARIO, load
-from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 
 logger = logging.getLogger(__name__)
@@ -43,7 +42,7 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
         StoreError: the folder holds no run, or none of its experiments is meant.
     """
     results = _chosen(folder, experiment)
-    fixed = _fixed(folder, results.name)
+    fixed = _fixed(results)
     taken: list[Trial] = []
     mapped = 0
     unfit: Counter[str] = Counter()
@@ -55,7 +54,13 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
             unfit[str(error)] += 1
         else:
             mapped += exact_key(action, context) != exact_key(trial.action, trial.context)
-    _log(len(taken), mapped, unfit)
+    parts = [f"warm start: {counted(len(taken), 'trial')} taken"]
+    if mapped:
+        parts.append(f"{mapped} of them mapped to the knobs here")
+    if unfit:
+        reasons = "; ".join(f"{count} x {reason}" for reason, count in unfit.most_common(3))
+        parts.append(f"{unfit.total()} left out ({reasons}{'; ...' if len(unfit) > 3 else ''})")
+    (logger.info if taken else logger.warning)("%s", ", ".join(parts))
     return taken
 
 
@@ -80,7 +85,7 @@ def with_sources(scenario: Scenario, folder: Path) -> Scenario:
     return replace(scenario, experiments=tuple(experiments), document={**scenario.document, "experiments": tables})
 
 
-def _copied(results: TrialResults, folder: Path) -> Path:
+def _copied(results: Any, folder: Path) -> Path:
     """Copy a run's scenario and journal to ``folder``, whole or not at all; the copy's folder."""
     try:
         reader.scan(results.path)
@@ -99,61 +104,53 @@ def _copied(results: TrialResults, folder: Path) -> Path:
         raise StoreError(what, hint="choose another place with --output") from error
 
 
-def _chosen(folder: Path, experiment: Experiment) -> TrialResults:
-    """The experiment of the same name, or the only one."""
-    results = load(folder)
-    found = results.experiments.get(experiment.name)
-    if found is None and len(results.experiments) == 1:
-        found = next(iter(results.experiments.values()))
-    if isinstance(found, TrialResults):
-        return found
-    if found is not None:
-        raise StoreError(
-            f"warm_start: {found.name} in {results.folder} is a live experiment, which has no trials to start from",
-            hint="give a run whose experiment ran jobs, or leave warm_start out",
-        )
-    raise StoreError(
-        f"warm_start: {results.folder} has no experiment {experiment.name!r}",
-        hint=f"name this one as one of those: {', '.join(results.experiments)}",
-    )
+def _chosen(folder: Path, experiment: Experiment) -> Any:
+    """The results of the experiment of the same name, or of the only one."""
+    run = load(folder)
+    names = list(run.experiments)
+    name = names[0] if len(names) == 1 else experiment.name
+    if name not in names:
+        what = f"warm_start: {run.folder} has no experiment {experiment.name!r}"
+        raise StoreError(what, hint=f"name this one as one of those: {', '.join(names)}")
+    results = run.experiments[name]
+    if not hasattr(results, "trials"):
+        what = f"warm_start: {name} in {run.folder} has no trials to start from"
+        raise StoreError(what, hint="give a run whose experiment ran jobs, or leave warm_start out")
+    return results
 
 
-def _fixed(folder: Path, name: str) -> Mapping[str, Any]:
+def _fixed(results: Any) -> Mapping[str, Any]:
     """The parameters that were fixed in the other run; none if its scenario can't be read any more."""
-    run = load(folder).folder
     try:
-        scenario = load_scenario(run / SCENARIO, Catalog())
+        scenario = load_scenario(results.folder.parent / SCENARIO, Catalog())
     except ConfigError:
         return {}
-    return next((one.space.fixed for one in scenario.experiments if one.name == name), {})
+    return next((one.space.fixed for one in scenario.experiments if one.name == results.name), {})
 
 
 def _mapped(
     there: Mapping[str, Any], trial: Trial, experiment: Experiment
 ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
     """The trial's parameters as an action and a context here."""
-    space, drawn = experiment.space, experiment.env_params.params
+    knobs, fixed = experiment.space.knobs, experiment.space.fixed
+    drawn = {name: param.domain for name, param in experiment.env_params.params.items()}
     if not trial.action or trial.cached_from is not None or isinstance(trial.outcome, Cancelled):
         raise UnfitError("nothing was run for it, or not to its end")
     for name in (*trial.action, *trial.context):
-        if name in space.knobs or name in drawn:
+        if name in knobs or name in drawn:
             continue
-        if name not in space.fixed:
+        if name not in fixed:
             where = f"it ran under env_params ({', '.join(trial.context)})" if name in trial.context else None
             raise UnfitError(where or f"there is no {name} here")
-        if not _equal(space.fixed[name], there[name]):
-            raise UnfitError(f"{name} is fixed at {spelled(space.fixed[name])} here")
-    domains = {name: param.domain for name, param in drawn.items()}
-    return _values(space.knobs, there), _values(domains, there)
-
-
-def _values(domains: Mapping[str, Knob], there: Mapping[str, Any]) -> dict[str, Scalar]:
-    values: dict[str, Scalar] = {}
-    for name, knob in domains.items():
-        if name not in there:
-            raise UnfitError(f"it has no {name}")
-        values[name] = _value(name, there[name], knob)
-    return values
+        if not _equal(fixed[name], there[name]):
+            raise UnfitError(f"{name} is fixed at {spelled(fixed[name])} here")
+    missing = next((name for name in (*knobs, *drawn) if name not in there), None)
+    if missing is not None:
+        raise UnfitError(f"it has no {missing}")
+    action, context = (
+        {name: _value(name, there[name], knob) for name, knob in domains.items()} for domains in (knobs, drawn)
+    )
+    return action, context
 
 
 def _value(name: str, value: Any, knob: Knob) -> Scalar:
@@ -195,13 +192,3 @@ def _scored(trial: Trial, experiment: Experiment, reward: Reward) -> Trial:
         raise UnfitError(f"metric {error.args[0]} was not measured") from None
     except Exception as error:  # a user's function
         raise UnfitError(f"it can't be scored: {error}") from error
-
-
-def _log(taken: int, mapped: int, unfit: Counter[str]) -> None:
-    parts = [f"warm start: {taken} trial{'' if taken == 1 else 's'} taken"]
-    if mapped:
-        parts.append(f"{mapped} of them mapped to the knobs here")
-    if unfit:
-        reasons = "; ".join(f"{count} x {reason}" for reason, count in unfit.most_common(3))
-        parts.append(f"{unfit.total()} left out ({reasons}{'; ...' if len(unfit) > 3 else ''})")
-    (logger.warning if not taken else logger.info)("%s", ", ".join(parts))
