@@ -87,7 +87,6 @@ def test_nowhere_to_write(things: Path, tunegym: Cli, write: Callable[..., Path]
     [
         *((cause, "free some space, then resume") for cause in (errno.ENOSPC, errno.EDQUOT)),
         *((cause, "give yourself the right to write there") for cause in (errno.EACCES, errno.EPERM, errno.EROFS)),
-        (errno.EIO, "remove the cause"),
     ],
 )
 def test_a_run_that_can_not_be_locked(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.cli import progress, run, terminal
+from tunegym.cli import run, terminal
 from tunegym.core.stop import Stop
 from tunegym.tuning.model.summary import Progress
 
@@ -29,7 +29,7 @@ def session(total: int | None = 1000, unit: str = "step", max_time_s: float | No
 
 def test_steps() -> None:
     now = session()
-    line = progress.Line(now)
+    line = run.Line(now)
     assert line.parts() == ["pole", "0/1,000 steps", "after 0:00:00"]
     now.done, now.elapsed_s, now.shown = 500, 2.0, {"episodes": "12", "failed": "3"}
     assert line.parts() == ["pole", "500/1,000 steps", "250 steps/s", "episodes 12", "failed 3", "left 0:00:02"]
@@ -39,7 +39,7 @@ def test_steps() -> None:
 
 def test_trials() -> None:
     now = session(6, unit="", shown={"failed": "0"})
-    line = progress.Line(now)
+    line = run.Line(now)
     now.done, now.elapsed_s = 3, 60.0
     assert line.parts() == ["pole", "3/6", "failed 0", "left 0:01:00"]
 
@@ -49,26 +49,26 @@ def test_trials() -> None:
     [(None, "step", 1, "1 step"), (None, "step", 2, "2 steps"), (1, "step", 0, "0/1 step"), (None, "", 2, "2 done")],
 )
 def test_counts(total: int | None, unit: str, done: int, text: str) -> None:
-    assert progress.Line(session(total, unit, done=done)).parts()[1] == text
+    assert run.Line(session(total, unit, done=done)).parts()[1] == text
 
 
 def test_the_pace_is_that_of_this_session() -> None:
     now = session(None, done=400, elapsed_s=7.0)
-    line = progress.Line(now)
+    line = run.Line(now)
     now.done, now.elapsed_s = 500, 9.0
     assert line.parts()[1:3] == ["500 steps", "50 steps/s"]
 
 
 def test_the_time_that_is_left_is_bounded_by_max_time() -> None:
     now = session(None, max_time_s=60.0)
-    line = progress.Line(now)
+    line = run.Line(now)
     now.done, now.elapsed_s = 10, 50.0
     assert line.parts()[-1] == "left 0:00:10"
 
 
 def test_counts_that_are_just_being_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = session(done=5)
-    line = progress.Line(now)
+    line = run.Line(now)
     before = line.parts()
 
     def changed(_: Any) -> Progress:
@@ -79,7 +79,7 @@ def test_counts_that_are_just_being_changed(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_ticker_ends_with_what_it_prints_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PLAIN_EVERY_S", 0.001)
+    monkeypatch.setattr(run, "PLAIN_EVERY_S", 0.001)
     tried = threading.Event()
 
     class Gone:
@@ -88,7 +88,7 @@ def test_a_ticker_ends_with_what_it_prints_to(monkeypatch: pytest.MonkeyPatch) -
             raise OSError("the pipe is gone")
 
     out: Any = Gone()
-    ticker = progress.Ticker(progress.Line(session(done=5)), out)
+    ticker = run.Ticker(run.Line(session(done=5)), out)
     assert tried.wait(10)
     ticker.stop()
     assert not ticker._thread.is_alive()
@@ -113,7 +113,7 @@ def test_two_signals_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal.os, "_exit", codes.append)
     forced: list[bool] = []
 
-    def work(_: Any, stop: Stop) -> int:
+    def work(watch: Any, stop: Stop) -> int:
         stop.subscribe(lambda: None, lambda: forced.append(True))
         signal.raise_signal(signal.SIGTERM)
         assert (codes, forced) == ([], [])

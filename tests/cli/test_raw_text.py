@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tunegym as library
-from tunegym.cli.progress import Progress
+from tunegym.cli.run import Progress
 from tunegym.tuning.reports.results import load
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

@@ -1,42 +1,24 @@
 from __future__ import annotations
 
-import pytest
-
-from tunegym.cli.verify import scenario_files
-from tunegym.core.errors import ConfigError
+from tunegym.cli.scenarios import verify
 
 
-@pytest.fixture
-def tree(tmp_path):
-    for name in ("b.toml", "a.toml", "notes.txt", "sub/c.toml", ".hidden/d.toml", "sub/.git/e.toml"):
+def test_folders_are_searched_but_not_hidden_ones_and_results(tmp_path, capsys):
+    run = "results/s/2026-01-01_00-00-00"
+    files = ("b.toml", "a.toml", "notes.txt", "sub/c.toml", ".hidden/d.toml", "sub/.git/e.toml")
+    for name in (*files, f"{run}/scenario.toml", f"{run}/e/best.toml", f"{run}/e/journal.jsonl"):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     (tmp_path / "empty").mkdir()
-    return tmp_path
 
+    def bad(*paths):
+        assert verify([tmp_path / path for path in paths]) == 2
+        lines = capsys.readouterr().err.splitlines()
+        return [line.split(": ")[1].removeprefix(f"{tmp_path}/") for line in lines if "a name is required" in line]
 
-def test_folders_are_searched_and_hidden_ones_are_not(tree):
-    assert scenario_files([tree]) == [tree / "a.toml", tree / "b.toml", tree / "sub" / "c.toml"]
-
-
-def test_files_are_taken_as_they_are_and_once(tree):
-    missing = tree / "missing.toml"
-    found = scenario_files([tree / "notes.txt", str(missing), tree / "a.toml", tree / "a.toml", tree / "sub"])
-    assert found == [tree / "notes.txt", missing, tree / "a.toml", tree / "sub" / "c.toml"]
-
-
-def test_a_folder_without_scenarios_is_an_error(tree):
-    with pytest.raises(ConfigError, match=r"empty: no scenario \(\*\.toml\) in this folder\n  hint: "):
-        scenario_files([tree / "empty"])
-
-
-def test_results_of_runs_are_left_out_unless_named(tmp_path):
-    run = tmp_path / "results" / "s" / "2026-01-01_00-00-00"
-    (run / "e").mkdir(parents=True)
-    (tmp_path / "s.toml").touch()
-    for name in ("scenario.toml", "e/best.toml", "e/journal.jsonl"):
-        (run / name).touch()
-
-    assert scenario_files([tmp_path]) == [tmp_path / "s.toml"]
-    assert run / "scenario.toml" in scenario_files([run])
+    assert bad(".") == ["a.toml", "b.toml", "sub/c.toml"]
+    assert bad("notes.txt", "a.toml", "a.toml", "sub") == ["notes.txt", "a.toml", "sub/c.toml"]
+    assert bad(run) == [f"{run}/scenario.toml", f"{run}/e/best.toml"]
+    assert verify([tmp_path / "empty"]) == 2
+    assert "no scenario (*.toml) in this folder\n  hint: " in capsys.readouterr().err

@@ -1,11 +1,14 @@
-"""The ``tunegym`` command. Each subcommand is a module, which is imported when it is called."""
+"""The ``tunegym`` command. What a subcommand does is imported when it is called."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ParamSpec
 
 import typer
+
+P = ParamSpec("P")
 
 app = typer.Typer(
     name="tunegym",
@@ -38,9 +41,9 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a commented starter scenario that runs as it is."""
-    from tunegym.cli import init as command
+    from tunegym.cli.scenarios import init as command
 
-    _end(command.main(path, kind, force=force))
+    _end(command, path, kind, force=force)
 
 
 @app.command()
@@ -48,9 +51,9 @@ def verify(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scenario files, or folders of them.")],
 ) -> None:
     """Check scenario files; exit 2 if any is bad."""
-    from tunegym.cli import verify as command
+    from tunegym.cli.scenarios import verify as command
 
-    _end(command.main(paths))
+    _end(command, paths)
 
 
 @app.command("dry-run")
@@ -62,9 +65,9 @@ def dry_run(
     as_json: JsonOption = False,
 ) -> None:
     """Show what would run: how many trials, and the first of them."""
-    from tunegym.cli import dry_run as command
+    from tunegym.cli.scenarios import dry_run as command
 
-    _end(command.main(scenario, overrides or [], slots, count, as_json=as_json))
+    _end(command, scenario, overrides or [], slots, count, as_json=as_json)
 
 
 @app.command()
@@ -77,9 +80,9 @@ def run(
     slots: SlotsOption = None,
 ) -> None:
     """Run every experiment of a scenario."""
-    from tunegym.cli import run as command
+    from tunegym.cli.run import run as command
 
-    _end(command.main(scenario, output, overrides or [], slots))
+    _end(command, scenario, output, overrides or [], slots)
 
 
 @app.command()
@@ -92,17 +95,17 @@ def resume(
     force: Annotated[bool, typer.Option("--force", help="Continue although what is measured has changed.")] = False,
 ) -> None:
     """Continue an interrupted run, or extend a finished one."""
-    from tunegym.cli import resume as command
+    from tunegym.cli.run import resume as command
 
-    _end(command.main(folder, agent_steps, slots, force=force))
+    _end(command, folder, agent_steps, slots, force=force)
 
 
 @app.command()
 def status(folder: ResultsArgument, as_json: JsonOption = False) -> None:
     """Show how far a run is."""
-    from tunegym.cli import status as command
+    from tunegym.cli.results import status as command
 
-    _end(command.main(folder, as_json=as_json))
+    _end(command, folder, as_json=as_json)
 
 
 @app.command()
@@ -119,9 +122,9 @@ def recommend(
     as_json: JsonOption = False,
 ) -> None:
     """Show the settings to use, over all or in a context."""
-    from tunegym.cli import recommend as command
+    from tunegym.cli.results import recommend as command
 
-    _end(command.main(folder, context or [], experiment, as_toml=as_toml, as_json=as_json))
+    _end(command, folder, context or [], experiment, as_toml=as_toml, as_json=as_json)
 
 
 @app.command()
@@ -131,9 +134,9 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write a run's report.html again, also while it runs."""
-    from tunegym.cli import report as command
+    from tunegym.cli.results import report as command
 
-    _end(command.main(folder, show=show, as_json=as_json))
+    _end(command, folder, show=show, as_json=as_json)
 
 
 @app.command()
@@ -145,9 +148,9 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Show several runs in one table and one page."""
-    from tunegym.cli import compare as command
+    from tunegym.cli.results import compare as command
 
-    _end(command.main(folders, output, as_json=as_json))
+    _end(command, folders, output, as_json=as_json)
 
 
 @app.command()
@@ -161,9 +164,9 @@ def serve(
     max_connections: Annotated[int, typer.Option("--max-connections", min=1, help="Servers at a time.")] = 8,
 ) -> None:
     """Serve a live system to experiments on other machines."""
-    from tunegym.cli import serve as command
+    from tunegym.cli.serve import serve as command
 
-    _end(command.main(reference, host, port, token_file, max_connections))
+    _end(command, reference, host, port, token_file, max_connections)
 
 
 @app.command("list")
@@ -174,9 +177,9 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List what a scenario can choose from."""
-    from tunegym.cli import list as command
+    from tunegym.cli.scenarios import list_names as command
 
-    _end(command.main(kind, as_json=as_json))
+    _end(command, kind, as_json=as_json)
 
 
 plane = typer.Typer(help="Look at a data plane.", no_args_is_help=True, rich_markup_mode=None)
@@ -199,12 +202,12 @@ def plane_top(
     ] = False,
 ) -> None:
     """Show the state of a data plane, live."""
-    from tunegym.cli import plane as command
+    from tunegym.cli.plane import top as command
 
     if as_json and prometheus:
         raise typer.BadParameter("--json and --prometheus exclude each other")
     form = "prometheus" if prometheus else "json" if as_json else "table"
-    _end(command.main(url, form, once=once or prometheus, interval_s=interval))
+    _end(command, url, form, once=once or prometheus, interval_s=interval)
 
 
 def _version(value: bool) -> None:
@@ -225,8 +228,11 @@ def options(
     del version
 
 
-def _end(code: int) -> None:
-    raise typer.Exit(code)
+def _end(command: Callable[P, int], *arguments: P.args, **options: P.kwargs) -> None:
+    """Run a command; an error becomes a message and an exit code."""
+    from tunegym.cli.terminal import guarded
+
+    raise typer.Exit(guarded(lambda: command(*arguments, **options)))
 
 
 def main() -> None:

@@ -1,28 +1,62 @@
-"""``tunegym run``: run every experiment of a scenario, with progress on stderr and the results on stdout."""
+"""``tunegym run`` and ``tunegym resume``: the results on stdout, progress on stderr.
+
+Progress is one moving line on a terminal, and a line now and then elsewhere.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import shlex
+import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import TracebackType
 
-from tunegym.app.run import Watch, run
-from tunegym.cli.progress import Progress
-from tunegym.cli.terminal import INTERRUPTED, console, exit_now, guarded, heard, print_table, say, say_stopping, warn
+from rich.live import Live
+from rich.text import Text
+
+from tunegym.app import resume as app_resume
+from tunegym.app import run as app
+from tunegym.app.kinds import OpenSession
+from tunegym.cli.terminal import (
+    INTERRUPTED,
+    SteadyConsole,
+    console,
+    exit_now,
+    guarded,
+    heard,
+    note,
+    print_table,
+    say,
+    say_stopping,
+    warn,
+)
 from tunegym.core.errors import TunegymError
 from tunegym.core.stop import Stop
+from tunegym.tuning.model.scenario import Scenario
+from tunegym.tuning.model.values import counted, rate
 from tunegym.tuning.reports.page import REPORT
 from tunegym.tuning.reports.results import RunResults, load
 
-
-def main(scenario: Path, output: Path | None, overrides: list[str], slots: int | None) -> int:
-    """Run a scenario."""
-    return drive(
-        lambda watch, stop: run(scenario, output=output, overrides=overrides, slots=slots, watch=watch, stop=stop)
-    )
+PLAIN_EVERY_S = 2.0
+PLAIN_SHARE = 0.05
+"""Plain lines are at least this many seconds, and this share of the time so far, apart."""
 
 
-def drive(work: Callable[[Watch, Stop], int]) -> int:
+def run(scenario: Path, output: Path | None, overrides: list[str], slots: int | None) -> int:
+    """Run every experiment of a scenario."""
+    return drive(partial(app.run, scenario, output=output, overrides=overrides, slots=slots))
+
+
+def resume(folder: Path, agent_steps: int | None, slots: int | None, *, force: bool) -> int:
+    """Continue a run where it was left."""
+    return drive(partial(app_resume.resume, folder, agent_steps=agent_steps, slots=slots, force=force))
+
+
+def drive(work: Callable[..., int]) -> int:
     """Run or resume with progress, signals and the results at the end; the exit code."""
     progress, stop = Progress(), Stop()
     unfinished = True
@@ -38,7 +72,7 @@ def drive(work: Callable[[Watch, Stop], int]) -> int:
     def go() -> int:
         nonlocal unfinished
         with progress, heard(handle):
-            code = work(progress, stop)
+            code = work(watch=progress, stop=stop)
         unfinished = code == INTERRUPTED
         return code
 
@@ -51,7 +85,7 @@ def drive(work: Callable[[Watch, Stop], int]) -> int:
             if unfinished:
                 why = "interrupted" if code == INTERRUPTED else "not finished"
                 command = f"tunegym resume {shlex.quote(short(progress.folder))}"
-                console(stderr=True).print(f"{why}; to continue: {command}", soft_wrap=True)
+                note(f"{why}; to continue: {command}")
     return code
 
 
@@ -74,3 +108,194 @@ def show_results(folder: Path, results: RunResults | None) -> None:
 def short(path: Path) -> str:
     """Relative to the current folder, when it lies below."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+# progress -------------------------------------------------------------------------------------------------------------
+
+
+class Line:
+    """The line of one experiment: counts, pace and the time that is left. Another thread changes the counts.
+
+    The pace is that of this session's trials or steps, without the time that an agent or a server takes to get ready.
+    """
+
+    def __init__(self, session: OpenSession) -> None:
+        self._session = session
+        self._total = session.experiment.most_trials
+        self._first = session.progress()
+        self._parts = [session.experiment.name]
+        self.over = False
+
+    @property
+    def done(self) -> int:
+        """How many trials or steps are done."""
+        return self._session.progress().done
+
+    def parts(self) -> list[str]:
+        """The line's parts; those of the last time while the counts are just being changed."""
+        with contextlib.suppress(RuntimeError):
+            self._parts = self._current()
+        return list(self._parts)
+
+    def _current(self) -> list[str]:
+        now, total = self._session.progress(), self._total
+        taken, spent = now.done - self._first.done, now.elapsed_s - self._first.elapsed_s
+        pace = taken / spent if taken > 0 and spent > 0 else None
+        parts = [self._session.experiment.name]
+        if not now.unit:
+            parts.append(f"{now.done} done" if total is None else f"{now.done}/{total}")
+        else:
+            units = counted(now.done if total is None else total, now.unit)
+            parts.append(units if total is None else f"{now.done:,}/{units}")
+            parts += [] if pace is None else [f"{rate(pace)} {now.unit}s/s"]
+        parts += [f"{label} {value}" for label, value in now.shown.items()]
+        left = None if self.over else self._left(now.done, now.elapsed_s, pace)
+        if left is not None:
+            return [*parts, f"left {_clock(left)}"]
+        return [*parts, f"{'took' if self.over else 'after'} {_clock(now.elapsed_s)}"]
+
+    def _left(self, done: int, elapsed_s: float, pace: float | None) -> float | None:
+        bounds: list[float] = []
+        if self._total is not None and pace:
+            bounds.append(max(self._total - done, 0) / pace)
+        max_time = self._session.experiment.budget.max_time_s
+        if max_time is not None:
+            bounds.append(max(max_time - elapsed_s, 0.0))
+        return min(bounds, default=None)
+
+
+class Ticker:
+    """Prints the line now and then, on its own thread. An exception ends the thread, and nothing else."""
+
+    def __init__(self, line: Line, out: SteadyConsole) -> None:
+        self._line = line
+        self._console = out
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tunegym-progress", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        started, printed = time.monotonic(), -1
+        with contextlib.suppress(Exception):
+            while not self._ended.wait(max(PLAIN_EVERY_S, PLAIN_SHARE * (time.monotonic() - started))):
+                done = self._line.done
+                if done != printed:
+                    printed = done
+                    self._console.print(Text("  ".join(self._line.parts())), soft_wrap=True)
+
+    def stop(self) -> None:
+        """Print no more lines. Waits a moment for one that is being written: its reader may be gone."""
+        self._ended.set()
+        self._thread.join(1.0)
+
+
+class LogHandler(logging.Handler):
+    """Prints log records as lines above the moving one."""
+
+    def __init__(self, out: SteadyConsole) -> None:
+        super().__init__()
+        self._console = out
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        label = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        text = f"{label}{record.getMessage()}"
+        if record.exc_info:
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Progress(app.Watch):
+    """Watches a run. Use it as a context manager.
+
+    It never raises when the terminal or the pipe that it writes to is gone: the run goes on without it.
+
+    Attributes:
+        folder: the run's results; None before the run has started.
+        stopping: what a request to stop does just now.
+    """
+
+    def __init__(self) -> None:
+        self._console = console(stderr=True)
+        self._terminal = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._handler = LogHandler(self._console)
+        self._level = logging.NOTSET
+        self._line: Line | None = None
+        self._moving: Live | None = None
+        self._ticker: Ticker | None = None
+        self.folder: Path | None = None
+        self.results: RunResults | None = None
+        self.stopping = "no further experiment is started"
+
+    def __enter__(self) -> Progress:
+        logger = logging.getLogger("tunegym")
+        logger.addHandler(self._handler)
+        self._level = logger.level
+        logger.setLevel(logging.INFO)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_line()
+        logger = logging.getLogger("tunegym")
+        logger.removeHandler(self._handler)
+        logger.setLevel(self._level)
+
+    def run_started(self, scenario: Scenario, folder: Path) -> None:
+        """Print what runs and where its results go."""
+        self.folder = folder
+        count = counted(len(scenario.experiments), "experiment")
+        self._console.print(f"{scenario.name}: {count}, results in {folder}", soft_wrap=True)
+
+    def run_reported(self, results: RunResults) -> None:
+        """Keep the results for the closing table."""
+        self.results = results
+
+    def experiment_started(self, session: OpenSession) -> None:
+        """Begin a line for the experiment."""
+        self.stopping = session.stopping
+        self._line = Line(session)
+        if not self._terminal:
+            self._ticker = Ticker(self._line, self._console)
+            return
+        self._moving = Live(
+            console=self._console, get_renderable=self._moving_line, refresh_per_second=4, transient=True
+        )
+        with contextlib.suppress(OSError):
+            self._moving.start()
+
+    def experiment_ended(self, session: OpenSession) -> None:
+        """Leave the last state on the screen."""
+        self._end_line()
+        if self._line is None:
+            return
+        self._line.over = True
+        self._console.print(Text("  ".join(self._line.parts())), soft_wrap=True)
+        total, reason = session.experiment.most_trials, session.env.exhausted()
+        if reason is not None and (total is None or self._line.done < total):
+            self._console.print(f"{session.experiment.name}: ended, {reason}", soft_wrap=True)
+
+    def _end_line(self) -> None:
+        ticker, self._ticker = self._ticker, None
+        if ticker is not None:
+            ticker.stop()
+        moving, self._moving = self._moving, None
+        if moving is not None:
+            with contextlib.suppress(OSError):
+                moving.stop()
+
+    def _moving_line(self) -> Text:
+        """One line, also on a narrow terminal: the longest part, mostly the best settings, is cut short."""
+        parts = self._line.parts() if self._line is not None else []
+        over = len("  ".join(parts)) - self._console.width
+        if over > 0:
+            longest = max(range(len(parts)), key=lambda index: len(parts[index]))
+            parts[longest] = parts[longest][: -over - 1] + "…"
+        return Text("  ".join(parts), no_wrap=True, overflow="ellipsis")
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}"

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import sys
 from pathlib import Path
 
-import typer
-
-from tunegym.cli.terminal import guarded, heard, say_stopping
+from tunegym.cli.terminal import heard, note, say, say_stopping
 from tunegym.core.stop import StopFlag
 from tunegym.core.text import escaped
 from tunegym.tuning.servers.listener import Listener, Offer, checked_class, is_loopback
 from tunegym.tuning.servers.protocol import SHORTEST_TOKEN, TOKEN_VARIABLE, read_token
 
 
-def main(reference: str, host: str, port: int, token_file: Path | None, max_connections: int) -> int:
+def serve(reference: str, host: str, port: int, token_file: Path | None, max_connections: int) -> int:
     """Serve until a signal. The address goes to stdout, events to stderr."""
-    return guarded(lambda: _serve(reference, host, port, token_file, max_connections))
-
-
-def _serve(reference: str, host: str, port: int, token_file: Path | None, max_connections: int) -> int:
     folder = Path.cwd()
     gym_class = checked_class(reference, folder)
     token = read_token(token_file, shortest=SHORTEST_TOKEN)
     offer = Offer(gym_class, folder, token or secrets.token_hex(16), max_connections)
-    listener = Listener(offer, host, port, _say)
+    listener = Listener(offer, host, port, note)
     if token is None:
-        _say(f"clients need this token:\nexport {TOKEN_VARIABLE}={offer.token}")
+        note(f"clients need this token:\nexport {TOKEN_VARIABLE}={offer.token}")
     if not is_loopback(host):
-        _say("warning: others can connect, and what travels is not encrypted; over a network use an SSH tunnel")
+        note("warning: others can connect, and what travels is not encrypted; over a network use an SSH tunnel")
     stop = StopFlag()
     with heard(lambda: _stop(stop)):
-        typer.echo(escaped(f"serving {reference} on {listener.address}"))
-        sys.stdout.flush()
+        say(escaped(f"serving {reference} on {listener.address}"))
         listener.run(stop)
     stop.close()
     return 0
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):
-        typer.echo("\n".join(escaped(line) for line in text.splitlines()), err=True)
 
 
 def _stop(stop: StopFlag) -> None:

@@ -68,9 +68,14 @@ def say(*lines: str) -> None:
         out.print(line, soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Print lines on stderr, without wrapping them."""
+    console(stderr=True).print(text, soft_wrap=True)
+
+
 def warn(message: str) -> None:
     """Print a warning on stderr."""
-    console(stderr=True).print(f"warning: {message}", soft_wrap=True)
+    note(f"warning: {message}")
 
 
 def print_json(document: Any) -> None:
@@ -80,11 +85,17 @@ def print_json(document: Any) -> None:
 
 
 def print_table(table: Table, *, fold: bool = False) -> None:
-    """Print a table on stdout.
+    """Print a table on stdout; see ``rendered``."""
+    out = console()
+    shown = rendered(table, out, fold=fold)
+    out.print(shown, soft_wrap=isinstance(shown, str))
+
+
+def rendered(table: Table, out: Console, *, fold: bool = False) -> rich_table.Table | str:
+    """The table as ``out`` can show it.
 
     On a terminal that is too narrow, its cells are folded, or each row becomes a list of ``name = value``.
     """
-    out = console()
     made = rich_table.Table(title=table.title or None, title_justify="left")
     for title in table.columns:
         made.add_column(title, justify="left" if title in table.left else "right", overflow="fold")
@@ -94,12 +105,11 @@ def print_table(table: Table, *, fold: bool = False) -> None:
     if fold and not out.is_terminal:  # a pipe or a file has no width to keep to
         out.width = max(out.width, width)
     if fold or width <= out.width:
-        out.print(made)
-        return
-    lines = [table.title]
+        return made
+    lines = [table.title] if table.title else []
     for row in table.rows:
         lines += ["", *(f"  {title} = {cell}" for title, cell in zip(table.columns, row, strict=True) if cell)]
-    out.print("\n".join(lines), soft_wrap=True)
+    return "\n".join(lines)
 
 
 # errors ---------------------------------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ def _driver(entry: Entry) -> tuple[Any, Any]:
     found: Any = None
     try:
         found = driver(entry.agent, "live", [str(entry.scope.scenario_dir)])
-        problem = None if callable(found) and hasattr(found, "Config") else f"{entry.agent.kinds['live']} is no agent"
+        problem = None if hasattr(found, "Config") else f"{entry.agent.kinds['live']} is no agent"
     except UnresolvedReferenceError as error:
         problem = error.message
     if problem is not None:

@@ -1,0 +1,166 @@
+"""The commands that read results: ``status``, ``recommend``, ``report`` and ``compare``."""
+
+from __future__ import annotations
+
+import tomllib
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from tunegym.app import report as reports
+from tunegym.app.run import as_scenario
+from tunegym.cli.terminal import console, note, print_json, print_table, say, warn
+from tunegym.config.load import value_of
+from tunegym.core.errors import ConfigError, Problem, StoreError, TunegymError
+from tunegym.core.files import dump_toml
+from tunegym.core.text import escaped
+from tunegym.tuning.answers.contexts import WHERE
+from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
+from tunegym.tuning.model.space import nested
+from tunegym.tuning.model.summary import Table, table_of
+from tunegym.tuning.model.values import counted, number, pairs, printable, spelled
+from tunegym.tuning.reports import results
+from tunegym.tuning.reports.trials import BEST
+
+
+def status(folder: Path, *, as_json: bool) -> int:
+    """Show every experiment's state."""
+    run, experiments, failure = reports.status(folder)
+    if as_json:
+        facts = [one.facts for one in experiments]
+        print_json({"folder": printable(str(run)), "failure": failure, "experiments": facts})
+        return 0
+    title = escaped(str(run))
+    for unit in dict.fromkeys(one.unit for one in experiments):
+        rows = [one.row for one in experiments if one.unit == unit]
+        print_table(table_of(title, rows, left=list(rows[0])), fold=True)
+        title = ""
+    for one in experiments:
+        say(*one.notes)
+    if failure is not None:
+        say(f"failure: {escaped(failure)}")
+    return 0
+
+
+def compare(folders: list[Path], output: Path, *, as_json: bool) -> int:
+    """Print a table of all experiments, and write a page with the curves."""
+    found = reports.compare(folders)
+    for warning in found.facts["warnings"]:
+        warn(warning)
+    reports.write_comparison(output, found)
+    if as_json:
+        print_json({key: found.facts[key] for key in ("warnings", "entries")})
+        return 0
+    for table in found.tables:
+        print_table(table, fold=True)
+    say(f"page: {output}")
+    return 0
+
+
+def report(folder: Path, *, show: bool, as_json: bool) -> int:
+    """Write ``report.html``; its path on stdout, or its facts as JSON."""
+    run = results.load(folder)
+    document = reports.document_of(run)
+    broken = [one["error"] for one in document["experiments"] if "error" in one]
+    if broken:
+        raise StoreError(broken[0])
+    path = None
+    try:
+        path = reports.write_document(run, document)
+    except StoreError as error:
+        if not as_json:
+            raise
+        warn(error.message)  # the numbers can still be printed
+    if as_json:
+        facts = {key: document[key] for key in ("folder", "scenario", "failure")}
+        shown = [{key: one[key] for key in one if key != "page"} for one in document["experiments"]]
+        print_json({**facts, "experiments": shown})
+    else:
+        say(str(path))
+    if show and path is not None:
+        try:
+            opened = webbrowser.open(path.absolute().as_uri())
+        except webbrowser.Error:
+            opened = False
+        if not opened:
+            warn(f"no browser was found; open {path} yourself")
+    return 0
+
+
+def recommend(folder: Path, context: list[str], experiment: str | None, *, as_toml: bool, as_json: bool) -> int:
+    """Show the settings to use, and how sure one can be of them."""
+    if as_toml and as_json:
+        raise ConfigError("tunegym recommend", [Problem("", "--toml or --json, not both", hint="leave one out")])
+    found = results.recommend(folder, _context(context), experiment)
+    where = f" at {pairs(found.context)}" if found.context else ""
+    if as_json:
+        print_json(found.as_dict())
+    elif as_toml:
+        fixed = _fixed(results.find_run(folder), found.experiment)
+        console().out(dump_toml(_document(found, fixed)).rstrip("\n"), highlight=False)
+    else:
+        by = ", as its policy chooses them" if found.source == FROM_POLICY else ""
+        say(f"{found.experiment}: settings to use{where}{by}")
+        rows = tuple((escaped(name), spelled(value)) for name, value in found.action.items())
+        print_table(Table("", ("knob", "value"), rows, ("knob", "value")), fold=True)
+        say(_sureness(found) if found.measured else f"never measured{where}")
+    if found.note is not None:
+        note(f"note: {found.note}")
+    if found.violation:
+        warn("these settings exceed the objectives' limits")
+    if not found.measured:
+        warn(f"these settings were never measured{where}: measure them before you use them")
+    elif found.measured == 1:
+        warn("it was measured only once, so how much it varies is not known")
+    if found.failed:
+        warn(f"these settings also failed {'once' if found.failed == 1 else f'{found.failed} times'}")
+    return 0
+
+
+def _context(texts: list[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` strings as a context."""
+    context: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        try:
+            if not equals or not name:
+                raise ValueError("this is not KEY=VALUE")
+            if name in context:
+                raise ValueError(f"{name} is given twice")
+            context[name] = value_of(value.strip())
+        except ValueError as error:
+            problem = Problem("", str(error), spelled(text), hint="write for example --context load=0.5")
+            raise ConfigError(WHERE, [problem]) from error
+    return context
+
+
+def _sureness(found: Recommendation) -> str:
+    """One line: what was measured with these settings, how often, and how much it varied."""
+    parts = []
+    for name, mean in found.mean.items():
+        spread = found.spread.get(name)
+        parts.append(f"{name} {number(mean)}" + (f" ±{spread:.2g}" if spread else ""))
+    return ", ".join([*parts, f"from {counted(found.measured, 'sample')}", f"first in trial {found.setting.first}"])
+
+
+def _document(found: Recommendation, fixed: dict[str, Any]) -> dict[str, Any]:
+    """The table ``best`` of a ``best.toml``, with what was asked for and where it comes from."""
+    best = {key: value for key, value in found.setting.as_dict().items() if key != "context"}
+    more = {"note": found.note, "fixed": fixed or None, "context": nested(found.context) or None}
+    return {"best": {**best, "source": found.source, **{key: one for key, one in more.items() if one is not None}}}
+
+
+def _fixed(run: Path, experiment: str) -> dict[str, Any]:
+    """The fixed parameters: from ``best.toml``, or from the scenario where a run was cut off before it had one."""
+    try:
+        best = tomllib.loads((run / experiment / BEST).read_text(encoding="utf-8"))
+        return best["best"].get("fixed", {})
+    except (OSError, ValueError, KeyError):
+        pass
+    try:
+        scenario = as_scenario(run / results.SCENARIO)
+        return nested(next(one.space.fixed for one in scenario.experiments if one.name == experiment))
+    except (TunegymError, OSError) as error:
+        warn(f"the fixed parameters are not known: {error}")
+        return {}

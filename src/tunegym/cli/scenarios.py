@@ -1,0 +1,131 @@
+"""The commands about scenario files: ``init``, ``verify``, ``dry-run`` and ``list``."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shlex
+from importlib import resources
+from pathlib import Path
+
+from tunegym.app.catalog import Catalog
+from tunegym.app.kinds import kind_of
+from tunegym.app.run import as_scenario
+from tunegym.cli.terminal import BAD_CONFIGURATION, note, print_json, say, show, warn
+from tunegym.config.load import load
+from tunegym.core.errors import ConfigError, Problem, TunegymError
+from tunegym.core.text import escaped
+from tunegym.tuning.model.values import counted
+from tunegym.tuning.reports.results import SCENARIO
+from tunegym.tuning.stores.reader import JOURNAL
+
+STARTERS: dict[str, tuple[str, ...]] = {"command": (), "python": ("workload.py",), "live": ()}
+"""The files that each starter needs beside its scenario."""
+
+
+def init(path: Path, kind: str, *, force: bool) -> int:
+    """Write a starter scenario that runs as it is."""
+    if kind not in STARTERS:
+        names = ", ".join(STARTERS)
+        problem = Problem("", "there is no starter for this workload", kind, names, hint="use one of these")
+        raise ConfigError("--workload", [problem])
+    if path.is_dir() or path.suffix != ".toml":
+        path = path / "scenario.toml"
+    targets = {path: f"{kind}.toml"} | {path.parent / name: name for name in STARTERS[kind]}
+    taken = [str(target) for target in targets if target.exists()]
+    if taken and not force:
+        raise TunegymError(f"{', '.join(taken)} exists already", hint="choose another path, or use --force")
+    starters = resources.files("tunegym.cli") / "starters"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for target, source in targets.items():
+            target.write_text((starters / source).read_text(encoding="utf-8"), encoding="utf-8")
+    except OSError as error:
+        raise TunegymError(f"{path} can't be written: {error.strerror}", hint="choose another path") from error
+    quoted = shlex.quote(str(path))
+    say(escaped("wrote " + ", ".join(str(target) for target in targets)))
+    say(f"next: tunegym dry-run {quoted}   (what would run)", f"      tunegym run {quoted}")
+    return 0
+
+
+def dry_run(path: Path, overrides: list[str], slots: int | None, count: int, *, as_json: bool) -> int:
+    """Show every experiment's plan."""
+    settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
+    scenario = as_scenario(path, settings)
+    plans = [kind_of(one).plan(scenario, one, count) for one in scenario.experiments]
+    if as_json:
+        print_json({"scenario": scenario.name, "experiments": [plan.document for plan in plans]})
+        return 0
+    for warning in scenario.warnings:
+        warn(warning)
+    for plan in plans:
+        say(*plan.lines)
+    return 0
+
+
+def list_names(kind: str, *, as_json: bool) -> int:
+    """Show the names of a kind, where they come from, and what they are."""
+    catalog = Catalog()
+    if kind not in catalog.kinds():
+        names = ", ".join(catalog.kinds())
+        raise ConfigError("tunegym list", [Problem("", "unknown kind", kind, names, hint="use one of these")])
+    rows = [
+        {"name": name, "reference": catalog.where(kind, name), "about": _about(catalog, kind, name)}
+        for name in catalog.names(kind)
+    ]
+    if as_json:
+        print_json(rows)
+        return 0
+    width = max(len(row["name"]) for row in rows)
+    say(*(escaped(f"{row['name']:<{width}}  {row['about']}") for row in rows))
+    return 0
+
+
+def _about(catalog: Catalog, kind: str, name: str) -> str:
+    """The first sentence of its docstring; a plugin that can't be imported says so instead."""
+    try:
+        text = inspect.getdoc(catalog.get(kind, name)) or ""
+    except Exception as error:  # another package's code: the others must still be listed
+        return f"(can't be imported: {error})"
+    return text.split("\n\n")[0].replace("\n", " ")
+
+
+def verify(paths: list[Path]) -> int:
+    """Check every file; all of them, even when one is bad."""
+    bad = checked = 0
+    files: dict[Path, None] = {}
+    for path in paths:
+        found = [path] if not path.is_dir() else _search(path)
+        if not found:
+            hint = "name a folder that holds scenarios, or start one with: tunegym init"
+            show(ConfigError(str(path), [Problem("", "no scenario (*.toml) in this folder", hint=hint)]))
+            bad, checked = bad + 1, checked + 1
+        files.update(dict.fromkeys(found))
+    for file in files:
+        checked += 1
+        try:
+            scenario = load(file, Catalog())
+        except ConfigError as error:
+            bad += 1
+            show(error)
+            continue
+        for warning in scenario.warnings:
+            warn(f"{file}: {warning}")
+        say(escaped(f"ok: {file} ({counted(len(scenario.experiments), 'experiment')})"))
+    if bad:
+        note(f"{bad} of {checked} {'is' if bad == 1 else 'are'} bad")
+    return BAD_CONFIGURATION if bad else 0
+
+
+def _search(folder: Path) -> list[Path]:
+    """The scenarios in a folder. Hidden folders and the results of runs are left out."""
+    files: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        here = Path(parent)
+        is_run = SCENARIO in names and any((here / name / JOURNAL).is_file() for name in folders)
+        if is_run and here != folder:
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files += [here / name for name in sorted(names) if name.endswith(".toml")]
+    return files
