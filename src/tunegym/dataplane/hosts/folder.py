@@ -158,7 +158,7 @@ def _start(folder: Path, linger_s: float) -> None:
         log = open_file(folder / LOG, os.O_WRONLY | os.O_APPEND)
         try:
             arguments = str(folder.absolute()), str(linger_s), str(writing)
-            options = {"fds": [writing], "stdout": log, "stderr": log, "cwd": "/"}
+            options = {"fds": [writing], "stdout": log, "stderr": log}
             child = start_python("tunegym.dataplane.hosts.server:main", *arguments, marker="", detach=True, **options)
         finally:
             os.close(log)
