@@ -40,7 +40,7 @@ AGENTS = """
 import sys
 import numpy as np
 import tunegym
-from tunegym.tuning.agents.policies import Choice
+from tunegym.tuning.agents.policies import PolicyChoice
 
 class Chooses(tunegym.BaseAgent):
     supports_variable_environment = True
@@ -51,7 +51,7 @@ class Chooses(tunegym.BaseAgent):
 
     def choose(self, context):
         assert not self.closed
-        return Choice({"x": np.int64(2 if type(context["load"]) is int else 3)}, np.float32(0.5))
+        return PolicyChoice({"x": np.int64(2 if type(context["load"]) is int else 3)}, np.float32(0.5))
 
     def close(self):
         self.closed = True
@@ -83,11 +83,11 @@ class ChooseExits(Chooses):
 
 class ChoosesNonsense(Chooses):
     def choose(self, context):
-        return Choice({"x": 99})
+        return PolicyChoice({"x": 99})
 
 class Unsure(Chooses):
     def choose(self, context):
-        return Choice({"x": 1}) if type(context["load"]) is float else None
+        return PolicyChoice({"x": 1}) if type(context["load"]) is float else None
 
 class Own:
     Config = tunegym.AgentConfig

@@ -12,7 +12,7 @@ import pytest
 
 import tunegym as library
 from tunegym.tuning.agents import policies
-from tunegym.tuning.agents.policies import Choice, PolicyTable
+from tunegym.tuning.agents.policies import PolicyChoice, PolicyTable
 
 pytestmark = pytest.mark.slow  # every test starts the command anew
 
@@ -177,7 +177,7 @@ def test_nothing_to_recommend(write: Callable[..., Path], tunegym: Cli, tmp_path
 @pytest.fixture
 def with_policy(results: Path) -> Callable[..., Path]:
     def save(low: int, trials: int = 40) -> Path:
-        choices = tuple(Choice({"pool.size": low}, 0.5, {"load": load}) for load in ("low", "high"))
+        choices = tuple(PolicyChoice({"pool.size": low}, 0.5, {"load": load}) for load in ("low", "high"))
         policies.save(results / "e", PolicyTable("contextual_bandit", trials, choices))
         return results
 

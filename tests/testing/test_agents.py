@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tunegym.testing.agents import LiveAgentSuite
-from tunegym.tuning.agents.random import LiveRandom
+from tunegym.tuning.agents.search import LiveRandom
 
 
 def suite(meddle: Callable[[], Any]) -> LiveAgentSuite:

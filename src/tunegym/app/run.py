@@ -291,9 +291,9 @@ def _save_policy(agent: Agent, session: OpenSession) -> None:
         return
     experiment, tally = session.experiment, session.env.tally
 
-    def checked(context: Context) -> policies.Choice | None:
+    def checked(context: Context) -> policies.PolicyChoice | None:
         choice = choose(context)
-        return None if choice is None else policies.Choice(experiment.space.accept(choice.action), choice.chance)
+        return None if choice is None else policies.PolicyChoice(experiment.space.accept(choice.action), choice.chance)
 
     try:
         learned = tally.done - tally.statuses[Cancelled.status]  # trials that never ran taught nothing

@@ -15,8 +15,8 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.agents.bandit import agent as bandit
-from tunegym.tuning.agents.bandit.agent import PATIENCE, BanditConfig, ContextualBandit, one_thread
+from tunegym.tuning.agents import bandit
+from tunegym.tuning.agents.bandit import PATIENCE, BanditConfig, ContextualBandit, one_thread
 from tunegym.tuning.model.scenario import Budget, Experiment
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range, Space
 from tunegym.tuning.model.trial import Cancelled, Failed, Feedback, Measured, Observation, Trial
@@ -315,7 +315,7 @@ def test_the_belief_stays_small_and_keeps_the_best(bench: Benches, monkeypatch: 
         x = unit(3, number)
         agent.update_policy(told(number, {"x": x}, -abs(x - 0.4)))
         assert len(agent._belief) == len(agent._cells) <= 40
-    assert len(agent._stats) == 300
+    assert len(agent._stats.history) == 300
     assert abs(float(chosen(agent, {})["x"]) - 0.4) < 0.02
 
 
@@ -329,7 +329,7 @@ def test_thinks_with_one_thread_and_leaves_the_others_alone() -> None:
 
 def test_no_heavy_packages() -> None:
     heavy = "('torch', 'scipy', 'optuna')"
-    code = f"import sys, tunegym.tuning.agents.bandit.agent; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, tunegym.tuning.agents.bandit; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

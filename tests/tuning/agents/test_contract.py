@@ -12,12 +12,11 @@ from gymnasium import spaces
 
 from tunegym.core.randomness import unit
 from tunegym.testing.agents import AgentSuite, LiveAgentSuite
-from tunegym.tuning.agents.bandit.agent import ContextualBandit
+from tunegym.tuning.agents.bandit import ContextualBandit
 from tunegym.tuning.agents.base import AgentConfig, BaseAgent
-from tunegym.tuning.agents.grid import GridSearch
 from tunegym.tuning.agents.optuna import OptunaAgent
-from tunegym.tuning.agents.random import LiveRandom, RandomSearch
 from tunegym.tuning.agents.sb3.agents import A2c, Dqn, LiveA2c, LiveDqn, LivePpo, LiveSac, Ppo, Sac
+from tunegym.tuning.agents.search import GridSearch, LiveRandom, RandomSearch
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
 from tunegym.tuning.model.trial import Feedback, Observation
 

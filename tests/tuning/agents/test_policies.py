@@ -12,9 +12,16 @@ import pytest
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.agents import policies
-from tunegym.tuning.agents.policies import Choice, PolicyTable, add_training, contexts_to_ask, load, save, table_of
-from tunegym.tuning.model.space import Choice as Candidates
-from tunegym.tuning.model.space import EnvParam, EnvParams, Range
+from tunegym.tuning.agents.policies import (
+    PolicyChoice,
+    PolicyTable,
+    add_training,
+    contexts_to_ask,
+    load,
+    save,
+    table_of,
+)
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Range
 from tunegym.tuning.model.values import exact_key
 
 
@@ -25,7 +32,7 @@ def params(**domains: Any) -> EnvParams:
 
 
 def test_every_combination_is_asked_once_by_exact_type() -> None:
-    found = contexts_to_ask(params(a=Candidates((1, 1.0, True, "1")), b=Candidates(("x", "y"))))
+    found = contexts_to_ask(params(a=Choice((1, 1.0, True, "1")), b=Choice(("x", "y"))))
     assert len(found) == 8
     assert len({exact_key(context) for context in found}) == 8
     assert contexts_to_ask(EnvParams({})) == [{}]
@@ -49,10 +56,10 @@ def test_a_range_is_asked_at_places_of_its_own_scale(domain: Range, expected: li
 @pytest.mark.parametrize(
     "domains",
     [
-        {f"p{index}": Candidates((0, 1)) for index in range(12)},
+        {f"p{index}": Choice((0, 1)) for index in range(12)},
         {f"p{index}": Range(0.0, 1.0) for index in range(8)},
-        {"list": Candidates(tuple(range(500))), "range": Range(0.0, 1.0)},
-        {"huge": Candidates(tuple(range(5000)))},
+        {"list": Choice(tuple(range(500))), "range": Range(0.0, 1.0)},
+        {"huge": Choice(tuple(range(5000)))},
     ],
 )
 def test_too_many_contexts_are_drawn_as_trials_draw_them(domains: dict[str, Any]) -> None:
@@ -67,12 +74,12 @@ def test_too_many_contexts_are_drawn_as_trials_draw_them(domains: dict[str, Any]
 def test_a_table_has_plain_values_and_comes_back(tmp_path: Path) -> None:
     """Libraries give numpy's scalars."""
 
-    def choose(context: Any) -> Choice | None:
+    def choose(context: Any) -> PolicyChoice | None:
         action = {"x": np.int64(3), "rate": np.float64(0.5), "flag": np.bool_(True), "mode": "fast"}
         chance = {"a": np.float32(0.25), "b": float("nan")}.get(context["load"])
-        return None if context["load"] == "c" else Choice(action, chance)
+        return None if context["load"] == "c" else PolicyChoice(action, chance)
 
-    table = table_of("agent", 7, params(load=Candidates(("a", "b", "c"))), choose)
+    table = table_of("agent", 7, params(load=Choice(("a", "b", "c"))), choose)
     assert [one.context for one in table.choices] == [{"load": "a"}, {"load": "b"}]
     assert [one.chance for one in table.choices] == [0.25, None]
     assert load(tmp_path) is None
@@ -86,7 +93,7 @@ def test_a_table_has_plain_values_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = PolicyTable("agent", 1, (Choice({"x": 1}),))
+    before = PolicyTable("agent", 1, (PolicyChoice({"x": 1}),))
     save(tmp_path, before)
 
     def full(file: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.tuning.reports.live_journals import GRAVITY, write_live
 
 from tunegym.tuning.agents import policies
-from tunegym.tuning.agents.policies import Choice, PolicyTable
+from tunegym.tuning.agents.policies import PolicyChoice, PolicyTable
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Pruned, TimedOut, Trial
 from tunegym.tuning.reports.page import Known, compare, run_document, write_page
@@ -116,7 +116,7 @@ def measured(rewards: Iterable[float], action: Callable[[int], dict[str, Any]] =
 
 
 def save_policy(folder: Path, learned: int, choices: Iterable[tuple[dict[str, Any], Mapping[str, Any]]]) -> None:
-    made = tuple(Choice(action, 0.875, context) for action, context in choices)
+    made = tuple(PolicyChoice(action, 0.875, context) for action, context in choices)
     policies.save(folder, PolicyTable("agent", learned, made))
 
 
@@ -560,7 +560,7 @@ def test_a_policy_without_contexts_and_a_damaged_one(runs: Written, show: Opener
     keys = {"trials": measured([n % 3 for n in range(1, 10)], lambda n: {"x": n % 3 + 1})}
     keys |= {"knobs": {"x": {"values": [1, 2, 3]}}}
     results = runs("two", good=keys, bad=keys)
-    policies.save(results.folder / "good", PolicyTable("agent", 9, (Choice({"x": 3}),)))
+    policies.save(results.folder / "good", PolicyTable("agent", 9, (PolicyChoice({"x": 3}),)))
     (results.folder / "bad" / "policy").mkdir()
     (results.folder / "bad" / "policy" / "policy.json").write_text("</script><b>")
     page = show(write(results))

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from tunegym.core.errors import BudgetError, Problem, ServerLostError
 from tunegym.core.references import resolve
-from tunegym.tuning.agents.policies import Choice
+from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.model.scenario import Experiment, Penalties
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
@@ -27,31 +27,27 @@ WARM_START = "agent_config.warm_start"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentConfig:
-    """Settings common to all agents that drive trials; an agent with more settings derives from it.
+class LiveConfig:
+    """Settings common to all agents.
 
     Attributes:
         random_seed: seed of the agent's draws; the scenario's seed if unset.
-        start_action: ``first`` starts with every knob's first value, ``random`` with a drawn one.
-        rewards: rewards of trials without a measurement.
+        rewards: rewards of trials or steps without a measurement.
     """
 
     random_seed: int | None = None
-    start_action: Literal["random", "first"] = "random"
     rewards: Penalties = field(default_factory=Penalties)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveConfig:
-    """Settings common to all agents that drive live experiments.
+class AgentConfig(LiveConfig):
+    """Settings common to all agents that drive trials; an agent with more settings derives from it.
 
     Attributes:
-        random_seed: seed of the agent's draws; the scenario's seed if unset.
-        rewards: rewards of steps without a measurement.
+        start_action: ``first`` starts with every knob's first value, ``random`` with a drawn one.
     """
 
-    random_seed: int | None = None
-    rewards: Penalties = field(default_factory=Penalties)
+    start_action: Literal["random", "first"] = "random"
 
 
 class UnfitError(Exception):
@@ -62,7 +58,33 @@ class TrainingError(Exception):
     """The algorithm failed. Everything measured is safe."""
 
 
-class BaseAgent:
+class _Agent:
+    """What agents of both kinds have."""
+
+    Config: ClassVar[Any]
+    kinds: ClassVar[Mapping[str, str | None]]
+    failure: str | None = None
+
+    def __init__(self, env: Any, config: Any = None, seed: int = 0) -> None:
+        self.env = env
+        self.config: Any = config if config is not None else self.Config()
+        own = self.config.random_seed
+        self.seed: int = seed if own is None else own
+
+    @classmethod
+    def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
+        """Problems of an otherwise valid experiment with this agent, its settings included.
+
+        ``where`` is relative to the experiment; relative paths in settings start at ``scenario_dir``.
+        """
+        del experiment, scenario_dir
+        return []
+
+    def close(self) -> None:
+        """Release resources. By default there are none."""
+
+
+class BaseAgent(_Agent):
     """An agent with a default loop over ``select_action`` and ``update_policy``.
 
     The app only calls ``run``; override it to own the loop. On a resumed experiment the default loop first tells the
@@ -82,28 +104,13 @@ class BaseAgent:
     supports_variable_environment: ClassVar[bool] = False
     finite: ClassVar[bool] = False
     kinds: ClassVar[Mapping[str, str | None]] = {"trials": None}
-    failure: str | None = None
-
-    def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
-        self.env = env
-        self.config: Any = config if config is not None else self.Config()
-        own = self.config.random_seed
-        self.seed: int = seed if own is None else own
+    env: Env
 
     @classmethod
     def refuse(cls, space: Space) -> Problem | None:
         """Why this agent can't search ``space``, or None; ``where`` is relative to the experiment."""
         del space
         return None
-
-    @classmethod
-    def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Problems of an otherwise valid experiment with this agent, its settings included.
-
-        ``where`` is relative to the experiment; relative paths in settings start at ``scenario_dir``.
-        """
-        del experiment, scenario_dir
-        return []
 
     @classmethod
     def ends_after(cls, space: Space) -> int | None:
@@ -118,7 +125,7 @@ class BaseAgent:
         """
         raise NotImplementedError(f"{type(self).__name__} has a warm_start but no warm_up()")
 
-    def choose(self, context: Context) -> Choice | None:
+    def choose(self, context: Context) -> PolicyChoice | None:
         """The agent's best action under ``context``, without exploration; None if it has no policy.
 
         ``policy/policy.json`` is written from it, and ``tunegym recommend`` reads that file.
@@ -141,7 +148,10 @@ class BaseAgent:
         if learns:
             for trial in env.history():
                 if trial.action or not env.space.knobs:  # an unused number teaches nothing
-                    self.update_policy(self._recalled(trial))
+                    # What its lane saw before and after is not recorded.
+                    after = trial.number + 1
+                    shown = Observation(after, env.context(after), trial.metrics, trial.measured)
+                    self.update_policy(_feedback(trial, Observation(trial.number, trial.context), shown, done=False))
         free = deque(range(env.slots))
         seen: dict[int, Observation] = {}
         ended = False
@@ -163,21 +173,28 @@ class BaseAgent:
                 return 0
             lane, trial = finished
             if learns:
-                self.update_policy(self._feedback(trial, seen[lane], lane, ended))
+                done = ended or env.exhausted(lane) is not None
+                self.update_policy(_feedback(trial, seen[lane], env.observe(lane), done))
             free.append(lane)
 
-    def close(self) -> None:
-        """Release resources. By default there are none."""
+    def first_action(self) -> dict[str, Any]:
+        """Every knob's first value."""
+        return {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()}
 
-    def _feedback(self, trial: Trial, acted_on: Observation, lane: int, ended: bool) -> Feedback:
-        done = ended or self.env.exhausted(lane) is not None
-        return _feedback(trial, acted_on, self.env.observe(lane), done)
 
-    def _recalled(self, trial: Trial) -> Feedback:
-        """Feedback on a trial of an earlier session; what its lane saw before and after is not recorded."""
-        after = trial.number + 1
-        shown = Observation(after, self.env.context(after), trial.metrics, trial.measured)
-        return _feedback(trial, Observation(trial.number, trial.context), shown, done=False)
+def _feedback(trial: Trial, before: Observation, after: Observation, done: bool) -> Feedback:
+    return Feedback(
+        trial_index=trial.number,
+        value=trial.reward,
+        observation=after,
+        prev_observation=before,
+        action=trial.action,
+        done=done,
+        status=trial.status,
+        cached=trial.cached_from is not None,
+        context=trial.context,
+        reports=trial.reports,
+    )
 
 
 class RunOnce(BaseAgent):
@@ -190,7 +207,7 @@ class RunOnce(BaseAgent):
         return {} if observation.number == 1 else None
 
 
-class LiveAgent(ABC):
+class LiveAgent(_Agent, ABC):
     """Takes steps in all lanes until the budget ends, and resets a lane when its episode ends.
 
     The app only calls ``run``. A used-up budget and a stopped run are ordinary ends. A lost server, spaces that don't
@@ -208,20 +225,8 @@ class LiveAgent(ABC):
     Config: ClassVar[type[LiveConfig]] = LiveConfig
     kinds: ClassVar[Mapping[str, str | None]] = {"live": None}
     name: ClassVar[str]
-    failure: str | None = None
+    env: LiveEnv
     failure_hint: str | None = None
-
-    def __init__(self, env: LiveEnv, config: Any = None, seed: int = 0) -> None:
-        self.env = env
-        self.config: Any = config if config is not None else self.Config()
-        own = self.config.random_seed
-        self.seed: int = seed if own is None else own
-
-    @classmethod
-    def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Problems of an otherwise valid experiment with this agent; ``where`` is relative to the experiment."""
-        del experiment, scenario_dir
-        return []
 
     def run(self) -> int:
         """Drive the experiment to its end; 1 if it ends early."""
@@ -245,9 +250,6 @@ class LiveAgent(ABC):
     @abstractmethod
     def _drive(self) -> None:
         """Take steps until ``exhausted`` gives a reason, or until ``BudgetError``."""
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to do
-        """Release resources. By default there are none."""
 
     def left(self) -> int | None:
         """Steps left in the budget; None if it doesn't count steps."""
@@ -276,30 +278,10 @@ def drives(agent: Any, kind: str) -> bool:
 
 
 def driver(agent: Any, kind: str, path: Sequence[str] = ()) -> Any:
-    """The class that drives experiments of ``kind`` under an agent's name.
+    """The class that drives experiments of ``kind``, which the registered class ``agent`` names or is itself.
 
-    Args:
-        agent: the class that is registered under the name.
-        kind: ``trials`` or ``live``; one that the agent drives.
-        path: folders in which modules are looked for first.
-
-    Raises:
-        UnresolvedReferenceError: the agent names a class that doesn't exist.
+    ``path`` has folders in which modules are looked for first. Raises ``UnresolvedReferenceError`` if the named class
+    doesn't exist.
     """
     reference = getattr(agent, "kinds", BaseAgent.kinds)[kind]
     return agent if reference is None else resolve(reference, tuple(path))
-
-
-def _feedback(trial: Trial, before: Observation, after: Observation, done: bool) -> Feedback:
-    return Feedback(
-        trial_index=trial.number,
-        value=trial.reward,
-        observation=after,
-        prev_observation=before,
-        action=trial.action,
-        done=done,
-        status=trial.status,
-        cached=trial.cached_from is not None,
-        context=trial.context,
-        reports=trial.reports,
-    )

@@ -8,18 +8,19 @@ one would have (except ``gp``, whose fits start where the last one ended). Sampl
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
 import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer, unit
@@ -55,50 +56,28 @@ REFUSED = "constraints"
 SamplerName: TypeAlias = Literal["tpe", "gp", "cmaes", "nsgaii", "qmc", "random"]
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """Properties of a sampler.
-
-    Attributes:
-        packages: packages it needs besides Optuna.
-        several: it searches the Pareto set of several objectives; otherwise it gets the reward.
-        limited: it can be told of constraints.
-        stateful: it keeps state that is not in the trials; a resume asks it again for every recorded trial.
-        expensive: a proposal costs too much to be thrown away.
-        lists: it lists the values of ranges with steps.
-        options: the agent's settings that it takes, with Optuna's names.
-    """
-
-    packages: tuple[str, ...] = ()
-    several: bool = False
-    limited: bool = False
-    stateful: bool = False
-    expensive: bool = False
-    lists: bool = False
-    options: tuple[tuple[str, str], ...] = ()
-
-
-_STARTUP = ("startup_trials", "n_startup_trials")
-TRAITS: dict[SamplerName, Traits] = {
-    "tpe": Traits(several=True, limited=True, options=(_STARTUP,)),
-    "gp": Traits(("torch", "scipy"), limited=True, expensive=True, lists=True, options=(_STARTUP,)),
-    "cmaes": Traits(("cmaes",), stateful=True, options=(_STARTUP, ("population", "popsize"))),
-    "nsgaii": Traits(several=True, limited=True, stateful=True, options=(("population", "population_size"),)),
-    "qmc": Traits(("scipy",)),
-    "random": Traits(),
+PACKAGES = {"gp": ("torch", "scipy"), "cmaes": ("cmaes",), "qmc": ("scipy",)}
+"""Packages that a sampler needs besides Optuna."""
+SEVERAL = ("tpe", "nsgaii")
+"""Samplers that search the Pareto set of several objectives; the others get the reward."""
+LIMITED = ("tpe", "gp", "nsgaii")
+"""Samplers that can be told of constraints."""
+STATEFUL = ("cmaes", "nsgaii")
+"""Samplers with state that is not in the trials; a resume asks them again for every recorded trial."""
+NUMBERED = ("random", "qmc")
+"""Samplers that learn nothing: they draw by the trial's number."""
+OPTIONS = {
+    "tpe": {"startup_trials": "n_startup_trials"},
+    "gp": {"startup_trials": "n_startup_trials"},
+    "cmaes": {"startup_trials": "n_startup_trials", "population": "popsize"},
+    "nsgaii": {"population": "population_size"},
 }
+"""The agent's settings that a sampler takes, with Optuna's names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptunaConfig(AgentConfig):
-    """Settings of ``optuna``.
-
-    Attributes:
-        sampler: the sampler that proposes.
-        startup_trials: random trials before it learns; Optuna's default if unset.
-        population: size of a generation (``nsgaii``, ``cmaes``); Optuna's default if unset.
-        warm_start: results folder of another run, whose trials are told first.
-    """
+    """Settings of ``optuna``; Optuna has defaults for those that are None."""
 
     sampler: SamplerName = "tpe"
     startup_trials: int | None = None
@@ -114,12 +93,12 @@ class OptunaAgent(BaseAgent):
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         name: SamplerName = self.config.sampler
-        self._stateful = TRAITS[name].stateful
+        self._stateful = name in STATEFUL
         self._draws = NumberedDraws(name, env.space, self.seed)
-        self._study: StudyProposer | None = None  # random and qmc need none
-        if name not in ("random", "qmc"):
-            options = {theirs: getattr(self.config, ours) for ours, theirs in TRAITS[name].options}
-            given = {theirs: value for theirs, value in options.items() if value is not None}
+        self._study: StudyProposer | None = None
+        if name not in NUMBERED:
+            given = {theirs: getattr(self.config, ours) for ours, theirs in OPTIONS[name].items()}
+            given = {theirs: value for theirs, value in given.items() if value is not None}
             self._study = StudyProposer(name, given, env.space, env.objectives, self.seed)
         self._chosen: set[int] = set()
         self._tried: Counter[bytes] = Counter()
@@ -139,11 +118,11 @@ class OptunaAgent(BaseAgent):
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
         """Refuse a sampler that can't work here, settings that it doesn't take, and a bad warm start."""
         config: OptunaConfig = experiment.agent_config
-        return [
-            *_sampler_problems(config, experiment),
-            *_setting_problems(config),
-            *_warm_problems(config, scenario_dir),
-        ]
+        found = [*_sampler_problems(config, experiment), *_setting_problems(config)]
+        if config.warm_start is not None and config.sampler in NUMBERED:
+            what, hint = f"the sampler {config.sampler} learns nothing", "remove warm_start, or choose another sampler"
+            return [*found, Problem(WARM_START, what, f'"{config.warm_start}"', hint=hint)]
+        return [*found, *warm_start_problems(config.warm_start, scenario_dir)]
 
     # proposals ----------------------------------------------------------------------------------------
 
@@ -159,38 +138,31 @@ class OptunaAgent(BaseAgent):
 
     def _propose(self, number: int) -> dict[str, Scalar]:
         if number == 1 and self.config.start_action == "first":
-            return self._replace(number, {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()})
+            return self._replace(number, self.first_action())
         action = (self._study or self._draws).propose(number)
         if self._wasted < PATIENCE or exact_key(action) not in self._tried:
             return action
-        return self._new(number) or self._replace(number, action)
-
-    def _replace(self, number: int, action: dict[str, Scalar]) -> dict[str, Scalar]:
-        if self._study is not None:
-            self._study.replace(number, action)
-        return action
-
-    def _new(self, number: int) -> dict[str, Scalar] | None:
-        """An untried setting: from the sampler if it has one, otherwise from the whole space; None if there is none."""
         for attempt in range(1, AGAIN):
             another = None if self._study is None else self._study.again(number, attempt)
             if another is None:
                 break
             if exact_key(another) not in self._tried:
                 return another
-        elsewhere = self._untried(number)
-        return self._replace(number, elsewhere) if elsewhere is not None else None
+        return self._replace(number, self._untried(number) or action)
+
+    def _replace(self, number: int, action: dict[str, Scalar]) -> dict[str, Scalar]:
+        if self._study is not None:
+            self._study.replace(number, action)
+        return action
 
     def _untried(self, number: int) -> dict[str, Scalar] | None:
+        """A new setting from the whole space; None if there is none."""
         space = self.env.space
         size = space.size
         if size is not None and len(self._tried) >= size:
             return None
         for attempt in range(ATTEMPTS):
-            drawn = {
-                name: knob.from_unit(unit(self.seed, "optuna", "elsewhere", name, number * ATTEMPTS + attempt))
-                for name, knob in space.knobs.items()
-            }
+            drawn = _drawn(space, self.seed, "elsewhere", number * ATTEMPTS + attempt)
             if exact_key(drawn) not in self._tried:
                 return drawn
         if size is None or size > LARGEST_GRID:
@@ -223,16 +195,20 @@ class OptunaAgent(BaseAgent):
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Tell another run's trials. They were not tried here: their settings may come up again."""
-        feedbacks = []
-        for trial in trials:
-            shown = Observation(trial.number, trial.context, trial.metrics, trial.measured)
-            told = Feedback(trial.number, trial.reward, shown, shown, trial.action, done=False, status=trial.status)
-            feedbacks.append(told)
+        told = []
+        for one in trials:
+            shown = Observation(one.number, one.context, one.metrics, one.measured)
+            told.append(Feedback(one.number, one.reward, shown, shown, one.action, done=False, status=one.status))
         if self._study is not None:  # configuration refuses it otherwise
-            self._study.warm_up(feedbacks)
+            self._study.warm_up(told)
 
 
 # proposers --------------------------------------------------------------------------------------------
+
+
+def _drawn(space: Space, seed: int, name: str, number: int) -> dict[str, Scalar]:
+    """A random setting, which depends on seed, name and number alone."""
+    return {knob: one.from_unit(unit(seed, "optuna", name, knob, number)) for knob, one in space.knobs.items()}
 
 
 class NumberedDraws:
@@ -249,16 +225,9 @@ class NumberedDraws:
         self._sequence: Any = None
 
     def propose(self, number: int) -> dict[str, Scalar]:
-        """The draw that belongs to the number."""
-        knobs = self._space.knobs
+        """The draw that belongs to the number: for ``qmc`` a point of a scrambled Sobol sequence, from 1."""
         if self._name == "random":
-            units = [unit(self._seed, "optuna", "random", name, number) for name in knobs]
-        else:
-            units = self._sobol(number)
-        return {name: knob.from_unit(one) for (name, knob), one in zip(knobs.items(), units, strict=True)}
-
-    def _sobol(self, number: int) -> list[float]:
-        """Point ``number`` of a scrambled Sobol sequence, from 1."""
+            return _drawn(self._space, self._seed, "random", number)
         if self._sequence is None or number < self._next:
             from scipy.stats import qmc
 
@@ -268,7 +237,8 @@ class NumberedDraws:
         if number > self._next:
             self._sequence.fast_forward(number - self._next)
         self._next = number + 1
-        return [min(float(one), 1.0 - 2.0**-53) for one in self._sequence.random(1)[0]]
+        point = [min(float(one), 1.0 - 2.0**-53) for one in self._sequence.random(1)[0]]
+        return {name: knob.from_unit(one) for (name, knob), one in zip(self._space.knobs.items(), point, strict=True)}
 
 
 class StudyProposer:
@@ -288,16 +258,15 @@ class StudyProposer:
         import optuna
 
         self._name: SamplerName = name
-        self._traits = TRAITS[name]
         self._options = options
         self._space = space
         self._seed = seed
-        self._distributions = {key: _distribution(knob, self._traits.lists) for key, knob in space.knobs.items()}
+        self._distributions = {key: _distribution(knob, lists=name == "gp") for key, knob in space.knobs.items()}
         goals = aims(objectives)
         # A sampler that takes no limits, or not this many objectives, gets the reward, in which all of them count.
-        able = self._traits.limited and (self._traits.several or len(goals) == 1)
+        able = name in LIMITED and (name in SEVERAL or len(goals) == 1)
         self._aims = goals if able else ()
-        self._limits = [one for one in objectives if one.limit is not None] if able else []
+        self._limits = [(one, one.limit) for one in objectives if able and one.limit is not None]
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # only while it would announce its new study
         try:
@@ -330,8 +299,8 @@ class StudyProposer:
         return self._ask(number, integer(self._seed, SEEDS, "optuna", self._name, number))
 
     def again(self, number: int, attempt: int) -> dict[str, Scalar] | None:
-        """Another proposal for the same trial, from attempt 1 on; None if the sampler is too expensive."""
-        if self._traits.expensive:
+        """Another proposal for the same trial, from attempt 1 on; None if that is too expensive."""
+        if self._name == "gp":
             return None
         self._drop(number)
         return self._ask(number, integer(self._seed, SEEDS, "optuna", self._name, f"again {attempt}", number))
@@ -341,7 +310,7 @@ class StudyProposer:
             generator.seed((seed + index) % SEEDS)
         known = len(self._study.get_trials(deepcopy=False))
         try:
-            with _one_thread(self._name), np.errstate(all="ignore"):
+            with self._threads(), np.errstate(all="ignore"):
                 trial = self._study.ask(self._distributions)
         except Exception as error:  # numerics of the sampler, for which some ranges are too large: no reason to stop
             self._study.tell(known, state=_states().FAIL)
@@ -360,12 +329,16 @@ class StudyProposer:
                 trial.storage.set_trial_param(trial._trial_id, name, internal, distribution)
         return action
 
+    def _threads(self) -> AbstractContextManager[Any]:
+        """One thread for ``gp``: small matrices are many times slower on several threads of a busy machine."""
+        return threadpool_limits(1) if self._name == "gp" else nullcontext()
+
     def _random(self, number: int, error: Exception) -> dict[str, Scalar]:
         if type(error) not in self._warned:
             self._warned.add(type(error))
             what = f"the sampler {self._name} failed at trial {number}: {type(error).__name__}: {error}"
             logger.warning("%s; it gets a random setting instead, and so does every trial where it fails", what)
-        action = NumberedDraws("random", self._space, self._seed).propose(number)
+        action = _drawn(self._space, self._seed, "random", number)
         self.replace(number, action)
         return action
 
@@ -428,13 +401,9 @@ class StudyProposer:
         if feedback.status == "measured":
             metrics = feedback.observation.metrics
             values = [one.value(metrics) for one in self._aims] or [feedback.value]
-            exceeded = {
-                one.metric: one.sign * (one.limit - metrics[one.metric])
-                for one in self._limits
-                if one.limit is not None
-            }
+            exceeded = {one.metric: one.sign * (limit - metrics[one.metric]) for one, limit in self._limits}
             return states.COMPLETE, values, exceeded
-        if feedback.status == "infeasible" and self._traits.limited:
+        if feedback.status == "infeasible" and self._name in LIMITED:
             return states.PRUNED, None, {REFUSED: 1.0}
         return (states.PRUNED if feedback.status == "pruned" else states.FAIL), None, {}
 
@@ -470,28 +439,12 @@ def _generators(sampler: BaseSampler) -> Iterator[np.random.RandomState]:
             yield rng
 
 
-@contextlib.contextmanager
-def _one_thread(name: SamplerName) -> Iterator[None]:
-    """Small matrices are many times slower on several threads of a busy machine."""
-    if name != "gp":
-        yield
-        return
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 # configuration ----------------------------------------------------------------------------------------
 
 
 def _sampler_problems(config: OptunaConfig, experiment: Experiment) -> Iterator[Problem]:
     where, name = "agent_config.sampler", config.sampler
-    for package in TRAITS[name].packages:
+    for package in PACKAGES.get(name, ()):
         if importlib.util.find_spec(package) is None:
             hint = f"pip install 'tunegym[{'gp' if name == 'gp' else 'optuna'}]'"
             yield Problem(where, f"the sampler {name} needs the package {package}", found=f'"{name}"', hint=hint)
@@ -501,25 +454,15 @@ def _sampler_problems(config: OptunaConfig, experiment: Experiment) -> Iterator[
 
 
 def _setting_problems(config: OptunaConfig) -> Iterator[Problem]:
-    takes = [ours for ours, _ in TRAITS[config.sampler].options]
+    takes = OPTIONS.get(config.sampler, {})
     for setting, least in {"startup_trials": 1, "population": 2}.items():
         where, value = f"agent_config.{setting}", getattr(config, setting)
-        if value is None:
-            continue
-        if setting not in takes:
-            allowed = ", ".join(takes) or "none of these settings"
+        if value is not None and setting not in takes:
             what, hint = (
                 f"the sampler {config.sampler} has no {setting}",
                 f"remove {setting}, or choose another sampler",
             )
-            yield Problem(where, what, found=str(value), allowed=allowed, hint=hint)
-        if value < least:
+            yield Problem(where, what, str(value), ", ".join(takes) or "none of these settings", hint)
+        elif value is not None and value < least:
             allowed, hint = f"an integer of at least {least}", f"write {setting} = {least} or more"
-            yield Problem(where, "the value is out of bounds", found=str(value), allowed=allowed, hint=hint)
-
-
-def _warm_problems(config: OptunaConfig, scenario_dir: Path) -> list[Problem]:
-    if config.warm_start is not None and config.sampler in ("random", "qmc"):
-        what, hint = f"the sampler {config.sampler} learns nothing", "remove warm_start, or choose another sampler"
-        return [Problem(WARM_START, what, f'"{config.warm_start}"', hint=hint)]
-    return warm_start_problems(config.warm_start, scenario_dir)
+            yield Problem(where, "the value is out of bounds", str(value), allowed, hint)

@@ -14,10 +14,8 @@ import orjson
 
 from tunegym.core.errors import StoreError
 from tunegym.core.files import write_atomic
-from tunegym.tuning.answers.recommendation import PolicyChoice as Choice
-from tunegym.tuning.answers.recommendation import PolicyTable
-from tunegym.tuning.model.space import Choice as Candidates
-from tunegym.tuning.model.space import EnvParam, EnvParams, Range
+from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable
+from tunegym.tuning.model.space import Choice, EnvParams, Range
 from tunegym.tuning.model.values import Context, Scalar, exact_key, native, storable
 
 FOLDER = "policy"
@@ -27,6 +25,8 @@ FORMAT = 1
 MOST_CONTEXTS = 1000
 MOST_PLACES = 33
 """Most contexts of a table, and most values of one range."""
+LONGEST_LINE = 2**16
+"""Most bytes of a line of the training curves."""
 MOST_DRAWS = 10 * MOST_CONTEXTS
 """Most contexts that are drawn to find ``MOST_CONTEXTS`` different ones."""
 
@@ -36,7 +36,11 @@ def contexts_to_ask(params: EnvParams) -> list[dict[str, Scalar]]:
 
     Candidates of weight 0 are left out: a policy knows nothing of them.
     """
-    lists = {name: _candidates(param) for name, param in params.params.items() if isinstance(param.domain, Candidates)}
+    lists: dict[str, tuple[Scalar, ...]] = {}
+    for name, param in params.params.items():
+        if isinstance(param.domain, Choice):
+            weights = param.weights or (1.0,) * param.domain.size
+            lists[name] = tuple(value for value, weight in zip(param.domain.values, weights, strict=True) if weight > 0)
     count = math.prod(len(values) for values in lists.values())
     ranges = len(params.params) - len(lists)
     places = MOST_PLACES
@@ -48,13 +52,6 @@ def contexts_to_ask(params: EnvParams) -> list[dict[str, Scalar]]:
     for name, param in params.params.items():
         axes[name] = _places(param.domain, places) if isinstance(param.domain, Range) else lists[name]
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
-def _candidates(param: EnvParam) -> tuple[Scalar, ...]:
-    assert isinstance(param.domain, Candidates)
-    values = param.domain.values
-    weights = param.weights or (1.0,) * len(values)
-    return tuple(value for value, weight in zip(values, weights, strict=True) if weight > 0)
 
 
 def _places(domain: Range, most: int) -> tuple[Scalar, ...]:
@@ -78,29 +75,27 @@ def _drawn(params: EnvParams) -> list[dict[str, Scalar]]:
     return list(distinct.values())
 
 
-def table_of(agent: str, trials: int, params: EnvParams, choose: Callable[[Context], Choice | None]) -> PolicyTable:
+def table_of(
+    agent: str, trials: int, params: EnvParams, choose: Callable[[Context], PolicyChoice | None]
+) -> PolicyTable:
     """Ask a policy in every context; contexts without an answer are left out."""
-    asked = [(context, choose(context)) for context in contexts_to_ask(params)]
-    return PolicyTable(agent, trials, tuple(_kept(context, one) for context, one in asked if one is not None))
-
-
-def _kept(context: Context, choice: Choice) -> Choice:
-    """A choice in plain Python values."""
-    chance = None if choice.chance is None else float(choice.chance)
-    action = {name: native(value) for name, value in choice.action.items()}
-    return Choice(action, chance if chance is not None and math.isfinite(chance) else None, context)
+    choices = []
+    for context in contexts_to_ask(params):
+        choice = choose(context)
+        if choice is not None:
+            chance = None if choice.chance is None else float(choice.chance)
+            action = {name: native(value) for name, value in choice.action.items()}
+            finite = chance is not None and math.isfinite(chance)
+            choices.append(PolicyChoice(action, chance if finite else None, context))
+    return PolicyTable(agent, trials, tuple(choices))
 
 
 def save(folder: Path, table: PolicyTable) -> None:
     """Write the table atomically into an experiment's results. Raises ``OSError``."""
-    document = {
-        "format": FORMAT,
-        "agent": table.agent,
-        "trials": table.trials,
-        "choices": [
-            {"context": dict(one.context), "action": dict(one.action), "chance": one.chance} for one in table.choices
-        ],
-    }
+    choices = [
+        {"context": dict(one.context), "action": dict(one.action), "chance": one.chance} for one in table.choices
+    ]
+    document = {"format": FORMAT, "agent": table.agent, "trials": table.trials, "choices": choices}
     place = folder / FOLDER / FILE
     place.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(place, orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
@@ -115,39 +110,32 @@ def load(folder: Path) -> PolicyTable | None:
     place = folder / FOLDER / FILE
     try:
         document: Any = orjson.loads(place.read_bytes())
+        found = document.get("format")
+        if found != FORMAT:
+            what = f"{place} has format {found!r}, and only {FORMAT} is known here"
+            raise StoreError(what, hint="use a newer tunegym")
+        agent, trials, choices = (document[key] for key in ("agent", "trials", "choices"))
+        if type(trials) is not int or not isinstance(agent, str) or not isinstance(choices, list):
+            raise TypeError("its agent, trials or choices are of another type")
+        return PolicyTable(agent, trials, tuple(map(_choice, choices)))
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(
-            f"{place} can't be read: {error.strerror}", hint="give yourself the right to read it"
-        ) from error
-    except orjson.JSONDecodeError as error:
+        what = f"{place} can't be read: {error.strerror}"
+        raise StoreError(what, hint="give yourself the right to read it") from error
+    except KeyError as error:
+        raise _damaged(place, f"it lacks {error}") from error
+    except (AttributeError, TypeError, ValueError) as error:  # also broken JSON
         raise _damaged(place, str(error)) from error
-    if not isinstance(document, dict):
-        raise _damaged(place, "it holds no table")
-    if document.get("format") != FORMAT:
-        found = document.get("format")
-        raise StoreError(f"{place} has format {found!r}, and only {FORMAT} is known here", hint="use a newer tunegym")
-    choices = document.get("choices")
-    trials = document.get("trials")
-    if not isinstance(choices, list) or type(trials) is not int or not isinstance(document.get("agent"), str):
-        raise _damaged(place, "it lacks agent, trials or choices")
-    return PolicyTable(document["agent"], trials, tuple(_choice(place, one) for one in choices))
 
 
-def _choice(place: Path, document: Any) -> Choice:
-    if not isinstance(document, dict):
-        raise _damaged(place, "a choice is no table")
-    chance = document.get("chance")
-    if not all(_are_values(document.get(key)) for key in ("context", "action")) or not isinstance(
-        chance, float | int | None
+def _choice(document: Any) -> PolicyChoice:
+    action, chance, context = document["action"], document["chance"], document["context"]
+    if not isinstance(chance, float | int | None) or any(
+        storable(value) is not None for table in (action, context) for value in table.values()
     ):
-        raise _damaged(place, "a choice lacks its context, its action or its chance")
-    return Choice(document["action"], chance, document["context"])
-
-
-def _are_values(found: Any) -> bool:
-    return isinstance(found, dict) and all(storable(value) is None for value in found.values())
+        raise TypeError("a choice has a value that is none")
+    return PolicyChoice(action, chance, context)
 
 
 def _damaged(place: Path, why: str) -> StoreError:
@@ -167,51 +155,30 @@ def add_training(folder: Path, trials: int, values: Mapping[str, float]) -> None
     place = folder / FOLDER / TRAINING
     place.parent.mkdir(parents=True, exist_ok=True)
     plain = {name: float(value) for name, value in values.items()}
-    line = orjson.dumps({"trials": trials, "values": plain}, option=orjson.OPT_APPEND_NEWLINE)
     with place.open("ab+") as file:
-        _cut_torn(file)
-        file.write(line)
+        size = file.seek(0, os.SEEK_END)
+        start = file.seek(max(0, size - LONGEST_LINE))
+        file.truncate(start + file.read().rfind(b"\n") + 1)
+        file.write(orjson.dumps({"trials": trials, "values": plain}, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def read_training(folder: Path, start: int = 0) -> tuple[list[tuple[int, dict[str, float]]], int]:
     """The training values in an experiment's results: trials and finite values of each update, and where it stopped.
 
     Lines that are no update are skipped; a last line without an end, which is being written, is left for later.
-
-    Args:
-        folder: the experiment's results.
-        start: where an earlier call stopped.
+    ``start`` is where an earlier call stopped.
     """
     found: list[tuple[int, dict[str, float]]] = []
-    try:
-        with (folder / FOLDER / TRAINING).open("rb") as file:
-            file.seek(start)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                start += len(line)
-                with contextlib.suppress(orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
-                    record = orjson.loads(line)
-                    values = record["values"].items()
-                    kept = {
-                        name: float(one) for name, one in values if type(one) in (int, float) and math.isfinite(one)
-                    }
-                    if type(record["trials"]) is int and record["trials"] >= 0:
-                        found.append((record["trials"], kept))
-    except OSError:
-        pass
-    return found, start
-
-
-def _cut_torn(file: Any) -> None:
-    """Truncate to the end of the last whole line."""
-    end = size = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - 4096)
+    with contextlib.suppress(OSError), (folder / FOLDER / TRAINING).open("rb") as file:
         file.seek(start)
-        newline = file.read(end - start).rfind(b"\n")
-        end = start + newline + 1 if newline >= 0 else start
-        if newline >= 0:
-            break
-    if end < size:
-        file.truncate(end)
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            start += len(line)
+            with contextlib.suppress(orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+                record = orjson.loads(line)
+                values = record["values"].items()
+                kept = {name: float(one) for name, one in values if type(one) in (int, float) and math.isfinite(one)}
+                if type(record["trials"]) is int and record["trials"] >= 0:
+                    found.append((record["trials"], kept))
+    return found, start

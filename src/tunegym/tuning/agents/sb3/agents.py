@@ -1,27 +1,19 @@
-"""Policy agents: PPO, A2C, DQN and SAC, for trials and for live experiments.
+"""Policy agents: PPO, A2C, DQN and SAC of Stable-Baselines3, for trials and for live experiments.
 
-On trials the agent owns the loop (ADR 15): lanes never wait for each other, numbers and contexts are the store's, and a
-resume needs nothing but the journal and the last checkpoint. On a live system the library's own loop runs (ADR 22), in
-``live``. Torch takes seconds to import, so it is imported when a run begins.
+These classes check settings and spaces; ``trials`` and ``live`` have the loops. Torch takes seconds to import, so they
+are imported when a run begins.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import itertools
-import logging
 import math
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
-from tunegym.core.errors import BudgetError, Problem
-from tunegym.tuning.agents import policies
+from tunegym.core.errors import Problem
 from tunegym.tuning.agents.base import (
     AgentConfig,
     BaseAgent,
@@ -31,15 +23,13 @@ from tunegym.tuning.agents.base import (
     UnfitError,
     warm_start_problems,
 )
-from tunegym.tuning.agents.policies import Choice
-from tunegym.tuning.agents.reward_scale import RewardScale
-from tunegym.tuning.agents.sb3.checkpoints import Checkpoint, PolicyFiles
+from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.agents.sb3.config import (
+    HORIZON,
     A2cConfig,
     DqnConfig,
     LiveA2cConfig,
     LiveDqnConfig,
-    LivePolicyConfig,
     LivePpoConfig,
     LiveSacConfig,
     PolicyConfig,
@@ -47,71 +37,43 @@ from tunegym.tuning.agents.sb3.config import (
     SacConfig,
     problems,
 )
-from tunegym.tuning.model import space as knobs
+from tunegym.tuning.envs.actions import LIMIT, ActionView, BoxView, DiscreteView, MultiDiscreteView, binned
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.space import Space
-from tunegym.tuning.model.trial import Cancelled, Observation, Pruned, Trial
-from tunegym.tuning.model.values import Action, Context, exact_key
-from tunegym.tuning.ports import Env
+from tunegym.tuning.model.space import Choice, Space
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import Context
 
 if TYPE_CHECKING:
-    from tunegym.tuning.agents.sb3.learners import Decision, Learner, Step
-    from tunegym.tuning.envs.actions import ActionView
-    from tunegym.tuning.envs.wrappers import FlatObservations
+    from tunegym.tuning.agents.sb3.trials import TrialTraining
 
-logger = logging.getLogger(__name__)
-
-ASKED_PER_TRIAL = 2
-"""The policy's table is written when there were this many times fewer trials than contexts since the last time."""
-MOST_COMPARED = 1000
-"""Most settings that are compared where the policy's own choice is known to fail."""
 FEW = 16
 TRIALS_EACH = 20
 """Knobs are one choice where there are few combinations, or this many trials for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A running trial: its observation, the decision, and the trials of its episode before it."""
-
-    seen: np.ndarray
-    decision: Decision
-    taken: int
+def _missing(name: str) -> Problem | None:
+    if importlib.util.find_spec("stable_baselines3") is not None:
+        return None
+    what = f"the agent {name} needs the package stable-baselines3"
+    return Problem("agent", what, found=f'"{name}"', hint="pip install 'tunegym[rl]'")
 
 
-@dataclass(frozen=True)
-class _Policy:
-    """What a run builds first: how the policy sees knobs and observations, the learner, and the settings tried."""
-
-    view: ActionView
-    flat: FlatObservations
-    learner: Learner
-    history: SettingHistory
+def _combinations(space: Space, bins: int) -> int:
+    return math.prod(len(binned(knob, bins)) for knob in space.knobs.values())
 
 
 class PolicyAgent(BaseAgent, ABC):
     """Drives trials over all lanes, learns from each, and keeps its policy on disk.
 
-    The journal is the truth: a resumed agent learns from its last checkpoint and the recorded trials. Rewards are
-    scaled for the policy, never in the record. An error of the algorithm ends the run with code 1 and its reason in
-    ``failure``; every trial up to then is recorded, and the policy is that of the last checkpoint.
+    An error of the algorithm ends the run with code 1 and its reason in ``failure``; every trial up to then is
+    recorded, and the policy is that of the last checkpoint.
     """
 
     Config: ClassVar[type[AgentConfig]] = PolicyConfig
     supports_variable_environment: ClassVar[bool] = True
     name: ClassVar[str]
-
-    def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
-        self._files = PolicyFiles(env.folder, self.name)
-        self._scale = RewardScale()
-        self._warm: Sequence[Trial] = ()
-        self._built: _Policy | None = None
-        self._closed = 0
-        self._saved = 0
-        self._tabled = 0
-        self._contexts = len(policies.contexts_to_ask(env.experiment.env_params))
-        self._episodes: dict[int, int] = {}
+    _warm: Sequence[Trial] = ()
+    _training: TrialTraining | None = None
 
     @classmethod
     def refuse(cls, space: Space) -> Problem | None:
@@ -125,279 +87,33 @@ class PolicyAgent(BaseAgent, ABC):
         config: PolicyConfig = experiment.agent_config
         return [*problems(config, experiment.most_trials), *warm_start_problems(config.warm_start, scenario_dir)]
 
+    @abstractmethod
+    def view(self, kind: str | None) -> ActionView:
+        """How the algorithm sees the knobs; ``kind`` is the action space of the checkpoint, if there is one."""
+
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Keep another run's trials; a policy without a checkpoint is pre-trained on them."""
         self._warm = trials
 
     def run(self) -> int:
         """Train on trials until the budget is used up; 1 if the algorithm fails."""
+        from tunegym.tuning.agents.sb3.trials import TrialTraining
+
         try:
-            self._prepare()
-            self._drive()
+            self._training = TrialTraining(self.env, self.name, self.config, self.seed, self.view)
+            self._training.run(self._warm)
         except TrainingError as error:
-            self.failure = f"training failed after {self._closed} trials: {error}"
-            self._built = None  # a broken policy must not be asked
+            closed = 0 if self._training is None else self._training.closed
+            self.failure = f"training failed after {closed} trials: {error}"
+            self._training = None  # a broken policy must not be asked
             while self.env.next_finished() is not None:  # running trials are still recorded
                 pass
             return 1
         return 0
 
-    def choose(self, context: Context) -> Choice | None:
+    def choose(self, context: Context) -> PolicyChoice | None:
         """The policy's preferred setting, of those that are known to work; None before it has learned anything."""
-        if self._built is None or not self._built.learner.trained:
-            return None
-        policy, seen = self._built, self._typical(context)
-        element, chance = policy.learner.greedy(seen)
-        action = policy.view.decode(element)
-        if not policy.history.works(context, action, element):
-            others = policy.history.working(context)
-            if others:
-                liked = policy.learner.preference(seen, np.stack([element for _, element in others]))
-                best = int(liked.argmax())
-                action, chance = others[best][0], None if chance is None else float(liked[best])
-        return Choice(action, chance)
-
-    def _typical(self, context: Context) -> np.ndarray:
-        """A lane's observation if only the context is known.
-
-        In a longer episode most trials follow a measured one, and that is where the policy has learned most.
-        """
-        flat = self._policy.flat
-        single = self.env.experiment.episode_steps == 1
-        return flat.encode(Observation(0, context)) if single else flat.usual(context)
-
-    # the loop -----------------------------------------------------------------------------------------
-
-    def _drive(self) -> None:
-        from tunegym.tuning.agents.sb3.algorithms import training
-
-        env, policy = self.env, self._policy
-        free = deque(range(env.slots))
-        flights: dict[int, _Flight] = {}
-        while True:
-            while free and env.exhausted(free[0]) is None:
-                lane = free[0]
-                taken = self._episodes.get(lane, 0)
-                shown = env.observe(lane)
-                seen = policy.flat.encode(shown if taken else Observation(shown.number, shown.context))
-                with training():
-                    flights[lane] = _Flight(seen, self._decide(seen, shown.number), taken)
-                try:
-                    env.begin(policy.view.decode(flights[lane].decision.chosen), lane)
-                except BudgetError:  # used up, or the run was stopped, since the last look
-                    break
-                free.popleft()
-            finished = env.next_finished()
-            if finished is None:
-                break
-            lane, trial = finished
-            self._learn(lane, trial, flights.pop(lane))
-            free.append(lane)
-        self._finish()
-
-    def _decide(self, seen: np.ndarray, number: int) -> Decision:
-        policy = self._policy
-        if number == 1 and self.config.start_action == "first":
-            first = {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()}
-            return policy.learner.judge(seen, policy.view.encode(first))
-        return policy.learner.act(seen, number)
-
-    def _learn(self, lane: int, trial: Trial, flight: _Flight) -> None:
-        from tunegym.tuning.agents.sb3.algorithms import training
-        from tunegym.tuning.agents.sb3.learners import Step
-
-        policy = self._policy
-        self._record(trial)
-        self._closed += 1
-        taken, steps = flight.taken + 1, self.env.experiment.episode_steps
-        ended, single = taken >= steps, steps == 1
-        self._episodes[lane] = 0 if ended else taken
-        after = policy.flat.encode(self.env.observe(lane))
-        index = len(self._scale) - 1
-        step = Step(index, lane, flight.seen, flight.decision, after, ended and single, ended and not single)
-        with training():
-            policy.learner.take(step)
-            due = policy.learner.due()
-        if due:
-            self._train()
-
-    def _train(self, last: bool = False) -> None:
-        from tunegym.tuning.agents.sb3.algorithms import training
-
-        with training():
-            values = self._policy.learner.train(self._closed, last=last)
-        if values:
-            self._files.log(self._closed, values)
-            if self._closed - self._saved >= self.config.checkpoint_every:
-                self._save()
-
-    def _finish(self) -> None:
-        """Learn from the rest, also of a stopped run: an on-policy agent couldn't do so later."""
-        if self._closed > self._saved:
-            self._train(last=True)
-        if not self._policy.learner.trained:
-            logger.warning("%s has learned nothing: %d trials are too few for an update", self.name, self._closed)
-            return
-        if self._closed > self._saved:
-            self._save(last=True)
-        self._files.save_model(self._policy.learner.model)
-
-    def _save(self, last: bool = False) -> None:
-        from tunegym.tuning.agents.sb3.algorithms import state_of, training
-
-        self._saved = self._closed
-        kind = type(self._policy.view.space).__name__
-        self._files.save(Checkpoint(self.name, self._closed, kind, state_of(self._policy.learner.model)))
-        # Asking in many contexts takes as long as choosing in many trials.
-        if last or self._closed - self._tabled >= self._contexts / ASKED_PER_TRIAL:
-            self._tabled = self._closed
-            with training():
-                table = policies.table_of(self.name, self._closed, self.env.experiment.env_params, self.choose)
-            self._files.save_table(table)
-
-    def _record(self, trial: Trial) -> None:
-        """Learn the scales of rewards and metrics from a trial, and whether it worked."""
-        policy = self._policy
-        pruned = isinstance(trial.outcome, Pruned)
-        # A setting weighs once in a context: repeating the best one must not shrink the differences of the others.
-        weighs = not policy.history.measured(trial.context, trial.action)
-        self._scale.add(trial.context, trial.reward, measured=trial.measured, pruned=pruned, weighs=weighs)
-        if trial.measured and all(name in trial.metrics for name in self.env.experiment.agent_metrics):
-            policy.flat.learn(trial.metrics)  # another run may not have measured all of them
-        policy.history.add(trial, policy.view.encode(trial.action))
-
-    # before the first trial ---------------------------------------------------------------------------
-
-    @property
-    def _policy(self) -> _Policy:
-        assert self._built is not None
-        return self._built
-
-    @abstractmethod
-    def _view(self, kind: str | None) -> ActionView:
-        """How the algorithm sees the knobs; ``kind`` is the action space of the checkpoint, if there is one."""
-
-    def _prepare(self) -> None:
-        """Build the policy, and bring it to where it was."""
-        from tunegym.tuning.agents.sb3.algorithms import training
-        from tunegym.tuning.agents.sb3.learners import build_learner
-        from tunegym.tuning.envs.wrappers import FlatObservations
-
-        with training():
-            checkpoint = self._files.last()
-        view = self._view(checkpoint.actions if checkpoint is not None else None)
-        flat = FlatObservations(self.env)
-        most = self.env.experiment.most_trials
-        with training():
-            learner = build_learner(self.config, flat.space, view.space, self._scale, self.seed, most)
-            restored = checkpoint is not None and self._files.restore(learner, checkpoint)
-            if checkpoint is not None and not restored:  # it may be restored in part
-                learner = build_learner(self.config, flat.space, view.space, self._scale, self.seed, most)
-        self._built = _Policy(view, flat, learner, SettingHistory(continuous=learner.continuous))
-        old: list[Step] = []
-        for trial in self._warm:
-            self._record(trial)
-            old.append(self._past(trial))
-        with training():
-            learner.warm_up(old)
-            if not restored:
-                learner.pretrain(old)
-        for trial in self.env.history():
-            if isinstance(trial.outcome, Cancelled):  # it never ran
-                continue
-            self._closed += 1
-            self._record(trial)
-            if learner.off_policy:
-                learner.take(self._past(trial))
-        self._saved = min(checkpoint.closed, self._closed) if checkpoint is not None and restored else 0
-        if self._closed:
-            remembered = min(self._closed, self.config.buffer_size) if learner.off_policy else None
-            self._files.report_resume(self._closed, self._saved, remembered)
-
-    def _past(self, trial: Trial) -> Step:
-        """The trial recorded last as a step; what its lane saw before it isn't on record."""
-        from tunegym.tuning.agents.sb3.algorithms import training
-        from tunegym.tuning.agents.sb3.learners import Step
-
-        policy, single = self._policy, self.env.experiment.episode_steps == 1
-        seen = self._typical(trial.context)
-        after = seen if single else policy.flat.usual(self.env.context(trial.number + 1))
-        with training():
-            decision = policy.learner.judge(seen, policy.view.encode(trial.action))
-        return Step(len(self._scale) - 1, 0, seen, decision, after, terminated=single, truncated=not single)
-
-
-class SettingHistory:
-    """The settings of closed trials and how they ended: a recommended setting should be one that worked.
-
-    Args:
-        continuous: judge an untried setting by its nearest neighbour; otherwise it isn't known to work.
-    """
-
-    def __init__(self, *, continuous: bool) -> None:
-        self._continuous = continuous
-        self._settings: dict[bytes, tuple[Action, np.ndarray]] = {}
-        self._worked: set[bytes] = set()
-        self._balance: dict[tuple[bytes, bytes], int] = {}
-        self._measured: set[tuple[bytes, bytes]] = set()
-        self._elements: np.ndarray | None = None
-
-    def add(self, trial: Trial, element: Any) -> None:
-        """Add a closed trial; ``element`` is its action in the policy's action space."""
-        key = exact_key(trial.action)
-        if key not in self._settings:
-            self._settings[key] = trial.action, np.asarray(element)
-            self._elements = None
-        if isinstance(trial.outcome, Pruned):  # it ran, and was ended because it was slow
-            return
-        place = exact_key(trial.context), key
-        self._balance[place] = self._balance.get(place, 0) + (1 if trial.measured else -1)
-        if trial.measured:
-            self._worked.add(key)
-            self._measured.add(place)
-
-    def measured(self, context: Context, action: Action) -> bool:
-        """Whether a setting was measured in this context."""
-        return (exact_key(context), exact_key(action)) in self._measured
-
-    def works(self, context: Context, action: Action, element: Any) -> bool:
-        """Whether a setting can be expected to work in a context."""
-        key = exact_key(action)
-        if self._continuous and key not in self._settings and self._settings:
-            key = self._nearest(np.asarray(element))
-        return self._usable(exact_key(context), key)
-
-    def working(self, context: Context) -> list[tuple[Action, np.ndarray]]:
-        """The newest settings that worked, with their elements, without those that failed in this context."""
-        here = exact_key(context)
-        usable = (one for key, one in reversed(self._settings.items()) if self._usable(here, key))
-        return list(itertools.islice(usable, MOST_COMPARED))
-
-    def _usable(self, here: bytes, key: bytes) -> bool:
-        return key in self._worked and self._balance.get((here, key), 0) >= 0
-
-    def _nearest(self, element: np.ndarray) -> bytes:
-        if self._elements is None:
-            self._elements = np.stack([one for _, one in self._settings.values()])
-        away = self._elements - element
-        nearest = int(np.argmin((away * away).sum(axis=1)))
-        return next(itertools.islice(self._settings, nearest, None))
-
-
-# agents of trials -------------------------------------------------------------------------------------
-
-
-def _missing(name: str) -> Problem | None:
-    if importlib.util.find_spec("stable_baselines3") is not None:
-        return None
-    what = f"the agent {name} needs the package stable-baselines3"
-    return Problem("agent", what, found=f'"{name}"', hint="pip install 'tunegym[rl]'")
-
-
-def _combinations(space: Space, bins: int) -> int:
-    from tunegym.tuning.envs.actions import binned
-
-    return math.prod(len(binned(knob, bins)) for knob in space.knobs.values())
+        return None if self._training is None else self._training.choose(context)
 
 
 class _OnPolicy(PolicyAgent):
@@ -409,8 +125,6 @@ class _OnPolicy(PolicyAgent):
         found = super().check(experiment, scenario_dir)
         if found or not experiment.agent_config.joint:
             return found
-        from tunegym.tuning.envs.actions import LIMIT
-
         count = _combinations(experiment.space, experiment.agent_config.bins)
         if count <= LIMIT:
             return []
@@ -419,10 +133,8 @@ class _OnPolicy(PolicyAgent):
         hint = "write joint = false, or give lists fewer candidates or ranges fewer bins"
         return [Problem("agent_config.joint", what, "true", allowed, hint)]
 
-    def _view(self, kind: str | None) -> ActionView:
-        from tunegym.tuning.agents.sb3.learners import HORIZON
-        from tunegym.tuning.envs.actions import DiscreteView, MultiDiscreteView
-
+    def view(self, kind: str | None) -> ActionView:
+        """One index for all knobs, or one for each."""
         space, bins, joint = self.env.space, self.config.bins, self.config.joint
         if kind is not None:
             joint = kind == "Discrete"
@@ -468,9 +180,8 @@ class Dqn(PolicyAgent):
         hint = 'give lists fewer candidates or ranges fewer bins (agent_config.bins), or write agent = "ppo"'
         return [Problem("agent", what, '"dqn"', allowed, hint)]
 
-    def _view(self, kind: str | None) -> ActionView:
-        from tunegym.tuning.envs.actions import DiscreteView
-
+    def view(self, kind: str | None) -> ActionView:
+        """One index for all knobs."""
         return DiscreteView(self.env.space, self.config.bins, self.config.max_actions)
 
 
@@ -484,20 +195,16 @@ class Sac(PolicyAgent):
     @classmethod
     def refuse(cls, space: Space) -> Problem | None:
         """It moves through ranges."""
-        lists = [name for name, knob in space.knobs.items() if isinstance(knob, knobs.Choice)]
+        lists = [name for name, knob in space.knobs.items() if isinstance(knob, Choice)]
         if not lists:
             return super().refuse(space)
         what = f"sac moves through ranges, and these knobs are lists: {', '.join(lists)}"
         allowed = "sac with ranges only; ppo, a2c, dqn and contextual_bandit take lists"
         return Problem("agent", what, '"sac"', allowed, 'write agent = "ppo", or make the lists ranges')
 
-    def _view(self, kind: str | None) -> ActionView:
-        from tunegym.tuning.envs.actions import BoxView
-
+    def view(self, kind: str | None) -> ActionView:
+        """A position in each range."""
         return BoxView(self.env.space)
-
-
-# agents of live experiments ---------------------------------------------------------------------------
 
 
 class LivePolicy(LiveAgent):
@@ -505,8 +212,6 @@ class LivePolicy(LiveAgent):
 
     A resume continues from ``policy/checkpoint.pt``; the library's ``load`` takes ``policy/model.zip``.
     """
-
-    Config: ClassVar[type[LiveConfig]] = LivePolicyConfig
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:

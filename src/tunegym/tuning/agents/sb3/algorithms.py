@@ -61,30 +61,24 @@ class Draws:
     def stream(self, *names: str | int) -> Iterator[None]:
         """The library's draws inside depend on ``names`` alone."""
         theirs = np.random.get_state(legacy=False)
-        try:
+        with self.one_thread(), self.torch_stream(*names):
             np.random.seed(self.integer(2**32, *names, "numpy"))
-            with self.one_thread(), self.torch_stream(*names):
+            try:
                 yield
-        finally:
-            np.random.set_state(theirs)
+            finally:
+                np.random.set_state(theirs)
 
     @contextlib.contextmanager
     def torch_stream(self, *names: str | int) -> Iterator[None]:
         """Torch's draws inside depend on ``names`` alone."""
-        theirs = torch.get_rng_state()
-        try:
+        with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.integer(2**32, *names))
             yield
-        finally:
-            torch.set_rng_state(theirs)
 
     @contextlib.contextmanager
     def one_thread(self) -> Iterator[None]:
         """Torch uses one thread, and afterwards as many as before."""
         threads = torch.get_num_threads()
-        if threads == 1:
-            yield
-            return
         torch.set_num_threads(1)
         try:
             yield

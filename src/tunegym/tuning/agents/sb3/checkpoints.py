@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
+
+import torch
 
 from tunegym.core.files import write_atomic
 from tunegym.tuning.agents import policies
+from tunegym.tuning.agents.sb3.algorithms import state_of
 
 FILE = "checkpoint.pt"
 MODEL = "model.zip"
@@ -24,69 +26,7 @@ LONGEST_REASON = 240
 
 logger = logging.getLogger(__name__)
 
-
-class CheckpointError(Exception):
-    """A checkpoint that can't be used; the message says why."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The state of a policy.
-
-    Attributes:
-        agent: the agent's name.
-        closed: number of closed trials of the journal it had seen.
-        actions: kind of its action space.
-        state: its parameters.
-    """
-
-    agent: str
-    closed: int
-    actions: str
-    state: dict[str, Any]
-
-
-class Restorable(Protocol):
-    """A learner that can be brought to a checkpoint's state."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Raises any exception if the state doesn't fit."""
-        ...
-
-
-def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Replace the last checkpoint atomically. Raises ``OSError``."""
-    import torch
-
-    content = io.BytesIO()
-    torch.save({"format": FORMAT, **vars(checkpoint)}, content)
-    _write(folder / policies.FOLDER / FILE, content)
-
-
-def load(folder: Path) -> Checkpoint | None:
-    """The last checkpoint; None if there is none. Raises ``CheckpointError`` if it can't be read."""
-    import torch
-
-    place = folder / policies.FOLDER / FILE
-    if not place.exists():
-        return None
-    try:
-        document = torch.load(place, map_location="cpu", weights_only=True)
-        if document["format"] != FORMAT:
-            raise CheckpointError(f"{place} has format {document['format']!r}, and only {FORMAT} is known here")
-        return Checkpoint(document["agent"], int(document["closed"]), document["actions"], document["state"])
-    except CheckpointError:
-        raise
-    except OSError as error:
-        raise CheckpointError(f"{place} can't be read: {error.strerror}") from error
-    except Exception as error:  # torch raises almost anything
-        raise CheckpointError(f"{place} is damaged") from error
-
-
-def _write(place: Path, content: io.BytesIO) -> None:
-    """From memory, since torch can't tell a full disk from a bug."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(place, content.getbuffer())
+LearnerT = TypeVar("LearnerT")
 
 
 class PolicyFiles:
@@ -99,52 +39,80 @@ class PolicyFiles:
     """
 
     def __init__(self, folder: Path, agent: str, unit: str = "trial") -> None:
-        self._folder = folder
+        self._results = folder
+        self._folder = folder / policies.FOLDER
         self._agent = agent
         self._unit = unit
 
-    def last(self) -> Checkpoint | None:
-        """The agent's last checkpoint; None, with a warning, if it can't be read."""
-        try:
-            checkpoint = load(self._folder)
-        except CheckpointError as error:
-            logger.warning("the policy starts from scratch: %s", error)
-            return None
-        return checkpoint if checkpoint is not None and checkpoint.agent == self._agent else None
+    def restored(
+        self, build: Callable[[str | None], LearnerT], restore: Callable[[LearnerT, dict[str, Any]], None]
+    ) -> tuple[LearnerT, int]:
+        """A learner, at the last checkpoint if there is one, and how many closed trials that has seen, otherwise 0.
 
-    def restore(self, learner: Restorable, checkpoint: Checkpoint) -> bool:
-        """Bring a learner to a checkpoint; False, with a warning, if that fails: the learner is then unusable."""
+        Args:
+            build: makes a learner, for the kind of action space that the checkpoint has.
+            restore: brings it to a state; raises any exception if that doesn't fit.
+        """
+        checkpoint = self._last()
+        kind = None if checkpoint is None else checkpoint["actions"]
+        learner = build(kind)
+        if checkpoint is None:
+            return learner, 0
         try:
-            learner.restore(checkpoint.state)
+            restore(learner, checkpoint["state"])
+            return learner, int(checkpoint["closed"])
         except Exception as error:  # the file can hold anything
             reason = " ".join(str(error).split()) or type(error).__name__
             reason = reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
             logger.warning("the policy starts from scratch: its checkpoint doesn't fit: %s", reason)
-            return False
-        return True
+            return build(kind), 0  # the other one may be restored in part
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the last checkpoint."""
-        with _warned("a checkpoint"):
-            save(self._folder, checkpoint)
+    def _last(self) -> dict[str, Any] | None:
+        """The agent's last checkpoint; None, with a warning, if it can't be read."""
+        place = self._folder / FILE
+        try:
+            found = torch.load(place, map_location="cpu", weights_only=True)
+            if found["format"] == FORMAT:
+                kept = {key: found[key] for key in ("closed", "actions", "state")}
+                return kept if found["agent"] == self._agent else None
+            why = f"{place} has format {found['format']!r}, and only {FORMAT} is known here"
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            why = f"{place} can't be read: {error.strerror}"
+        except Exception:  # torch raises almost anything
+            why = f"{place} is damaged"
+        logger.warning("the policy starts from scratch: %s", why)
+        return None
+
+    def save(self, model: Any, closed: int) -> None:
+        """Replace the last checkpoint, after so many closed trials."""
+        kind = type(model.action_space).__name__
+        document = {"format": FORMAT, "agent": self._agent, "closed": closed, "actions": kind, "state": state_of(model)}
+        self._write(FILE, "a checkpoint", lambda content: torch.save(document, content))
 
     def save_model(self, model: Any) -> None:
         """The library's own file, which its ``load`` takes."""
-        with _warned("the model"):
+        self._write(MODEL, "the model", model.save)
+
+    def _write(self, name: str, what: str, write: Callable[[io.BytesIO], None]) -> None:
+        """From memory, since torch can't tell a full disk from a bug."""
+        with _warned(what):
             content = io.BytesIO()
-            model.save(content)
-            _write(self._folder / policies.FOLDER / MODEL, content)
+            write(content)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._folder / name, content.getbuffer())
 
     def save_table(self, table: policies.PolicyTable) -> None:
         """The policy's choices."""
         if table.choices:
             with _warned("the policy"):
-                policies.save(self._folder, table)
+                policies.save(self._results, table)
 
     def log(self, closed: int, values: Mapping[str, float]) -> None:
         """Add a point to the training curves, after so many closed trials."""
         with _warned("the training's curves"):
-            policies.add_training(self._folder, closed, values)
+            policies.add_training(self._results, closed, values)
 
     def report_resume(self, closed: int, saved: int, remembered: int | None) -> None:
         """Tell the user of a resumed run what the policy knows.

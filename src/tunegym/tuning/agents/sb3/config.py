@@ -1,7 +1,7 @@
 """Settings of the policy agents in ``agent_config``, for trials and for live experiments.
 
 Defaults for trials learn within 100 to 2,000 trials. Names and defaults for live experiments are those of
-Stable-Baselines3. Settings that both have are declared once.
+Stable-Baselines3. The reference of the scenario file explains each setting. None follows from the budget.
 """
 
 from __future__ import annotations
@@ -15,92 +15,39 @@ from tunegym.tuning.agents.base import AgentConfig, LiveConfig
 from tunegym.tuning.envs.actions import BINS, LIMIT
 from tunegym.tuning.model.values import spelled
 
+HORIZON = 1000
+"""Assumed budget of trials where only time bounds it."""
+
 Schedule: TypeAlias = Literal["constant", "linear"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicySettings:
-    """Settings of ``ppo`` and ``a2c`` for both kinds of experiment.
-
-    Attributes:
-        n_steps: trials between two updates, by default derived from the budget; live: steps of each lane.
-        gae_lambda: decay of the generalised advantage estimate.
-        ent_coef: entropy bonus.
-        vf_coef: weight of the value loss.
-        max_grad_norm: gradient clipping.
-    """
-
-    n_steps: int | None = None
-    gae_lambda: float = 1.0
-    ent_coef: float = 0.01
-    vf_coef: float = 0.5
-    max_grad_norm: float = 0.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class OffPolicySettings:
-    """Settings of ``dqn`` and ``sac`` for both kinds of experiment.
-
-    Attributes:
-        buffer_size: size of the replay buffer.
-        learning_starts: random trials or steps before it learns; by default derived from the budget.
-        batch_size: size of a gradient step.
-        train_freq: trials between two updates; live: steps of each lane.
-        gradient_steps: gradient steps of an update; live: -1 for as many as there were steps.
-    """
-
-    buffer_size: int = 10_000
-    learning_starts: int | None = None
-    batch_size: int = 64
-    train_freq: int = 4
-    gradient_steps: int = 4
-
-
-# trials -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
 class PolicyConfig(AgentConfig):
-    """Settings of all policy agents.
-
-    Attributes:
-        learning_rate: step size of the optimiser.
-        gamma: discount of later trials of an episode; 0, because a trial doesn't change the next.
-        net_arch: hidden layers of the network.
-        checkpoint_every: trials after which the next update saves the policy.
-        warm_start: results folder of another run, on whose trials the policy is pre-trained.
-    """
+    """Settings of all policy agents on trials."""
 
     learning_rate: float = 3e-3
-    gamma: float = 0.0
+    gamma: float = 0.0  # a trial doesn't change the next
     net_arch: tuple[int, ...] = (64, 64)
     checkpoint_every: int = 50
     warm_start: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig(OnPolicySettings, PolicyConfig):
-    """Settings of ``ppo`` and ``a2c``.
+class OnPolicyConfig(PolicyConfig):
+    """Settings of ``ppo`` and ``a2c``; ``joint``: choose among combinations of all knobs instead of each by itself."""
 
-    Attributes:
-        bins: number of values of a range to choose from.
-        joint: choose among combinations of all knobs, which suits knobs that interact, instead of every knob by itself;
-            by default if the budget is at least twenty times the number of combinations.
-    """
-
+    n_steps: int | None = None
+    gae_lambda: float = 1.0
+    ent_coef: float = 0.01
+    vf_coef: float = 0.5
+    max_grad_norm: float = 0.5
     bins: int = BINS
     joint: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PpoConfig(OnPolicyConfig):
-    """Settings of ``ppo``.
-
-    Attributes:
-        batch_size: trials of a gradient step; by default all of an update.
-        n_epochs: passes over the trials of an update.
-        clip_range: clipping of the policy's change in an update.
-    """
+    """Settings of ``ppo``."""
 
     batch_size: int | None = None
     n_epochs: int = 10
@@ -117,16 +64,19 @@ class A2cConfig(OnPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DqnConfig(OffPolicySettings, PolicyConfig):
-    """Settings of ``dqn``.
+class OffPolicyConfig(PolicyConfig):
+    """Settings of ``dqn`` and ``sac``."""
 
-    Attributes:
-        exploration_fraction: share of the budget (1,000 trials if only time bounds it) over which random choices fade.
-        exploration_final: share of random choices after that.
-        target_update: trials between two updates of the target network.
-        bins: number of values of a range to choose from.
-        max_actions: largest number of combinations.
-    """
+    buffer_size: int = 10_000
+    learning_starts: int | None = None
+    batch_size: int = 64
+    train_freq: int = 4
+    gradient_steps: int = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class DqnConfig(OffPolicyConfig):
+    """Settings of ``dqn``."""
 
     exploration_fraction: float = 0.8
     exploration_final: float = 0.05
@@ -136,13 +86,8 @@ class DqnConfig(OffPolicySettings, PolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SacConfig(OffPolicySettings, PolicyConfig):
-    """Settings of ``sac``.
-
-    Attributes:
-        ent_coef: entropy bonus; "auto" learns it.
-        tau: soft update of the target network.
-    """
+class SacConfig(OffPolicyConfig):
+    """Settings of ``sac``."""
 
     ent_coef: float | Literal["auto"] = "auto"
     tau: float = 0.02
@@ -153,15 +98,7 @@ class SacConfig(OffPolicySettings, PolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LivePolicyConfig(LiveConfig):
-    """Settings of all agents that learn from a live system.
-
-    Attributes:
-        learning_rate: step size of the optimiser.
-        learning_rate_schedule: ``linear`` falls to 0 at the end of the budget.
-        gamma: discount of later steps of an episode.
-        net_arch: hidden layers of the network; the library's default for the algorithm if unset.
-        checkpoint_every: steps after which the next update saves the policy.
-    """
+    """Settings of all agents that learn from a live system; a ``linear`` schedule falls to 0 at the budget's end."""
 
     learning_rate: float = 3e-4
     learning_rate_schedule: Schedule = "constant"
@@ -171,29 +108,20 @@ class LivePolicyConfig(LiveConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveOnPolicyConfig(OnPolicySettings, LivePolicyConfig):
-    """Settings of ``ppo`` and ``a2c``.
-
-    Attributes:
-        normalize_advantage: normalise advantages within a batch.
-    """
+class LiveOnPolicyConfig(LivePolicyConfig):
+    """Settings of ``ppo`` and ``a2c``."""
 
     n_steps: int = 2048
     gae_lambda: float = 0.95
     ent_coef: float = 0.0
+    vf_coef: float = 0.5
+    max_grad_norm: float = 0.5
     normalize_advantage: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class LivePpoConfig(LiveOnPolicyConfig):
-    """Settings of ``ppo``.
-
-    Attributes:
-        batch_size: steps of a gradient step.
-        n_epochs: passes over the steps of an update.
-        clip_range: clipping of the policy's change in an update.
-        clip_range_schedule: ``linear`` falls to 0 at the end of the budget.
-    """
+    """Settings of ``ppo``."""
 
     batch_size: int = 64
     n_epochs: int = 10
@@ -212,15 +140,11 @@ class LiveA2cConfig(LiveOnPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveOffPolicyConfig(OffPolicySettings, LivePolicyConfig):
-    """Settings of ``dqn`` and ``sac``.
-
-    Attributes:
-        tau: soft update of the target network.
-        target_update_interval: interval of its updates: steps (``dqn``) or gradient steps (``sac``).
-    """
+class LiveOffPolicyConfig(LivePolicyConfig):
+    """Settings of ``dqn`` and ``sac``."""
 
     buffer_size: int = 1_000_000
+    learning_starts: int | None = None
     batch_size: int = 256
     train_freq: int = 1
     gradient_steps: int = 1
@@ -230,15 +154,7 @@ class LiveOffPolicyConfig(OffPolicySettings, LivePolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LiveDqnConfig(LiveOffPolicyConfig):
-    """Settings of ``dqn``.
-
-    Attributes:
-        exploration_fraction: share of the budget over which random choices fade out; 100,000 steps if only time bounds
-            it.
-        exploration_initial_eps: share of random choices at first.
-        exploration_final_eps: share of random choices in the end.
-        max_grad_norm: gradient clipping.
-    """
+    """Settings of ``dqn``."""
 
     learning_rate: float = 1e-4
     batch_size: int = 32
@@ -253,11 +169,7 @@ class LiveDqnConfig(LiveOffPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LiveSacConfig(LiveOffPolicyConfig):
-    """Settings of ``sac``.
-
-    Attributes:
-        ent_coef: entropy bonus; "auto" learns it.
-    """
+    """Settings of ``sac``."""
 
     ent_coef: float | Literal["auto"] = "auto"
 

@@ -1,14 +1,14 @@
 """Algorithms of Stable-Baselines3 without their loop: the learners of trials.
 
-A learner acts, is given closed trials, and trains when it is due; the agent in ``trials`` owns the loop. PPO and A2C
-learn only from their own choices, an update at a time; DQN and SAC keep all trials in a replay buffer.
+A learner acts, is given closed trials, and trains when it is due; ``trials`` has the loop. PPO and A2C learn only from
+their own choices, an update at a time; DQN and SAC keep all trials in a replay buffer.
 """
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,13 @@ from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.utils import polyak_update
 
-from tunegym.tuning.agents.reward_scale import RewardScale
+from tunegym.tuning.agents.base import TrainingError
+from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.sb3 import algorithms
-from tunegym.tuning.agents.sb3.algorithms import Draws, Spaces
+from tunegym.tuning.agents.sb3.algorithms import DIVERGED, Draws, Spaces
 from tunegym.tuning.agents.sb3.config import (
     FEWEST,
+    HORIZON,
     A2cConfig,
     DqnConfig,
     OnPolicyConfig,
@@ -32,8 +34,6 @@ from tunegym.tuning.agents.sb3.config import (
     SacConfig,
 )
 
-HORIZON = 1000
-"""Assumed budget where only time bounds it."""
 MANY = 1500
 """From this many trials on, updates can be large."""
 PRETRAIN_EPOCHS = 100
@@ -69,7 +69,7 @@ class Step:
     """One closed trial as an algorithm sees it.
 
     Attributes:
-        index: its place in the ``RewardScale``, which knows its reward.
+        index: its place in the ``TrialHistory``, which knows its reward.
         lane: the lane it ran in.
         seen: the observation that was acted on.
         decision: the choice.
@@ -91,39 +91,28 @@ def build_learner(
     config: PolicyConfig,
     observations: spaces.Space[Any],
     actions: spaces.Space[Any],
-    scale: RewardScale,
+    history: TrialHistory,
     seed: int,
     trials: int | None,
 ) -> Learner:
-    """The learner of an agent.
-
-    Args:
-        config: the agent's settings.
-        observations: its observation space.
-        actions: its action space.
-        scale: knows the rewards of the steps it is given.
-        seed: seeds the network and every draw.
-        trials: the budget; None if only time bounds it.
-    """
+    """The learner for an agent's settings and spaces; ``trials`` is the budget, None if only time bounds it."""
     horizon = trials or HORIZON
     draws = Draws(seed, type(config).__name__.removesuffix("Config").lower())
     env = Spaces(observations, actions)
     if isinstance(config, OnPolicyConfig):
         n_steps = config.n_steps or update_size(config, horizon)
+        own: dict[str, Any] = {"n_steps": n_steps, "normalize_advantage": True}
         if isinstance(config, PpoConfig):
-            sizes = {"n_steps": n_steps, "batch_size": config.batch_size or n_steps}
-            model = algorithms.build(PPO, "MlpPolicy", env, config, draws, normalize_advantage=True, **sizes)
+            own["batch_size"] = config.batch_size or n_steps
+            model = algorithms.build(PPO, "MlpPolicy", env, config, draws, **own)
         else:
             adam = {"use_rms_prop": False, "policy_kwargs": {"optimizer_class": torch.optim.Adam}}
-            own = {"n_steps": n_steps, "normalize_advantage": True, **adam}
-            model = algorithms.build(A2C, "MlpPolicy", env, config, draws, **own)
-        return OnPolicyLearner(model, draws, scale, n_steps)
+            model = algorithms.build(A2C, "MlpPolicy", env, config, draws, **own, **adam)
+        return OnPolicyLearner(model, draws, history, n_steps)
     if isinstance(config, DqnConfig):
-        model = algorithms.build(DQN, "MlpPolicy", env, config, draws)
-        return DqnLearner(model, draws, scale, config, random_trials(config, horizon), horizon)
+        return DqnLearner(algorithms.build(DQN, "MlpPolicy", env, config, draws), draws, history, config, horizon)
     assert isinstance(config, SacConfig)
-    model = algorithms.build(SAC, "MlpPolicy", env, config, draws)
-    return SacLearner(model, draws, scale, config, random_trials(config, horizon))
+    return SacLearner(algorithms.build(SAC, "MlpPolicy", env, config, draws), draws, history, config, horizon)
 
 
 def update_size(config: OnPolicyConfig, horizon: int) -> int:
@@ -131,11 +120,6 @@ def update_size(config: OnPolicyConfig, horizon: int) -> int:
     if isinstance(config, A2cConfig):
         return max(8, min(30, horizon // 40))
     return max(16, horizon // 15) if horizon < MANY else 150
-
-
-def random_trials(config: DqnConfig | SacConfig, horizon: int) -> int:
-    """The random trials before it learns."""
-    return max(8, min(100, horizon // 10)) if config.learning_starts is None else config.learning_starts
 
 
 class Learner(ABC):
@@ -151,11 +135,11 @@ class Learner(ABC):
     off_policy: bool
     continuous: bool = False
 
-    def __init__(self, model: Any, draws: Draws, scale: RewardScale) -> None:
+    def __init__(self, model: Any, draws: Draws, history: TrialHistory) -> None:
         self.trained = False
         self.model = model
         self.draws = draws
-        self.scale = scale
+        self.history = history
 
     @abstractmethod
     def act(self, seen: np.ndarray, number: int) -> Decision:
@@ -183,19 +167,14 @@ class Learner(ABC):
 
     @abstractmethod
     def train(self, closed: int, last: bool = False) -> dict[str, float]:
-        """Train on the trials that were added; returns values for the training curves.
+        """Train on the trials that were added, ``closed`` so far; no trial follows the ``last`` call.
 
-        Args:
-            closed: trials so far.
-            last: no trial follows.
-
-        Raises:
-            FloatingPointError: the network diverged.
+        Returns values for the training curves. Raises ``TrainingError`` if the network diverged.
         """
 
+    @abstractmethod
     def warm_up(self, steps: Sequence[Step]) -> None:
-        """Add another run's trials before any of this one. By default they are not kept."""
-        del steps
+        """Add another run's trials before any of this one."""
 
     @abstractmethod
     def pretrain(self, steps: Sequence[Step]) -> None:
@@ -206,19 +185,26 @@ class Learner(ABC):
         algorithms.restore(self.model, state)
         self.trained = True
 
-    def has_trained(self) -> None:
-        """Call after each update. Raises ``FloatingPointError`` if the network diverged."""
-        if not algorithms.is_finite(self.model):
-            raise FloatingPointError(
-                "the network is no longer of finite numbers; a smaller learning_rate may keep it from that"
-            )
-        self.trained = True
+    def rewards(self, indices: np.ndarray) -> np.ndarray:
+        """Rewards of trials, scaled by all that are known by now."""
+        first = int(indices.min())
+        return self.history.scaled(last=len(self.history) - first)[indices - first]
 
-    def logged(self) -> dict[str, float]:
-        """The library's log of its last training."""
+    def has_trained(self) -> dict[str, float]:
+        """Call after each update: the library's log of it. Raises ``TrainingError`` if the network diverged."""
+        if not algorithms.is_finite(self.model):
+            raise TrainingError(DIVERGED)
+        self.trained = True
         values = {name: float(value) for name, value in self.model.logger.name_to_value.items()}
         self.model.logger.name_to_value.clear()
         return values
+
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[Any]:
+        """The policy, to be asked and not trained."""
+        with self.draws.one_thread(), torch.no_grad():
+            self.model.policy.set_training_mode(False)
+            yield self.model.policy
 
 
 def _batch(one: Any) -> torch.Tensor:
@@ -233,46 +219,40 @@ class OnPolicyLearner(Learner):
 
     off_policy = False
 
-    def __init__(self, model: Any, draws: Draws, scale: RewardScale, n_steps: int) -> None:
-        super().__init__(model, draws, scale)
+    def __init__(self, model: Any, draws: Draws, history: TrialHistory, n_steps: int) -> None:
+        super().__init__(model, draws, history)
         self._n_steps = n_steps
         self._steps: list[Step] = []
 
     def act(self, seen: np.ndarray, number: int) -> Decision:
         """A draw from the policy."""
-        with self.draws.one_thread(), torch.no_grad():
-            distribution = self._distribution(_batch(seen))
-            choices = distribution.distribution
+        with self.asked() as policy:
+            choices = policy.get_distribution(_batch(seen)).distribution
             single = not isinstance(choices, list)
             drawn = [
                 _index(one.probs.numpy()[0], self.draws.unit("act", number, place))
                 for place, one in enumerate([choices] if single else choices)
             ]
-            chosen = np.int64(drawn[0]) if single else np.array(drawn, dtype=np.int64)
-            log_prob = distribution.log_prob(_batch(chosen))
-            value = self.model.policy.predict_values(_batch(seen))
-        return Decision(chosen, float(value), float(log_prob))
+        return self.judge(seen, np.int64(drawn[0]) if single else np.array(drawn, dtype=np.int64))
 
     def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
         """The policy's probability of this choice."""
-        with self.draws.one_thread(), torch.no_grad():
-            self.model.policy.set_training_mode(False)
-            value, log_prob, _ = self.model.policy.evaluate_actions(_batch(seen), _batch(chosen))
+        with self.asked() as policy:
+            value, log_prob, _ = policy.evaluate_actions(_batch(seen), _batch(chosen))
         return Decision(np.asarray(chosen), float(value), float(log_prob))
 
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
         """The most likely value of each knob."""
-        with self.draws.one_thread(), torch.no_grad():
-            distribution = self._distribution(_batch(seen))
+        with self.asked() as policy:
+            distribution = policy.get_distribution(_batch(seen))
             chosen = distribution.mode()
-            log_prob = distribution.log_prob(chosen)
-        return chosen.numpy()[0], float(torch.exp(log_prob))
+            return chosen.numpy()[0], float(torch.exp(distribution.log_prob(chosen)))
 
     def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
         """Their probabilities."""
-        with self.draws.one_thread(), torch.no_grad():
-            again = torch.as_tensor(seen).expand(len(elements), -1)
-            return torch.exp(self._distribution(again).log_prob(torch.as_tensor(elements))).numpy()
+        with self.asked() as policy:
+            distribution = policy.get_distribution(torch.as_tensor(seen).expand(len(elements), -1))
+            return torch.exp(distribution.log_prob(torch.as_tensor(elements))).numpy()
 
     def take(self, step: Step) -> None:
         """Keep it for the next update."""
@@ -287,18 +267,20 @@ class OnPolicyLearner(Learner):
         steps, self._steps = self._steps, []
         if len(steps) < FEWEST:
             return {}
-        rewards = self._rewards(steps)
+        rewards = self.rewards(np.array([step.index for step in steps]))
         self.model.rollout_buffer = self._rollout(steps, rewards)
         with self.draws.stream("train", closed):
             self.model.train()
-        self.has_trained()
-        return {"rollout/reward": float(rewards.mean()), **self.logged()}
+        return {"rollout/reward": float(rewards.mean()), **self.has_trained()}
+
+    def warm_up(self, steps: Sequence[Step]) -> None:
+        """It can't learn from choices of another run later on."""
 
     def pretrain(self, steps: Sequence[Step]) -> None:
         """Imitate the better trials, and fit the value function."""
         if not steps:
             return
-        rewards = self._rewards(steps)
+        rewards = self.rewards(np.array([step.index for step in steps]))
         seen = torch.as_tensor(np.stack([step.seen for step in steps]))
         chosen = torch.as_tensor(np.stack([step.decision.chosen for step in steps]))
         likened = np.minimum(rewards, HIGHEST)
@@ -318,55 +300,26 @@ class OnPolicyLearner(Learner):
                 policy.optimizer.step()
         self.has_trained()
 
-    def _distribution(self, seen: torch.Tensor) -> Any:
-        self.model.policy.set_training_mode(False)
-        return self.model.policy.get_distribution(seen)
-
-    def _rewards(self, steps: Sequence[Step]) -> np.ndarray:
-        """Scaled by all trials known by now."""
-        indices = np.array([step.index for step in steps])
-        first = int(indices.min())
-        return self.scale.scaled(last=len(self.scale) - first)[indices - first]
-
     def _rollout(self, steps: Sequence[Step], rewards: np.ndarray) -> RolloutBuffer:
-        """The library's buffer, filled lane by lane, which may be of any lengths."""
+        """The library's buffer with one lane after another, which may be of any lengths."""
         model = self.model
-        buffer = RolloutBuffer(len(steps), model.observation_space, model.action_space, device="cpu", n_envs=1)
-        lanes: dict[int, list[int]] = defaultdict(list)
-        for position, step in enumerate(steps):
-            lanes[step.lane].append(position)
-        advantages = np.zeros(len(steps))
-        for positions in lanes.values():
-            advantages[positions] = self._advantages([steps[at] for at in positions], rewards[positions])
-        values = np.array([step.decision.value for step in steps])
-        buffer.observations[:, 0] = np.stack([step.seen for step in steps])
-        buffer.actions[:, 0] = np.stack([np.reshape(step.decision.chosen, -1) for step in steps])
-        buffer.rewards[:, 0] = rewards
-        buffer.values[:, 0] = values
-        buffer.log_probs[:, 0] = [step.decision.log_prob for step in steps]
-        buffer.advantages[:, 0] = advantages
-        buffer.returns[:, 0] = advantages + values
-        buffer.pos, buffer.full = len(steps), True
+        buffer = RolloutBuffer(
+            len(steps), model.observation_space, model.action_space, "cpu", model.gae_lambda, model.gamma
+        )
+        order = sorted(range(len(steps)), key=lambda at: steps[at].lane)
+        starts = True
+        for at, following in zip(order, [*order[1:], None], strict=True):
+            step, reward = steps[at], rewards[at]
+            ends = step.terminated or step.truncated or following is None or steps[following].lane != step.lane
+            if ends and not step.terminated and model.gamma:
+                with self.asked() as policy:
+                    reward += model.gamma * float(policy.predict_values(_batch(step.after)))
+            value, log_prob = torch.tensor([step.decision.value]), torch.tensor([step.decision.log_prob])
+            chosen = np.reshape(step.decision.chosen, (1, -1))
+            buffer.add(step.seen[None], chosen, np.array([reward]), np.array([starts]), value, log_prob)
+            starts = ends
+        buffer.compute_returns_and_advantage(torch.zeros(1), np.array([True]))
         return buffer
-
-    def _advantages(self, steps: Sequence[Step], rewards: np.ndarray) -> np.ndarray:
-        """Generalised advantage estimates of one lane's trials, in their order."""
-        gamma, decay = self.model.gamma, self.model.gamma * self.model.gae_lambda
-        following = self._values([step.after for step in steps]) if gamma else np.zeros(len(steps))
-        advantages = np.zeros(len(steps))
-        ahead = 0.0
-        for at in reversed(range(len(steps))):
-            step = steps[at]
-            if step.terminated or step.truncated:
-                ahead = 0.0
-            bootstrap = 0.0 if step.terminated else gamma * following[at]
-            ahead = rewards[at] + bootstrap - step.decision.value + decay * ahead
-            advantages[at] = ahead
-        return advantages
-
-    def _values(self, seen: Sequence[np.ndarray]) -> np.ndarray:
-        with self.draws.one_thread(), torch.no_grad():
-            return self.model.policy.predict_values(torch.as_tensor(np.stack(seen))).numpy().reshape(-1)
 
 
 def _index(chances: np.ndarray, place: float) -> int:
@@ -381,11 +334,12 @@ class OffPolicyLearner(Learner):
     off_policy = True
 
     def __init__(
-        self, model: Any, draws: Draws, scale: RewardScale, config: DqnConfig | SacConfig, random_trials: int
+        self, model: Any, draws: Draws, history: TrialHistory, config: DqnConfig | SacConfig, horizon: int
     ) -> None:
-        super().__init__(model, draws, scale)
+        super().__init__(model, draws, history)
         self.config = config
-        self.random_trials = random_trials
+        starts = config.learning_starts
+        self.random_trials = max(8, min(100, horizon // 10)) if starts is None else starts
         self._buffer = model.replay_buffer
         self._indices = np.zeros(config.buffer_size, dtype=np.int64)
         self._taken = 0
@@ -422,8 +376,7 @@ class OffPolicyLearner(Learner):
         if not self._taken or (last and self._taken <= self.random_trials):
             return {}
         self._since = 0
-        self._update("train", closed)
-        return self.logged()
+        return self._update("train", closed)
 
     def pretrain(self, steps: Sequence[Step]) -> None:
         """As many updates as a run of some hundred trials has."""
@@ -431,22 +384,18 @@ class OffPolicyLearner(Learner):
             for at in range(PRETRAIN_ROUNDS):
                 self._update("pretrain", at)
             self._since = 0
-            self.logged()
 
     def experience(self, number: int) -> int:
         """The trial's number, counted from the start of the run that it was warmed up with."""
         return number + self._head_start
 
-    def _update(self, *names: str | int) -> None:
-        buffer = self._buffer
-        count = buffer.size()
-        first = int(self._indices[:count].min())
-        rewards = self.scale.scaled(last=len(self.scale) - first)
-        buffer.rewards[:count, 0] = rewards[self._indices[:count] - first]
+    def _update(self, *names: str | int) -> dict[str, float]:
+        count = self._buffer.size()
+        self._buffer.rewards[:count, 0] = self.rewards(self._indices[:count])
         batch = min(self.config.batch_size, max(count, LEAST_DRAWN))
         with self.draws.stream(*names):
             self.model.train(gradient_steps=self.config.gradient_steps, batch_size=batch)
-        self.has_trained()
+        return self.has_trained()
 
 
 class DqnLearner(OffPolicyLearner):
@@ -454,10 +403,8 @@ class DqnLearner(OffPolicyLearner):
 
     config: DqnConfig
 
-    def __init__(
-        self, model: Any, draws: Draws, scale: RewardScale, config: DqnConfig, random_trials: int, horizon: int
-    ) -> None:
-        super().__init__(model, draws, scale, config, random_trials)
+    def __init__(self, model: Any, draws: Draws, history: TrialHistory, config: DqnConfig, horizon: int) -> None:
+        super().__init__(model, draws, history, config, horizon)
         self._fades = max(config.exploration_fraction * horizon, 1.0)
         self._copied = 0
 
@@ -482,9 +429,8 @@ class DqnLearner(OffPolicyLearner):
         return self._values(seen)[elements]
 
     def _values(self, seen: np.ndarray) -> np.ndarray:
-        with self.draws.one_thread(), torch.no_grad():
-            self.model.policy.set_training_mode(False)
-            return self.model.q_net(_batch(seen)).numpy()[0]
+        with self.asked() as policy:
+            return policy.q_net(_batch(seen)).numpy()[0]
 
     def train(self, closed: int, last: bool = False) -> dict[str, float]:
         """One update; now and then the target network is copied."""
@@ -514,24 +460,20 @@ class SacLearner(OffPolicyLearner):
             shape = self.model.action_space.shape
             units = [self.draws.unit("random", number, place) for place in range(int(np.prod(shape)))]
             return Decision(np.array([2.0 * one - 1.0 for one in units], dtype=np.float32).reshape(shape))
-        with self.draws.one_thread(), torch.no_grad():
-            self.model.policy.set_training_mode(False)
-            mean, log_std, _ = self.model.actor.get_action_dist_params(_batch(seen))
+        with self.asked() as policy:
+            mean, log_std, _ = policy.actor.get_action_dist_params(_batch(seen))
             normal = self.draws.generator("act", number).standard_normal(mean.shape[1:])
             chosen = np.tanh(mean.numpy()[0] + np.exp(log_std.numpy()[0]) * normal)
         return Decision(chosen.astype(np.float32))
 
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
         """The mean of the policy."""
-        with self.draws.one_thread(), torch.no_grad():
-            self.model.policy.set_training_mode(False)
-            chosen = self.model.actor(_batch(seen), deterministic=True)
-        return chosen.numpy()[0], None
+        with self.asked() as policy:
+            return policy.actor(_batch(seen), deterministic=True).numpy()[0], None
 
     def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
         """Their values by the more careful of the critics."""
-        with self.draws.one_thread(), torch.no_grad():
-            self.model.policy.set_training_mode(False)
+        with self.asked() as policy:
             again = torch.as_tensor(seen).expand(len(elements), -1)
-            values = self.model.critic(again, torch.as_tensor(elements, dtype=torch.float32))
+            values = policy.critic(again, torch.as_tensor(elements, dtype=torch.float32))
         return torch.cat(values, dim=1).min(dim=1).values.numpy()

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import LinearSchedule, obs_as_tensor
-from stable_baselines3.common.vec_env import VecTransposeImage
+from stable_baselines3.common.vec_env import VecMonitor, VecTransposeImage
 
 from tunegym.core.errors import ActionError, BudgetError, ServerLostError
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.sb3 import algorithms
 from tunegym.tuning.agents.sb3.algorithms import DIVERGED, Draws, training
-from tunegym.tuning.agents.sb3.checkpoints import Checkpoint, PolicyFiles
+from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
 from tunegym.tuning.agents.sb3.config import FEWEST, LiveOffPolicyConfig, LiveOnPolicyConfig, LivePolicyConfig
 from tunegym.tuning.agents.sb3.vector import Actions, LeftError, LiveVector, Observations
 from tunegym.tuning.ports import LiveEnv, Transition
@@ -140,7 +140,7 @@ class _Sac(_OffPolicy, SAC):
 _KINDS: dict[str, Any] = {"ppo": _Ppo, "a2c": _A2c, "dqn": _Dqn, "sac": _Sac}
 
 
-def build_model(name: str, config: LivePolicyConfig, vector: LiveVector, hooks: Hooks) -> Any:
+def build_model(name: str, config: LivePolicyConfig, vector: Any, hooks: Hooks) -> Any:
     """The algorithm of an agent. Raises ``TrainingError`` if its replay buffer doesn't fit into memory."""
     settings: dict[str, Any] = {}
     for setting in ("learning_rate", "clip_range"):
@@ -171,7 +171,7 @@ def _check_memory(space: spaces.Space[Any], size: int) -> None:
     """Refuse a replay buffer that could fill the memory hours later."""
     parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
     each = 2 * sum(int(np.prod(one.shape or ())) * np.dtype(one.dtype).itemsize for one in parts)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = psutil.virtual_memory().total
     if each * size > there:
         raise TrainingError(
             f"a replay buffer of {size} steps takes {each * size / 1e9:.1f} GB, and this machine has "
@@ -195,7 +195,7 @@ class LiveTraining:
         self._observations = Observations(env.observation_space)
         self._model: Any = None
         self._trained = False
-        self._first = self._saved = self._logged = self._updated_at = first
+        self._first = self._saved = self._logged = first
 
     def run(self) -> None:
         """Learn to the end; the steps collected by then are learned from, whatever the end."""
@@ -213,30 +213,21 @@ class LiveTraining:
         if isinstance(cause, ServerLostError):
             raise cause
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Set the parameters to those of a checkpoint."""
-        algorithms.restore(self._model, state)
-
     # before the first step ----------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Build the algorithm, and bring it to where it was."""
-        self._model = self._build()
-        checkpoint = self._files.last()
-        if checkpoint is not None:
-            self._trained = self._files.restore(self, checkpoint)
-            if not self._trained:  # it may be restored in part
-                self._model = self._build()
+        self._model, saved = self._files.restored(self._build, algorithms.restore)
+        self._trained = saved > 0
         self._model.num_timesteps = self._first
         self._model._update_current_progress_remaining(self._first, self._horizon)
         if self._first:
             remembered = self._remember() if isinstance(self._config, LiveOffPolicyConfig) else None
-            saved = min(checkpoint.closed, self._first) if checkpoint is not None and self._trained else 0
-            self._files.report_resume(self._first, saved, remembered)
+            self._files.report_resume(self._first, min(saved, self._first), remembered)
 
-    def _build(self) -> Any:
+    def _build(self, kind: str | None) -> Any:
         left = None if self._most is None else max(0, self._most - self._first)
-        vector = LiveVector(self._env, self._actions, self._observations, left)
+        vector = VecMonitor(LiveVector(self._env, self._actions, self._observations, left))
         return build_model(self._name, self._config, vector, Hooks(self._draws, self._horizon, self._updated))
 
     def _remember(self) -> int:
@@ -287,7 +278,6 @@ class LiveTraining:
         """Log and save after an update."""
         model = self._model
         self._trained = True
-        self._updated_at = model.num_timesteps
         values: dict[str, Any] = model.logger.name_to_value
         if not all(math.isfinite(value) for name, value in values.items() if name.endswith("loss")):
             raise TrainingError(DIVERGED)
@@ -302,22 +292,13 @@ class LiveTraining:
         if not algorithms.is_finite(self._model):
             raise TrainingError(DIVERGED)
         self._saved = self._env.taken
-        kind = type(self._env.action_space).__name__
-        self._files.save(Checkpoint(self._name, self._saved, kind, algorithms.state_of(self._model)))
+        self._files.save(self._model, self._saved)
         self._files.save_model(self._model)
 
     def _finish(self) -> None:
         """Learn from the rest, also of a stopped run: an on-policy agent couldn't do so later."""
-        model = self._model
-        model._update_current_progress_remaining(model.num_timesteps, self._horizon)
         if isinstance(self._config, LiveOnPolicyConfig):
             self._train_on_part()
-        elif model.num_timesteps > max(self._updated_at, model.learning_starts):
-            each = model.train_freq.frequency * model.n_envs
-            collected = (model.num_timesteps - self._first) % each  # since the last update of the library's loop
-            steps = model.gradient_steps if model.gradient_steps > 0 else collected
-            if steps:
-                model.train(gradient_steps=steps, batch_size=model.batch_size)
         if not self._trained:
             logger.warning("%s has learned nothing: %d steps are too few for an update", self._name, self._env.taken)
         elif self._env.taken > self._saved:
@@ -326,6 +307,7 @@ class LiveTraining:
     def _train_on_part(self) -> None:
         """An update on an incomplete rollout."""
         model, buffer = self._model, self._model.rollout_buffer
+        model._update_current_progress_remaining(model.num_timesteps, self._horizon)
         if buffer.full or buffer.pos * buffer.n_envs < FEWEST:
             return
         for name in ("actions", "values", "log_probs", "advantages", "returns", "rewards", "episode_starts"):

@@ -6,7 +6,6 @@ becomes a flat ``Dict`` whose keys are joined with slashes, other starts are shi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,7 +16,7 @@ from torch.nn import ModuleDict
 
 from tunegym.core.errors import BudgetError
 from tunegym.tuning.ports import LiveEnv
-from tunegym.tuning.spaces import Leaf, leaves
+from tunegym.tuning.spaces import leaves
 
 TAKES: Mapping[str, tuple[type[spaces.Space[Any]], ...]] = {
     "ppo": (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary),
@@ -39,10 +38,8 @@ def unfit(agent: str, actions: spaces.Space[Any], observations: spaces.Space[Any
         takes = f"{_listed(others, 'and')} take{'s' if len(others) == 1 else ''} it"
         return f"{agent} needs a {kinds} action space, and the server's is {_short(actions)}: {takes}"
     if isinstance(actions, spaces.Box) and not actions.is_bounded():
-        return (
-            f"{agent} needs bounds to every number of a Box action space, and the server's is {_short(actions)}: "
-            "random_search takes it"
-        )
+        what = f"{agent} needs bounds to every number of a Box action space, and the server's is {_short(actions)}"
+        return f"{what}: random_search takes it"
     if not leaves(observations):
         return f"{agent} needs something to observe, and the server's observation space is {_short(observations)}"
     return None
@@ -57,39 +54,38 @@ def _short(space: spaces.Space[Any]) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
+def _from_zero(space: Any) -> tuple[spaces.Space[Any], Any]:
+    """A space that counts from 0 and has a level of one or more numbers, and the offset of ``space`` to it."""
+    if isinstance(space, spaces.Discrete):
+        return spaces.Discrete(int(space.n)), int(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return spaces.MultiDiscrete(space.nvec.reshape(-1)), space.start.reshape(-1)
+    if isinstance(space, spaces.Box) and space.shape == ():
+        return spaces.Box(space.low.reshape(1), space.high.reshape(1), dtype=space.dtype.type), 0
+    return space, 0
+
+
 class Actions:
     """The server's action space, and the one an algorithm chooses from."""
 
     def __init__(self, theirs: spaces.Space[Any], seed: int) -> None:
         self._theirs = theirs
-        self._offset: Any = 0
         self._dtype = np.dtype(theirs.dtype)
-        self._shape = tuple(theirs.shape or ())
-        if isinstance(theirs, spaces.Discrete):
-            self.space: spaces.Space[Any] = spaces.Discrete(int(theirs.n), seed=seed)
-            self._offset = int(theirs.start)
-        elif isinstance(theirs, spaces.MultiDiscrete):
-            self.space = spaces.MultiDiscrete(theirs.nvec.reshape(-1), seed=seed)
-            self._offset = theirs.start.reshape(-1)
-        elif isinstance(theirs, spaces.MultiBinary):
-            self.space = spaces.MultiBinary(int(np.prod(self._shape)), seed=seed)
-        else:
-            assert isinstance(theirs, spaces.Box)
-            low, high = (bound.reshape(self._shape or (1,)).astype(np.float32) for bound in (theirs.low, theirs.high))
-            self.space = spaces.Box(low, high, dtype=np.float32, seed=seed)
-        self._shifted = bool(np.any(self._offset))
+        self.space, self._offset = _from_zero(theirs)
+        if isinstance(self.space, spaces.Box):
+            self.space = spaces.Box(self.space.low.astype(np.float32), self.space.high.astype(np.float32))
+        elif isinstance(self.space, spaces.MultiBinary):
+            self.space = spaces.MultiBinary(int(np.prod(self.space.shape)))
+        self.space.seed(seed)
 
     def theirs(self, chosen: np.ndarray) -> list[Any]:
         """The servers' actions; ``chosen`` has a row for each lane."""
         theirs = self._theirs
-        if isinstance(theirs, spaces.Discrete):
-            return list(chosen + self._offset if self._shifted else chosen)
-        chosen = (chosen + self._offset if self._shifted else chosen).reshape(-1, *self._shape)
+        rows = (chosen + self._offset).reshape(-1, *(theirs.shape or ()))
         if isinstance(theirs, spaces.Box):
-            if self._dtype.kind in "iu":
-                chosen = np.rint(chosen)
-            return list(np.clip(chosen.astype(self._dtype), theirs.low, theirs.high))  # rounding may lead out of bounds
-        return list(chosen.astype(self._dtype))
+            rows = np.rint(rows) if self._dtype.kind in "iu" else rows
+            return list(np.clip(rows.astype(self._dtype), theirs.low, theirs.high))  # rounding may lead out of bounds
+        return list(rows.astype(self._dtype))
 
     def ours(self, taken: Sequence[Any]) -> np.ndarray:
         """The reverse of ``theirs``."""
@@ -101,78 +97,41 @@ class Observations:
     """The server's observation space, and the one a policy sees."""
 
     def __init__(self, theirs: spaces.Space[Any]) -> None:
-        found = leaves(theirs)
-        self._parts = [_Part(theirs, leaf, key) for leaf, key in zip(found, _keys(found), strict=True)]
-        self._single = self._parts[0] if not self._parts[0].leaf.path else None
-        if self._single is not None:
-            self.space: spaces.Space[Any] = self._single.space
-            self._plain = self._single.offset is None and isinstance(theirs, spaces.Box) and theirs.shape != ()
-        else:
-            self.space = spaces.Dict({part.key: part.space for part in self._parts})
-            self._plain = False
+        self._leaves = leaves(theirs)
+        found = [_from_zero(self._part(theirs, leaf.path)) for leaf in self._leaves]
+        self._spaces, self._offsets = [space for space, _ in found], [offset for _, offset in found]
+        self._keys = self._named()
+        self._nested = bool(self._leaves[0].path)
+        self.space = spaces.Dict(dict(zip(self._keys, self._spaces, strict=True))) if self._nested else self._spaces[0]
 
     def ours(self, observations: Sequence[Any]) -> Batch:
         """A row for each of the observations, in new memory."""
-        if self._single is not None:
-            rows = self._single.rows(len(observations))
-            if self._plain:
-                for at, one in enumerate(observations):
-                    rows[at] = one
-            else:
-                self._single.fill(rows, observations)
-            return rows
-        batch = {part.key: part.rows(len(observations)) for part in self._parts}
-        for part in self._parts:
-            part.fill(batch[part.key], observations)
-        return batch
+        columns: dict[str, np.ndarray] = {}
+        for key, leaf, space, offset in zip(self._keys, self._leaves, self._spaces, self._offsets, strict=True):
+            rows = np.array([leaf.of(one) for one in observations])
+            columns[key] = (rows.reshape(len(rows), *(space.shape or ())) - offset).astype(space.dtype)
+        return columns if self._nested else columns[self._keys[0]]
 
     def one(self, observation: Any) -> Any:
         """A single observation."""
         batch = self.ours([observation])
         return {key: rows[0] for key, rows in batch.items()} if isinstance(batch, dict) else batch[0]
 
-
-def _keys(found: Sequence[Leaf]) -> list[str]:
-    """A key for each leaf that torch takes as the name of a module: no dots, and no attribute of ``ModuleDict``."""
-    taken = ModuleDict()
-    keys: list[str] = []
-    for leaf in found:
-        key = "/".join(str(part) for part in leaf.path).replace(".", "/")
-        while not key or key in keys or hasattr(taken, key):
-            key += "_"
-        keys.append(key)
-    return keys
-
-
-class _Part:
-    """One array of an observation."""
-
-    def __init__(self, whole: spaces.Space[Any], leaf: Leaf, key: str) -> None:
-        space: Any = whole
-        for place in leaf.path:
+    def _part(self, space: Any, path: Sequence[str | int]) -> spaces.Space[Any]:
+        for place in path:
             space = space.spaces[place]
-        self.leaf = leaf
-        self.key = key
-        self.offset: Any = None
-        if isinstance(space, spaces.Discrete):
-            self.offset = int(space.start) or None
-            space = spaces.Discrete(int(space.n))
-        elif isinstance(space, spaces.MultiDiscrete):
-            self.offset = space.start.reshape(-1) if space.start.any() else None
-            space = spaces.MultiDiscrete(space.nvec.reshape(-1))
-        elif isinstance(space, spaces.Box) and space.shape == ():
-            space = spaces.Box(space.low.reshape(1), space.high.reshape(1), dtype=space.dtype.type)
-        self.space: spaces.Space[Any] = space
-        self._shape = tuple(space.shape or ())
-        self._dtype = np.dtype(space.dtype)
+        return space
 
-    def rows(self, count: int) -> np.ndarray:
-        return np.empty((count, *self._shape), dtype=self._dtype)
-
-    def fill(self, rows: np.ndarray, observations: Sequence[Any]) -> None:
-        for at, observation in enumerate(observations):
-            found = np.reshape(self.leaf.of(observation), self._shape)
-            rows[at] = found if self.offset is None else found - self.offset
+    def _named(self) -> list[str]:
+        """A key for each leaf that torch takes as the name of a module: no dots, and no attribute of ``ModuleDict``."""
+        taken = ModuleDict()
+        keys: list[str] = []
+        for leaf in self._leaves:
+            key = "/".join(str(part) for part in leaf.path).replace(".", "/")
+            while not key or key in keys or hasattr(taken, key):
+                key += "_"
+            keys.append(key)
+        return keys
 
 
 # the vector -----------------------------------------------------------------------------------------
@@ -208,12 +167,9 @@ class LiveVector(VecEnv):
         self._actions = actions
         self._observations = observations
         self._left = left
-        self._chosen: np.ndarray | None = None
+        self._chosen = np.empty(0)
         # If no context is shown, a `final_observation` in the info is the server's own.
         self._shows = any(param.encoding is not None for param in env.experiment.env_params.params.values())
-        self._begun = time.perf_counter()
-        self._returns = [0.0] * env.slots
-        self._lengths = [0] * env.slots
 
     def reset(self) -> Batch:
         """Start an episode in every lane that will be stepped."""
@@ -230,57 +186,39 @@ class LiveVector(VecEnv):
 
     def step_wait(self) -> tuple[Batch, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """Step all lanes."""
-        assert self._chosen is not None
         actions = self._actions.theirs(self._chosen)
-        if self._left is not None:
-            if self._left < self.num_envs:
-                self._finish(actions[: self._left])
-            self._left -= self.num_envs
+        width = self.num_envs if self._left is None else min(self.num_envs, self._left)
         try:
-            answers = self._env.step_all(actions)
+            answers = self._env.step_all(actions[:width]) if width else []
+            if width < self.num_envs:  # the last steps are too few to learn from
+                raise BudgetError("the budget is used up")
+            if self._left is not None:
+                self._left -= width
             return self._results(answers)
         except Exception as error:
             raise LeftError(error) from error
-
-    def _finish(self, actions: list[Any]) -> None:
-        """The last steps, too few to learn from."""
-        self._left = 0
-        try:
-            if actions:
-                self._env.step_all(actions)
-        except Exception as error:
-            raise LeftError(error) from error
-        raise LeftError(BudgetError("the budget is used up"))
 
     def _results(self, answers: list[Any]) -> tuple[Batch, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         rewards = np.empty(self.num_envs, dtype=np.float32)
         dones = np.zeros(self.num_envs, dtype=bool)
         infos: list[dict[str, Any]] = [_NOTHING] * self.num_envs
-        returns, lengths = self._returns, self._lengths
         seen = []
         for lane, (observation, reward, terminated, truncated, info) in enumerate(answers):
             rewards[lane] = reward
-            returns[lane] += reward
-            lengths[lane] += 1
             if terminated or truncated:
                 dones[lane] = True
-                infos[lane] = self._ended(lane, observation, bool(truncated and not terminated), info)
+                # With a shown context, the returned observation is under the next episode's already.
+                last = info.get("final_observation", observation) if self._shows else observation
+                success = {"is_success": info["is_success"]} if "is_success" in info else {}
+                cut_off = bool(truncated and not terminated)
+                ended = {"TimeLimit.truncated": cut_off, "terminal_observation": self._observations.one(last)}
+                infos[lane] = {**success, **ended}
                 if self._env.exhausted() is None:
                     observation, self.reset_infos[lane] = self._env.reset(lane)
                 else:  # there is no next episode
                     self._left = 0
             seen.append(observation)
         return self._observations.ours(seen), rewards, dones, infos
-
-    def _ended(self, lane: int, observation: Any, cut_off: bool, info: dict[str, Any]) -> dict[str, Any]:
-        seconds = round(time.perf_counter() - self._begun, 6)
-        episode = {"r": self._returns[lane], "l": self._lengths[lane], "t": seconds}
-        self._returns[lane], self._lengths[lane] = 0.0, 0
-        if self._shows:  # the returned one shows the next episode's context already
-            observation = info.get("final_observation", observation)
-        said = {"TimeLimit.truncated": cut_off, "terminal_observation": self._observations.one(observation)}
-        success = {"is_success": info["is_success"]} if "is_success" in info else {}
-        return {**said, **success, "episode": episode}
 
     def close(self) -> None:
         """The app closes the live system."""

@@ -16,10 +16,10 @@ from threadpoolctl import ThreadpoolController
 
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer, unit
-from tunegym.tuning.agents import policies
-from tunegym.tuning.agents.bandit.belief import Axis, Belief, Told
 from tunegym.tuning.agents.base import AgentConfig, BaseAgent, warm_start_problems
-from tunegym.tuning.agents.reward_scale import RewardScale
+from tunegym.tuning.agents.belief import Axis, Belief, Told
+from tunegym.tuning.agents.history import TrialHistory
+from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.envs.actions import BINS, binned
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, Space
@@ -120,7 +120,7 @@ class ContextualBandit(BaseAgent):
         if self._idle >= PATIENCE and len(self._answered) == self._everything:
             return None
         if number == 1 and self.config.start_action == "first":
-            action = {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()}
+            action = self.first_action()
         else:
             with one_thread():
                 action = self._thompson(number, context)
@@ -128,14 +128,14 @@ class ContextualBandit(BaseAgent):
             self._pending[number] = exact_key(context, action)
         return action
 
-    def choose(self, context: Context) -> policies.Choice | None:
+    def choose(self, context: Context) -> PolicyChoice | None:
         """The working setting with the highest expected reward; None if there is none.
 
         A setting that failed in this context more often than not comes only after all others.
         """
         with one_thread():
             best = next(self._best(context), None)
-        return None if best is None else policies.Choice(dict(best), None, context)
+        return None if best is None else PolicyChoice(dict(best), None, context)
 
     def _thompson(self, number: int, context: Context) -> dict[str, Scalar]:
         generator = np.random.default_rng(integer(self.seed, 2**63, NAME, number))
@@ -185,7 +185,7 @@ class ContextualBandit(BaseAgent):
             if key in seen:
                 continue
             seen.add(key)
-            balance = self._stats.balance(context, action)
+            balance = self._stats.history.balance(context, key)
             if balance is not None and balance >= 0:
                 yield action
             elif balance is not None:
@@ -222,8 +222,9 @@ class ContextualBandit(BaseAgent):
                 self._forget()
             self._cells[cell] = None
             self._belief.add(np.concatenate([self._place(context), self._source.place(action)]))
-        if len(self._stats) >= self._next_fit:
-            self._next_fit = math.ceil(len(self._stats) * FIT_GROWTH)
+        trials = len(self._stats.history)
+        if trials >= self._next_fit:
+            self._next_fit = math.ceil(trials * FIT_GROWTH)
             with one_thread():
                 self._belief.fit(self._stats.of(self._cells))
 
@@ -361,44 +362,22 @@ class CellStats:
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
-        self.worked: list[bool] = []
-        self._balance: list[int] = []  # measurements minus failures
-        self._working: set[bytes] = set()
+        self.history = TrialHistory()
         self._cells: dict[bytes, int] = {}
         self._owners = array("q")
-        self._scale = RewardScale()
-
-    def __len__(self) -> int:
-        """The number of trials."""
-        return len(self._owners)
 
     def add(self, context: Context, action: Action, reward: float, status: str) -> int:
         """Record a trial; returns its cell."""
         cell = self._cells.setdefault(exact_key(context, action), len(self.actions))
         if cell == len(self.actions):
             self.actions.append(action)
-            self.worked.append(False)
-            self._balance.append(0)
-        measured, pruned = status == "measured", status == "pruned"
-        # A cell weighs once: repeating the best one must not shrink the differences between the others.
-        self._scale.add(context, reward, measured=measured, pruned=pruned, weighs=not self.worked[cell])
-        if measured:
-            self.worked[cell] = True
-            self._working.add(exact_key(action))
-        self._balance[cell] += 0 if pruned else 1 if measured else -1
+        self.history.add(context, action, reward, status)
         self._owners.append(cell)
         return cell
 
-    def balance(self, context: Context, action: Action) -> int | None:
-        """Measurements minus failures of a setting in a context; None if it never worked anywhere."""
-        if exact_key(action) not in self._working:
-            return None
-        cell = self._cells.get(exact_key(context, action))
-        return 0 if cell is None else self._balance[cell]
-
     def of(self, cells: Iterable[int]) -> Told:
         """Means and counts of these cells, on the scale of all trials."""
-        owners, rewards = np.array(self._owners), self._scale.scaled()
+        owners, rewards = np.array(self._owners), self.history.scaled()
         totals = np.zeros((3, len(self.actions)))
         for column, values in zip(totals, (np.ones(len(owners)), rewards, rewards * rewards), strict=True):
             np.add.at(column, owners, values)

@@ -1,4 +1,7 @@
-"""Rewards on a scale for learning, whatever the metric's unit. The record keeps what was measured."""
+"""Closed trials as agents learn from them: which settings work where, and rewards on a scale for learning.
+
+A scaled reward doesn't depend on the metric's unit. The record keeps what was measured.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from array import array
 
 import numpy as np
 
-from tunegym.tuning.model.values import Context, exact_key
+from tunegym.tuning.model.values import Action, Context, exact_key
 
 LEAST_IN_CONTEXT = 8
 """A context with fewer measurements is scaled by the measurements of all contexts."""
@@ -14,8 +17,6 @@ LINEAR = 3.0
 """Up to about this many spreads from the median a reward counts in full; beyond, its logarithm does."""
 LOWEST = -5.0
 """The lowest scaled reward of a measured trial; a failed one is at most 1 below."""
-FRESH = 50
-"""A scale is computed again when its number of rewards has grown by one in this many, at least by one."""
 WIDEST = 4.0
 """A distribution counts as at most this many times as wide as its upper half, or its middle if that is equal."""
 TINY = 1e-9
@@ -34,22 +35,17 @@ class _Scale:
         self.trials = 0
         self.rewards: list[float] = []
         self.worst = np.inf
-        self._measured = 0
-        self._due = 1
         self._shape: tuple[float, float] | None = None
 
     def add(self, reward: float) -> None:
         self.rewards.append(reward)
         self.worst = min(self.worst, reward)
-        count = len(self.rewards)
-        if count >= self._due:
-            self._due = count + max(count // FRESH, 1)
-            self._shape, self._measured = None, count
+        self._shape = None
 
     def shape(self) -> tuple[float, float]:
-        """Centre and spread of the rewards up to the last due one."""
+        """Centre and spread of the rewards."""
         if self._shape is None:
-            self._shape = _centre_and_spread(self.rewards[: self._measured])
+            self._shape = _centre_and_spread(self.rewards)
         return self._shape
 
     def furthest(self) -> float:
@@ -79,15 +75,22 @@ def _centre_and_spread(rewards: list[float]) -> tuple[float, float]:
     return centre, spread if spread > 0 else 1.0
 
 
-class RewardScale:
-    """Scales rewards within their context, because the best setting there doesn't depend on other contexts.
+class TrialHistory:
+    """Trials by context and setting.
 
-    A scaled reward is the distance from the context's median in units of the context's spread. A failed trial is one
-    unit below the worst measured one, whatever its penalty on record: bad enough, and no reason to unlearn the rest. A
-    pruned trial didn't fail, and is as bad as the worst.
+    Rewards are scaled within their context, because the best setting there doesn't depend on other contexts: a scaled
+    reward is the distance from the context's median in units of the context's spread. A failed trial is one unit below
+    the worst measured one, whatever its penalty on record: bad enough, and no reason to unlearn the rest. A pruned
+    trial didn't fail, and is as bad as the worst.
+
+    Attributes:
+        settings: all settings by ``exact_key``, in the order in which they came up.
     """
 
     def __init__(self) -> None:
+        self.settings: dict[bytes, Action] = {}
+        self._working: set[bytes] = set()
+        self._counts: dict[tuple[bytes, bytes], tuple[int, int]] = {}
         self._all = _Scale()
         self._scales = [self._all]
         self._contexts: dict[bytes, int] = {}
@@ -95,25 +98,36 @@ class RewardScale:
         self._numbers, self._rewards, self._ends = array("q"), array("d"), array("b")
 
     def __len__(self) -> int:
+        """The number of trials."""
         return len(self._rewards)
 
-    def add(
-        self, context: Context, reward: float, *, measured: bool, pruned: bool = False, weighs: bool = True
-    ) -> None:
-        """Add a closed trial; one that doesn't weigh is scaled like the others but moves no scale."""
+    def add(self, context: Context, action: Action, reward: float, status: str) -> None:
+        """Add a closed trial."""
+        here, key = exact_key(context), exact_key(action)
+        self.settings.setdefault(key, action)
+        measured, failed = self._counts.get((here, key), (0, 0))
         number = 0
-        if measured:
-            reward = max(-LARGEST, min(reward, LARGEST))
-            number = self._contexts.setdefault(exact_key(context), len(self._scales))
+        if status == "measured":
+            number = self._contexts.setdefault(here, len(self._scales))
             if number == len(self._scales):
                 self._scales.append(_Scale())
             self._scales[number].trials += 1
-            if weighs:
+            reward = max(-LARGEST, min(reward, LARGEST))
+            if not measured:  # repeating the best one must not shrink the differences between the others
                 self._all.add(reward)
                 self._scales[number].add(reward)
+            self._working.add(key)
+            self._counts[here, key] = measured + 1, failed
+        elif status != "pruned":
+            self._counts[here, key] = measured, failed + 1
         self._numbers.append(number)
-        self._rewards.append(reward if measured else np.nan)
-        self._ends.append(_MEASURED if measured else _PRUNED if pruned else _FAILED)
+        self._rewards.append(reward if status == "measured" else np.nan)
+        self._ends.append({"measured": _MEASURED, "pruned": _PRUNED}.get(status, _FAILED))
+
+    def balance(self, context: Context, key: bytes) -> int | None:
+        """Measurements minus failures of a setting in a context; None if it never worked anywhere."""
+        measured, failed = self._counts.get((exact_key(context), key), (0, 0))
+        return measured - failed if key in self._working else None
 
     def scaled(self, last: int | None = None) -> np.ndarray:
         """The trials that were added, or the ``last`` of them, on the scale that all of them give."""

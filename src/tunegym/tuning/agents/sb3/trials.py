@@ -1,0 +1,229 @@
+"""Training on trials: the loop is ours (ADR 15).
+
+Lanes never wait for each other, numbers and contexts are the store's, and a resume needs nothing but the journal, which
+is the truth, and the last checkpoint. Rewards are scaled for the policy, never in the record.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tunegym.core.errors import BudgetError
+from tunegym.tuning.agents import policies
+from tunegym.tuning.agents.history import TrialHistory
+from tunegym.tuning.agents.policies import PolicyChoice
+from tunegym.tuning.agents.sb3.algorithms import training
+from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
+from tunegym.tuning.agents.sb3.config import PolicyConfig
+from tunegym.tuning.agents.sb3.learners import Decision, Learner, Step, build_learner
+from tunegym.tuning.envs.actions import ActionView
+from tunegym.tuning.envs.wrappers import FlatObservations
+from tunegym.tuning.model.trial import Observation, Trial
+from tunegym.tuning.model.values import Action, Context, exact_key
+from tunegym.tuning.ports import Env
+
+logger = logging.getLogger(__name__)
+
+ASKED_PER_TRIAL = 2
+"""The policy's table is written when there were this many times fewer trials than contexts since the last time."""
+MOST_COMPARED = 1000
+"""Most settings that are compared where the policy's own choice is known to fail."""
+
+
+class TrialTraining:
+    """Drives trials over all lanes, learns from each, and keeps the policy on disk.
+
+    Args:
+        env: the experiment.
+        name: the agent's name.
+        config: its settings.
+        seed: seeds the network and every draw.
+        view: how the algorithm sees the knobs, by the kind of its checkpoint's action space, if there is one.
+    """
+
+    _view: ActionView
+
+    def __init__(
+        self, env: Env, name: str, config: PolicyConfig, seed: int, view: Callable[[str | None], ActionView]
+    ) -> None:
+        self._env = env
+        self._name = name
+        self._config = config
+        self._single = env.experiment.episode_steps == 1
+        self._files = PolicyFiles(env.folder, name)
+        self._history = TrialHistory()
+        self._flat = FlatObservations(env)
+        self._elements: dict[bytes, np.ndarray] = {}
+        self._stacked: np.ndarray | None = None
+        self._contexts = len(policies.contexts_to_ask(env.experiment.env_params))
+        self._episodes: dict[int, int] = {}  # trials of each lane's episode
+        self.closed = 0
+        self._tabled = 0
+
+        def build(kind: str | None) -> Learner:
+            self._view = view(kind)
+            most = env.experiment.most_trials
+            return build_learner(config, self._flat.space, self._view.space, self._history, seed, most)
+
+        with training():
+            self._learner, self._saved = self._files.restored(build, Learner.restore)
+
+    def run(self, warm: Sequence[Trial]) -> None:
+        """Learn from another run's trials and those on record, then train to the end of the budget."""
+        self._recall(warm)
+        env = self._env
+        free = deque(range(env.slots))
+        flights: dict[int, tuple[np.ndarray, Decision]] = {}
+        while True:
+            while free and env.exhausted(free[0]) is None:
+                lane = free[0]
+                shown = env.observe(lane)
+                begun = self._episodes.get(lane, 0) > 0
+                seen = self._flat.encode(shown if begun else Observation(shown.number, shown.context))
+                with training():
+                    flights[lane] = seen, self._decide(seen, shown.number)
+                try:
+                    env.begin(self._view.decode(flights[lane][1].chosen), lane)
+                except BudgetError:  # used up, or the run was stopped, since the last look
+                    break
+                free.popleft()
+            finished = env.next_finished()
+            if finished is None:
+                break
+            lane, trial = finished
+            self._learn(lane, trial, *flights.pop(lane))
+            free.append(lane)
+        self._finish()
+
+    def choose(self, context: Context) -> PolicyChoice | None:
+        """The policy's preferred setting, of those that are known to work; None before it has learned anything."""
+        if not self._learner.trained:
+            return None
+        seen = self._typical(context)
+        element, chance = self._learner.greedy(seen)
+        action = self._view.decode(element)
+        if self._works(context, self._known(action, element)):
+            return PolicyChoice(action, chance)
+        newest = (key for key in reversed(self._elements) if self._works(context, key))
+        others = list(itertools.islice(newest, MOST_COMPARED))
+        if others:
+            liked = self._learner.preference(seen, np.stack([self._elements[key] for key in others]))
+            best = int(liked.argmax())
+            action, chance = dict(self._history.settings[others[best]]), None if chance is None else float(liked[best])
+        return PolicyChoice(action, chance)
+
+    def _works(self, context: Context, key: bytes) -> bool:
+        balance = self._history.balance(context, key)
+        return balance is not None and balance >= 0
+
+    def _known(self, action: Action, element: np.ndarray) -> bytes:
+        """The setting to judge an action by: in a continuous space that is the nearest one tried."""
+        key = exact_key(action)
+        if not self._learner.continuous or key in self._elements or not self._elements:
+            return key
+        if self._stacked is None or len(self._stacked) < len(self._elements):
+            self._stacked = np.stack(list(self._elements.values()))
+        nearest = int(np.argmin(((self._stacked - element) ** 2).sum(axis=1)))
+        return next(itertools.islice(self._elements, nearest, None))
+
+    def _typical(self, context: Context) -> np.ndarray:
+        """A lane's observation if only the context is known.
+
+        In a longer episode most trials follow a measured one, and that is where the policy has learned most.
+        """
+        return self._flat.encode(Observation(0, context)) if self._single else self._flat.usual(context)
+
+    # the past -----------------------------------------------------------------------------------------
+
+    def _recall(self, warm: Sequence[Trial]) -> None:
+        """Bring the policy to where it was."""
+        learner = self._learner
+        old: list[Step] = []
+        for trial in warm:
+            self._record(trial)
+            old.append(self._past(trial))
+        with training():
+            learner.warm_up(old)
+            if not learner.trained:
+                learner.pretrain(old)
+        for trial in self._env.history():
+            if trial.status != "cancelled":  # it never ran
+                self.closed += 1
+                self._record(trial)
+                if learner.off_policy:
+                    learner.take(self._past(trial))
+        self._saved = min(self._saved, self.closed)
+        if self.closed:
+            remembered = min(self.closed, learner.model.buffer_size) if learner.off_policy else None
+            self._files.report_resume(self.closed, self._saved, remembered)
+
+    def _past(self, trial: Trial) -> Step:
+        """The trial recorded last as a step; what its lane saw before it isn't on record."""
+        seen = self._typical(trial.context)
+        after = seen if self._single else self._flat.usual(self._env.context(trial.number + 1))
+        with training():
+            decision = self._learner.judge(seen, self._view.encode(trial.action))
+        return Step(len(self._history) - 1, 0, seen, decision, after, self._single, not self._single)
+
+    def _record(self, trial: Trial) -> None:
+        """Learn the scales of rewards and metrics from a trial, and whether it worked."""
+        self._history.add(trial.context, trial.action, trial.reward, trial.status)
+        self._elements.setdefault(exact_key(trial.action), np.asarray(self._view.encode(trial.action)))
+        if trial.measured and all(name in trial.metrics for name in self._env.experiment.agent_metrics):
+            self._flat.learn(trial.metrics)  # another run may not have measured all of them
+
+    # the loop -----------------------------------------------------------------------------------------
+
+    def _decide(self, seen: np.ndarray, number: int) -> Decision:
+        if number == 1 and self._config.start_action == "first":
+            first = {name: knob.from_unit(0.0) for name, knob in self._env.space.knobs.items()}
+            return self._learner.judge(seen, self._view.encode(first))
+        return self._learner.act(seen, number)
+
+    def _learn(self, lane: int, trial: Trial, seen: np.ndarray, decision: Decision) -> None:
+        self._record(trial)
+        self.closed += 1
+        taken = self._episodes.get(lane, 0) + 1
+        ended = taken >= self._env.experiment.episode_steps
+        self._episodes[lane] = 0 if ended else taken
+        after = self._flat.encode(self._env.observe(lane))
+        over, cut = ended and self._single, ended and not self._single
+        step = Step(len(self._history) - 1, lane, seen, decision, after, terminated=over, truncated=cut)
+        with training():
+            self._learner.take(step)
+        if self._learner.due():
+            self._train()
+
+    def _train(self, last: bool = False) -> None:
+        with training():
+            values = self._learner.train(self.closed, last=last)
+        if values:
+            self._files.log(self.closed, values)
+            if self.closed - self._saved >= self._config.checkpoint_every:
+                self._save()
+
+    def _finish(self) -> None:
+        """Learn from the rest, also of a stopped run: an on-policy agent couldn't do so later."""
+        if self.closed > self._saved:
+            self._train(last=True)
+        if not self._learner.trained:
+            logger.warning("%s has learned nothing: %d trials are too few for an update", self._name, self.closed)
+            return
+        if self.closed > self._saved:
+            self._save(last=True)
+        self._files.save_model(self._learner.model)
+
+    def _save(self, last: bool = False) -> None:
+        self._saved = self.closed
+        self._files.save(self._learner.model, self.closed)
+        # Asking in many contexts takes as long as choosing in many trials.
+        if last or self.closed - self._tabled >= self._contexts / ASKED_PER_TRIAL:
+            self._tabled = self.closed
+            with training():
+                table = policies.table_of(self._name, self.closed, self._env.experiment.env_params, self.choose)
+            self._files.save_table(table)

@@ -1,0 +1,117 @@
+"""Search without learning: at random, over a live system's actions too, or over the whole grid.
+
+Choices depend on the seed and the number of the trial or step alone, so that they are the same after a crash and at any
+width.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tunegym.core.errors import Problem
+from tunegym.core.randomness import integer, unit
+from tunegym.tuning.agents.base import AgentConfig, BaseAgent, LiveAgent
+from tunegym.tuning.model.space import Range, Space
+from tunegym.tuning.model.trial import Observation
+from tunegym.tuning.model.values import Scalar
+from tunegym.tuning.ports import Env
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
+
+BLOCK = 256
+"""Live actions are drawn in blocks: a generator is expensive to seed and cheap to draw from."""
+
+
+class RandomSearch(BaseAgent):
+    """Draws every knob uniformly, on a log scale where the range says so."""
+
+    supports_variable_environment: ClassVar[bool] = True
+    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": f"{__name__}:LiveRandom"}
+
+    def select_action(self, observation: Observation) -> dict[str, Scalar]:
+        """The draw that belongs to the trial's number."""
+        number, seed = observation.number, self.seed
+        if number == 1 and self.config.start_action == "first":
+            return self.first_action()
+        knobs = self.env.space.knobs.items()
+        return {name: knob.from_unit(unit(seed, "random_search", name, number)) for name, knob in knobs}
+
+
+class LiveRandom(LiveAgent):
+    """Draws the action of every step, whatever its episode and lane."""
+
+    name: ClassVar[str] = "random_search"
+
+    def _drive(self) -> None:
+        env = self.env
+        fresh = set(range(env.slots))
+        actions = draw_actions(env.action_space, self.seed, self.name, env.taken)
+        while env.exhausted() is None:
+            left = self.left()
+            width = env.slots if left is None else min(env.slots, left)
+            for lane in range(width):
+                if lane in fresh:
+                    env.reset(lane)
+            results = env.step_all(list(islice(actions, width)))
+            fresh = {lane for lane, result in enumerate(results) if result[2] or result[3]}
+
+
+def draw_actions(space: spaces.Space[Any], seed: int, name: str, taken: int = 0) -> Iterator[Any]:
+    """A random element of ``space`` for every number after ``taken``, which depends on seed, name and number alone."""
+    own = copy.deepcopy(space)
+    while True:
+        block, place = divmod(taken, BLOCK)
+        own.seed(integer(seed, 2**31, name, block))
+        drawn = [own.sample() for _ in range(BLOCK)][place:]
+        yield from drawn
+        taken += len(drawn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridConfig(AgentConfig):
+    """Settings of ``grid_search``: it starts at the first point, or with ``random`` at a drawn one."""
+
+    start_action: Literal["random", "first"] = "first"
+
+
+class GridSearch(BaseAgent):
+    """Trial n is the n-th point of the grid; the last knob varies fastest. The grid is never held in memory."""
+
+    Config: ClassVar[type[AgentConfig]] = GridConfig
+    finite: ClassVar[bool] = True
+
+    def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+        size = env.space.size
+        assert size is not None, "configuration refuses a grid over a range without a step"
+        self._size = size
+        self._start = 0
+        if self.config.start_action == "random":
+            self._start = integer(self.seed, size, "grid_search", "start")
+
+    @classmethod
+    def refuse(cls, space: Space) -> Problem | None:
+        """A range needs a step."""
+        for name, knob in space.knobs.items():
+            if isinstance(knob, Range) and knob.step is None:
+                where = name if name.startswith("extra_env_vars.") else f"cmd_args.{name}"
+                what, allowed = "grid_search needs a step for a range", "a list, or a range with a `step`"
+                hint = "add a step that divides the range, or use random_search"
+                return Problem(where, what, found=knob.describe(), allowed=allowed, hint=hint)
+        return None
+
+    @classmethod
+    def ends_after(cls, space: Space) -> int | None:
+        """Every point once."""
+        return space.size
+
+    def select_action(self, observation: Observation) -> dict[str, Scalar] | None:
+        """The point that belongs to the trial's number; None past the last."""
+        if observation.number > self._size:
+            return None
+        return self.env.space.point((self._start + observation.number - 1) % self._size)

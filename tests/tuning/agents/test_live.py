@@ -1,0 +1,466 @@
+"""Live agents that learn: the library's learning on a server's spaces, settings, checkpoints, resume, failures."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from tests.sample_servers import SPACES
+
+from tunegym.testing.agents import Driven, LiveAgentSuite, Log, Trail
+from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac
+from tunegym.tuning.model.scenario import Budget, Experiment
+from tunegym.tuning.model.space import EnvParams, Space
+from tunegym.tuning.spaces import element_of
+
+pytest.importorskip("stable_baselines3")
+slow = pytest.mark.slow  # torch takes seconds to import
+
+BOX = spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 5.0], np.float32))
+AGENTS: dict[type[LivePolicy], tuple[spaces.Space[Any], dict[str, Any]]] = {
+    LivePpo: (spaces.Discrete(3), {"n_steps": 16, "batch_size": 8, "n_epochs": 2}),
+    LiveA2c: (BOX, {}),
+    LiveDqn: (spaces.Discrete(3), {"learning_starts": 20}),
+    LiveSac: (BOX, {"batch_size": 16, "net_arch": [16]}),
+}
+EACH = pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
+
+
+def drive(folder: Path, agent: type[LivePolicy], **more: Any) -> Driven:
+    space, settings = AGENTS[agent]
+    own = {**settings, **more.pop("config", {})}
+
+    class Suite(LiveAgentSuite):
+        config: ClassVar[dict[str, Any]] = own
+
+    Suite.agent = agent
+    Suite.actions = space
+    return Suite().drive(folder, **more)
+
+
+def problems(agent: type[LivePolicy], budget: Budget | None = None, **settings: Any) -> list[str]:
+    config = agent.Config(**settings)
+    budget = budget or Budget(agent_steps=1000)
+    experiment = Experiment("x", "live", {}, Space({}), EnvParams({}, 0), agent.name, config, (), budget=budget)
+    return [problem.render("x.toml") for problem in agent.check(experiment, Path())]
+
+
+# the library's learning -----------------------------------------------------------------------------------
+
+
+class TrailEnv(gymnasium.Env[Any, Any]):
+    """A ``Trail`` as an environment of the library's."""
+
+    def __init__(self, actions: spaces.Space[Any]) -> None:
+        self._trail = Trail(actions, Log())
+        self.action_space, self.observation_space = actions, self._trail.observation_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self._trail.reset()
+
+    def step(self, action: Any) -> Any:
+        return self._trail.step(action)
+
+
+@slow
+@EACH
+@pytest.mark.parametrize("slots", [1, 2])
+def test_learns_exactly_what_the_library_learns(
+    tmp_path: Path, agent: type[LivePolicy], slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same draws, the library's vector of environments gives the same network, bit by bit."""
+    import torch
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from tunegym.tuning.agents.sb3 import live
+    from tunegym.tuning.agents.sb3.algorithms import Draws
+
+    built: list[tuple[Any, Any]] = []
+    build = live.build_model
+
+    def watched(name: str, config: Any, vector: Any, hooks: Any) -> Any:
+        built.append((build(name, config, vector, hooks), config))
+        return built[-1][0]
+
+    monkeypatch.setattr(live, "build_model", watched)
+    space, _ = AGENTS[agent]
+    assert drive(tmp_path, agent, slots=slots, seed=3).code == 0
+    ((ours, config),) = built
+    draws = Draws(3, agent.name)
+    vector = DummyVecEnv([lambda: Monitor(TrailEnv(space))] * slots)
+    vector.action_space.seed(draws.integer(2**31, "random", 0))
+    bare = build(agent.name, config, vector, live.Hooks(draws, 160, lambda: None))
+    bare.learn(160, log_interval=None)
+    for one, other in zip(ours.policy.parameters(), bare.policy.parameters(), strict=True):
+        assert torch.equal(one, other)
+    returns, expected = ([one["r"] for one in model.ep_info_buffer] for model in (ours, bare))
+    assert returns == pytest.approx(expected, abs=1e-4)
+    for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+        if hasattr(ours, "replay_buffer"):
+            assert np.array_equal(getattr(ours.replay_buffer, name), getattr(bare.replay_buffer, name)), name
+
+
+@slow
+def test_ppo_learns_to_balance_a_pole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short version of ``benchmarks/live_cartpole``: 25,000 steps, and at least 150 of 500."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
+    from benchmarks.live_cartpole.learners import PPO, greedy, scenario
+
+    import tunegym
+
+    assert tunegym.run(scenario("ppo", PPO, steps=25_000, seed=1), output=tmp_path) == 0
+    assert greedy("ppo", next(tmp_path.rglob("model.zip"))) >= 150
+
+
+# settings -------------------------------------------------------------------------------------------------
+
+
+@slow
+@EACH
+def test_defaults_are_the_librarys(agent: type[LivePolicy]) -> None:
+    import stable_baselines3
+
+    theirs = inspect.signature(getattr(stable_baselines3, agent.name.upper())).parameters
+    own = {"random_seed", "rewards", "learning_rate_schedule", "clip_range_schedule", "net_arch", "checkpoint_every"}
+    config = agent.Config()
+    for name in vars(config).keys() - own - {"learning_starts"}:
+        assert getattr(config, name) == theirs[name].default, name
+    assert problems(agent) == []
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "says"),
+    [
+        (LivePpo, {"learning_rate": 0.0}, "agent_config.learning_rate: the value is out of bounds"),
+        (LivePpo, {"gamma": 1.5}, "agent_config.gamma: the value is out of bounds"),
+        (LivePpo, {"net_arch": ()}, "agent_config.net_arch: no network has such layers"),
+        (LiveDqn, {"gradient_steps": 0}, "from 1 to 1000, or -1 for as many as there were steps"),
+        (LiveDqn, {"exploration_final_eps": 2.0}, "agent_config.exploration_final_eps: the value is out of bounds"),
+        (LiveDqn, {"learning_starts": 1000}, "it would never learn: the budget is 1000 steps"),
+        (LiveSac, {"tau": 0.0}, "agent_config.tau: the value is out of bounds"),
+    ],
+)
+def test_impossible_settings_are_refused(agent: type[LivePolicy], settings: dict[str, Any], says: str) -> None:
+    (problem,) = problems(agent, **settings)
+    assert says in problem
+    assert "hint: " in problem
+
+
+def test_a_schedule_needs_an_end() -> None:
+    timed = Budget(max_time_s=10.0)
+    linear = {"learning_rate_schedule": "linear", "clip_range_schedule": "linear"}
+    assert len(problems(LivePpo, timed, **linear)) == 2
+    assert problems(LivePpo, timed) == []
+    assert problems(LivePpo, Budget(agent_steps=10, max_time_s=10.0), **linear) == []
+
+
+# spaces ---------------------------------------------------------------------------------------------------
+
+SEEN = spaces.Box(-1.0, 1.0, (2,))
+ACTIONS: dict[str, spaces.Space[Any]] = {
+    "discrete": spaces.Discrete(4, start=3),
+    "multi_discrete": spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[1, 0], [-5, 0]])),
+    "multi_binary": spaces.MultiBinary((2, 2)),
+    "number": spaces.Box(-1.0, 3.0, ()),
+    "box": spaces.Box(0.0, np.float32(0.1), (2, 3)),
+    "wide": spaces.Box(-1e6, 1e6, (2,), dtype=np.float64),
+    "integers": spaces.Box(-3, 9, (2,), dtype=np.int16),
+}
+
+
+@slow
+@pytest.mark.parametrize(
+    ("agent", "actions", "needs", "takes"),
+    [
+        ("dqn", SEEN, "needs a Discrete action space, and the server's is Box(", "ppo, a2c and sac take it"),
+        (
+            "sac",
+            spaces.Discrete(2),
+            "needs a Box action space, and the server's is Discrete(",
+            "ppo, a2c and dqn take it",
+        ),
+        (
+            "ppo",
+            spaces.Dict({}),
+            "needs a Box, Discrete, MultiDiscrete or MultiBinary action",
+            "random_search takes it",
+        ),
+        ("ppo", spaces.Box(-np.inf, 1.0, (1,)), "needs bounds to every number of a Box", "random_search takes it"),
+    ],
+)
+def test_unfit_action_spaces_are_named(agent: str, actions: spaces.Space[Any], needs: str, takes: str) -> None:
+    from tunegym.tuning.agents.sb3.vector import unfit
+
+    told = unfit(agent, actions, SEEN) or ""
+    assert told.startswith(f"{agent} {needs}")
+    assert told.endswith(f": {takes}")
+
+
+@slow
+@pytest.mark.parametrize("theirs", ACTIONS.values(), ids=list(ACTIONS))
+def test_every_choice_is_an_action_of_the_server(theirs: spaces.Space[Any]) -> None:
+    from tunegym.tuning.agents.sb3.vector import Actions
+
+    actions, own = Actions(theirs, seed=1), element_of(theirs)
+    chosen = np.array([actions.space.sample() for _ in range(200)])
+    taken = [own(one) for one in actions.theirs(chosen)]
+    assert len(taken) == 200
+    assert all(theirs.contains(one) for one in taken)
+    back = actions.ours(taken)
+    assert back.dtype == actions.space.dtype
+    assert all(actions.space.contains(one) for one in back)
+    if not isinstance(theirs, spaces.Box):
+        np.testing.assert_array_equal(back, chosen)
+    if theirs is ACTIONS["integers"]:
+        (rounded,) = actions.theirs(np.array([[-3.4, 9.6]], dtype=np.float32))
+        assert rounded.tolist() == [-3, 9]
+
+
+@slow
+@pytest.mark.parametrize("theirs", [*SPACES.values(), SEEN], ids=[*SPACES, "plain"])
+def test_every_observation_is_in_the_policys_space(theirs: spaces.Space[Any]) -> None:
+    from tunegym.tuning.agents.sb3.vector import Observations
+
+    theirs.seed(3)
+    observations, seen = Observations(theirs), [theirs.sample() for _ in range(3)]
+    batch = observations.ours(seen)
+    for at in range(3):
+        row = {key: rows[at] for key, rows in batch.items()} if isinstance(batch, dict) else batch[at]
+        assert observations.space.contains(row), row
+        assert repr(observations.one(seen[at])) == repr(row)
+
+
+@slow
+def test_keys_of_observations_are_names_that_torch_takes() -> None:
+    from tunegym.tuning.agents.sb3.vector import Observations
+
+    nested = {"a": spaces.Dict({"b": SEEN}), "a.b": SEEN, "a/b": SEEN, "keys": SEEN, "training": SEEN, "": SEEN}
+    observations = Observations(spaces.Dict(nested))
+    assert isinstance(observations.space, spaces.Dict)
+    assert sorted(observations.space.spaces) == ["_", "a/b", "a/b_", "a/b__", "keys_", "training_"]
+
+
+@slow
+@pytest.mark.parametrize("agent", [LivePpo, LiveDqn])
+@pytest.mark.parametrize("kind", [*SPACES, "small_image"])
+def test_learns_from_all_kinds_of_observations(
+    tmp_path: Path, agent: type[LivePolicy], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = SPACES[kind] if kind in SPACES else spaces.Box(0, 255, (9, 8, 3), np.uint8)
+    space.seed(1)
+
+    def step(self: Any, action: Any) -> Any:
+        self._log.actions.append(action)
+        over = len(self._log.actions) % 5 == 0
+        self._place = None if over else 1
+        return self._seen(), 1.0, over, False, {}
+
+    monkeypatch.setattr(Trail, "observation_space", space)
+    monkeypatch.setattr(Trail, "_seen", lambda self, place=None: space.sample())
+    monkeypatch.setattr(Trail, "step", step)
+    config = {"n_steps": 8, "n_epochs": 1} if agent is LivePpo else {"batch_size": 4, "buffer_size": 50}
+    first = drive(tmp_path, agent, config=config, steps=60, slots=2, stop_after=40)
+    assert first.code == 0, first.failure
+    second = drive(tmp_path, agent, config=config, steps=60, slots=2)
+    assert (second.code, second.taken) == (0, 60), second.failure
+
+
+@slow
+@pytest.mark.parametrize(("encoding", "context"), [("one_hot", 1), (None, 2)], ids=["shown", "hidden"])
+def test_an_episode_ends_under_its_own_context(encoding: str | None, context: int) -> None:
+    """Where the context is shown, a step's observation is under the next episode's context already."""
+    from tunegym.tuning.agents.sb3.vector import Actions, LiveVector, Observations
+
+    def seen(observation: float, load: float) -> dict[str, np.ndarray]:
+        return {"observation": np.array([observation], np.float32), "context": np.array([load], np.float32)}
+
+    final = seen(5, 1) if encoding else "the server's"
+    params = SimpleNamespace(params={"load": SimpleNamespace(encoding=encoding)})
+    env: Any = SimpleNamespace(
+        slots=1,
+        experiment=SimpleNamespace(env_params=params),
+        exhausted=lambda: None,
+        reset=lambda lane=0: (seen(0, 2), {}),
+        step_all=lambda actions: [(seen(5, 2), 1.0, True, False, {"final_observation": final})],
+    )
+    number = spaces.Box(0, 9, (1,), np.float32)
+    observations = Observations(spaces.Dict({"observation": number, "context": number}))
+    vector = LiveVector(env, Actions(spaces.Discrete(2), 0), observations, None)
+    vector.reset()
+    after, _, dones, infos = vector.step(np.array([0]))
+    assert dones.tolist() == [True]
+    assert repr(after) == repr({key: rows[None] for key, rows in sorted(seen(0, 2).items())})
+    assert repr(infos[0]["terminal_observation"]) == repr(dict(sorted(seen(5, context).items())))
+
+
+# checkpoints ----------------------------------------------------------------------------------------------
+
+
+@slow
+@EACH
+def test_checkpoint_model_and_curves_are_saved(tmp_path: Path, agent: type[LivePolicy]) -> None:
+    import stable_baselines3
+    import torch
+
+    drive(tmp_path, agent, config={"checkpoint_every": 50})
+    checkpoint = torch.load(tmp_path / "policy" / "checkpoint.pt", weights_only=True)
+    assert (checkpoint["agent"], checkpoint["closed"]) == (agent.name, 160)
+    theirs = getattr(stable_baselines3, agent.name.upper())
+    model = theirs.load(tmp_path / "policy" / "model.zip")
+    assert type(model) is theirs
+    assert model.num_timesteps == 160
+    for name, tensor in model.policy.state_dict().items():
+        assert torch.equal(tensor, checkpoint["state"]["model"]["policy"][name])
+    lines = [json.loads(line) for line in (tmp_path / "policy" / "training.jsonl").read_text().splitlines()]
+    assert [line["trials"] for line in lines] == sorted(line["trials"] for line in lines)
+    assert {"rollout/ep_rew_mean", "rollout/ep_len_mean", "train/learning_rate"} <= lines[-1]["values"].keys()
+
+
+@slow
+@EACH
+def test_a_resume_continues_from_the_checkpoint(
+    tmp_path: Path, agent: type[LivePolicy], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import torch
+
+    from tunegym.tuning.agents.sb3.live import LiveTraining
+
+    caplog.set_level(logging.INFO)
+    drive(tmp_path, agent, stop_after=60)
+    saved = torch.load(tmp_path / "policy" / "checkpoint.pt", weights_only=True)
+    begun: dict[str, Any] = {}
+    learn = LiveTraining._learn
+
+    def watched(self: Any) -> Any:
+        model = self._model
+        state = {name: tensor.clone() for name, tensor in model.policy.state_dict().items()}
+        begun.update(state=state, at=model.num_timesteps, progress=model._current_progress_remaining)
+        begun["remembered"] = getattr(model, "replay_buffer", None) and model.replay_buffer.size()
+        return learn(self)
+
+    monkeypatch.setattr(LiveTraining, "_learn", watched)
+    assert drive(tmp_path, agent).taken == 160
+    assert (begun["at"], begun["progress"]) == (60, 1 - 60 / 160)
+    for name, tensor in begun["state"].items():
+        assert torch.equal(tensor, saved["state"]["model"]["policy"][name]), name
+    says = f"{agent.name} continues from its checkpoint after 60 steps"
+    if agent in (LiveDqn, LiveSac):
+        # Not the first step of each episode: the observation before it is not on record.
+        assert 40 <= begun["remembered"] < 60
+        says += f"; in its replay buffer: {begun['remembered']} steps of the record"
+    assert says in caplog.text
+
+
+@slow
+def test_steps_lost_for_an_on_policy_agent_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    drive(tmp_path, LivePpo, stop_after=60)
+    place = tmp_path / "policy" / "checkpoint.pt"
+    kept = place.read_bytes()
+    drive(tmp_path, LivePpo, stop_after=40)
+    place.write_bytes(kept)  # as if killed before the next one
+    drive(tmp_path, LivePpo)
+    assert "40 later steps on record can't teach it anything" in caplog.text
+
+
+# failures -------------------------------------------------------------------------------------------------
+
+
+@slow
+@EACH
+def test_a_diverged_network_ends_the_run(
+    tmp_path: Path, agent: type[LivePolicy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from tunegym.tuning.agents.sb3.live import LiveTraining
+
+    updated = LiveTraining._updated
+
+    def poisoned(self: Any) -> None:
+        if self._env.taken > 60:
+            with torch.no_grad():
+                for one in self._model.policy.parameters():
+                    one.fill_(float("nan"))
+        updated(self)
+
+    monkeypatch.setattr(LiveTraining, "_updated", poisoned)
+    driven = drive(tmp_path, agent)
+    assert driven.code == 1
+    assert driven.taken < 160
+    assert (driven.failure or "").startswith("training failed after ")
+    assert "no longer of finite numbers" in (driven.failure or "")
+
+
+@slow
+def test_an_error_of_the_algorithm_is_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stable_baselines3 import PPO
+
+    def broken(self: Any) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(PPO, "train", broken)
+    driven = drive(tmp_path, LivePpo)
+    assert (driven.code, driven.failure) == (1, "training failed after 16 steps: RuntimeError: out of luck")
+
+
+@slow
+def test_a_replay_buffer_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tunegym.tuning.agents.sb3 import live
+
+    monkeypatch.setattr(live.psutil, "virtual_memory", lambda: SimpleNamespace(total=400))
+    driven = drive(tmp_path, LiveDqn)
+    assert driven.code == 1
+    assert "a replay buffer of 160 steps takes" in (driven.failure or "")
+    assert "a buffer_size of up to 12 would be fine" in (driven.failure or "")
+
+
+@slow
+def test_an_error_below_is_no_failure_of_the_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tunegym.tuning.envs.live.engine import LiveEngine
+
+    def broken(self: Any, actions: Any) -> None:
+        raise OSError(28, "no space")
+
+    monkeypatch.setattr(LiveEngine, "step_all", broken)
+    with pytest.raises(OSError, match="no space"):
+        drive(tmp_path, LivePpo)
+
+
+@slow
+@EACH
+def test_a_server_sees_the_shared_generators_as_they_were(
+    tmp_path: Path, agent: type[LivePolicy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server in this process may draw from them; the algorithm neither moves nor uses them."""
+    import torch
+
+    drawn: list[tuple[float, float]] = []
+    step = Trail.step
+
+    def drawing(self: Trail, action: Any) -> Any:
+        drawn.append((float(np.random.random()), float(torch.rand(1))))
+        return step(self, action)
+
+    monkeypatch.setattr(Trail, "step", drawing)
+    chosen = []
+    for seed in (1, 2):
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        drawn.clear()
+        driven = drive(tmp_path / str(seed), agent, slots=2)
+        assert driven.code == 0, driven.failure
+        chosen.append([repr(action) for action in driven.log.actions])
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        assert drawn == [(float(np.random.random()), float(torch.rand(1))) for _ in drawn]
+    assert chosen[0] == chosen[1]

@@ -1,0 +1,113 @@
+"""Search without learning: choices by number, over knobs and over a live system's actions, and the whole grid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from tests.sample_servers import SPACES
+
+from tunegym.tuning.agents.base import AgentConfig
+from tunegym.tuning.agents.search import BLOCK, GridConfig, GridSearch, RandomSearch, draw_actions
+from tunegym.tuning.model.scenario import Budget
+from tunegym.tuning.model.space import Choice, Range, Space
+from tunegym.tuning.model.trial import Observation
+from tunegym.tuning.spaces import element_of
+
+Benches = Callable[..., Any]
+
+KNOBS = {"mode": Choice(("a", "b", "c")), "n": Range(3, 64, "int", log=True), "f": Range(-1.0, 1.0)}
+GRID = {"a": Choice(("x", "y")), "b": Range(0.0, 1.0, step=0.25), "c": Choice((1, 1.0, True))}
+
+
+def measure(**_: Any) -> dict[str, float]:
+    return {"m": 1.0}
+
+
+def drawn(agent: RandomSearch, numbers: Any) -> list[dict[str, Any]]:
+    return [agent.select_action(Observation(number, {})) for number in numbers]
+
+
+def test_a_draw_depends_on_seed_knob_and_number_alone(bench: Benches) -> None:
+    one = bench(measure, knobs=KNOBS)
+    forwards = drawn(RandomSearch(one.engine, None, 3), range(1, 100))
+    assert drawn(RandomSearch(one.engine, None, 3), reversed(range(1, 100))) == forwards[::-1]
+    assert drawn(RandomSearch(one.engine, None, 4), range(1, 100)) != forwards
+    assert drawn(RandomSearch(one.engine, AgentConfig(random_seed=3), 4), range(1, 100)) == forwards
+    fewer = bench(measure, knobs={name: KNOBS[name] for name in ("f", "mode")})
+    part = drawn(RandomSearch(fewer.engine, None, 3), range(1, 100))
+    assert part == [{"f": action["f"], "mode": action["mode"]} for action in forwards]
+
+
+def test_random_search_covers_its_space_evenly(bench: Benches) -> None:
+    """Chi-square with 2 degrees of freedom: 25 is far beyond any chance."""
+    one = bench(measure, knobs=KNOBS)
+    actions = drawn(RandomSearch(one.engine, None, 1), range(1, 6001))
+    counts = Counter(action["mode"] for action in actions)
+    assert sum((counts[mode] - 2000) ** 2 / 2000 for mode in "abc") < 25
+    assert {action["n"] for action in actions} == set(range(3, 65))
+    assert abs(sum(action["f"] for action in actions)) < 200
+    assert all(one.engine.space.accept(action) == action for action in actions)
+
+
+# actions of live systems ------------------------------------------------------------------------------
+
+HALF = spaces.Box(np.array([0.0, -np.inf, -np.inf]), np.array([np.inf, 3.0, np.inf]), dtype=np.float64)
+EDGES = {**SPACES, "half": HALF, "number": spaces.Box(-1.0, 1.0, (), dtype=np.float32), "none": spaces.Tuple([])}
+
+
+@pytest.mark.parametrize("space", EDGES.values(), ids=list(EDGES))
+def test_live_actions_depend_on_seed_and_number_alone(space: spaces.Space[Any]) -> None:
+    own = element_of(space)
+    whole = list(islice(draw_actions(space, 0, "test"), BLOCK + 20))
+    assert all(space.contains(own(action)) for action in whole)
+    for taken in (1, BLOCK - 1, BLOCK, BLOCK + 7):
+        rest = islice(draw_actions(space, 0, "test", taken), BLOCK + 20 - taken)
+        assert [repr(action) for action in rest] == [repr(action) for action in whole[taken:]]
+
+
+def test_live_actions_follow_the_seed() -> None:
+    space = spaces.Discrete(7, start=-3)
+    one, other = (list(islice(draw_actions(space, seed, "test"), 500)) for seed in (0, 1))
+    assert one != other
+    assert {int(action) for action in one} == set(range(-3, 4))
+
+
+# grids ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("seed", [None, 0, 1, 2, 3])
+def test_grid_tries_every_point_once(bench: Benches, slots: int, seed: int | None) -> None:
+    """In order from the first point, or round from a random one; then it ends by itself."""
+    one = bench(measure, knobs=GRID, slots=slots)
+    config = GridConfig() if seed is None else GridConfig(start_action="random", random_seed=seed)
+    assert GridSearch(one.engine, config).run() == 0
+    chosen = [repr(dict(trial.action)) for trial in one.trials()]
+    whole = [repr(one.engine.space.point(index)) for index in range(30)]
+    start = whole.index(chosen[0])
+    assert chosen == whole[start:] + whole[:start]
+    assert seed is not None or start == 0
+
+
+def test_huge_grid_is_never_listed(bench: Benches) -> None:
+    knobs = {f"k{index}": Range(0, 999, "int", step=1) for index in range(6)}
+    one = bench(measure, knobs=knobs, budget=Budget(agent_steps=100))
+    agent = GridSearch(one.engine)
+    assert agent.run() == 0
+    assert len({repr(trial.action) for trial in one.trials()}) == 100
+    assert agent.select_action(Observation(10**18, {})) == dict.fromkeys(knobs, 999)
+    assert agent.select_action(Observation(10**18 + 1, {})) is None
+
+
+def test_grid_refuses_a_range_without_a_step() -> None:
+    assert GridSearch.refuse(Space(GRID)) is None
+    for name, where in (("s.r", "cmd_args.s.r"), ("extra_env_vars.X", "extra_env_vars.X")):
+        problem = GridSearch.refuse(Space({"a": Choice((1, 2)), name: Range(0.0, 1.0)}))
+        assert problem is not None
+        assert (problem.where, "step" in problem.what) == (where, True)
