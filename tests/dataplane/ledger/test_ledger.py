@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.dataplane.ledger.conftest import each_tags
 
 from tunegym.dataplane.errors import (
     ClaimTimeoutError,
@@ -24,12 +22,114 @@ from tunegym.dataplane.errors import (
     TagError,
 )
 from tunegym.dataplane.ledger import samples
+from tunegym.dataplane.ledger.ledger import Ledger
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter, tags_of
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
 from tunegym.dataplane.model import PartitionSpec
 from tunegym.dataplane.predicate import Tag
 
 pytestmark = pytest.mark.invariant  # P3, P15, P16
 TAG_VALUES: list[Any] = [1, 0, True, False, 1.0, -0.0, 0.0, "text", "", None]
+SHAPES = {"x": ("<i8", 1), "y": ("<f4", 2)}
+
+
+class Desk:
+    """Calls a ledger for one partition at the time ``now``."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.ledger = Ledger()
+        self.spec = PartitionSpec(**{"partition_id": "p", "fields": ("x", "y"), "tasks": ("train", "judge"), **spec})
+        self.ledger.register(self.spec)
+        self.now = 0.0
+        self.blocks = 0
+
+    def request(self, ids: Sequence[str], fields: Sequence[str] = ("x",), **more: Any) -> Put:
+        self.blocks += 1
+        shapes = more.pop("shapes", {name: SHAPES[name] for name in fields})
+        return Put("p", list(ids), shapes, {"n": self.blocks}, 10, **more)
+
+    def put(self, ids: Sequence[str], fields: Sequence[str] = ("x",), **more: Any) -> None:
+        assert self.ledger.put(self.request(ids, fields, **more), self.now) is None
+
+    def put_or_wait(self, ids: Sequence[str], **more: Any) -> Any:
+        return self.ledger.put(self.request(ids, **more), self.now, wait=True)
+
+    def wanted(self, most: int = 2, least: int | None = None, **more: Any) -> Claim:
+        given = {"task_name": "train", "fields": ("x",), "owner": "me", "lease_s": 60.0, **more}
+        return Claim("p", batch_size=most, min_batch=most if least is None else least, **given)
+
+    def claim(self, most: int = 2, least: int | None = None, **more: Any) -> Grant:
+        found = self.ledger.claim(self.wanted(most, least, **more), self.now)
+        assert isinstance(found, Grant)
+        return found
+
+    def wait(self, most: int = 2, least: int | None = None, timeout_s: float | None = None, **more: Any) -> Any:
+        deadline = None if timeout_s is None else self.now + timeout_s
+        found = self.ledger.claim(self.wanted(most, least, **more), self.now, deadline, wait=True)
+        assert isinstance(found, Waiter)
+        return found
+
+    def ack(self, grant: Grant, version: int | None = None, task: str = "train", places: slice = slice(None)) -> None:
+        ids = grant.sample_ids[places]
+        self.ledger.ack("p", task, ids, [grant.lease] * len(ids), version, self.now)
+
+    def release(self, grant: Grant) -> None:
+        ids = grant.sample_ids
+        self.ledger.release("p", "train", ids, [grant.lease] * len(ids), self.now)
+
+    def train(self, count: int, version: int | None = None, task: str = "train", **more: Any) -> list[str]:
+        grant = self.claim(count, task_name=task, **more)
+        self.ack(grant, version, task)
+        return grant.sample_ids
+
+    def clear(self, ids: Sequence[str], reason: str | None = None) -> int:
+        return self.ledger.clear("p", ids, reason, self.now)
+
+    def commit(self, version: int, task: str = "train") -> int:
+        return self.ledger.commit("p", task, version, self.now)
+
+    def rewind(self, version: int, task: str = "train") -> tuple[int, int]:
+        return self.ledger.rewind("p", task, version, self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.ledger.expire(self.now)
+
+    def settled(self) -> list[Waiter]:
+        return self.ledger.take_settled()
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        return self.ledger.stats(self.now)["p"]
+
+    def counts(self, task: str = "train") -> tuple[int, int, int]:
+        """The number of samples that are free, leased and acked."""
+        found = self.stats["tasks"][task]
+        return found["free"], found["leased"], found["acked"]
+
+
+def each_tags(grant: Grant) -> list[dict[str, Any]] | None:
+    return tags_of(grant.tags, len(grant.sample_ids))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def one_task() -> Desk:
+    return Desk(tasks=("train",))
+
+
+@pytest.fixture
+def pairs() -> Desk:
+    return Desk(group_size=2)
+
+
+@pytest.fixture
+def small() -> Desk:
+    return Desk(tasks=("train",), capacity=3)
 
 
 def versions(*numbers: Any) -> list[dict[str, Any]]:
@@ -52,7 +152,7 @@ def versions(*numbers: Any) -> list[dict[str, Any]]:
         (["kept", "b"], {}, SampleError),
     ],
 )
-def test_refused_put_changes_nothing(desk: Any, ids: Any, more: Any, error: type[Exception]) -> None:
+def test_refused_put_changes_nothing(desk: Desk, ids: Any, more: Any, error: type[Exception]) -> None:
     desk.put(["a", "kept", "gone"], tags=[{"k": 1}] * 3)
     desk.train(2, 1)
     desk.clear(["kept", "gone"])
@@ -62,7 +162,7 @@ def test_refused_put_changes_nothing(desk: Any, ids: Any, more: Any, error: type
     assert snapshot(desk.ledger) == before
 
 
-def test_cleared_and_unknown_samples_are_refused(desk: Any) -> None:
+def test_cleared_and_unknown_samples_are_refused(desk: Desk) -> None:
     desk.put(["a", "b"])
     desk.clear(["a"])
     with pytest.raises(SampleError, match="'a' was consumed or cleared"):
@@ -71,11 +171,13 @@ def test_cleared_and_unknown_samples_are_refused(desk: Any) -> None:
         desk.ledger.locate("p", ["b", "z"], ["x"])
     with pytest.raises(SampleError, match="never had a sample 'z'"):
         desk.clear(["b", "z"])
+    with pytest.raises(SampleError, match="twice"):
+        desk.ledger.write_tags("p", ["b", "b"], [{}, {}], 0.0)
     assert desk.clear(["a", "b", "b"]) == 1
     assert desk.stats["gone"] == {"cleared": 2}
 
 
-def test_latest_retired_ids_are_refused(one_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latest_retired_ids_are_refused(one_task: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "REMEMBERED", 3)
     one_task.put(list("abcde"))
     one_task.clear(list("abcd"))
@@ -87,28 +189,9 @@ def test_latest_retired_ids_are_refused(one_task: Any, monkeypatch: pytest.Monke
     assert one_task.claim(2).sample_ids == ["e", "a"]
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    ["long-" + "x" * 10_000 + "{:05d}", "ключ-{}-\N{GRINNING FACE}", "\N{FULLWIDTH DIGIT ONE}{:05d}", "\0{} "],
-    ids=["long", "unicode", "wide", "zero"],
-)
-def test_ids_are_any_texts(one_task: Any, pattern: str) -> None:
-    ids = [pattern.format(number) for number in range(200)]
-    one_task.put(ids)
-    one_task.ledger = restore(snapshot(one_task.ledger))
-    one_task.put(ids[::-1], ["y"])
-    assert one_task.train(200, 1) == ids
-    assert one_task.clear(ids) == 200
-    one_task.commit(1)
-    one_task.ledger = restore(snapshot(one_task.ledger))
-    with pytest.raises(SampleError, match="used once"):
-        one_task.put(ids)
-    assert one_task.stats["resident"] == 0
-
-
-def test_sixty_four_fields(open_desk: Callable[..., Any]) -> None:
+def test_sixty_four_fields() -> None:
     names = tuple(f"f{number}" for number in range(64))
-    desk = open_desk(fields=names)
+    desk = Desk(fields=names)
     desk.put(["a"], shapes=dict.fromkeys(names[:63], ("<i8", 1)))
     waiter = desk.wait(1, fields=names)
     desk.put(["a"], shapes={"f63": ("<i8", 1)})
@@ -120,13 +203,13 @@ def test_sixty_four_fields(open_desk: Callable[..., Any]) -> None:
     ("name", "value"),
     [("fields", ("x",)), ("tasks", ("train",)), ("capacity", 5), ("group_size", 2), ("on_full", "raise")],
 )
-def test_another_spec_is_refused(desk: Any, name: str, value: Any) -> None:
+def test_another_spec_is_refused(desk: Desk, name: str, value: Any) -> None:
     other = {"fields": ("x", "y"), "tasks": ("train", "judge"), name: value}
     with pytest.raises(SpecError, match=name):
         desk.ledger.register(PartitionSpec("p", **other))
 
 
-def test_sealed_partition_takes_fields_but_no_samples(desk: Any) -> None:
+def test_sealed_partition_takes_fields_but_no_samples(desk: Desk) -> None:
     desk.put(["a"])
     waiter = desk.wait(3, fields=("x", "y"))
     desk.ledger.seal("p", 0.0)
@@ -142,19 +225,9 @@ def test_sealed_partition_takes_fields_but_no_samples(desk: Any) -> None:
 # tags -------------------------------------------------------------------------------------------------
 
 
-def test_tags_are_merged(desk: Any) -> None:
-    desk.put(["a", "b"], tags=[{"v": 1}, {"v": 2, "who": "me"}])
-    desk.put(["a"], ["y"], tags=[{"done": True}])
-    desk.ledger.write_tags("p", ["b", "a"], [{"v": 5}, {"who": None}], 0.0)
-    assert each_tags(desk.claim(2)) == [{"v": 1, "who": None, "done": True}, {"v": 5, "who": "me"}]
-    for ids in (["a", "a"], ["z"]):
-        with pytest.raises(SampleError):
-            desk.ledger.write_tags("p", ids, [{}] * len(ids), 0.0)
-
-
-def test_tag_values_keep_their_type(open_desk: Callable[..., Any]) -> None:
+def test_tag_values_keep_their_type() -> None:
     for one, other in itertools.product(TAG_VALUES, TAG_VALUES):
-        desk = open_desk()
+        desk = Desk()
         desk.put(["a", "b"], tags={"v": one})
         desk.put(["c", "d"], tags=[{"v": other}] * 2)
         desk.ledger = restore(snapshot(desk.ledger))
@@ -162,7 +235,7 @@ def test_tag_values_keep_their_type(open_desk: Callable[..., Any]) -> None:
         assert [repr(tags["v"]) for tags in found or ()] == [repr(one)] * 2 + [repr(other)] * 2
 
 
-def test_too_many_tag_names_are_refused(one_task: Any) -> None:
+def test_too_many_tag_names_are_refused(one_task: Desk) -> None:
     ids = [f"{number}" for number in range(257)]
     one_task.put(ids[:256], tags=[{f"at-{one}": 1} for one in ids[:256]])
     with pytest.raises(TagError, match="there would be 257 different tags") as caught:
@@ -178,7 +251,7 @@ def test_too_many_tag_names_are_refused(one_task: Any) -> None:
 # claims -----------------------------------------------------------------------------------------------
 
 
-def test_timeout_tells_why(desk: Any) -> None:
+def test_timeout_tells_why(desk: Desk) -> None:
     desk.put(["a", "b", "c", "d"], ["x"], tags=[{"v": 1}] * 4)
     desk.put(["a", "b"], ["y"])
     desk.claim(1, fields=("x", "y"))
@@ -197,7 +270,7 @@ def test_timeout_tells_why(desk: Any) -> None:
     assert "3 of at least 5" in str(waiter.outcome)
 
 
-def test_predicate_claims_in_order(desk: Any) -> None:
+def test_predicate_claims_in_order(desk: Desk) -> None:
     ids = [f"s-{number:05d}" for number in range(20_000)]
     desk.put(ids, tags=[{"v": number} for number in range(20_000)])
     for round_ in range(5):
@@ -208,7 +281,7 @@ def test_predicate_claims_in_order(desk: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 2, -1, 2**62, 2**70, "x", None, 1.5])
-def test_wrong_lease_settles_nothing(desk: Any, wrong: Any) -> None:
+def test_wrong_lease_settles_nothing(desk: Desk, wrong: Any) -> None:
     desk.put(list("abcdef"))
     grant = desk.claim(1)
     for leases in ([wrong], [wrong, grant.lease]):
@@ -224,10 +297,8 @@ def test_wrong_lease_settles_nothing(desk: Any, wrong: Any) -> None:
 @pytest.mark.parametrize("how", ["release", "expire", "gone", "rewind"])
 @pytest.mark.parametrize("where", [None, Tag("v") == 1])
 @pytest.mark.parametrize("groups", [None, list("gghhiijj")])
-def test_samples_given_back_come_first(
-    open_desk: Callable[..., Any], how: str, where: Any, groups: list[str] | None
-) -> None:
-    desk = open_desk(group_size=None if groups is None else 2)
+def test_samples_given_back_come_first(how: str, where: Any, groups: list[str] | None) -> None:
+    desk = Desk(group_size=None if groups is None else 2)
     desk.put(list("abcdefgh"), group_ids=groups, tags=[{"v": 1}] * 8)
     grants = [desk.claim(2, where=where), desk.claim(4, where=where)]
     if how == "release":
@@ -245,24 +316,12 @@ def test_samples_given_back_come_first(
     assert desk.stats["tasks"]["train"]["redelivered"] == 6
 
 
-@pytest.mark.parametrize("groups", [None, list("gggh")])
-def test_huge_claim_gets_all(desk: Any, groups: list[str] | None) -> None:
-    desk.put(list("abcd"), group_ids=groups)
-    waiter = desk.wait(2**62, 2**62 - 1)
-    assert desk.claim(2**62, 2, task_name="judge").sample_ids == list("abcd")
-    desk.ledger.seal("p", 0.0)
-    assert desk.settled() == [waiter]
-    assert waiter.outcome.sample_ids == list("abcd")
-
-
 @pytest.mark.parametrize(
     ("spec", "most", "message"),
     [({"group_size": 3}, 3, "2 in incomplete groups"), ({}, 1, "2 in groups larger than 1")],
 )
-def test_end_of_stream_tells_what_is_left(
-    open_desk: Callable[..., Any], spec: dict[str, int], most: int, message: str
-) -> None:
-    desk = open_desk(**spec)
+def test_end_of_stream_tells_what_is_left(spec: dict[str, int], most: int, message: str) -> None:
+    desk = Desk(**spec)
     desk.put(["a", "b"], group_ids=["g", "g"])
     desk.ledger.seal("p", 0.0)
     with pytest.raises(EndOfStreamError, match=message):
@@ -272,32 +331,21 @@ def test_end_of_stream_tells_what_is_left(
 # groups -----------------------------------------------------------------------------------------------
 
 
-def test_group_is_claimed_whole(pairs: Any) -> None:
-    pairs.put(["a", "b", "c"], group_ids=["g", "h", "g"])
-    grant = pairs.claim(4, 1)
-    assert (grant.sample_ids, grant.groups) == (["a", "c"], ["g", "g"])
-    with pytest.raises(ClaimTimeoutError, match="1 are in incomplete groups"):
-        pairs.claim(2)
-    waiter = pairs.wait(3, 2)
-    pairs.put(["d", "e", "f"], group_ids=["h", "i", "i"])
-    assert pairs.settled() == [waiter]
-    assert waiter.outcome.sample_ids == ["b", "d"]
-    assert pairs.claim(3, 1).sample_ids == ["e", "f"]
-
-
-def test_group_that_never_becomes_whole_is_refused(desk: Any, pairs: Any) -> None:
+def test_group_that_never_becomes_whole_is_refused(desk: Desk, pairs: Desk) -> None:
     desk.put(["a", "b", "c"], group_ids=["g", "g", "h"])
     with pytest.raises(SampleError, match="'h' is already there, and came whole"):
         desk.put(["d"], group_ids=["h"])
     assert (desk.claim(2).sample_ids, desk.claim(9, 1).sample_ids) == (["a", "b"], ["c"])
     pairs.put(["a"], group_ids=["g"])
+    with pytest.raises(ClaimTimeoutError, match="1 are in incomplete groups"):
+        pairs.claim(2)
     with pytest.raises(SampleError, match="would have 3 samples, and 2 make it whole"):
         pairs.put(["b", "c"], group_ids=["g", "g"])
     with pytest.raises(SampleError, match="'a' is in group 'g', not 'h'"):
         pairs.put(["a", "b"], ["y"], group_ids=["h", "h"])
 
 
-def test_samples_with_and_without_groups_do_not_mix(desk: Any, pairs: Any) -> None:
+def test_samples_with_and_without_groups_do_not_mix(desk: Desk, pairs: Desk) -> None:
     with pytest.raises(SampleError, match="has groups, and these samples have none"):
         pairs.put(["a"])
     desk.put(["a"])
@@ -309,18 +357,11 @@ def test_samples_with_and_without_groups_do_not_mix(desk: Any, pairs: Any) -> No
     assert desk.settled() == [waiter]
 
 
-def test_group_id_is_free_when_its_group_is_gone(pairs: Any) -> None:
-    for ids in (["a", "b"], ["c", "d"]):
-        pairs.put(ids, group_ids=["g", "g"])
-        assert pairs.claim(2).groups == ["g", "g"]
-        pairs.clear(ids)
-
-
 # waiting ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make_room", ["clear", "commit"])
-def test_waiting_puts_keep_their_order(small: Any, make_room: str) -> None:
+def test_waiting_puts_keep_their_order(small: Desk, make_room: str) -> None:
     small.put(["a", "b", "c"])
     large, little = small.put_or_wait(["d", "e"]), small.put_or_wait(["f"])
     if make_room == "clear":
@@ -339,7 +380,7 @@ def test_waiting_puts_keep_their_order(small: Any, make_room: str) -> None:
     assert small.claim(3).sample_ids == ["d", "e", "f"]
 
 
-def test_waiting_put_is_checked_again(small: Any) -> None:
+def test_waiting_put_is_checked_again(small: Desk) -> None:
     small.put(["a", "b", "c"])
     twice = [small.put_or_wait(["d"]), small.put_or_wait(["d"], fields=("y",)), small.put_or_wait(["e"])]
     small.clear(["a"])
@@ -352,20 +393,20 @@ def test_waiting_put_is_checked_again(small: Any) -> None:
     assert isinstance(again.outcome, EpochError)
 
 
-def test_impossible_requests_are_refused(small: Any, open_desk: Callable[..., Any]) -> None:
+def test_impossible_requests_are_refused(small: Desk) -> None:
     with pytest.raises(SpecError, match="never fit"):
         small.put_or_wait(["a", "b", "c", "d"])
     with pytest.raises(SpecError, match="can never be satisfied"):
         small.wait(4)
     assert small.wait(4, 3)
-    grouped = open_desk(group_size=4)
+    grouped = Desk(group_size=4)
     for most in (3, 6):
         with pytest.raises(SpecError, match="groups of 4 never make"):
             grouped.wait(most)
     assert grouped.wait(6, 4)
 
 
-def test_waiting_claims_keep_their_order(one_task: Any) -> None:
+def test_waiting_claims_keep_their_order(one_task: Desk) -> None:
     waiters = [one_task.wait(2), one_task.wait(3, 1), one_task.wait(2)]
     one_task.put(["a"])
     assert one_task.settled() == []  # the second could be served, but must not overtake
@@ -376,14 +417,14 @@ def test_waiting_claims_keep_their_order(one_task: Any) -> None:
     assert [one.outcome.sample_ids for one in waiters] == [["a", "b"], ["c", "d", "e"], ["f", "g"]]
 
 
-def test_claims_of_other_fields_take_turns(one_task: Any) -> None:
+def test_claims_of_other_fields_take_turns(one_task: Desk) -> None:
     waiters = [one_task.wait(1, fields=fields) for fields in [("x",), ("x",), ("x", "y"), ("x",), ("x", "y")]]
     for number in range(5):
         one_task.put([f"s{number}"], ["x", "y"])
     assert one_task.settled() == waiters
 
 
-def test_expired_lease_serves_a_claim_in_its_last_moment(one_task: Any) -> None:
+def test_expired_lease_serves_a_claim_in_its_last_moment(one_task: Desk) -> None:
     one_task.put(["a"])
     one_task.claim(1, lease_s=5.0)
     waiter, late = one_task.wait(1, timeout_s=5.0), one_task.wait(1, timeout_s=5.0)
@@ -394,7 +435,7 @@ def test_expired_lease_serves_a_claim_in_its_last_moment(one_task: Any) -> None:
     assert one_task.stats["waiting"] == {"puts": 0, "claims": 0}
 
 
-def test_predicate_that_cannot_compare_fails_the_claim_only(one_task: Any) -> None:
+def test_predicate_that_cannot_compare_fails_the_claim_only(one_task: Desk) -> None:
     waiters = [one_task.wait(2, where=Tag("v") > 1, timeout_s=9.0) for _ in range(2)]
     one_task.put(["a"], tags=[{"v": 1}])
     other = one_task.wait(2, where=Tag("v") == "x")
@@ -413,30 +454,19 @@ def test_predicate_that_cannot_compare_fails_the_claim_only(one_task: Any) -> No
 # versions ---------------------------------------------------------------------------------------------
 
 
-def test_rewind_gives_back_exactly_what_was_trained_past_it(one_task: Any) -> None:
-    one_task.put(list("abcdefgh"))
-    for version in (1, 2, 3):
-        one_task.train(2, version)
-    one_task.commit(1)
-    with pytest.raises(SpecError, match="rewind to 1 or later"):
-        one_task.rewind(0)
-    assert one_task.rewind(2) == (2, 0)
-    assert one_task.counts() == (4, 0, 2)
-    assert one_task.rewind(1) == (2, 0)
-    assert one_task.claim(6).sample_ids == list("cdefgh")
-    assert one_task.rewind(1) == (0, 0)
-
-
-def test_rewound_samples_come_in_the_order_of_their_versions(one_task: Any) -> None:
+def test_rewound_samples_come_in_the_order_of_their_versions(one_task: Desk) -> None:
     one_task.put(list("abcd"))
     grant = one_task.claim(4)
     for place, version in ((3, 2), (2, 3), (0, 1), (1, 4)):
         one_task.ack(grant, version, places=slice(place, place + 1))
     one_task.rewind(0)
     assert one_task.claim(4).sample_ids == ["a", "d", "c", "b"]
+    one_task.commit(1)
+    with pytest.raises(SpecError, match="rewind to 1 or later"):
+        one_task.rewind(0)
 
 
-def test_rewind_drops_orphans_and_starts_an_epoch(one_task: Any) -> None:
+def test_rewind_drops_orphans_and_starts_an_epoch(one_task: Desk) -> None:
     one_task.put(list("abcdefgh"), tags=versions(1, 1, 2, 2, 3, 3, "four", None))
     one_task.train(1, 2)
     leased = one_task.claim(4)
@@ -453,7 +483,7 @@ def test_rewind_drops_orphans_and_starts_an_epoch(one_task: Any) -> None:
     assert one_task.claim(5).sample_ids == ["a", "b", "g", "h", "z"]
 
 
-def test_rewind_brings_cleared_samples_back(desk: Any) -> None:
+def test_rewind_brings_cleared_samples_back(desk: Desk) -> None:
     desk.put(["a", "b"], ["x", "y"], tags=[{"v": 1}, {"v": 2}], lengths=[4, 5])
     desk.train(2, 1)
     assert desk.clear(["a", "b"], "stale") == 2
@@ -470,7 +500,7 @@ def test_rewind_brings_cleared_samples_back(desk: Any) -> None:
     assert desk.ledger.locate("p", ["b"], ["y"]) == {"fields": {"y": [[0, 1, 2]]}, "locations": [{"n": 1}]}
 
 
-def test_orphans_do_not_come_back_for_another_task(desk: Any) -> None:
+def test_orphans_do_not_come_back_for_another_task(desk: Desk) -> None:
     desk.put(list("abc"), tags=versions(1, 2, 2))
     desk.train(3, 1_000_001, "judge")
     desk.clear(["b"], "stale")
@@ -489,7 +519,7 @@ def buckets(found: dict[str, Any]) -> dict[float, int]:
     return {end: count for end, count in zip([*found["bounds"], float("inf")], found["counts"], strict=True) if count}
 
 
-def test_reasons_after_256_count_as_other(desk: Any) -> None:
+def test_reasons_after_256_count_as_other(desk: Desk) -> None:
     ids = [f"{number}" for number in range(400)]
     desk.put(ids)
     desk.train(400, 1, "judge")
@@ -503,28 +533,7 @@ def test_reasons_after_256_count_as_other(desk: Any) -> None:
     assert desk.stats["gone"] == {}
 
 
-def test_stats_count_everything(open_desk: Callable[..., Any]) -> None:
-    desk = open_desk(capacity=6)
-    desk.put(list("abcd"), ["x", "y"])
-    desk.train(1, 1)
-    desk.release(desk.claim(2, fields=("x", "y")), slice(1))
-    desk.clear(["d"], "stale")
-    assert desk.put_or_wait(["e", "f", "g", "h"])
-    assert desk.wait(5)
-    stats = json.loads(json.dumps(desk.stats))
-    train, judge = stats.pop("tasks").values()
-    waiting = {"puts": 1, "claims": 1}
-    assert stats == {"produced": 4, "resident": 3, "alive": 3, "capacity": 6, "bytes": 10, "blocks": 1, "epoch": 0} | {
-        "sealed": False,
-        "gone": {"stale": 1},
-        "waiting": waiting,
-    }
-    assert (train["ready"], judge["free"]) == ({"x": 1, "x,y": 1}, 3)
-    counts = ("free", "leased", "acked", "claimed", "redelivered", "committed")
-    assert [train[name] for name in counts] == [1, 1, 1, 3, 1, None]
-
-
-def test_ages_and_lags(one_task: Any) -> None:
+def test_ages_and_lags(one_task: Desk) -> None:
     one_task.put(["a", "b"])
     one_task.now = 2.0
     one_task.put(["c"])
@@ -540,23 +549,18 @@ def test_ages_and_lags(one_task: Any) -> None:
 # snapshots --------------------------------------------------------------------------------------------
 
 
-def test_snapshot_restores_the_ledger(desk: Any) -> None:
-    ids = [f"{number}-ß" for number in range(400)]
-    desk.put(ids, tags=[{"v": number, "who": "né" if number % 2 else None} for number in range(400)], lengths=[7] * 400)
-    desk.put(ids[:200], ["y"])
+def test_snapshot_restores_the_ledger(desk: Desk) -> None:
+    ids = [f"{number}-\N{GRINNING FACE}-" + "x" * number for number in range(100)]
+    desk.put(ids, tags=[{"who": "né" if number % 2 else None} for number in range(100)], lengths=[7] * 100)
     desk.train(40, 1)
-    desk.train(30, None, "judge")
-    desk.train(20, 2, fields=("x", "y"))
     desk.claim(50)
-    desk.commit(1)
-    desk.clear(ids[35:60] + ids[300:320], "stale")
-    desk.rewind(1)
+    desk.clear(ids[35:60], "stale")
     desk.wait(1000)
     data = snapshot(desk.ledger)
     again = restore(data)
     assert snapshot(again) == data
     assert again.stats(5.0)["p"]["waiting"] == {"puts": 0, "claims": 0}
+    assert again.take_freed() == desk.ledger.take_freed()
     for bad in (b"", data[:4], data[:-1], b"tgledger" + data[8:], data.replace(b'"format":4', b'"format":3')):
         with pytest.raises(StorageError, match="can't be read"):
             restore(bad)
-    assert again.take_freed() == desk.ledger.take_freed()

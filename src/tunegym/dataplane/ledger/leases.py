@@ -133,17 +133,14 @@ class Versions:
         self.committed: list[int | None] = [None] * tasks
         self.uncovered: list[dict[int, list[np.ndarray]]] = [{} for _ in range(tasks)]
 
-    def check_ack(self, task: int, version: int) -> None:
-        """Refuse an ack into a version that is committed already. Raises ``SpecError``."""
+    def add(self, task: int, version: int, rows: np.ndarray) -> None:
+        """Rows are acked into a version. Raises ``SpecError`` if it is committed already."""
         covered = self.committed[task]
         if covered is not None and version <= covered:
             raise SpecError(
                 f"version {version} is covered by the commit of {covered}, which was made without these samples",
                 hint="ack into the version that they are trained into",
             )
-
-    def add(self, task: int, version: int, rows: np.ndarray) -> None:
-        """Rows were acked into a version."""
         self.uncovered[task].setdefault(version, []).append(rows)
 
     def _take(self, task: int, versions: list[int]) -> np.ndarray:

@@ -175,7 +175,7 @@ class Ledger:
         self._changed(partition, now)
 
     def end_lease(self, partition_id: str, lease: int, now: float) -> None:
-        """Give back what is left of a claim, if anything is."""
+        """Give back all samples of a claim that are still held."""
         partition = self._find(partition_id)
         known = partition.leases.known.get(lease)
         if known is not None:
@@ -281,17 +281,18 @@ class Ledger:
     def _changed(self, partition: Partition, now: float, put: Put | None = None) -> None:
         """After every change: serve the requests that wait.
 
-        A put only serves claims whose predicate one of its samples matches, if it is all that has changed.
+        If a put is all that has changed, claims whose predicate none of its samples matches stay as they are.
         """
-        alone = put is not None and not partition.sealed and not partition.waiters.count(Put)
-        rows = partition.samples.find(put.sample_ids) if put is not None and alone else None
-        partition.waiters.serve(lambda waiter: self._attempt(partition, waiter, now, rows))
+        if partition.sealed or partition.waiters.count(Put):
+            put = None
+        partition.waiters.serve(lambda waiter: self._attempt(partition, waiter, now, put))
 
-    def _attempt(self, partition: Partition, waiter: Waiter, now: float, rows: np.ndarray | None) -> bool:
+    def _attempt(self, partition: Partition, waiter: Waiter, now: float, put: Put | None) -> bool:
         """Try a waiting request. Returns whether it is settled."""
         request = waiter.request
         if isinstance(request, Claim):
-            if rows is not None and request.where is not None and not partition.queues.any_match(request.where, rows):
+            where = request.where
+            if put is not None and where is not None and not partition.queues.any_match(where, put.sample_ids):
                 return False
             outcome = self._try_claim(partition, request, now)
             if outcome is not None:

@@ -277,15 +277,13 @@ class Partition:
     def ack(self, task: int, rows: np.ndarray, version: int | None) -> None:
         """Consume held rows; with a version, until a rewind to before it."""
         if version is not None:
-            self.versions.check_ack(task, version)
+            self.versions.add(task, version, rows)
         self._settle(task, rows, DONE if version is None else ACKED)
         self.acked[task] += len(rows)
         if self.groups.used:
             self.queues.update(rows, task)  # the rest of their groups may be ready now
-        if version is not None:
-            self.versions.add(task, version, rows)
-            return
-        self.clear(rows[(self.samples.states[:, rows] >= DONE).all(axis=0)], CONSUMED)
+        if version is None:
+            self.clear(rows[(self.samples.states[:, rows] >= DONE).all(axis=0)], CONSUMED)
 
     def release(self, task: int, rows: np.ndarray) -> None:
         """Give back held rows; they come first in the queues."""

@@ -213,7 +213,7 @@ class Groups:
         return group.members if group is not None and len(group.members) == group.expected else {}
 
     def set_alive(self, rows: np.ndarray, numbers: np.ndarray, *, alive: bool) -> None:
-        """Samples are cleared, and the rest of their groups goes on without them; or they are back."""
+        """Samples are cleared, and no longer count for their groups; or they are back."""
         change = 1 if alive else -1
         for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
             group = self.known[number]
@@ -313,8 +313,9 @@ class Queues:
         matches[owner[~wanted]] = False
         return units[matches]
 
-    def any_match(self, where: Predicate, rows: np.ndarray) -> bool:
-        """Whether a predicate matches a row, or can't be evaluated."""
+    def any_match(self, where: Predicate, sample_ids: Sequence[str]) -> bool:
+        """Whether a predicate matches one of these samples, or can't be evaluated."""
+        rows = self._samples.find(sample_ids)
         try:
             return bool(where.mask(lambda name: self._samples.tags.column(name, rows)).any())
         except TagError:
