@@ -218,7 +218,7 @@ BROKEN: list[tuple[type, str]] = [
     (patched(apply_env_params=late_params), "before the first reset raised RuntimeError: there is no episode"),
     (patched(apply_env_params=early_params), "in the middle of an episode raised RuntimeError: it has begun"),
     (patched(apply_env_params=None), "it has no apply_env_params(), and there are env_params (mass): write def apply_"),
-    (patched(apply_env_params=lambda self: None), "apply_env_params can't be called as tunegym does (too many posit"),
+    (patched(apply_env_params=lambda self: None), "apply_env_params() can't be called as tunegym does (too many posi"),
     (ClosedOnce, "close() a second time raised RuntimeError: closed already: let it do nothing then"),
     (
         patched(close=lambda self: fail_if(not self.taken and abs(self.at).sum(), "in use")),
@@ -330,7 +330,7 @@ class Far(Good):
             patched(reset=lambda self, *, seed=None, options=None: Good.reset(self)),  # noqa: PLW0108
             "two resets with seed=0 give different observations",
         ),
-        (stepping(lambda self, action, answer: random.random() and answer), "a random generator that everybody shares"),
+        (stepping(lambda self, action, answer: random.random() and answer), "the shared random generator"),
         (
             patched(apply_env_params=lambda self, params: fail_if(params.keys() != {"mass"}, "no")),
             "mass = 1.0 and mass = 2.0 give the very same 200 steps: is it used?",

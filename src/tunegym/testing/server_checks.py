@@ -1,4 +1,4 @@
-"""The checks of a ``GymServer`` that ``check_gym_server`` and ``GymServerSuite`` are made of.
+"""The checks behind ``check_gym_server`` and ``GymServerSuite``.
 
 An ``Examination`` builds servers, drives them as an experiment does, and collects problems and doubts about everything
 that they return. Each check is a function of an examination.
@@ -14,6 +14,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
@@ -28,15 +29,15 @@ _METHODS = {
     "reset": ("def reset(self, *, seed=None, options=None)", (), {"seed": 0, "options": {}}),
     "step": ("def step(self, action)", (0,), {}),
     "close": ("def close(self)", (), {}),
+    "apply_env_params": ("def apply_env_params(self, params)", ({},), {}),
 }
-_APPLY = "def apply_env_params(self, params)"
 _SHORT = 20
 _UNKNOWN = "tunegym_no_such_param"
 _FIVE = "observation, reward, terminated, truncated, info"
 
 
 class CheckEndedError(Exception):
-    """A check can't go on; the problem has been recorded."""
+    """A check can't continue; the problem has been recorded."""
 
 
 @dataclass
@@ -49,8 +50,8 @@ class Examination:
         env_params: values by name, or lists of values that must make a difference.
         steps: length of the longest walk.
         seed: of the resets and the actions.
-        problems: what must be fixed, by kind, in order.
-        doubts: what works but may not be meant, by kind.
+        problems: to be fixed, by kind, in order.
+        doubts: things that work but may not be meant, by kind.
     """
 
     make: Callable[..., Any]
@@ -62,15 +63,15 @@ class Examination:
     doubts: dict[str, str] = field(default_factory=dict)
 
     def problem(self, kind: str, text: str) -> None:
-        """Record what must be fixed; one of each kind is enough."""
+        """Record something that must be fixed; one of each kind is enough."""
         self.problems.setdefault(kind, text)
 
     def doubt(self, kind: str, text: str) -> None:
-        """Record what may not be meant."""
+        """Record something that may not be meant."""
         self.doubts.setdefault(kind, text)
 
     def examine(self, *checks: Callable[[Examination], None]) -> None:
-        """Run ``is_complete``, then these checks, each to its end or to where it can't go on."""
+        """Run ``is_complete``, then these checks, each to its end or to where it can't continue."""
         for check in (is_complete, *checks):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # such as Gymnasium's about a step after the end
@@ -89,11 +90,8 @@ class Examination:
     @contextlib.contextmanager
     def built(self) -> Iterator[Any]:
         """Build a server, and close it in the end."""
-        try:
+        with self.calling("it could not be built: "):
             server = self.make(**self.arguments)
-        except RAISED as error:
-            self.problem("build", f"it could not be built: {error_text(error)}")
-            raise CheckEndedError from error
         try:
             yield server
         finally:
@@ -102,46 +100,47 @@ class Examination:
 
     def space(self, server: Any, name: str) -> Any:
         """Return one of its spaces, which may be a property."""
-        try:
+        with self.calling(f"{name} raised ", f": set self.{name} in __init__"):
             return getattr(server, name)
-        except RAISED as error:
-            self.problem(name, f"{name} raised {error_text(error)}: set self.{name} in __init__")
-            raise CheckEndedError from error
 
     def reset(self, server: Any, when: str = "", seed: int | None = None) -> Any:
         """Begin an episode, look at the answer, and return the observation."""
-        try:
+        with self.calling(f"reset(seed={seed}){when} raised "):
             answer = server.reset(seed=seed, options=None)
-        except RAISED as error:
-            self.problem(f"reset raises {error_text(error)}", f"reset(seed={seed}){when} raised {error_text(error)}")
-            raise CheckEndedError from error
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            what = "no tuple" if not isinstance(answer, tuple) else f"{len(answer)} values"
-            self.problem("reset gives", f"reset() returned {what}, not two: return observation, info")
-            raise CheckEndedError
-        observation, info = answer
+        observation, info = self._parts("reset", answer, 2)
         self._look("reset", observation, info, server)
         return observation
 
     def step(self, server: Any, action: Any, when: str = "") -> tuple[Any, Any, Any, Any, Any]:
         """Take one action, and look at the answer."""
-        try:
+        with self.calling(f"step({_shown(action)}){when} raised "):
             answer = server.step(action)
-        except RAISED as error:
-            self.problem(f"step raises {error_text(error)}", f"step({_shown(action)}){when} raised {error_text(error)}")
-            raise CheckEndedError from error
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            what = "no tuple" if not isinstance(answer, tuple) else f"{len(answer)} values"
-            old = " (done has become terminated and truncated)" if what.startswith("4") else ""
-            self.problem("step gives", f"step() returned {what}, not five{old}: return {_FIVE}")
-            raise CheckEndedError
-        observation, reward, terminated, truncated, info = answer
+        observation, reward, terminated, truncated, info = self._parts("step", answer, 5)
         self._look("step", observation, info, server)
         self._look_at_reward(reward)
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool | np.bool_):
                 self.problem(name, f"{name} of step() is {_shown(flag)}, not True or False: return bool({name})")
         return observation, reward, terminated, truncated, info
+
+    @contextlib.contextmanager
+    def calling(self, before: str, after: str = "") -> Iterator[None]:
+        """End the check if the server's code raises; the problem is the error between these texts."""
+        try:
+            yield
+        except RAISED as error:
+            kind = before.partition("(")[0]  # the same error of the same method is one problem
+            self.problem(f"{kind} {error_text(error)}", f"{before}{error_text(error)}{after}")
+            raise CheckEndedError from error
+
+    def _parts(self, method: str, answer: Any, count: int) -> tuple[Any, ...]:
+        if isinstance(answer, tuple) and len(answer) == count:
+            return answer
+        found = f"{len(answer)} values" if isinstance(answer, tuple) else "no tuple"
+        old = " (done has become terminated and truncated)" if (count, found) == (5, "4 values") else ""
+        number, names = ("two", "observation, info") if count == 2 else ("five", _FIVE)
+        self.problem(f"{method} gives", f"{method}() returned {found}, not {number}{old}: return {names}")
+        raise CheckEndedError
 
     def _look(self, method: str, observation: Any, info: Any, server: Any) -> None:
         for flaw in flaws(self.space(server, "observation_space"), observation)[:5]:
@@ -165,13 +164,11 @@ class Examination:
             self.problem("reward", f"the reward of step() is {_shown(reward)}, not a number: return float(reward)")
             return
         try:
-            number = float(reward)
+            if not math.isfinite(float(reward)):
+                what = f"the reward of step() is {float(reward)}: it must be finite; raise if there is none to give"
+                self.problem("reward", what)
         except (TypeError, ValueError, OverflowError) as error:
             what = f"the reward of step() is {_shown(reward)}, and float() of it raises {error_text(error)}"
-            self.problem("reward", what)
-            return
-        if not math.isfinite(number):
-            what = f"the reward of step() is {number}: it must be finite; raise if there is none to give"
             self.problem("reward", what)
 
     def actions(self, server: Any) -> Callable[[], Any]:
@@ -189,17 +186,9 @@ class Examination:
                 return True
         return False
 
-    def walk(self, server: Any, steps: int, between: Callable[[], Any] = lambda: None) -> list[Any]:
-        """Take steps from a seeded reset on, with a reset after every end; return observations and rewards.
-
-        ``between`` is called before each step.
-        """
-        walked = self.walking(server)
-        seen = [next(walked)]
-        for _ in range(steps):
-            between()
-            seen.append(next(walked))
-        return seen
+    def walk(self, server: Any, steps: int) -> list[Any]:
+        """Take steps from a seeded reset on, with a reset after every end; return observations and rewards."""
+        return list(islice(self.walking(server), steps + 1))
 
     def walking(self, server: Any) -> Iterator[Any]:
         """As ``walk``, step by step, without end."""
@@ -225,32 +214,26 @@ def is_complete(examined: Examination) -> None:
     """It can be built, and has the spaces and the methods of a server."""
     with examined.built() as server:
         for name in ("action_space", "observation_space"):
-            try:
-                describe(getattr(server, name))
-            except SpaceError as error:
-                examined.problem(name, f"{name}: {error}")
-            except RAISED as error:
-                if isinstance(error, AttributeError) and not hasattr(type(server), name):
-                    what = f"it has no {name}: set self.{name} in __init__ to a space of gymnasium.spaces"
-                else:
-                    what = f"{name} raised {error_text(error)}: set self.{name} in __init__"
+            if not hasattr(type(server), name) and not hasattr(server, name):
+                what = f"it has no {name}: set self.{name} in __init__ to a space of gymnasium.spaces"
                 examined.problem(name, what)
+                continue
+            with contextlib.suppress(CheckEndedError):
+                space = examined.space(server, name)
+                try:
+                    describe(space)
+                except SpaceError as error:
+                    examined.problem(name, f"{name}: {error}")
         for name, (signature, positional, named) in _METHODS.items():
             method = getattr(server, name, None)
+            given = ", ".join(examined.env_params) if name == "apply_env_params" else ""
+            if name == "apply_env_params" and method is None and not given:
+                continue
             if not callable(method):
-                examined.problem(name, f"it has no {name}(): write {signature}")
+                needed = f", and there are env_params ({given})" if given else ""
+                examined.problem(name, f"it has no {name}(){needed}: write {signature}")
             elif (reason := _refusal(method, *positional, **named)) is not None:
                 examined.problem(name, f"{name}() can't be called as tunegym does ({reason}): write {signature}")
-        method = getattr(server, "apply_env_params", None)
-        if method is not None:
-            reason = _refusal(method, {}) if callable(method) else "it is no method"
-            if reason is not None:
-                what = f"apply_env_params can't be called as tunegym does ({reason}): write {_APPLY}"
-                examined.problem("apply", what)
-        elif examined.env_params:
-            names = ", ".join(examined.env_params)
-            what = f"it has no apply_env_params(), and there are env_params ({names}): write {_APPLY}"
-            examined.problem("apply", what)
 
 
 def _refusal(method: Callable[..., Any], *positional: Any, **named: Any) -> str | None:
@@ -269,8 +252,8 @@ def walks(examined: Examination) -> None:
     with examined.built() as server:
         examined.walk(server, examined.steps)
     if (random.getstate(), repr(np.random.get_state())) != before:
-        what = "it draws from, or seeds, a random generator that everybody shares (random or np.random)"
-        fix = "make one of its own, np.random.default_rng(seed)"
+        what = "it draws from, or seeds, the shared random generator (random or np.random)"
+        fix = "make one in reset, np.random.default_rng(seed)"
         examined.doubt("global", f"{what}: what else runs in the process changes what it does; {fix}")
 
 
@@ -316,13 +299,10 @@ def closes(examined: Examination) -> None:
             when = " in the middle of an episode" if begin else " before the first reset"
             if begin:
                 examined.reset(server, seed=examined.seed)
-            for again in (when, " a second time"):
-                try:
-                    server.close()
-                except RAISED as error:
-                    what = "let it do nothing then" if again != when else "let go of what there is"
-                    examined.problem(f"close{again}", f"close(){again} raised {error_text(error)}: {what}")
-                    return
+            with examined.calling(f"close(){when} raised ", ": let go of what there is"):
+                server.close()
+            with examined.calling("close() a second time raised ", ": let it do nothing then"):
+                server.close()
 
 
 def has_company(examined: Examination) -> None:
@@ -345,8 +325,8 @@ def has_company(examined: Examination) -> None:
                     what = f"built twice alike, it has other spaces ({line}): make them equal"
                     examined.problem(f"other {name}", what)
                     raise CheckEndedError
-            walking = examined.walking(second)
-            together = examined.walk(first, steps, lambda: next(walking))
+            both = zip(examined.walking(first), examined.walking(second), strict=True)
+            together = [one for one, _ in islice(both, steps + 1)]
             if repeats and not same(alone, together):
                 what = "what a second one does changes what the first one gives"
                 examined.problem("shared", f"{what}: keep state in self, not in the class or the module")
@@ -378,12 +358,8 @@ def takes_env_params(examined: Examination) -> None:
 
 
 def _apply(examined: Examination, server: Any, params: dict[str, Any], when: str) -> None:
-    try:
+    with examined.calling(f"apply_env_params({params}) {when} raised "):
         server.apply_env_params(dict(params))
-    except RAISED as error:
-        text = error_text(error)
-        examined.problem(f"apply raises {text}", f"apply_env_params({params}) {when} raised {text}")
-        raise CheckEndedError from error
 
 
 def _makes_a_difference(examined: Examination, params: dict[str, Any], name: str, values: list[Any]) -> None:

@@ -77,6 +77,10 @@ def _conclude(examined: Examination) -> None:
         raise GymServerError(name, examined.problems.values())
 
 
+def _test_of(*which: Callable[[Examination], None]) -> Callable[[GymServerSuite], None]:
+    return lambda self: self.examine(*which)
+
+
 class GymServerSuite:
     """The contract of a ``GymServer``, as tests.
 
@@ -100,34 +104,11 @@ class GymServerSuite:
         examined.examine(*which)
         _conclude(examined)
 
-    def test_is_complete(self) -> None:
-        """It can be built, and has the spaces and the methods of a server."""
-        self.examine()
-
-    def test_walks(self) -> None:
-        """Answers fit the spaces, over the ends of episodes."""
-        self.examine(checks.walks)
-
-    def test_takes_corners(self) -> None:
-        """The smallest and the largest value of every part of an action."""
-        self.examine(checks.takes_corners)
-
-    def test_resets_anywhere(self) -> None:
-        """Twice in a row, in the middle of an episode, and after a step past the end."""
-        self.examine(checks.resets_anywhere)
-
-    def test_keeps_its_seed(self) -> None:
-        """The same seed, the same beginning."""
-        self.examine(checks.keeps_its_seed)
-
-    def test_takes_env_params(self) -> None:
-        """Before the first reset, between resets and between steps; each makes a difference."""
-        self.examine(checks.takes_env_params)
-
-    def test_closes(self) -> None:
-        """At any time, and twice."""
-        self.examine(checks.closes)
-
-    def test_has_company(self) -> None:
-        """A second server beside it has the same spaces, and doesn't change the first."""
-        self.examine(checks.has_company)
+    test_is_complete = _test_of()
+    test_walks = _test_of(checks.walks)
+    test_takes_corners = _test_of(checks.takes_corners)
+    test_resets_anywhere = _test_of(checks.resets_anywhere)
+    test_keeps_its_seed = _test_of(checks.keeps_its_seed)
+    test_takes_env_params = _test_of(checks.takes_env_params)
+    test_closes = _test_of(checks.closes)
+    test_has_company = _test_of(checks.has_company)
