@@ -1,7 +1,8 @@
-"""Messages: what goes in comes out, malformed input is refused, and deadlines hold."""
+"""Messages: values arrive as they were sent, malformed input is refused, and deadlines hold."""
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 import os
@@ -79,18 +80,19 @@ def test_round_trip(value: Any) -> None:
     assert same(found, value)
 
 
-def test_arrays_are_the_receivers_own() -> None:
-    frame = bytearray(encode([np.arange(4), np.arange(4)]))
-    one, other = decode(frame)
-    one[:] = 9
-    assert list(other) == [0, 1, 2, 3]
+def test_arrays_belong_to_the_receiver() -> None:
+    array = np.arange(24).reshape(2, 3, 4)
+    views = [array.T, array[:, ::2], np.asfortranarray(array), array[::-1]]
+    frame = bytearray(encode(views))
+    found = decode(frame)
     frame[:] = bytes(len(frame))
-    assert list(other) == [0, 1, 2, 3]
-    assert one.flags.writeable
-    assert one.flags.owndata
+    for one, view in zip(found, views, strict=True):
+        assert np.array_equal(one, view)
+        assert one.flags.writeable
+        assert one.flags.owndata
 
 
-def test_what_is_derived_arrives_as_its_base() -> None:
+def test_subclasses_arrive_as_their_base() -> None:
     color = enum.Enum("color", {"RED": "red"}, type=str)
     number = enum.IntEnum("number", {"ONE": 1})
     point = namedtuple("point", "x y")
@@ -98,10 +100,9 @@ def test_what_is_derived_arrives_as_its_base() -> None:
     assert decode(encode(value)) == ["red", 1, (1, 2), {"a": 1}, "text", {"red": True}]
 
 
-def test_arrays_in_any_order_of_memory() -> None:
-    array = np.arange(24).reshape(2, 3, 4)
-    for view in (array.T, array[:, ::2], np.asfortranarray(array), array[::-1]):
-        assert np.array_equal(decode(encode(view)), view)
+class Odd(list):
+    def __iter__(self) -> Any:
+        raise RuntimeError("no")
 
 
 @pytest.mark.parametrize(
@@ -122,21 +123,13 @@ def test_arrays_in_any_order_of_memory() -> None:
         1 << 100_000,
         "\ud800",
         {"\ud800": 1},
+        {"a": Odd()},
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_can_not_be_sent(value: Any) -> None:
+def test_values_that_can_not_be_sent(value: Any) -> None:
     with pytest.raises(WireError, match="sent"):
         encode(value)
-
-
-def test_what_raises_while_it_is_read() -> None:
-    class Odd(list):
-        def __iter__(self) -> Any:
-            raise RuntimeError("no")
-
-    with pytest.raises(WireError, match="RuntimeError: no"):
-        encode({"a": Odd()})
 
 
 def nested(levels: int) -> Any:
@@ -215,21 +208,16 @@ def test_malformed(document: bytes, rest: bytes, reason: str) -> None:
         decode(frame_of(document, rest))
 
 
-@pytest.mark.parametrize(
-    "content", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03aaaaa", bytes(64)]
-)
-def test_other_protocols(content: bytes) -> None:
-    with pytest.raises(WireError, match="no message of tunegym's"):
-        Decoder().feed(content)
-
-
 @given(st.binary(max_size=200))
-def test_any_bytes(content: bytes) -> None:
+@example(b"GET / HTTP/1.1\r\n\r\n")
+@example(bytes(64))
+def test_other_protocols(content: bytes) -> None:
+    if len(content) >= HEADER.size and content[:4] not in (MAGIC, b"TGP\x01"):
+        with pytest.raises(WireError, match="no message of tunegym's"):
+            Decoder().feed(content)
     for frame in (content, MAGIC + content, frame_of(content), frame_of(content[:20], content[20:])):
-        try:
+        with contextlib.suppress(WireError):
             decode(frame)
-        except WireError:
-            continue
 
 
 JSON = st.recursive(
@@ -246,21 +234,16 @@ JSON = st.recursive(
 @given(JSON, st.binary(max_size=64))
 @settings(max_examples=150)
 def test_any_json(document: Any, rest: bytes) -> None:
-    try:
+    with contextlib.suppress(WireError):
         decode(frame_of(orjson.dumps(document), rest))
-    except WireError:
-        return
 
 
 @given(VALUES, st.data())
-def test_one_byte_is_another(value: Any, data: st.DataObject) -> None:
+def test_any_byte_changed(value: Any, data: st.DataObject) -> None:
     frame = bytearray(encode(value))
-    at = data.draw(st.integers(0, len(frame) - 1))
-    frame[at] ^= data.draw(st.integers(1, 255))
-    try:
+    frame[data.draw(st.integers(0, len(frame) - 1))] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(WireError):
         decode(frame)
-    except WireError:
-        return
 
 
 @given(st.lists(st.tuples(st.booleans(), VALUES), max_size=3), st.data())
@@ -303,17 +286,13 @@ def ends() -> Iterator[tuple[Connection, socket.socket]]:
         yield Connection(ours), theirs
 
 
-def test_an_answer_that_has_begun_is_taken_however_late_it_is(ends: tuple[Connection, socket.socket]) -> None:
+def test_a_message_that_has_begun_is_read_after_the_deadline(ends: tuple[Connection, socket.socket]) -> None:
     connection, theirs = ends
     theirs.sendall(FRAME[:100])
     rest = threading.Thread(target=theirs.sendall, args=(FRAME[100:],))
     rest.start()
     assert connection.receive(time.monotonic() - 5.0, silence_s=30.0)["x"].tolist() == list(range(100_000))
     rest.join()
-
-
-def test_an_answer_that_is_all_there_is_taken(ends: tuple[Connection, socket.socket]) -> None:
-    connection, theirs = ends
     theirs.sendall(encode(1) + pack(2))
     assert [connection.receive(time.monotonic() - 5.0) for _ in range(2)] == [1, 2]
     theirs.sendall(encode(3) + pack(4))
@@ -322,16 +301,13 @@ def test_an_answer_that_is_all_there_is_taken(ends: tuple[Connection, socket.soc
 
 
 @pytest.mark.parametrize("begun", [b"", FRAME[:100]], ids=["nothing", "a part"])
-def test_silence_is_too_late(ends: tuple[Connection, socket.socket], begun: bytes) -> None:
+def test_deadlines(ends: tuple[Connection, socket.socket], begun: bytes) -> None:
     connection, theirs = ends
     theirs.sendall(begun)
     with pytest.raises(TimeoutError):
         connection.receive(time.monotonic() - 5.0, silence_s=0.05)
-
-
-def test_a_reader_that_does_not_read_is_too_late(ends: tuple[Connection, socket.socket]) -> None:
     with pytest.raises(TimeoutError):
-        ends[0].send(bytes(4 << 20), time.monotonic() + 0.05)
+        connection.send(bytes(4 << 20), time.monotonic() + 0.05)
 
 
 def test_the_other_side_is_gone(ends: tuple[Connection, socket.socket]) -> None:
