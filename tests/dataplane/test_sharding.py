@@ -1,3 +1,5 @@
+"""Sharding: every sample once, balanced, in micro-batches that fit (P7, P9)."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -9,21 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.dataplane.errors import SampleError
+from tunegym.dataplane.errors import SampleError, SpecError
 from tunegym.dataplane.model import BatchMeta
 from tunegym.dataplane.sharding import Shard, shard_meta_for_dp
 
 LENGTHS = st.lists(st.integers(0, 300), max_size=60)
+BALANCE = st.sampled_from(["tokens", "count"])
 
 
-def batch(lengths: list[int] | None, groups: list[str] | None = None, size: int = 0) -> BatchMeta:
-    size = size if lengths is None else len(lengths)
+def batch(lengths: Sequence[int], groups: Sequence[str] | None = None) -> BatchMeta:
+    size = len(lengths)
     return BatchMeta(
         "rollouts",
         tuple(f"s{at}" for at in range(size)),
         ("tokens",),
         "train",
-        sequence_lengths=None if lengths is None else tuple(lengths),
+        sequence_lengths=tuple(lengths),
         tags=tuple({"place": at} for at in range(size)),
         group_ids=None if groups is None else tuple(groups),
         leases=tuple(range(100, 100 + size)),
@@ -31,24 +34,18 @@ def batch(lengths: list[int] | None, groups: list[str] | None = None, size: int 
 
 
 def check(meta: BatchMeta, shards: tuple[Shard, ...], inverse: np.ndarray) -> None:
-    """What holds for all shards: complete, aligned, and they lead back."""
+    """Shards are complete, aligned and reversible."""
     assert Counter(one for shard in shards for one in shard.meta.sample_ids) == Counter(meta.sample_ids)
     assert BatchMeta.concat([shard.meta for shard in shards]).subset(inverse) == meta
-    outputs = np.concatenate([[int(one[1:]) for one in shard.meta.sample_ids] for shard in shards])
-    assert outputs[inverse].tolist() == list(range(meta.size))
     for shard in shards:
-        parts = shard.micro_batches
-        assert BatchMeta.concat(parts) == shard.meta
+        assert BatchMeta.concat(shard.micro_batches) == shard.meta
         assert [one["place"] for one in shard.meta.tags or ()] == [int(one[1:]) for one in shard.meta.sample_ids]
     assert len({len(shard.micro_batches) for shard in shards}) == 1
-    assert len({shard.pad_to for shard in shards}) == 1
+    assert {shard.pad_to for shard in shards} == {max(meta.sequence_lengths or (), default=0)}
 
 
-# ranks ----------------------------------------------------------------------------------------------------
-
-
-@given(LENGTHS, st.integers(1, 9), st.sampled_from(["tokens", "count"]))
-def test_every_sample_is_in_one_shard(lengths: list[int], ranks: int, balance: Any) -> None:
+@given(LENGTHS, st.integers(1, 9), BALANCE)
+def test_every_sample_is_in_one_balanced_shard(lengths: list[int], ranks: int, balance: Any) -> None:
     meta = batch(lengths)
     if len(lengths) < ranks:
         with pytest.raises(SampleError, match=f"too few for {ranks} ranks"):
@@ -56,53 +53,35 @@ def test_every_sample_is_in_one_shard(lengths: list[int], ranks: int, balance: A
     shards, inverse = shard_meta_for_dp(meta, ranks, balance, allow_empty=True)
     assert len(shards) == ranks
     check(meta, shards, inverse)
-    again, same = shard_meta_for_dp(meta, ranks, balance, allow_empty=True)
-    assert shards == again
-    assert inverse.tolist() == same.tolist()
-    assert {shard.pad_to for shard in shards} == {max(lengths, default=0)}
-    if len(lengths) >= ranks:
-        assert all(shard.size for shard in shards)
+    assert shards == shard_meta_for_dp(meta, ranks, balance, allow_empty=True)[0]
+    assert len(lengths) < ranks or all(shard.size for shard in shards)
+    sizes, tokens = [shard.size for shard in shards], [shard.tokens or 0 for shard in shards]
+    longest = max(lengths, default=0)
+    assert max(tokens) - min(tokens) <= longest
+    if balance == "count":
+        assert max(sizes) - min(sizes) <= 1
+    elif lengths:
+        assert max(tokens) <= 2 * max(sum(lengths) / ranks, longest)
 
 
-@given(LENGTHS.filter(bool), st.integers(1, 9))
-def test_tokens_are_balanced_within_the_bound(lengths: list[int], ranks: int) -> None:
-    shards, _ = shard_meta_for_dp(batch(lengths), ranks, allow_empty=True)
-    tokens = [shard.tokens or 0 for shard in shards]
-    assert max(tokens) - min(tokens) <= max(lengths)
-    least = max(sum(lengths) / ranks, *lengths)
-    assert max(tokens) <= 2 * least
-
-
-@given(LENGTHS.filter(bool), st.integers(1, 9))
-def test_counts_are_equal_within_one(lengths: list[int], ranks: int) -> None:
-    shards, _ = shard_meta_for_dp(batch(lengths), ranks, "count", allow_empty=True)
-    sizes = [shard.size for shard in shards]
-    tokens = [shard.tokens or 0 for shard in shards]
-    assert max(sizes) - min(sizes) <= 1
-    assert max(tokens) - min(tokens) <= (max(lengths) if len(lengths) % ranks else max(lengths) - min(lengths))
-
-
-def test_samples_that_are_there_twice_stay_twice() -> None:
+def test_repeated_samples_stay_repeated() -> None:
     meta = batch([5, 6, 7]).subset([0, 0, 1, 2])
     shards, inverse = shard_meta_for_dp(meta, 2)
     found = [one for shard in shards for one in shard.meta.sample_ids]
     assert [found[at] for at in inverse] == ["s0", "s0", "s1", "s2"]
 
 
-def test_pad_to_is_the_same_everywhere_and_a_multiple() -> None:
-    shards, _ = shard_meta_for_dp(batch([10, 65, 3]), 3, pad_to_multiple=64)
-    assert [shard.pad_to for shard in shards] == [128] * 3
-    shards, _ = shard_meta_for_dp(batch([10, 65, 3]), 3, pad_to_multiple=np.int64(64))  # type: ignore[arg-type]
-    assert {type(shard.pad_to) for shard in shards} == {int}
-
-
-# groups ---------------------------------------------------------------------------------------------------
+def test_pad_to_is_a_common_multiple() -> None:
+    for multiple in (64, np.int64(64)):
+        shards, _ = shard_meta_for_dp(batch([10, 65, 3]), 3, pad_to_multiple=multiple)  # type: ignore[arg-type]
+        assert [shard.pad_to for shard in shards] == [128] * 3
+        assert {type(shard.pad_to) for shard in shards} == {int}
 
 
 @given(
     st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=5), min_size=1, max_size=20),
     st.integers(1, 5),
-    st.sampled_from(["tokens", "count"]),
+    BALANCE,
     st.randoms(use_true_random=False),
 )
 def test_a_group_is_on_one_rank(drawn: list[list[int]], ranks: int, balance: Any, random: Any) -> None:
@@ -111,8 +90,7 @@ def test_a_group_is_on_one_rank(drawn: list[list[int]], ranks: int, balance: Any
     meta = batch([row[0] for row in rows], [row[1] for row in rows])
     shards, inverse = shard_meta_for_dp(meta, ranks, balance, max_tokens=150, allow_empty=True)
     check(meta, shards, inverse)
-    where = [set(shard.meta.group_ids or ()) for shard in shards]
-    assert sum(map(len, where)) == len(drawn)
+    assert sum(len(set(shard.meta.group_ids or ())) for shard in shards) == len(drawn)
     sizes = [shard.size for shard in shards]
     if balance == "count":
         assert max(sizes) - min(sizes) <= max(map(len, drawn))
@@ -123,27 +101,16 @@ def test_consecutive_samples_are_groups_by_their_size() -> None:
     shards, inverse = shard_meta_for_dp(meta, 2, group_size=2)
     check(meta, shards, inverse)
     for shard in shards:
-        places = [int(one[1:]) for one in shard.meta.sample_ids]
-        assert {place ^ 1 for place in places} == set(places)
-    with pytest.raises(SampleError, match="into groups of 3"):
-        shard_meta_for_dp(meta, 2, group_size=3)
-    with pytest.raises(SampleError, match="4 groups are too few for 5 ranks"):
-        shard_meta_for_dp(meta, 5, group_size=2)
+        places = {int(one[1:]) for one in shard.meta.sample_ids}
+        assert {place ^ 1 for place in places} == places
 
 
-# micro-batches --------------------------------------------------------------------------------------------
+def cost_of(lengths: Sequence[int], cost: str) -> int:
+    return max(lengths, default=0) * len(lengths) if cost == "padded" else sum(lengths)
 
 
-@given(
-    LENGTHS,
-    st.integers(1, 6),
-    st.sampled_from(["tokens", "count"]),
-    st.sampled_from(["sum", "padded"]),
-    st.integers(300, 900),
-)
-def test_micro_batches_fit_and_are_as_many_on_every_rank(
-    lengths: list[int], ranks: int, balance: Any, cost: Any, most: int
-) -> None:
+@given(LENGTHS, st.integers(1, 6), BALANCE, st.sampled_from(["sum", "padded"]), st.integers(300, 900))
+def test_micro_batches_fit(lengths: list[int], ranks: int, balance: Any, cost: Any, most: int) -> None:
     meta = batch(lengths)
     try:
         shards, inverse = shard_meta_for_dp(meta, ranks, balance, most, cost=cost)
@@ -159,28 +126,12 @@ def test_micro_batches_fit_and_are_as_many_on_every_rank(
         assert costs == sorted(costs, reverse=True)
 
 
-def test_a_sample_that_is_too_long_is_named() -> None:
-    with pytest.raises(SampleError, match="'s1' has 101 tokens, but max_tokens is 100"):
-        shard_meta_for_dp(batch([5, 101]), 1, max_tokens=100)
-    with pytest.raises(SampleError, match="'s1' has 128 tokens"):
-        shard_meta_for_dp(batch([5, 99]), 1, max_tokens=100, cost="padded", pad_to_multiple=64)
-
-
 def test_a_rank_with_few_long_samples_gets_others() -> None:
     """By tokens one rank has one sample, and the other needs three micro-batches."""
-    meta = batch([100, 51, 51])
-    with pytest.raises(SampleError, match="3 samples are too few"):
-        shard_meta_for_dp(meta, 2, max_tokens=100)
-    shards, _ = shard_meta_for_dp(meta, 2, max_tokens=100, allow_empty=True)
+    shards, _ = shard_meta_for_dp(batch([100, 51, 51]), 2, max_tokens=100, allow_empty=True)
     assert sorted(part.size for shard in shards for part in shard.micro_batches) == [0, 1, 1, 1]
-    meta = batch([100, 40, 40, 20])
-    shards, inverse = shard_meta_for_dp(meta, 2, max_tokens=100, cost="padded")
-    check(meta, shards, inverse)
+    shards, _ = shard_meta_for_dp(batch([100, 40, 40, 20]), 2, max_tokens=100, cost="padded")
     assert [shard.size for shard in shards] == [2, 2]
-
-
-def cost_of(lengths: Sequence[int], cost: str) -> int:
-    return max(lengths, default=0) * len(lengths) if cost == "padded" else sum(lengths)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.integers(9, 20))
@@ -198,3 +149,20 @@ def test_padded_micro_batches_are_the_fewest(lengths: list[int], most: int) -> N
 
     (shard,), _ = shard_meta_for_dp(batch(lengths), 1, max_tokens=most, cost="padded")
     assert len(shard.micro_batches) == best(sorted(lengths, reverse=True), [])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "arguments", "error", "message"),
+    [
+        ([1] * 8, {"dp_world": 2, "group_size": 3}, SampleError, "into groups of 3"),
+        ([1] * 8, {"dp_world": 5, "group_size": 2}, SampleError, "4 groups are too few for 5 ranks"),
+        ([5, 101], {"max_tokens": 100}, SampleError, "'s1' has 101 tokens, but max_tokens is 100"),
+        ([5, 99], {"max_tokens": 100, "cost": "padded", "pad_to_multiple": 64}, SampleError, "'s1' has 128 tokens"),
+        ([100, 51, 51], {"dp_world": 2, "max_tokens": 100}, SampleError, "3 samples are too few"),
+        ([1], {"dp_world": 0}, SpecError, "dp_world is 0"),
+        ([1], {"balance": "words"}, SpecError, "balance is 'words'"),
+    ],
+)
+def test_refused(lengths: list[int], arguments: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        shard_meta_for_dp(batch(lengths), **{"dp_world": 1, **arguments})
