@@ -1,4 +1,4 @@
-"""Strategies: what a producer may have, of every kind."""
+"""Strategies for the values of columns, of every kind."""
 
 from __future__ import annotations
 
@@ -8,21 +8,8 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-NUMPY = [
-    "bool",
-    "int8",
-    "uint16",
-    "int64",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    ">i4",
-    ">c8",
-    ">M8[s]",
-    "datetime64[us]",
-]
+NUMPY = ["bool", "int8", "uint16", "int64", "uint64", "float16", "float32", "float64", "complex64"]
+NUMPY += [">i4", ">c8", ">M8[s]", "datetime64[us]"]
 TORCH = [torch.bool, torch.int64, torch.uint8, torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
@@ -114,10 +101,6 @@ def same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
-def _bits(given: torch.Tensor) -> list[int]:
-    return given.contiguous().reshape(-1).view(torch.uint8).tolist() if given.numel() else []
-
-
 def rows_of(given: Any) -> list[Any]:
-    """As they must come back: an array's rows are arrays, of its very dtype, and never numbers."""
+    """The rows that must come back: the rows of an array are arrays of its dtype, never numbers."""
     return [given[at, ...] for at in range(len(given))] if isinstance(given, np.ndarray) else list(given)

@@ -1,4 +1,4 @@
-"""What holds for every storage."""
+"""The contract of a storage (P8, P10), on every storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tunegym.dataplane.storage.memory import MemoryStorage
 from tunegym.dataplane.storage.mmap import MmapStorage
 from tunegym.dataplane.storage.segments import SegmentUsage
 
-Freeing = Callable[[list[Location]], None]
+Free = Callable[[Location], Storage]
 
 
 @pytest.fixture(params=["memory", "mmap"])
@@ -33,73 +33,59 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
 
 
 @pytest.fixture
-def free(storage: Storage, tmp_path: Path) -> Freeing:
-    """As the ledger's host does."""
-    if isinstance(storage, MemoryStorage):
-        return storage.free
+def free(storage: Storage, tmp_path: Path) -> Iterator[Free]:
+    """Frees a location as the ledger's host does; a storage of another client."""
+    other = storage if isinstance(storage, MemoryStorage) else MmapStorage(tmp_path / "segments")
 
-    def through_ledger(locations: list[Location]) -> None:
-        usage = SegmentUsage(tmp_path / "segments")
-        usage.recover(locations)
-        usage.free(locations)
+    def freed(location: Location) -> Storage:
+        storage.settle(location)
+        storage.close()
+        if isinstance(storage, MemoryStorage):
+            storage.free([location, location])
+        else:
+            usage = SegmentUsage(tmp_path / "segments")
+            usage.recover([location])
+            usage.free([location, location])
         storage.trim()
+        return other
 
-    return through_ledger
+    yield freed
+    other.close()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(values.any_values, min_size=1, max_size=4))
-def test_everything_comes_back(storage: Storage, written: list[Any]) -> None:
+def test_columns_come_back_exactly(storage: Storage, written: list[Any]) -> None:
     columns = {f"field {at}": encode(one) for at, one in enumerate(written)}
     location, nbytes = storage.write("p", columns)
     storage.settle(location)
     assert nbytes >= sum(column.nbytes for column in columns.values())
-    location = orjson.loads(orjson.dumps(location))
+    read = storage.read(orjson.loads(orjson.dumps(location)))
     for (name, column), given_values in zip(columns.items(), written, strict=True):
-        places = list(range(column.rows))[::-1]
-        rows = Rows([(storage.read(location)[name], places)])
+        rows = Rows([(read[name], list(range(column.rows))[::-1])])
         as_ = "torch" if isinstance(given_values[0], torch.Tensor) else "numpy"
-        wanted = values.rows_of(given_values)
-        assert values.same(rows.to_list(as_), wanted[::-1])
+        assert values.same(rows.to_list(as_), values.rows_of(given_values)[::-1])
 
 
-def test_a_producer_may_use_its_arrays_again(storage: Storage) -> None:
+def test_written_bytes_never_change(storage: Storage) -> None:
+    """A producer may use its arrays again, and a reader can't write to its views."""
     array = np.arange(5)
-    location, _ = storage.write("p", {"a": encode(array)})
+    location, _ = storage.write("p", {"a": encode(array), "o": encode([{"x": np.arange(2)}] * 5)})
     array += 1
-    assert Rows([(storage.read(location)["a"], range(5))]).dense().tolist() == [0, 1, 2, 3, 4]
-
-
-def test_nobody_can_write_to_what_was_read(storage: Storage) -> None:
-    location, _ = storage.write("p", {"a": encode(np.arange(5)), "o": encode([{"x": np.arange(2)}])})
-    view = Rows([(storage.read(location)["a"], range(5))]).dense()
-    leaf = Rows([(storage.read(location)["o"], [0])]).to_list()[0]["x"]
-    for array in (view, leaf):
+    read = {name: Rows([(column, range(5))]) for name, column in storage.read(location).items()}
+    assert read["a"].dense().tolist() == [0, 1, 2, 3, 4]
+    for view in (read["a"].dense(), read["o"].to_list()[0]["x"]):
         with pytest.raises(ValueError, match="read-only"):
-            array[0] = 9
+            view[0] = 9
         with pytest.raises(ValueError, match="WRITEABLE"):
-            array.flags.writeable = True
+            view.flags.writeable = True
 
 
-def test_views_outlive_what_they_are_views_of(storage: Storage, free: Freeing) -> None:
+def test_freed_bytes_are_gone_but_views_stay(storage: Storage, free: Free) -> None:
     array = np.random.default_rng(1).random((64, 1024))
     location, _ = storage.write("p", {"a": encode(array)})
-    storage.settle(location)
     view = Rows([(storage.read(location)["a"], range(64))]).dense()
-    storage.close() if isinstance(storage, MmapStorage) else None
-    free([location])
-    free([location])
-    assert (view == array).all()
-
-
-def test_what_was_freed_is_gone(storage: Storage, free: Freeing, tmp_path: Path) -> None:
-    location, _ = storage.write("p", {"a": encode(np.arange(5))})
-    storage.settle(location)
-    other = storage
-    if isinstance(storage, MmapStorage):
-        storage.close()
-        other = MmapStorage(tmp_path / "segments")
-    free([location])
+    other = free(location)
     with pytest.raises(BlockGoneError):
-        other.read(location)["a"]
-    other.close()
+        other.read(location)
+    assert (view == array).all()
