@@ -17,7 +17,6 @@ from tests.soundness import assert_sound
 import tunegym as face
 from tunegym.core.files import dump_toml
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.runners import command
 from tunegym.tuning.stores import reader
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -56,8 +55,6 @@ def train(x, report):
 if __name__ == "__main__":
     for stage, score in work(int(sys.argv[1])):
         print(f"stage {stage}: score={score!r}", flush=True)
-        while "LOOKED" in os.environ and not os.path.exists(f"looked-{stage}"):
-            time.sleep(0.001)
 """
 
 
@@ -113,41 +110,6 @@ def test_pruning_saves_work_and_keeps_the_optimum(staged: Path, tmp_path: Path, 
     assert pruned.best.reward == unpruned.best.reward
     assert work == sum(len(trial.reports) for trial in pruned)
     assert {trial.status for trial in pruned} == {"measured", "pruned"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pruner", PRUNERS)
-def test_pruning_saves_the_work_of_a_worker(staged: Path, tmp_path: Path, pruner: str) -> None:
-    """The same function in a child process makes the same trials."""
-    work, isolated = run(document("isolated", pruner, 1), tmp_path)
-    same, in_process = run(document("in process", pruner, 1), tmp_path)
-    assert work == same
-    assert [_decided(trial) for trial in isolated.trials] == [_decided(trial) for trial in in_process.trials]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pruner", PRUNERS)
-def test_pruning_saves_the_work_of_a_command(
-    staged: Path, tmp_path: Path, pruner: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A command is ended from outside; so that no stage depends on timing, it waits to be looked at."""
-    look = command.Follower.look
-
-    def looks(follower: command.Follower) -> bool:
-        told = look(follower)
-        if not told and follower._matches:
-            (Path(follower._path).parent / f"looked-{follower._matches}").touch()
-        return told
-
-    monkeypatch.setattr(command.Follower, "look", looks)
-    monkeypatch.setattr(command, "LOOK_S", 0.003)
-    with monkeypatch.context() as patch:
-        patch.setenv("LOOKED", "")
-        work, commands = run(document("command", pruner, 1), tmp_path)
-    same, calls = run(document("in process", pruner, 1), tmp_path)
-    assert work == same <= 0.6 * POINTS * STAGES
-    assert commands.best.action == {"x": OPTIMUM}
-    assert [_decided(trial) for trial in commands.trials] == [_decided(trial) for trial in calls.trials]
 
 
 @pytest.mark.parametrize("pruner", PRUNERS)

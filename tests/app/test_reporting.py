@@ -16,7 +16,7 @@ from tunegym.app.report import document_of, write_report
 from tunegym.app.run import Watch
 from tunegym.core.stop import Stop
 from tunegym.tuning.reports import page
-from tunegym.tuning.reports.results import load
+from tunegym.tuning.reports.results import RunResults, find_run, load
 from tunegym.tuning.stores import reader
 
 SCENARIO = """
@@ -141,20 +141,23 @@ def test_the_calls_stay_when_the_scenarios_own_files_are_gone(write: Callable[..
     assert one["best"]["action"] == {"x": 2}
 
 
-def test_a_report_parses_the_journal_once(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert library.run(scenario) == 0
-    scanned: list[Path] = []
+def test_a_run_parses_its_finished_journal_once(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``best.toml``, the page and the closing table share one reading."""
+    parsed: list[Path] = []
 
     class Counted(reader.Reader):
         def read(self, *, last: bool = False) -> Any:
-            scanned.append(self.path)
+            if reader.scan(self.path).ended is not None:
+                parsed.append(self.path)
             return super().read(last=last)
 
+    class Closing(Watch):
+        def run_reported(self, results: RunResults) -> None:
+            assert results.experiments["e"].summary().table is not None
+
     monkeypatch.setattr(reader, "Reader", Counted)
-    results = load("results")
-    write_report(results)
-    assert results.experiments["e"].summary().table is not None
-    assert scanned == [results.folder / "e" / "journal.jsonl"]
+    assert library.run(scenario, watch=Closing()) == 0
+    assert parsed == [find_run(Path("results")).absolute() / "e" / "journal.jsonl"]
 
 
 def test_one_broken_journal_leaves_the_others(scenario: Path) -> None:

@@ -1,3 +1,5 @@
+"""A run's results as a user reads them back: found, loaded, as tables, and asked for settings."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -15,8 +17,6 @@ from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.reports.results import RunResults, find_run, load, recommend
 from tunegym.tuning.reports.trials import TrialResults
 
-Benches = Callable[..., Any]
-
 SCENARIO = 'name = "s"\nscenario_dir = "/somewhere"\n[[experiments]]\nname = "e"\n[[experiments]]\nname = "later"\n'
 
 
@@ -27,9 +27,8 @@ def make_run(folder: Path, scenario: str = SCENARIO) -> Path:
 
 
 @pytest.fixture
-def run(bench: Benches, tmp_path: Path) -> Any:
+def run(bench: Callable[..., Any], tmp_path: Path) -> Any:
     """A run with all kinds of trials in experiment ``e``, still being written, and one that hasn't begun."""
-    folder = make_run(tmp_path / "results" / "s" / "2024")
 
     def function(x: int, load: str) -> dict[str, float]:
         if x == 9:
@@ -40,43 +39,41 @@ def run(bench: Benches, tmp_path: Path) -> Any:
         function,
         env_params={"load": EnvParam(Choice(("a", "b")))},
         store="journal",
-        folder=folder / "e",
+        folder=make_run(tmp_path / "results" / "s" / "2024") / "e",
         constraints=[lambda p: p["x"] != 4],
         repeats=2,
     )
 
 
-def test_load(run: Any) -> None:
-    """By the scenario's names, also while it is being written."""
+def test_load(run: Any, tmp_path: Path) -> None:
+    """By the scenario's names, also while it is being written; trials by number, iterated in the order of closing."""
     for x in (9, 3, 4, 8):
         run.step(x=x)
     results = load(run.folder.parent)
-    assert results.folder == run.folder.parent
-    assert results.scenario["name"] == "s"
+    assert (results.folder, results.scenario["name"]) == (run.folder.parent, "s")
     assert list(results.experiments) == ["e", "later"]
-    experiment = results.experiments["e"]
+    experiment, later = results.experiments.values()
     assert list(experiment.trials) == run.trials()
     assert experiment.best is not None
     assert experiment.best.first == 4
-    assert results.experiments["later"].trials == ()
-    assert results.experiments["later"].best is None
+    assert (later.trials, later.best) == ((), None)
     run.step(x=7)
     assert len(tunegym.load(run.folder.parent).experiments["e"].trials) == 5
-
-
-def test_trials_are_sorted_by_number(tmp_path: Path) -> None:
     write_journal(tmp_path, [Trial(n, {}, {"x": n}, Measured(({"m": 1.0},)), 1.0, 0.1) for n in (2, 1)])
-    experiment = TrialResults("e", tmp_path)
-    assert [trial.number for trial in experiment.trials] == [1, 2]
-    assert [trial.number for trial in experiment] == [2, 1]
+    swapped = TrialResults("e", tmp_path)
+    assert ([one.number for one in swapped.trials], [one.number for one in swapped]) == ([1, 2], [2, 1])
 
 
 def test_to_pandas(run: Any) -> None:
     """The columns and rows of the CSV view with the right types, and more: every metric, spreads, reasons."""
-    for x in (9, 3, 4, 8):
+    assert len(load(run.folder).experiments["e"].to_pandas()) == 0
+    run.step(x=9)
+    frame: Any = load(run.folder).experiments["e"].to_pandas()
+    assert frame["observation.m"].isna().all(), "the columns are there all the same, so that a script need not ask"
+    for x in (3, 4, 8):
         run.step(x=x)
     run.store.close()
-    frame: Any = load(run.folder).experiments["e"].to_pandas()
+    frame = load(run.folder).experiments["e"].to_pandas()
     view: Any = pd.read_csv(run.folder / "trajectory.csv")
     assert list(frame.columns)[: len(view.columns)] == list(view.columns)
     assert {"observation.side", "spread.m", "spread.side", "reason"} <= set(frame.columns)
@@ -87,57 +84,36 @@ def test_to_pandas(run: Any) -> None:
     assert list(frame["status"]) == ["failed", "measured", "infeasible", "measured"]
 
 
-def test_to_pandas_without_a_measurement(run: Any) -> None:
-    """The columns are there all the same, so that a script need not ask."""
-    assert len(load(run.folder).experiments["e"].to_pandas()) == 0
-    run.step(x=9)
-    frame: Any = load(run.folder).experiments["e"].to_pandas()
-    assert frame["observation.m"].isna().all()
-    empty = load(run.folder).experiments["later"].to_pandas()
-    assert len(empty[empty["status"] == "measured"]) == 0
-
-
 def test_find_run(tmp_path: Path) -> None:
-    """A run's folder, an experiment's in it, or one that holds exactly one run."""
-    run = make_run(tmp_path / "results" / "s" / "2024")
-    (run / "e").mkdir()
-    (run / "e" / "journal.jsonl").write_text("")
-    for place in (run, run / "e", run.parent, run.parent.parent):
-        assert find_run(place) == run
-    other = make_run(tmp_path / "results" / "s" / "2025")
-    assert find_run(other) == other
-    with pytest.raises(StoreError, match="holds 2 runs") as error:
-        find_run(run.parent)
-    assert str(run) in str(error.value)
-    assert str(other) in str(error.value)
-
-
-def test_folder_without_a_run(tmp_path: Path) -> None:
-    """A folder with a user's own scenario.toml has not been run; the results below it may have."""
+    """A run's folder, an experiment's in it, or one that holds exactly one run; a user's own scenario is no run."""
     with pytest.raises(StoreError, match="not a folder"):
         find_run(tmp_path / "nowhere")
     (tmp_path / "scenario.toml").write_text('name = "mine"\n')
     with pytest.raises(StoreError, match="holds no results"):
         find_run(tmp_path)
     run = make_run(tmp_path / "results" / "2024")
-    assert find_run(tmp_path) == run
-
-
-def test_broken_scenario(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r", "name = ")
+    (run / "e").mkdir()
+    (run / "e" / "journal.jsonl").write_text("")
+    for place in (run, run / "e", run.parent, run.parent.parent):
+        assert find_run(place) == run
+    other = make_run(tmp_path / "results" / "2025")
+    assert find_run(other) == other
+    with pytest.raises(StoreError, match="holds 2 runs") as error:
+        find_run(run.parent)
+    assert str(run) in str(error.value)
+    assert str(other) in str(error.value)
     with pytest.raises(StoreError, match="can't be read"):
-        load(run)
+        load(make_run(tmp_path / "broken", "name = "))
 
 
-# recommend -------------------------------------------------------------------------------------------------
+# recommend ------------------------------------------------------------------------------------------------
 
-KNOBS = {"x": {"values": [1, 2]}}
-LOAD = {"load": {"values": ["low", "high"]}}
 TRIALS = [Trial(n, {"load": "low"}, {"x": n}, Measured(({"m": 3.0 - n},)), 3.0 - n, 0.1) for n in (1, 2)]
-JOURNAL = {"trials": TRIALS, "knobs": KNOBS, "env_params": LOAD}
+LOAD = {"load": {"values": ["low", "high"]}}
+JOURNAL = {"trials": TRIALS, "knobs": {"x": {"values": [1, 2]}}, "env_params": LOAD}
 
 
-def test_several_experiments(runs: Callable[..., RunResults]) -> None:
+def test_recommend_of_several_experiments(runs: Callable[..., RunResults]) -> None:
     folder = runs("run", left=JOURNAL, right=JOURNAL, later={"trials": None}).folder
     with pytest.raises(ConfigError, match="left, right"):
         recommend(folder)
@@ -149,24 +125,24 @@ def test_several_experiments(runs: Callable[..., RunResults]) -> None:
         recommend(folder, {"load": 1}, experiment="later")
 
 
-CHOICE = (
-    '{"format": 1, "agent": "a", "trials": 1, "choices": [{"context": {"load": "low"}, "action": %s, "chance": null}]}'
+CHOICE = '{"context": {"load": "low"}, "action": %s, "chance": null}'
+TABLE = '{"format": 1, "agent": "a", "trials": 1, "choices": [%s]}'
+
+
+@pytest.mark.parametrize(
+    ("why", "text"),
+    [
+        ("is damaged", '{"format": 1, "agent"'),
+        ("format 7", '{"format": 7}'),
+        ("doesn't belong to this journal", TABLE % CHOICE % '{"y": 1}'),
+        ("it has x=3 at", TABLE % CHOICE % '{"x": 3}'),
+    ],
 )
-POLICIES = {
-    "is damaged": '{"format": 1, "agent"',
-    "format 7": '{"format": 7}',
-    "doesn't belong to this journal": CHOICE % '{"y": 1}',
-    "it has x=3 at": CHOICE % '{"x": 3}',
-}
-
-
-@pytest.mark.parametrize("why", POLICIES)
-def test_a_policy_that_can_not_be_used(written: Callable[..., RunResults], why: str) -> None:
+def test_a_policy_that_can_not_be_used(written: Callable[..., RunResults], why: str, text: str) -> None:
     folder = written(**JOURNAL).folder
     (folder / "e" / "policy").mkdir()
-    (folder / "e" / "policy" / "policy.json").write_text(POLICIES[why])
+    (folder / "e" / "policy" / "policy.json").write_text(text)
     found = recommend(folder, {"load": "low"})
     assert (found.source, dict(found.action)) == ("trials", {"x": 1})
-    assert found.note is not None
-    assert found.note.startswith("this is from the trials, since the policy can't be used: ")
-    assert why in found.note
+    assert str(found.note).startswith("this is from the trials, since the policy can't be used: ")
+    assert why in str(found.note)
