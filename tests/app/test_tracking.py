@@ -157,22 +157,6 @@ def assert_same(found: dict[int, Any], expected: tuple[Trial, ...]) -> None:
         assert run.info.end_time >= run.info.start_time > 0
 
 
-def test_trials_appear_on_a_server(
-    scenario: Callable, server: Server, tunegym: Cli, wait_until: Callable[..., None], tmp_path: Path
-) -> None:
-    server.start(wait_until)
-    path = scenario(f'mlflow = "{server.uri}"', steps=30, slots=2)
-    done = tunegym("run", path, "--output", "out")
-    assert done.returncode == 0, done.stderr
-    assert "warning" not in done.stderr
-    expected = trials(tmp_path / "out")
-    assert {trial.status for trial in expected} == {"measured", "infeasible", "failed"}
-    assert_same(stored(server.uri, tmp_path / "out"), expected)
-    done = tunegym("resume", "out", "--agent-steps", 35)
-    assert done.returncode == 0, done.stderr
-    assert_same(stored(server.uri, tmp_path / "out"), trials(tmp_path / "out"))
-
-
 def test_a_server_that_is_killed_while_it_runs(
     scenario: Callable,
     server: Server,
@@ -268,35 +252,6 @@ def assert_tensorboard(place: Path, expected: tuple[Trial, ...]) -> None:
     assert sorted(found["metrics/value"]) == values
     assert sorted(step for step, _ in found["measured"]) == [trial.number for trial in expected]
     assert found["best_reward"][-1][1] == np.float32(max(trial.reward for trial in measured))
-
-
-PATIENT = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started with it ignored
-from tunegym.tuning.trackers import process
-process.INTERRUPTED_S = 120  # a busy machine is not what is tested
-from tunegym.cli.main import main
-main()
-"""
-
-
-def test_an_interrupted_run_is_sent(scenario: Callable, wait_until: Callable[..., None], tmp_path: Path) -> None:
-    """Ctrl-C goes to the whole group of the terminal, and not to the tracker."""
-    path = scenario("tensorboard = true", steps=5000, wait="sleep 0.05")
-    command = [sys.executable, "-c", PATIENT, "run", str(path), "--output", "out"]
-    with (tmp_path / "log.txt").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    try:
-        wait_until(lambda: list(tmp_path.glob("out/tracked/*/e/tensorboard/events*")), "the first events")
-        (journal,) = tmp_path.glob(f"out/tracked/*/e/{reader.JOURNAL}")
-        wait_until(lambda: reader.scan(journal).closed >= 20, "trials of every kind")
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=180) == 130, (tmp_path / "log.txt").read_text()
-    finally:
-        process.kill()
-        process.wait()
-    (run,) = tmp_path.glob("out/tracked/*")
-    assert_tensorboard(tmp_path, library.load(run).experiments["e"].trials)
 
 
 def test_an_environment_is_tracked(scenario: Callable, tmp_path: Path) -> None:

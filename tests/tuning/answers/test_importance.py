@@ -28,12 +28,18 @@ def shares(found: dict[str, Any]) -> dict[str, float | None]:
 
 
 def test_the_knob_that_matters_comes_first() -> None:
-    found = told(
-        80, lambda a, _: 10.0 * a["x"] + a["noise"], noise=lambda r: r.random(), x=lambda r: r.choice([1, 2, 3])
-    )
+    """A valley of a range is seen, which a correlation would miss; env_params count, too."""
+    draws: dict[str, Draw] = {"noise": lambda r: r.random(), "x": lambda r: r.choice([1, 2, 3])}
+    found = told(80, lambda a, _: 10.0 * a["x"] + a["noise"], **draws)
     assert [one["name"] for one in found["shares"]] == ["x", "noise"]
     assert shares(found)["x"] == pytest.approx(1.0, abs=0.01)
     assert (found["trials"], found["note"]) == (80, None)
+    valley = shares(told(100, lambda a, _: (a["x"] - 0.5) ** 2, x=lambda r: r.random(), noise=lambda r: r.random()))
+    assert (valley["x"] or 0) > 0.8
+    assert (valley["noise"] or 0) < 0.2
+    made = [Trial(n, {"load": n % 2}, {"x": n % 3}, Measured(({"m": 1.0},)), float(n % 2), 0.0) for n in range(1, 31)]
+    first = importance(made, {"x": "knob", "load": "env_param"})["shares"][0]
+    assert first == {"name": "load", "kind": "env_param", "share": 1.0}
 
 
 @pytest.mark.parametrize("values", [2, 10, 30])
@@ -41,12 +47,6 @@ def test_a_knob_without_effect_has_no_share(values: int) -> None:
     """The plain share of explained variance would be about (values - 1) / 59 here."""
     found = [told(60, lambda _, r: r.gauss(0, 1), seed, x=lambda r: r.randrange(values)) for seed in range(30)]
     assert sum(shares(one)["x"] or 0.0 for one in found) / len(found) < 0.06
-
-
-def test_a_range_is_cut_into_bins() -> None:
-    found = shares(told(100, lambda a, _: (a["x"] - 0.5) ** 2, x=lambda r: r.random(), noise=lambda r: r.random()))
-    assert (found["x"] or 0) > 0.8, "a valley is seen, which a correlation would miss"
-    assert (found["noise"] or 0) < 0.2
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,6 @@ def test_a_range_is_cut_into_bins() -> None:
 )
 def test_a_single_knob(reward: Any, draw: Draw, share: float | None) -> None:
     assert shares(told(40, reward, x=draw)) == {"x": share}
-
-
-def test_env_params_count_too() -> None:
-    made = [
-        Trial(n, {"load": n % 2}, {"x": n % 3}, Measured(({"m": float(n % 2)},)), float(n % 2), 0.0)
-        for n in range(1, 31)
-    ]
-    found = importance(made, {"x": "knob", "load": "env_param"})
-    assert found["shares"][0] == {"name": "load", "kind": "env_param", "share": 1.0}
 
 
 def test_too_few_trials_and_equal_rewards_have_no_shares() -> None:

@@ -293,14 +293,6 @@ def test_no_policy_and_one_of_another_journal(policy: Callable[..., Any]) -> Non
 # objectives and cost --------------------------------------------------------------------------------------
 
 
-def test_objectives_and_pareto(written: Written) -> None:
-    made = [trial(n, n, 0.0, samples(one)) for n, one in enumerate([(1.0, 1.0), (2.0, 2.0), (2.0, 3.0)], 1)]
-    objectives = [Objective("m").as_dict(), Objective("n", "min", limit=2.5).as_dict()]
-    told = facts(written(made, objectives=objectives, metrics=["m", "n"]))
-    assert told["objectives"] == objectives
-    assert sorted(one["trial"] for one in told["pareto"]) == [1, 2]
-
-
 def test_time_and_cost(written: Written) -> None:
     made = [
         trial(1, 1, 1.0, Measured(({"m": 1.0, "cpu_s": 2.0}, {"m": 1.0, "cpu_s": 3.0})), took=6.0),

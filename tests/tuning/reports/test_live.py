@@ -12,10 +12,8 @@ from gymnasium import spaces
 from tests.tuning.reports.live_journals import GRAVITY, LARGE, add_episode, open_store, write_live, write_scenario
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import MOST_WINDOWS, Pace, Windows, context_groups
 from tunegym.tuning.reports.live import LiveResults
-from tunegym.tuning.reports.page import Known, compare, run_document
 from tunegym.tuning.reports.results import load, recommend
 
 
@@ -90,17 +88,6 @@ def test_lost_steps_and_restarts(tmp_path: Path) -> None:
     assert frame["step"].tolist() == pd.read_csv(results.folder / "trajectory.csv")["step"].tolist()
 
 
-def test_training_curves(tmp_path: Path) -> None:
-    results = write_live(tmp_path, [{"length": 10}])
-    policies.add_training(results.folder, 5, {"train/loss": 2.0, "train/odd": float("nan")})
-    policies.add_training(results.folder, 10, {"train/loss": 1.0})
-    with (results.folder / "policy" / "training.jsonl").open("ab") as file:
-        file.write(b'{"trials": 11, "val')
-    (curve,) = results.charts({})["training"]
-    assert curve["name"] == "train/loss"
-    assert [mean for mean in curve["mean"] if mean is not None] == [2.0, 1.0]
-
-
 def test_how_a_policy_is_loaded(tmp_path: Path) -> None:
     results = write_live(tmp_path, [{"length": 3}], agent="dqn")
     assert results.policy is None
@@ -114,29 +101,6 @@ def test_how_a_policy_is_loaded(tmp_path: Path) -> None:
     assert 'model = DQN.load("e/policy/model.zip")' in policy["load"]
     with pytest.raises(StoreError, match=r"e is a live experiment: it has no settings to recommend, but a policy: "):
         recommend(tmp_path)
-
-
-def test_a_page_document(tmp_path: Path) -> None:
-    write_live(tmp_path, [{"length": 3}])
-    (one,) = run_document(load(tmp_path), {"e": Known(10, {"env_id": "CartPole-v1"})}, None)["experiments"]
-    assert (one["page"]["fixed"], one["steps"]["total"]) == ({"env_id": "CartPole-v1"}, 10)
-    assert "best" not in one
-    path = tmp_path / "e" / "journal.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'{"record":"spaces"', b"}{", 1))
-    (broken,) = run_document(load(tmp_path), {}, None)["experiments"]
-    assert broken["state"] == "broken"
-    assert "is damaged: it is not a record, and not the last line" in broken["error"]
-
-
-def test_compared(tmp_path: Path) -> None:
-    write_live(tmp_path / "a", [{"length": 3}, {"length": 5}])
-    write_live(tmp_path / "b", [{"length": 7}], env_params=GRAVITY)
-    document = compare([load(tmp_path / "a"), load(tmp_path / "b")]).facts
-    first, second = document["entries"]
-    assert (first["best"], first["trials"], first["live"]["mean_return"]) == (None, 8, 4.0)
-    assert (first["live"]["mean_return_over"], first["live"]["episodes"]) == (2, 2)
-    assert second["live"]["return_spread"] is None
-    assert document["warnings"] == ["e: the env_params differ, so the rewards may mean different things"]
 
 
 # tables and arrays -----------------------------------------------------------------------------------------
@@ -241,12 +205,6 @@ def test_windows_cover_every_step_once(upto: int) -> None:
         assert shown["count"] == [end - start + 1 for start, end in zip(starts, ends, strict=True)]
         assert (shown["low"], shown["high"]) == (starts, ends)
         assert shown["mean"] == pytest.approx([(a + b) / 2 for a, b in zip(starts, ends, strict=True)], rel=1e-4)
-
-
-def test_values_that_are_not_finite_are_left_out() -> None:
-    curve = Windows().curve()
-    curve.add_all([1, 2, 2, 2], [1.0, 3.0, None, float("inf")])
-    assert curve.as_dict() == {"count": [1, 1], "mean": [1.0, 3.0]}
 
 
 def test_pace() -> None:

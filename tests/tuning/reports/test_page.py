@@ -19,7 +19,7 @@ from tunegym.core.errors import StoreError
 from tunegym.core.files import dump_toml
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Pruned, Trial
 from tunegym.tuning.model.values import masked
-from tunegym.tuning.reports.charts import TAIL, by_interest, columns, command_of, commands, kept, tails
+from tunegym.tuning.reports.charts import TAIL, columns, command_of, commands, kept, tails
 from tunegym.tuning.reports.page import Known, embedded, render, run_document, write_page
 from tunegym.tuning.reports.results import RunResults, load
 
@@ -62,11 +62,6 @@ def test_columns_are_aligned_whatever_the_outcome() -> None:
     assert (table["samples"], table["closed_s"]) == ([2, 0, 0], [1.5, None, None])
     ((position, points),) = table["curves"]
     assert (position, points[-1], len(points) <= 301) == (2, (4999, 4999.0), True)
-
-
-def test_failed_trials_come_first_then_the_best_and_cached_ones_last() -> None:
-    trials = [trial(1, 5.0), trial(2, failed=True), trial(3, 9.0), trial(4, 9.0, cached=3), trial(5, failed=True)]
-    assert [one.number for one in by_interest(trials)] == [2, 5, 3, 1, 4]
 
 
 CALL = "m:f(fixed='two words', a={'b': 4}, c='x')"

@@ -40,60 +40,41 @@ def checked_context(context: Mapping[str, Any], head: Mapping[str, Any]) -> dict
     problems: list[Problem] = []
     found: dict[str, Scalar] = {}
     for name, value in context.items():
-        if name not in domains:
-            problems.append(_unknown(name, value, domains, head["knobs"]))
-            continue
         try:
             found[name] = domains[name].accept(native(value))
+        except KeyError:
+            hint = _hint(name, domains, head["knobs"])
+            problems.append(Problem(name, "there is no such env_param", spelled(value), ", ".join(domains), hint))
         except ValueError:
-            problems.append(_outside(name, value, domains[name]))
+            what, hint = _outside(name, value, domains[name])
+            problems.append(Problem(name, what, spelled(value), domains[name].describe(), hint))
     if problems:
         raise ConfigError(WHERE, problems)
     return {name: found[name] for name in domains if name in found}
 
 
-def _unknown(name: str, value: object, domains: Mapping[str, Knob], knobs: Mapping[str, Any]) -> Problem:
-    match = closest(name, domains)
+def _hint(name: str, domains: Mapping[str, Knob], knobs: Mapping[str, Any]) -> str:
     if not domains:
-        hint = "leave it out: this experiment has no env_params"
-    elif name in knobs:
-        hint = "leave it out: it is a knob, and the answer says what to set it to"
-    elif match is not None:
-        hint = f"did you mean {match}?"
-    else:
-        hint = "give one of these"
-    return Problem(name, "there is no such env_param", _shown(value), ", ".join(domains) or "none", hint)
+        return "leave it out: this experiment has no env_params"
+    if name in knobs:
+        return "leave it out: it is a knob, and the answer says what to set it to"
+    match = closest(name, domains)
+    return f"did you mean {match}?" if match is not None else "give one of these"
 
 
-def _outside(name: str, value: object, knob: Knob) -> Problem:
+def _outside(name: str, value: object, knob: Knob) -> tuple[str, str]:
+    """What is wrong with a value, and a hint: the candidate that was probably meant, as it is typed in a shell."""
     if isinstance(knob, Range):
-        what, hint = "the value is out of bounds", f"give a number from {knob.low} to {knob.high}"
-    else:
-        what = "this is none of its candidates"
-        match = _candidate(value, knob)
-        hint = f"write {name}={_typed(match)}" if match is not None else "give one of these"
-    return Problem(name, what, _shown(value), knob.describe(), hint)
-
-
-def _candidate(value: object, knob: Choice) -> Scalar | None:
-    """The candidate that was probably meant: the same or a similar text."""
+        return "the value is out of bounds", f"give a number from {knob.low} to {knob.high}"
     texts = {str(one).lower(): one for one in knob.values}
     text = str(value).lower()
-    return texts.get(text if text in texts else closest(text, texts) or "")
-
-
-def _typed(value: Scalar) -> str:
-    """As it is typed in a shell so that it is read as this very type; a plain word needs no quotes."""
-    if not isinstance(value, str):
-        return spelled(value)
-    return value if value.replace("-", "").replace("_", "").isalpha() else f"'{spelled(value)}'"
-
-
-def _shown(value: object) -> str:
-    try:
-        return spelled(value)
-    except TypeError:
-        return repr(value)
+    match = texts.get(text if text in texts else closest(text, texts) or "")
+    hint = "give one of these"
+    if match is not None:
+        is_word = isinstance(match, str) and match.replace("-", "").replace("_", "").isalpha()
+        quoted = f"'{spelled(match)}'" if isinstance(match, str) else spelled(match)
+        hint = f"write {name}={match if is_word else quoted}"
+    return "this is none of its candidates", hint
 
 
 def matches(context: Context, wanted: Context) -> bool:

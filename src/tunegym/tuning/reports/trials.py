@@ -449,7 +449,7 @@ class SettingFacts:
         if len(shown) > MOST_CHOICES and is_counted:
             shown = sorted(shown, key=lambda one: -drawn[exact_key(one.context)])[:MOST_CHOICES]
         shown = shown[:: max(1, -(-len(shown) // MOST_CHOICES))]
-        bests = {exact_key(one.context or {}): one for one in [*results.best_per_context, *_some(results.best)]}
+        bests = {exact_key(one.context or {}): one for one in (*results.best_per_context, results.best) if one}
         choices = []
         for one in shown:
             context = exact_key(one.context)
@@ -478,7 +478,3 @@ class SettingFacts:
 
 
 _COUNTED = ("drawn", "samples", "failed", "reward", "reward_spread", "best")
-
-
-def _some(setting: Setting | None) -> list[Setting]:
-    return [] if setting is None else [setting]

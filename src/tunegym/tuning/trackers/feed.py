@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.tuning.model.trial import Measured, Trial
-from tunegym.tuning.stores.reader import OWN_ENDS, ClosedTrial, Entry, Reader, SessionEnd, SessionStart, Steps
+from tunegym.tuning.stores.reader import OWN_ENDS, ClosedTrial, Reader, SessionEnd, SessionStart, Steps
 
 FINE = 1000
 """Up to this step every episode is an item; from there on each doubling has half as many items again."""
@@ -62,7 +62,13 @@ class Feed:
         """The items that were written since the last call, at most about ``most``."""
         found: list[Item] = []
         for entry in self._reader.read():
-            found += self._items(entry)
+            if isinstance(entry, ClosedTrial):
+                trial = entry.trial
+                found.append(Item(trial.number, entry.closed_at, values_of(trial), trial, entry.opened_at))
+            elif isinstance(entry, Steps):
+                found += self._episodes.add(entry)
+            elif isinstance(entry, SessionStart | SessionEnd):
+                found += self._episodes.flush()
             if len(found) >= most:
                 break
         return found
@@ -70,13 +76,6 @@ class Feed:
     def rest(self) -> list[Item]:
         """The last item, which is not complete, when nothing more is written."""
         return self._episodes.flush()
-
-    def _items(self, entry: Entry) -> list[Item]:
-        if isinstance(entry, ClosedTrial):
-            return [Item(entry.trial.number, entry.closed_at, values_of(entry.trial), entry.trial, entry.opened_at)]
-        if isinstance(entry, Steps):
-            return self._episodes.add(entry)
-        return self.rest() if isinstance(entry, SessionStart | SessionEnd) else []
 
 
 def all_items(path: Path) -> list[Item]:
@@ -96,20 +95,18 @@ def values_of(trial: Trial) -> dict[str, float]:
 
 
 class EpisodeMeans:
-    """Makes items of the episodes that the server itself ended. Ten million steps give less than 8,000."""
+    """Means over the episodes that the server itself ended. Ten million steps give less than 8,000 items."""
 
     def __init__(self) -> None:
-        self._begin()
-        self._over = self._failed = 0
-        self._last = self._told = 0
+        self._over = self._failed = self._last = self._told = 0
         self._at = 0.0
+        self._begin()
 
     def _begin(self) -> None:
         self._number = 0
         self._returns: list[float] = []
-        self._lengths: list[int] = []
-        self._rewards = 0
-        self._mean = 0.0
+        self._lengths: list[float] = []
+        self._rewards: list[float] = []
 
     def add(self, steps: Steps) -> list[Item]:
         """The items that a group of steps completes."""
@@ -125,12 +122,10 @@ class EpisodeMeans:
             self._returns.append(episode.total)
             self._lengths.append(episode.length)
         self._failed += len(steps.unmeasured)
-        for at, reward in enumerate(steps.rewards):
-            if at not in steps.unmeasured and reward is not None:  # a penalty is no measurement
-                self._rewards += 1
-                self._mean += reward / self._rewards - self._mean / self._rewards
+        measured = [one for at, one in enumerate(steps.rewards) if at not in steps.unmeasured and one is not None]
+        self._rewards += measured  # a penalty is no measurement
         self._last, self._at = max(self._last, steps.upto), steps.at
-        if (self._returns or self._rewards) and self._last >= _edge(self._number or self._told + 1):
+        if self._last >= _edge(self._number or self._told + 1):
             found += self.flush()
         return found
 
@@ -138,17 +133,12 @@ class EpisodeMeans:
         """The item that is not complete yet, if there is one."""
         if not self._returns and not self._rewards:
             return []
-        number = max(self._number or self._last, self._told + 1)
-        values: dict[str, float] = {}
-        if self._returns:
-            many = len(self._returns)
-            values = {RETURN: sum(one / many for one in self._returns), LENGTH: sum(self._lengths) / many}
-        if self._rewards:
-            values[REWARD] = self._mean
-        values |= {FAILED: float(self._failed), EPISODES: float(self._over)}
-        self._told = number
+        means = {RETURN: self._returns, LENGTH: self._lengths, REWARD: self._rewards}
+        values = {name: sum(some) / len(some) for name, some in means.items() if some}
+        self._told = max(self._number or self._last, self._told + 1)
+        item = Item(self._told, self._at, {**values, FAILED: float(self._failed), EPISODES: float(self._over)})
         self._begin()
-        return [Item(number, self._at, values)]
+        return [item]
 
 
 def _edge(number: int) -> int:
