@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -45,63 +46,89 @@ agent_metrics = ["value"]
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> Path:
-    """A file system of one megabyte, most of it taken by ``ballast``."""
-    folder = mount(tmp_path / "disk", "size=1m")
-    (folder / "ballast").write_bytes(bytes(800_000))
-    return folder
+def small_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> Callable[[int], Path]:
+    """Makes a file system with 200 or 800 kB of space beside its ``ballast``."""
+
+    def make(megabytes: int) -> Path:
+        folder = mount(tmp_path / "disk", f"size={megabytes}m")
+        (folder / "ballast").write_bytes(bytes(800_000 if megabytes == 1 else 2_200_000))
+        return folder
+
+    return make
+
+
+def _scenario(write: Callable[..., Path], workload: str = IN_PROCESS, slots: int = 1) -> Path:
+    write("work.py", "def value(x): return x")
+    return write("scenario.toml", SCENARIO.format(workload=workload, slots=slots))
+
+
+def _check_refused(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 1, done.stderr
+    assert "error: " in done.stderr
+    assert "No space left on device" in done.stderr or "is full" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _check_flood(tunegym: Cli, path: Path, disk: Path) -> set[str]:
+    """Run until the disk is full, resume in vain, then with space; gives the statuses."""
+    done = tunegym("run", path, "--output", disk)
+    _check_refused(done)
+    assert "hint: " in done.stderr
+    assert "tunegym resume" in done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert sum("report.html" in line for line in errors) <= 1
+    assert "report" not in errors[-1], "the cause comes last"
+    run = find_run(disk)
+    journal = run / "e" / reader.JOURNAL
+    lines = journal.read_bytes().splitlines(keepends=True)
+    assert all(line.endswith(b"\n") and orjson.loads(line) for line in lines)
+    assert_sound(run, complete=False)
+    assert reader.scan(journal).taken > 3
+
+    _check_refused(tunegym("resume", run))
+    assert tunegym("status", run).returncode == 0
+
+    (disk / "ballast").unlink()
+    used = reader.scan(journal).taken
+    again = tunegym("resume", run, "--agent-steps", used + 5)
+    assert again.returncode == 0, again.stderr
+    (results,) = assert_sound(run).values()
+    statuses = reader.scan(journal).statuses or {trial.status: 1 for trial in results.trials}
+    assert reader.scan(journal).taken == used + 5
+    assert not (run / "dse_failure.txt").exists()
+    return set(statuses)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "slots"), [(IN_PROCESS, 1), (COMMAND, 1), (COMMAND, 4)], ids=["call", "command", "wide"]
 )
-def test_a_full_disk_is_an_error_that_can_be_mended(
-    workload: str, slots: int, tunegym: Cli, write: Callable[..., Path], small_disk: Path
+def test_trials_on_a_full_disk(
+    workload: str, slots: int, tunegym: Cli, write: Callable[..., Path], small_disk: Callable[[int], Path]
 ) -> None:
-    write("work.py", "def value(x): return x")
-    path = write("scenario.toml", SCENARIO.format(workload=workload, slots=slots))
-    done = tunegym("run", path, "--output", small_disk)
-    assert done.returncode == 1, done.stderr
-    assert "error: " in done.stderr
-    assert "No space left on device" in done.stderr or "is full" in done.stderr
-    assert "hint: " in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "tunegym resume" in done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert [line.count("report.html") for line in errors if "report.html" in line] == [1], "it is said once"
-    assert "report" not in errors[-1], "the cause comes last"
-    run = find_run(small_disk)
-    lines = (run / "e" / reader.JOURNAL).read_bytes().splitlines(keepends=True)
-    assert all(line.endswith(b"\n") and orjson.loads(line) for line in lines)
-    used = max(reader.scan(run / "e" / reader.JOURNAL).used)
-    assert used > 3
-
-    still = tunegym("resume", run)
-    assert still.returncode == 1
-    assert "No space left on device" in still.stderr or "is full" in still.stderr
-    assert "Traceback" not in still.stderr
-    assert tunegym("status", run).returncode == 0
-    used = max(reader.scan(run / "e" / reader.JOURNAL).used)
-
-    (small_disk / "ballast").unlink()
-    again = tunegym("resume", run, "--agent-steps", used + 5)
-    assert again.returncode == 0, again.stderr
-    (results,) = assert_sound(run).values()
-    assert len(results.trials) == used + 5
-    assert {trial.status for trial in results.trials} == {"measured"}, "no job is blamed for the disk"
-    assert not (run / "dse_failure.txt").exists()
+    statuses = _check_flood(tunegym, _scenario(write, workload, slots), small_disk(1))
+    assert statuses == {"measured"}, "no job is blamed for the disk"
 
 
-def test_no_space_for_a_new_run(tunegym: Cli, write: Callable[..., Path], small_disk: Path) -> None:
-    write("work.py", "def value(x): return x")
-    path = write("scenario.toml", SCENARIO.format(workload=IN_PROCESS, slots=1))
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "args"),
+    [("in_process", {}), ("process", {}), ("in_process", {"size": 84, "sleep_s": 0.01})],
+    ids=["in process", "process", "images"],
+)
+def test_live_steps_on_a_full_disk(
+    live: Any, tunegym: Cli, small_disk: Callable[[int], Path], place: str, args: dict[str, Any]
+) -> None:
+    path = live.write(args=args, server=place, agent_steps=10**6)
+    assert _check_flood(tunegym, path, small_disk(3)) <= {"measured", "cancelled"}, "no server is blamed for the disk"
+    live.assert_nothing_left()
+
+
+def test_no_space_for_a_new_run(tunegym: Cli, write: Callable[..., Path], small_disk: Callable[[int], Path]) -> None:
+    disk = small_disk(1)
     with contextlib.suppress(OSError):
-        (small_disk / "more").write_bytes(bytes(400_000))
-    done = tunegym("run", path, "--output", small_disk)
-    assert done.returncode == 1
-    assert "No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
+        (disk / "more").write_bytes(bytes(400_000))
+    _check_refused(tunegym("run", _scenario(write), "--output", disk))
 
 
 @pytest.mark.slow
@@ -110,7 +137,7 @@ def test_out_of_inodes_is_not_blamed_on_the_job(
 ) -> None:
     folder = mount(tmp_path / "few", "size=20m,nr_inodes=40")
     workload = COMMAND.replace("echo value={x}", "for i in 1 2 3 4 5; do echo > f$i || exit 1; done; echo value={x}")
-    done = tunegym("run", write("scenario.toml", SCENARIO.format(workload=workload, slots=1)), "--output", folder)
+    done = tunegym("run", _scenario(write, workload), "--output", folder)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (results,) = assert_sound(folder, complete=False).values()

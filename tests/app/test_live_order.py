@@ -1,4 +1,4 @@
-"""Servers whose Dict spaces have keys in an order of their own: names keep their values everywhere."""
+"""Servers whose Dict spaces have unsorted keys: names keep their values everywhere."""
 
 from __future__ import annotations
 
@@ -76,27 +76,22 @@ def check(results: LiveResults, steps: int, inline: bool) -> list[float]:
 
 
 @pytest.mark.parametrize("size", [2, 400], ids=["inline", "side file"])
-def test_names_keep_their_values_through_a_resume(unsorted: Callable[..., dict[str, Any]], size: int) -> None:
-    taken = []
-    for place in ("in_process", "process"):
-        assert tunegym.run(unsorted(place, size=size), output=place) == 0
-        assert tunegym.resume(place, agent_steps=30) == 0
-        results = assert_sound(find_run(Path(place)))["e"]
-        assert isinstance(results, LiveResults)
-        taken.append(check(results, 30, inline=size == 2))
-    assert taken[0] == taken[1], "spaces pass unchanged, so the same actions are drawn"
-
-
-@pytest.mark.parametrize("size", [2, 400], ids=["inline", "side file"])
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_server_that_comes_back_in_another_order_goes_on_with_the_order_on_record(
-    unsorted: Callable[..., dict[str, Any]], size: int, turned: bool
-) -> None:
+def test_names_keep_their_values(unsorted: Callable[..., dict[str, Any]], size: int) -> None:
+    """In any place, and in a server that comes back with its keys in another order."""
     namespace: dict[str, Any] = {}
     exec(SERVER, namespace)
     made = namespace["Unsorted"]
-    assert tunegym.run(unsorted(), output="run", server=made(size, turned)) == 0
-    assert tunegym.resume("run", agent_steps=30, server=made(size, not turned)) == 0
-    results = assert_sound(find_run(Path("run")))["e"]
-    assert isinstance(results, LiveResults)
-    check(results, 30, inline=size == 2)
+    taken = []
+    for name, place, given, later in (
+        ("here", "in_process", None, None),
+        ("beside", "process", None, None),
+        ("given", "in_process", made(size), made(size, turned=True)),
+        ("turned", "in_process", made(size, turned=True), made(size)),
+    ):
+        document = unsorted(place, **({"size": size} if given is None else {}))
+        assert tunegym.run(document, output=name, server=given) == 0
+        assert tunegym.resume(name, agent_steps=30, server=later) == 0
+        results = assert_sound(find_run(Path(name)))["e"]
+        assert isinstance(results, LiveResults)
+        taken.append(check(results, 30, inline=size == 2))
+    assert taken[0] == taken[1] == taken[2], "spaces pass unchanged, so the same actions are drawn"

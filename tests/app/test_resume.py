@@ -1,4 +1,4 @@
-"""Resume: what it goes on with, what it refuses, and what it leaves alone."""
+"""Resume: what it continues, what it refuses, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -97,34 +97,26 @@ def trials(run: Path, name: str) -> list[tuple[int, object, object, str, int | N
     return [(t.number, t.context, t.action, t.status, t.cached_from) for t in results.trials]
 
 
-def test_a_finished_run_stays_as_it_is(finished: Path, tunegym: Cli) -> None:
+def test_finished_run_is_left_alone_or_extended(finished: Path, tunegym: Cli) -> None:
     files = [*finished.glob("*.toml"), *finished.glob("*/*.csv"), *finished.glob("*/best.toml")]
     assert len(files) == 7
     before = {file: file.read_bytes() for file in files}
+    old = {name: trials(finished, name) for name in ("shell", "call")}
     done = tunegym("resume", finished)
     assert done.returncode == 0, done.stderr
-    assert {file: file.read_bytes() for file in files} == before
-    assert_sound(finished)
     assert "best settings" in done.stdout
-
-
-def test_more_steps_extend_every_experiment(finished: Path, tunegym: Cli) -> None:
-    before = {name: trials(finished, name) for name in ("shell", "call")}
+    refused = tunegym("resume", finished, "--agent-steps", 3)
+    assert refused.returncode == 1
+    assert "shell has used 4 trials already, --agent-steps 3 is less" in refused.stderr
+    assert "hint: give 4 or more" in refused.stderr
+    assert tunegym("resume", finished).returncode == 0, "the refused change was kept"
+    assert {file: file.read_bytes() for file in files} == before
     done = tunegym("resume", finished, "--agent-steps", 7)
     assert done.returncode == 0, done.stderr
     for name, results in assert_sound(finished).items():
         assert len(results.trials) == 7
-        assert trials(finished, name)[:4] == before[name]
-    assert tunegym("resume", finished, "--agent-steps", 7).returncode == 0
+        assert trials(finished, name)[:4] == old[name]
     assert "7/7" in tunegym("status", finished).stdout
-
-
-def test_fewer_steps_than_used_are_refused(finished: Path, tunegym: Cli) -> None:
-    done = tunegym("resume", finished, "--agent-steps", 3)
-    assert done.returncode == 1
-    assert "shell has used 4 trials already, --agent-steps 3 is less" in done.stderr
-    assert "hint: give 4 or more" in done.stderr
-    assert tunegym("resume", finished).returncode == 0, "the refused change was kept"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +127,7 @@ def test_fewer_steps_than_used_are_refused(finished: Path, tunegym: Cli) -> None
         ("base.py", "factor = 7", "file base.py"),
     ],
 )
-def test_a_changed_workload_is_refused(
+def test_changed_workload_is_refused(
     file: str, text: str, named: str, scenario: Path, tunegym: Cli, write: Callable[..., Path]
 ) -> None:
     run = interrupted(scenario, after=6)
@@ -166,7 +158,7 @@ def test_force_warns_and_serves_nothing_old(finished: Path, tunegym: Cli, write:
     assert tunegym("resume", finished).returncode == 0, "the change was accepted once and for all"
 
 
-def test_a_missing_scenario_folder_is_named(scenario: Path, tunegym: Cli) -> None:
+def test_missing_scenario_folder_is_named(scenario: Path, tunegym: Cli) -> None:
     run = interrupted(scenario, after=2)
     shutil.rmtree(scenario.parent)
     done = tunegym("resume", run)
@@ -177,8 +169,9 @@ def test_a_missing_scenario_folder_is_named(scenario: Path, tunegym: Cli) -> Non
     assert tunegym("status", run).returncode == 0
 
 
-def test_another_width(scenario: Path, tunegym: Cli) -> None:
-    calm = trials(_whole(scenario), "shell")
+def test_resume_at_another_width(scenario: Path, tunegym: Cli) -> None:
+    assert library.run(scenario, output="calm") == 0
+    calm = trials(find_run(Path("calm")), "shell")
     run = interrupted(scenario, after=2)
     done = tunegym("resume", run, "--slots", 3)
     assert done.returncode == 0, done.stderr
@@ -190,12 +183,7 @@ def test_another_width(scenario: Path, tunegym: Cli) -> None:
     assert [session["slots"] for session in sessions] == [1, 3]
 
 
-def _whole(scenario: Path) -> Path:
-    assert library.run(scenario, output="calm") == 0
-    return find_run(Path("calm"))
-
-
-def test_a_plain_job_has_no_steps_to_add(tunegym: Cli, write: Callable[..., Path]) -> None:
+def test_plain_job_has_no_steps_to_add(tunegym: Cli, write: Callable[..., Path]) -> None:
     path = write(
         "plain.toml",
         """
@@ -216,7 +204,7 @@ def test_a_plain_job_has_no_steps_to_add(tunegym: Cli, write: Callable[..., Path
     assert "plain job" in done.stderr
 
 
-def test_an_edited_copy_that_is_another_experiment_is_refused(finished: Path, tunegym: Cli) -> None:
+def test_edited_copy_is_refused(finished: Path, tunegym: Cli) -> None:
     copy = finished / "scenario.toml"
     copy.write_text(copy.read_text().replace("seed = 5", "seed = 6"))
     done = tunegym("resume", finished)
@@ -225,7 +213,7 @@ def test_an_edited_copy_that_is_another_experiment_is_refused(finished: Path, tu
     assert "Traceback" not in done.stderr
 
 
-def test_a_living_run_is_left_alone(
+def test_living_run_is_left_alone(
     start_tunegym: Callable[..., subprocess.Popen[str]],
     tunegym: Cli,
     write: Callable[..., Path],
@@ -263,9 +251,7 @@ def test_a_living_run_is_left_alone(
     assert all(trial.measured for trial in results.trials)
 
 
-def test_of_resumes_at_once_one_wins_and_writes(
-    scenario: Path, start_tunegym: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_one_of_several_resumes_writes(scenario: Path, start_tunegym: Callable[..., subprocess.Popen[str]]) -> None:
     """The others change nothing, not even the scenario."""
     assert library.run(scenario) == 0
     run = find_run(RESULTS)

@@ -52,39 +52,28 @@ def test_max_time(bench: Benches, clock: Any) -> None:
     assert one.engine.budget.elapsed_s == 12.0
 
 
-def test_time_of_earlier_sessions_counts(bench: Benches, clock: Any) -> None:
-    one = bench(measure, clock=clock, budget=Budget(max_time_s=10.0), spent_s=9.5)
-    one.step(x=1)
-    assert one.engine.exhausted() is None
-    clock.now += 0.5
-    assert one.engine.exhausted() == "max_time = 10 s is over"
-
-
-def test_getting_ready_costs_no_budget(bench: Benches, clock: Any) -> None:
-    """An agent may take long to import what it needs; it still has all of its time for trials. On record as well."""
-    one = bench(measure, clock=clock, budget=Budget(max_time_s=10.0), store="journal")
-    one.engine.take_over()
+def test_only_time_on_trials_counts(bench: Benches, clock: Any) -> None:
+    """That of earlier sessions too; getting ready and learning the past before the first trial cost nothing."""
+    budget = Budget(max_time_s=10.0)
+    first = bench(measure, clock=clock, budget=budget, store="journal")
+    first.engine.take_over()
     clock.now += 1000.0
-    assert one.engine.exhausted() is None
-    one.step(x=1)
-    clock.now += 4.0
-    one.step(x=2)
-    assert one.engine.budget.elapsed_s == 4.0
-    one.store.close()
-    again = bench(measure, clock=clock, store="journal")
-    assert again.store.past.elapsed_s == 4.0
-
-
-def test_time_between_sessions_does_not_count(bench: Benches, clock: Any) -> None:
-    """As a resume counts it, from the journal."""
-    first = bench(measure, clock=clock, store="journal")
     first.step(x=1)
-    clock.now += 3.0
+    clock.now += 4.0
     first.step(x=2)
+    assert first.engine.budget.elapsed_s == 4.0
     first.store.close()
     clock.now += 86400.0
-    again = bench(measure, clock=clock, store="journal")
-    assert again.store.past.elapsed_s == 3.0
+    again = bench(measure, clock=clock, budget=budget, spent_s=4.0, store="journal")
+    assert again.store.past.elapsed_s == 4.0
+    again.engine.take_over()
+    for _ in again.engine.history():
+        clock.now += 1000.0
+    assert again.engine.exhausted() is None
+    again.step(x=2)
+    for _ in again.engine.history():  # later, time is time
+        clock.now += 2.0
+    assert again.engine.exhausted() == "max_time = 10 s is over"
 
 
 def test_stop_after_no_improvement(bench: Benches) -> None:

@@ -25,10 +25,9 @@ def counting(values: list[Any] | None = None) -> Callable[..., dict[str, float]]
     return function
 
 
-@pytest.mark.parametrize("store", ["fresh", "journal"])
-def test_same_action_is_a_hit(bench: Benches, store: str) -> None:
+def test_same_action_is_a_hit(bench: Benches) -> None:
     """Also when there are no env_params. It has the earlier measurement and the same reward."""
-    one = bench(counting(), store=store)
+    one = bench(counting(), store="journal")
     first, second, other, third = one.step(x=1), one.step(x=1), one.step(x=2), one.step(x=1)
     assert len(one.lab.runs) == 2
     assert [trial.cached_from for trial in (first, second, other, third)] == [None, 1, None, 1]

@@ -102,7 +102,7 @@ def test_only_the_first_repeat_is_judged(bench: Benches) -> None:
     assert one.step(x=0).outcome == Pruned("repeat 1 of 3: pruned at step 4: below 0")
 
 
-def test_a_reward_that_wants_more_prunes_nobody(bench: Benches, caplog: pytest.LogCaptureFixture) -> None:
+def test_reward_of_two_metrics_prunes_nothing(bench: Benches, caplog: pytest.LogCaptureFixture) -> None:
     """One warning, however many values."""
 
     def wants_two(_: Any) -> ByName:
@@ -154,7 +154,7 @@ def test_trials_are_compared_under_the_same_context_only(bench: Benches) -> None
     assert {one.step(x=x).status for x in (4, 3, 2, 1)} == {"pruned"}
 
 
-def test_an_error_of_the_pruner_is_not_the_trials(bench: Benches) -> None:
+def test_error_of_the_pruner(bench: Benches) -> None:
     class Broken(Floor):
         def judge(self, number: int, curve: Curve) -> str | None:
             raise ZeroDivisionError("a bug")
@@ -164,7 +164,7 @@ def test_an_error_of_the_pruner_is_not_the_trials(bench: Benches) -> None:
         one.engine.begin({"x": 1})
 
 
-def test_a_thread_that_goes_on_reporting(bench: Benches) -> None:
+def test_late_reports_are_ignored(bench: Benches) -> None:
     """What comes after the end of a trial counts for nobody."""
     late: list[Any] = []
     floor = Floor()
@@ -206,7 +206,7 @@ def test_many_values_are_thinned() -> None:
     ids=["median", "hyperband"],
 )
 @pytest.mark.parametrize("settings", [{}, {"reward": negative}], ids=["max", "min"])
-def test_a_resumed_run_decides_the_same(bench: Benches, tmp_path: Any, pruner: Any, settings: Any) -> None:
+def test_resumed_run_prunes_the_same(bench: Benches, tmp_path: Any, pruner: Any, settings: Any) -> None:
     """At width 1, whenever it was stopped."""
 
     def function(x: int, report: Any) -> dict[str, float]:
@@ -237,7 +237,7 @@ def test_a_resumed_run_decides_the_same(bench: Benches, tmp_path: Any, pruner: A
     assert drive("parts", [1, 6, 11, 2, 20]) == whole
 
 
-def test_what_was_measured_under_another_fingerprint_is_not_compared(bench: Benches, tmp_path: Any) -> None:
+def test_trials_of_another_fingerprint_are_not_compared(bench: Benches, tmp_path: Any) -> None:
     told: list[Floor] = []
 
     def make() -> Floor:

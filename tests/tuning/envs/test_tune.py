@@ -48,14 +48,6 @@ def test_check_env(tune: Any, name: str | None) -> None:
     check_env(env, skip_render_check=True, skip_close_check=True)
 
 
-@pytest.mark.filterwarnings("ignore:.*:UserWarning")
-def test_check_env_when_everything_fails(tune: Any) -> None:
-    def function(**_: Any) -> dict[str, float]:
-        raise ValueError("no")
-
-    check_env(tune(function)[0], skip_render_check=True, skip_close_check=True)
-
-
 def test_context_before_action(tune: Any) -> None:
     """What is shown is what comes; what a step's info says is what it ran under."""
     env, one = tune(env_params={"load": EnvParam(NUMBERS, encoding="categorical")})
@@ -77,20 +69,6 @@ def test_context_before_action(tune: Any) -> None:
     assert [run["load"] for run in one.lab.runs] == [
         trial.context["load"] for trial in one.trials() if trial.cached_from is None
     ]
-
-
-def test_reset_moves_nothing(tune: Any) -> None:
-    """Neither the counter nor a context, whatever its seed."""
-    params = {"rate": EnvParam(Range(0.0, 1.0))}
-    env, one = tune(env_params=params, seed=4)
-    for seed in (None, 1, 2, 1):
-        assert env.reset(seed=seed)[1] == {"step": 1, "next_env_params": one.engine.context(1)}
-    env.step(encoded(env))
-    for seed in (None, 1):
-        observation, info = env.reset(seed=seed)
-        assert info == {"step": 2, "next_env_params": one.engine.context(2)}
-        assert list(observation["observation"]) == [0.0, 0.0, 0.0]  # a new episode has measured nothing
-    assert [trial.number for trial in one.trials()] == [1]
 
 
 def outcomes(x: int, **_: Any) -> dict[str, float]:
@@ -177,30 +155,15 @@ def test_stopped_while_it_ran(tune: Any) -> None:
 # episodes ---------------------------------------------------------------------------------------------------
 
 
-def test_an_episode_of_one_terminates(tune: Any) -> None:
-    """A contextual bandit: nothing follows from a trial."""
-    env, _ = tune()
-    env.reset()
-    assert [env.step(encoded(env))[2:4] for _ in range(3)] == [(True, False)] * 3
-
-
-def test_longer_episodes_are_truncated(tune: Any) -> None:
-    """At their last step, also when nobody resets after it."""
-    env, one = tune(episode_steps=10)
-    env.reset()
-    ends = [env.step(encoded(env, n=1 + step % 8))[2:4] for step in range(25)]
-    assert not any(terminated for terminated, _ in ends)
-    assert [step for step, (_, truncated) in enumerate(ends, start=1) if truncated] == [10, 20]
-    assert [trial.number for trial in one.trials()] == list(range(1, 26))
-
-
-def test_a_reset_within_an_episode_begins_another_and_moves_no_number(tune: Any) -> None:
+def test_reset_begins_an_episode_and_moves_nothing(tune: Any) -> None:
+    """A long episode is truncated. A reset changes neither the counter nor a context, whatever its seed."""
     env, one = tune(episode_steps=10, env_params={"load": EnvParam(NUMBERS)})
     numbers, ends = [], []
     for step in range(1, 31):
-        if step in (1, 4, 5):
-            _, info = env.reset()
+        for seed in (None, 1, 2) if step in (1, 4, 5) else ():
+            observation, info = env.reset(seed=seed)
             assert info == {"step": step, "next_env_params": one.engine.context(step)}
+            assert list(observation["observation"]) == [0.0, 0.0, 0.0]  # a new episode has measured nothing
         *_, truncated, info = env.step(encoded(env))
         numbers.append(info["step"])
         ends.append(truncated)
@@ -208,7 +171,7 @@ def test_a_reset_within_an_episode_begins_another_and_moves_no_number(tune: Any)
     assert [step for step, truncated in enumerate(ends, start=1) if truncated] == [14, 24]
 
 
-def test_what_a_step_tells(tune: Any) -> None:
+def test_info_of_a_step(tune: Any) -> None:
     env, one = tune(env_params={"load": EnvParam(NUMBERS)})
     env.step(encoded(env, n=3))
     _, _, _, _, info = env.step(encoded(env, n=4))
@@ -229,7 +192,7 @@ def test_what_a_step_tells(tune: Any) -> None:
     assert env.step(encoded(env, n=4))[4]["env_params"] == one.engine.context(3)
 
 
-# the checker, with everything there is ----------------------------------------------------------------------
+# there and back ---------------------------------------------------------------------------------------------
 
 EVERY_KNOB = {
     "list": Choice(("a", 1, 1.0, True)),
@@ -242,17 +205,6 @@ EVERY_KNOB = {
     "float_stepped": Range(0.0, 0.3, step=0.1),
     "huge": Range(2**53, 2**62, "int"),
 }
-
-
-FIRST = {
-    "list": "a", "one": "only", "n": 1, "log": 1, "stepped": 0, "float": 0.0, "float_log": 1.0, "float_stepped": 0.0,
-    "huge": 2**53,
-}  # fmt: skip
-UNBOUNDED = {"A Box observation space minimum value is -infinity", "A Box observation space maximum value is infinity"}
-NATIVE = {"For Box action spaces, we recommend using a symmetric and normalized space"}
-
-
-# there and back ---------------------------------------------------------------------------------------------
 
 
 def test_encoded_and_native_actions_are_the_same_trial(tune: Any) -> None:
@@ -290,7 +242,7 @@ def test_close_leaves_the_journal_complete(tune: Any, steps: int) -> None:
     assert env.decode_action(encoded(env)) == {"mode": "a", "n": 1, "f": 0.5}
 
 
-def test_close_does_the_rest_whatever_the_engine_raises(tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_releases_the_journal_after_an_error(tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     env, one = tune(store="journal")
 
     def broken(**_: Any) -> None:
@@ -305,7 +257,7 @@ def test_close_does_the_rest_whatever_the_engine_raises(tune: Any, monkeypatch: 
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_an_exception_in_a_step_is_not_the_end(tune: Any, slots: int) -> None:
+def test_interrupted_step(tune: Any, slots: int) -> None:
     """Somebody interrupts a step: the next one is a trial of its own, and close() closes what was left."""
     interrupted = iter([False, True, False])
 
@@ -324,9 +276,7 @@ def test_an_exception_in_a_step_is_not_the_end(tune: Any, slots: int) -> None:
     assert [trial.status for trial in one.trials()] == ["measured", "cancelled", "measured"]
 
 
-def test_a_trial_that_an_exception_left_behind_is_not_taken_for_another(
-    tune: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trial_of_an_interrupted_step_is_not_the_next_step(tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With threads a trial goes on after its step was interrupted, and ends during the next one."""
     env, one = tune(slots=2, cache=False)
     wait = one.engine.next_finished

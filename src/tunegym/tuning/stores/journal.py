@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -67,7 +68,7 @@ class JournalFile:
         self._keeper: threading.Thread | None = None
         self._closed = False
         self._wake = threading.Event()
-        self._waiting: list[threading.Event] = []
+        self._waiting: deque[threading.Event] = deque()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = WriterLock(folder)
@@ -205,7 +206,7 @@ class JournalFile:
         while not self._closed:
             self._wake.wait(self._every_s)
             self._wake.clear()
-            waiting, self._waiting = self._waiting, []
+            waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
             try:
                 self._regularly()
                 for one in waiting:

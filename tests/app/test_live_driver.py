@@ -1,4 +1,4 @@
-"""Live experiments whose driver is killed, stopped, or loses its disk: a resume goes on at the next number."""
+"""Live experiments whose driver is killed, stopped, or loses its journal: a resume continues at the next number."""
 
 from __future__ import annotations
 
@@ -49,8 +49,21 @@ def _sessions(live: Any) -> list[list[dict[str, Any]]]:
     return found
 
 
-def _begun(session: list[dict[str, Any]]) -> bool:
-    return any(record["record"] == "reserve" for record in session)
+def _begun(live: Any) -> int:
+    """How many sessions have taken steps."""
+    return sum(any(record["record"] == "reserve" for record in session) for session in _sessions(live))
+
+
+def _rows(live: Any, name: str) -> list[dict[str, str]]:
+    with (live.run / "e" / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 @pytest.fixture
@@ -58,21 +71,24 @@ def await_steps(live: Any, wait_until: Callable[..., None]) -> Callable[..., Non
     """Wait until a process takes steps, given how many sessions did before it; or until it is over."""
 
     def wait(process: subprocess.Popen[str], before: int = 0) -> None:
-        wait_until(lambda: process.poll() is not None or sum(map(_begun, _sessions(live))) > before, "steps")
+        wait_until(lambda: process.poll() is not None or _begun(live) > before, "steps")
 
     return wait
 
 
+# killed -----------------------------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def storm(live: Any, start_tunegym: Start, tunegym: Cli, await_steps: Callable[..., None]) -> Storm:
-    """Start a run and resume it again and again, each time killed somewhere; then let it end. Gives what was said."""
+    """Start a run and resume it again and again, each time killed somewhere; then let it end. Gives its messages."""
 
     def rage(path: Path, kills: int, seed: int, pause_s: float = 0.6) -> str:
         rng = random.Random(seed)
         log = live.folder / "log.txt"
         process = start_tunegym("run", path, "--output", live.output, log=log)
         for kill in range(kills):
-            begun = sum(map(_begun, _sessions(live)))
+            begun = _begun(live)
             if kill == 0 or rng.random() < 0.7:  # the others die wherever they are by then
                 await_steps(process, begun)
             time.sleep(rng.uniform(0.0, pause_s))
@@ -90,7 +106,7 @@ def storm(live: Any, start_tunegym: Start, tunegym: Cli, await_steps: Callable[.
 
 
 def _check_storm(live: Any, said: str) -> None:
-    """Everything holds, and what each session lost is said by the next one, and is little."""
+    """Everything holds; the next session says how much each lost, and it is little."""
     (results,) = assert_sound(live.run).values()
     sessions = _sessions(live)
     lost = [record for session in sessions for record in session if record["record"] == "lost"]
@@ -105,7 +121,7 @@ def _check_storm(live: Any, said: str) -> None:
 
 
 def _check_loss(session: list[dict[str, Any]]) -> None:
-    """Of a session that was cut off: what waited to be written, and what was reserved for the next moment."""
+    """A session that was cut off loses waiting steps, and numbers reserved for the next moment."""
     reserved = [record["upto"] for record in session if record["record"] == "reserve"]
     steps = [record for record in session if record["record"] == "steps"]
     if len(reserved) < 2 or len(steps) < 3:
@@ -139,7 +155,7 @@ def test_sixty_kills_of_the_driver(
 @pytest.mark.slow
 @pytest.mark.parametrize("record", ["every:10", "episodes"])
 @pytest.mark.invariant
-def test_a_killed_driver_that_records_a_part(live: Any, storm: Storm, record: str) -> None:
+def test_killed_driver_that_records_a_part(live: Any, storm: Storm, record: str) -> None:
     arguments = {**CONTEXT, "sleep_s": 0.0001, "faults": "step@20*=raise"}
     keys: dict[str, Any] = {"env_params": DRAWN, "record": record, "agent_steps": 10**8}
     said = storm(live.write(args=arguments, **keys), kills=3, seed=3)
@@ -151,23 +167,11 @@ def test_a_killed_driver_that_records_a_part(live: Any, storm: Storm, record: st
     assert results.statuses["failed"] == len(reasons)
     missing = {f"step: RuntimeError: step {n} was to fail" for n in range(20, calls + 1, 20)} - {*reasons.values()}
     assert len(missing) <= lost, "one without a measurement is on record, unless a kill took it"
-    assert not any(int(re.findall(r"\d+", reason)[0]) > calls - 50 for reason in missing), "the last session's are all"
-    measured = sum(
-        len(group.numbers) - len(group.unmeasured)
-        for group in reader.steps(_journal(live))
-        if isinstance(group, reader.Steps)
-    )
-    assert 0 < measured < results.statuses["measured"] / 5
+    rows = [row for row in _rows(live, "trajectory.csv") if row["status"] == "measured"]
+    assert 0 < len(rows) < results.statuses["measured"] / 5
     if record == "episodes":
-        rows = [row for row in _rows(live, "trajectory.csv") if row["status"] == "measured"]
-        ends = {one.last for one in results.episodes if one.end == "terminated"}
-        assert {int(row["step"]) for row in rows} == ends
+        assert {int(row["step"]) for row in rows} == {one.last for one in results.episodes if one.end == "terminated"}
         assert {row["terminated"] for row in rows} == {"true"}
-
-
-def _rows(live: Any, name: str) -> list[dict[str, str]]:
-    with (live.run / "e" / name).open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.slow
@@ -175,25 +179,58 @@ def _rows(live: Any, name: str) -> list[dict[str, str]]:
 def test_images_of_a_killed_driver_belong_to_their_rows(live: Any, storm: Storm) -> None:
     said = storm(live.write(args={"size": 84, "length": 250, "sleep_s": 0.0005}, agent_steps=10**8), kills=4, seed=4)
     _check_storm(live, said)
-    used = _check_images(live)
     with (live.run / "e" / "observations.bin").open("ab") as file:
-        file.write(bytes(10_000))  # what a kill leaves between the images and the record that names them
+        file.write(bytes(10_000))  # as a kill leaves between the images and the record that names them
+    used = reader.scan(_journal(live)).upto
     assert package.resume(live.run, agent_steps=used + 10) == 0
-    assert _check_images(live) == used + 10
-
-
-def _check_images(live: Any) -> int:
-    """Each image shows how far its episode was; gives how many steps there are."""
     (results,) = assert_sound(live.run).values()
+    assert results.steps == used + 10
     images = results.observations()["value"]
     rows = [row for row in _rows(live, "trajectory.csv") if row["status"] == "measured"]
     assert images.shape == (len(rows), 84, 84)
     firsts: dict[str, int] = {}
-    for image, row in zip(images, rows, strict=True):
+    for image, row in zip(images, rows, strict=True):  # each image shows how far its episode was
         at = int(row["step"]) - firsts.setdefault(row["episode"], int(row["step"])) + 1
         assert image[0, 0] == image[-1, -1] == at, row["step"]
     assert (live.run / "e" / "observations.bin").stat().st_size == len(rows) * 84 * 84
-    return results.steps
+
+
+FORKING = '''
+
+class Forking(System):
+    """Has a child that leaves its process group."""
+
+    def __init__(self, **arguments):
+        import subprocess
+
+        super().__init__(**arguments)
+        self._note(f"built {subprocess.Popen(['setsid', 'sleep', '1000']).pid}")
+'''
+
+
+@pytest.mark.slow
+def test_forking_server_leaves_nothing_behind_a_killed_driver(
+    live: Any, start_tunegym: Start, tunegym: Cli, wait_until: Callable[..., None], await_steps: Callable[..., None]
+) -> None:
+    """The resume ends processes that a server started, also those that left its process group."""
+    with (live.folder / "systems.py").open("a") as file:
+        file.write(FORKING)
+    arguments = {"env_class": "systems:Forking", "sleep_s": 0.001}
+    path = live.write(args=arguments, server="process", agent_steps=10**6)
+    process = start_tunegym("run", path, "--output", live.output, log=live.folder / "log.txt")
+    await_steps(process)
+    server, child = live.notes("built")
+    assert _alive(server)
+    assert _alive(child)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not _alive(server), "the server to end with its driver", 20)
+    used = reader.scan(_journal(live)).reserved
+    done = tunegym("resume", live.output, "--agent-steps", used + 5)
+    assert done.returncode == 0, done.stderr
+    assert not _alive(child)
+    assert not any(_alive(pid) for pid in live.notes("built"))
+    assert_sound(live.run)
 
 
 # stopped ----------------------------------------------------------------------------------------------------
@@ -218,7 +255,7 @@ def test_ctrl_c_closes_servers_and_loses_nothing(
     log = live.folder / "log.txt"
     process = start_tunegym("run", path, "--output", live.output, log=log)
     for _ in range(2):
-        begun = sum(map(_begun, _sessions(live)))
+        begun = _begun(live)
         await_steps(process, begun)
         time.sleep(0.7)
         process.send_signal(signal.SIGINT)
@@ -272,23 +309,14 @@ def test_ctrl_c_twice_ends_a_step_that_hangs(
     assert results.statuses["cancelled"] >= 1
 
 
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 INTERRUPTED = """
-import random, signal, sys, time
+import random, signal, sys
 import tunegym
-from tunegym.core.stop import Stop
-from tunegym.tuning.stores import reader
+from tunegym.app.run import Watch
 
 rng = random.Random(int(sys.argv[3]))
 
-class Watch:
-    def run_started(self, scenario, folder): pass
+class Interrupting(Watch):
     def experiment_started(self, session):
         before = session.progress().done
         def later(*_):
@@ -298,26 +326,22 @@ class Watch:
                 signal.setitimer(signal.ITIMER_REAL, 0.02)
         signal.signal(signal.SIGALRM, later)
         signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.02, 0.12))
-    def experiment_ended(self, experiment): pass
-    def trial_opened(self, trial): pass
-    def trial_closed(self, trial): pass
 
 try:
-    tunegym.run(sys.argv[1], output=sys.argv[2], watch=Watch())
+    tunegym.run(sys.argv[1], output=sys.argv[2], watch=Interrupting())
 except KeyboardInterrupt:
     print("interrupted")
 for _ in range(11):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
-        tunegym.resume(sys.argv[2], watch=Watch())
+        tunegym.resume(sys.argv[2], watch=Interrupting())
     except KeyboardInterrupt:
         print("interrupted")
 """
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_a_python_program_leaves_whole_records(live: Any) -> None:
-    """However quick the steps are, so that it mostly comes while one is written down."""
+def test_ctrl_c_in_a_python_program(live: Any) -> None:
     path = live.write(args=CONTEXT, env_params=DRAWN, agent_steps=10**8)
     command = [sys.executable, "-c", INTERRUPTED, str(path), str(live.output), "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
@@ -329,58 +353,12 @@ def test_ctrl_c_in_a_python_program_leaves_whole_records(live: Any) -> None:
     assert sorted(live.notes("built")) == sorted(live.notes("closed"))
 
 
-# the disk ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(live: Any, mount: Callable[[Path, str], Path]) -> Path:
-    """The results are on a file system of three megabytes, most of it taken by ``ballast``."""
-    folder = mount(live.output, "size=3m")
-    (folder / "ballast").write_bytes(bytes(2_200_000))
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("place", "args"),
-    [("in_process", {}), ("process", {}), ("in_process", {"size": 84, "sleep_s": 0.01})],
-    ids=["in process", "process", "images"],
-)
-def test_a_full_disk_is_an_error_that_can_be_mended(
-    live: Any, tunegym: Cli, small_disk: Path, place: str, args: dict[str, Any]
-) -> None:
-    done = tunegym("run", live.write(args=args, server=place, agent_steps=10**6), "--output", live.output)
-    assert done.returncode == 1, done.stderr
-    assert "No space left on device" in done.stderr or "is full" in done.stderr
-    assert "error: " in done.stderr
-    assert "hint: " in done.stderr
-    assert "tunegym resume" in done.stderr
-    assert "Traceback" not in done.stderr
-    lines = _journal(live).read_bytes().splitlines(keepends=True)
-    assert all(line.endswith(b"\n") and orjson.loads(line) for line in lines)
-    before = reader.scan(_journal(live))
-    assert before.upto > 20
-    live.assert_nothing_left()
-    assert_sound(live.run, complete=False)
-
-    still = tunegym("resume", live.output)
-    assert still.returncode == 1
-    assert "No space left on device" in still.stderr or "is full" in still.stderr
-    assert "Traceback" not in still.stderr
-
-    (small_disk / "ballast").unlink()
-    used = reader.scan(_journal(live)).reserved
-    again = tunegym("resume", live.output, "--agent-steps", used + 20)
-    assert again.returncode == 0, again.stderr
-    (results,) = assert_sound(live.run).values()
-    assert results.steps == used + 20
-    assert set(results.statuses) <= {"measured", "cancelled"}, "no server is blamed for the disk"
-    assert not (live.run / "dse_failure.txt").exists()
+# the journal ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["in_process", "process"])
-def test_a_results_folder_that_is_deleted_is_said(
+def test_deleted_results_folder_is_an_error(
     live: Any, start_tunegym: Start, await_steps: Callable[..., None], place: str
 ) -> None:
     path = live.write(args={"sleep_s": 0.001}, server=place, agent_steps=10**6)
@@ -396,39 +374,30 @@ def test_a_results_folder_that_is_deleted_is_said(
     live.assert_nothing_left()
 
 
-FORKING = '''
-
-class Forking(System):
-    """Has a child that leaves its process group."""
-
-    def __init__(self, **arguments):
-        import subprocess
-
-        super().__init__(**arguments)
-        self._note(f"built {subprocess.Popen(['setsid', 'sleep', '1000']).pid}")
-'''
-
-
 @pytest.mark.slow
-def test_a_server_that_forks_leaves_nothing_behind_a_killed_driver(
-    live: Any, start_tunegym: Start, tunegym: Cli, wait_until: Callable[..., None], await_steps: Callable[..., None]
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "commands"),
+    [
+        ("spaces", ("action", "kind"), "Torus", ["resume"]),
+        ("steps", ("episodes", 0), [1, 0, 1], ["status", "report", "recommend", "resume"]),
+        ("steps", ("count",), 99, ["status", "report", "resume"]),
+    ],
+)
+def test_every_command_names_the_damaged_line(
+    live: Any, tunegym: Cli, kind: str, path: tuple[Any, ...], value: Any, commands: list[str]
 ) -> None:
-    """What a server started, and what left its process group, is ended by the resume at the latest."""
-    with (live.folder / "systems.py").open("a") as file:
-        file.write(FORKING)
-    arguments = {"env_class": "systems:Forking", "sleep_s": 0.001}
-    path = live.write(args=arguments, server="process", agent_steps=10**6)
-    process = start_tunegym("run", path, "--output", live.output, log=live.folder / "log.txt")
-    await_steps(process)
-    server, child = live.notes("built")
-    assert _alive(server)
-    assert _alive(child)
-    process.kill()
-    process.wait()
-    wait_until(lambda: not _alive(server), "the server to end with its driver", 20)
-    used = reader.scan(_journal(live)).reserved
-    done = tunegym("resume", live.output, "--agent-steps", used + 5)
-    assert done.returncode == 0, done.stderr
-    assert not _alive(child)
-    assert not any(_alive(pid) for pid in live.notes("built"))
-    assert_sound(live.run)
+    assert package.run(live.document(agent_steps=200)) == 0
+    journal = _journal(live)
+    records = [orjson.loads(line) for line in journal.read_bytes().splitlines()]
+    at, part = next((at, one) for at, one in enumerate(records) if one["record"] == kind and path[0] in one)
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    journal.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+    kept = journal.read_bytes()
+    for command in commands:
+        done = tunegym(command, live.run, *(["--agent-steps", 300] if command == "resume" else []))
+        said = done.stdout + done.stderr
+        assert f"journal.jsonl: line {at + 1} ({kind}) is damaged: " in said, (command, said)
+        assert "Traceback" not in said
+        assert journal.read_bytes() == kept
