@@ -186,22 +186,6 @@ def test_stop_while_the_agent_thinks_is_no_error(bench: Benches) -> None:
     assert one.store.open_trials() == []
 
 
-@pytest.mark.parametrize("slots", [1, 2, 4])
-def test_stop_after_no_improvement_ends_the_run(bench: Benches, slots: int) -> None:
-    """At any width, and the counter has no gap."""
-
-    class Flat(Recorder):
-        def select_action(self, observation: Observation) -> dict[str, int] | None:
-            return {"x": min(observation.number, 3)}
-
-    one = bench(measure, slots=slots, budget=Budget(stop_after_no_improvement=5))
-    assert Flat(one.engine).run() == 0
-    one.engine.close()
-    numbers = [trial.number for trial in one.trials()]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert 8 <= len([trial for trial in one.trials() if trial.status != "cancelled"]) < 8 + slots
-
-
 def test_own_seed_wins(bench: Benches) -> None:
     one = bench(measure)
     assert BaseAgent(one.engine, None, 5).seed == 5

@@ -3,65 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tunegym.core.randomness import unit
 from tunegym.testing.agents import AgentSuite, LiveAgentSuite
 from tunegym.tuning.agents.bandit import ContextualBandit
-from tunegym.tuning.agents.base import AgentConfig, BaseAgent
 from tunegym.tuning.agents.optuna import OptunaAgent
 from tunegym.tuning.agents.sb3.agents import A2c, Dqn, LiveA2c, LiveDqn, LivePpo, LiveSac, Ppo, Sac
 from tunegym.tuning.agents.search import GridSearch, LiveRandom, RandomSearch
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
-from tunegym.tuning.model.trial import Feedback, Observation
 
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("optuna")
 slow = pytest.mark.slow
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClimberConfig(AgentConfig):
-    explore: float = 0.3
-
-
-class Climber(BaseAgent):
-    """Tries at random, and more and more often the best it knows with one knob turned."""
-
-    Config: ClassVar[type[AgentConfig]] = ClimberConfig
-    supports_variable_environment: ClassVar[bool] = True
-
-    def __init__(self, env: Any, config: Any = None, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
-        self.best: Feedback | None = None
-
-    def select_action(self, observation: Observation) -> dict[str, Any]:
-        def draw(name: str) -> float:
-            return unit(self.seed, "climber", name, observation.number)
-
-        knobs = self.env.space.knobs
-        if self.best is None or draw("explore") < self.config.explore:
-            return {name: knob.from_unit(draw(name)) for name, knob in knobs.items()}
-        turned = list(knobs)[int(draw("which") * len(knobs))]
-        return {**self.best.action, turned: knobs[turned].from_unit(draw("to"))}
-
-    def update_policy(self, feedback: Feedback) -> None:
-        if feedback.status == "measured" and (self.best is None or feedback.value > self.best.value):
-            self.best = feedback
-
-
 class TestGrid(AgentSuite):
     agent = GridSearch
-
-
-class TestGridFromARandomPoint(AgentSuite):
-    agent = GridSearch
-    config: ClassVar = {"start_action": "random", "random_seed": 5}
 
 
 class TestRandom(AgentSuite):
@@ -76,16 +37,6 @@ class TestRandomOverRanges(AgentSuite):
         "threads": Range(1, 64, "int", log=True),
         "ratio": Range(0.0, 1.0),
     }
-
-
-class TestClimber(AgentSuite):
-    agent = Climber
-    config: ClassVar = {"explore": 0.2}
-
-
-def test_the_suite_knows_who_learns() -> None:
-    assert TestClimber().learns
-    assert not TestGrid().learns
 
 
 # optuna --------------------------------------------------------------------------------------------
@@ -148,15 +99,10 @@ class TestBandit(BanditSuite):
 
 
 @slow
-class TestBanditFromTheFirst(BanditSuite):
-    config: ClassVar[Mapping[str, Any]] = {"start_action": "first", "rewards": {"metric_failure": -5.0}}
-
-
-@slow
 class TestBanditOverRanges(BanditSuite):
     """More than can be enumerated, and values between the bins."""
 
-    config: ClassVar[Mapping[str, Any]] = {"bins": 4}
+    config: ClassVar[Mapping[str, Any]] = {"bins": 4, "start_action": "first"}
     knobs: ClassVar[Mapping[str, Knob]] = {
         "algorithm": Choice(("cubic", "reno", "bbr", "vegas", "westwood", "dctcp", "htcp", "illinois")),
         "threads": Range(1, 64, "int", log=True),
@@ -171,6 +117,11 @@ class TestBanditInContinuousContexts(BanditSuite):
     @property
     def env_params(self) -> Mapping[str, EnvParam]:
         return {"load": EnvParam(Range(1.0, 100.0, log=True)), "kind": EnvParam(Choice(("a", "b")), (0.7, 0.3))}
+
+
+def test_the_suite_knows_which_agents_learn() -> None:
+    assert TestBandit().learns
+    assert not TestGrid().learns
 
 
 # policy agents -------------------------------------------------------------------------------------

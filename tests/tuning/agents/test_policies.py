@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import (
     PolicyChoice,
-    PolicyTable,
     add_training,
     contexts_to_ask,
     load,
@@ -89,20 +87,6 @@ def test_a_table_has_plain_values_and_comes_back(tmp_path: Path) -> None:
     assert found == table
     assert found is not None
     assert [type(value) for value in found.choices[0].action.values()] == [int, float, bool, str]
-    assert [file.name for file in (tmp_path / "policy").iterdir()] == ["policy.json"]
-
-
-def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = PolicyTable("agent", 1, (PolicyChoice({"x": 1}),))
-    save(tmp_path, before)
-
-    def full(file: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        save(tmp_path, PolicyTable("agent", 2, ()))
-    assert load(tmp_path) == before
     assert [file.name for file in (tmp_path / "policy").iterdir()] == ["policy.json"]
 
 

@@ -157,10 +157,7 @@ class Belief:
 
     def _like(self, context: np.ndarray) -> np.ndarray:
         """Covariance of every cell's context with ``context``."""
-        alike = np.ones(len(self))
-        for axis in self._conditions:
-            alike *= self.shapes[axis].likeness(context[axis : axis + 1], self.places[:, axis])[0]
-        return alike
+        return self._likeness(self._conditions, context[None], self.places)[0]
 
     # predictions -------------------------------------------------------------------------------------------
 
@@ -191,7 +188,8 @@ class Belief:
         root = _bordered(joint, told.means - centre)
         seen = root[-1, :count]
         expected = centre + root[count:-1, :count] @ seen
-        spread = math.sqrt(_believed_variance(seen))
+        # Repeats of a cell don't count: they say nothing about others.
+        spread = math.sqrt((BELIEVED + float(seen @ seen)) / (BELIEVED + len(seen)))
         return expected[:, None] + spread * (root[count:-1, count:-1] @ normal)
 
     # fit ------------------------------------------------------------------------------------------
@@ -216,8 +214,10 @@ class Belief:
             self.shapes[axis], alike[axis] = moves[best], factors[best]
             whole = rest * factors[best]
         self.noise = max(NOISES, key=lambda noise: _likelihood(whole, noise, told))
-        self._contexts_alike = _on_itself(self._likeness(self._conditions, self.places, self.places))
-        self._settings_alike = _on_itself(self._likeness(self._knobs, self.places, self.places))
+        self._contexts_alike = self._likeness(self._conditions, self.places, self.places)
+        self._settings_alike = self._likeness(self._knobs, self.places, self.places)
+        for alike in (self._contexts_alike, self._settings_alike):
+            np.fill_diagonal(alike, 1.0)  # also where a place is NaN
 
 
 def _grown(square: np.ndarray, row: np.ndarray) -> np.ndarray:
@@ -226,12 +226,6 @@ def _grown(square: np.ndarray, row: np.ndarray) -> np.ndarray:
     grown[:size, :size] = square
     grown[size, :size] = grown[:size, size] = row
     return grown
-
-
-def _on_itself(alike: np.ndarray) -> np.ndarray:
-    """Set the diagonal to 1, also where a place is NaN."""
-    np.einsum("ii->i", alike)[:] = 1.0
-    return alike
 
 
 def _centre(told: Told) -> float:
@@ -246,17 +240,6 @@ def _bordered(square: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky(square)
 
 
-def _believed_variance(seen: np.ndarray) -> float:
-    """Posterior variance of the cells' rewards. Repeats of a cell don't count: they say nothing about others."""
-    return (BELIEVED + float(seen @ seen)) / (BELIEVED + len(seen))
-
-
-def _variance(seen: np.ndarray, told: Told, noise: float) -> float:
-    """Posterior variance of all rewards."""
-    total = float(told.counts.sum())
-    return (BELIEVED + float(seen @ seen) + told.within / noise) / (BELIEVED + total)
-
-
 def _likelihood(alike: np.ndarray, noise: float, told: Told) -> float:
     """Log-likelihood of ``told``, up to a constant."""
     count = len(alike)
@@ -265,7 +248,8 @@ def _likelihood(alike: np.ndarray, noise: float, told: Told) -> float:
     np.einsum("ii->i", square)[:count] = 1.0 + noise / told.counts + JITTER
     root = _bordered(square, told.means - _centre(told))
     total = float(told.counts.sum())
-    variance = _variance(root[-1, :count], told, noise)
+    seen = root[-1, :count]
+    variance = (BELIEVED + float(seen @ seen) + told.within / noise) / (BELIEVED + total)
     size = 2.0 * float(np.log(np.einsum("ii->i", root)[:count]).sum())
     unusual = LOUD * max(math.log10(noise / QUIET), 0.0) ** 2
     return -unusual - 0.5 * ((total + BELIEVED) * math.log(variance) + size + (total - count) * math.log(noise))

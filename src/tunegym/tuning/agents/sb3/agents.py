@@ -24,19 +24,7 @@ from tunegym.tuning.agents.base import (
     warm_start_problems,
 )
 from tunegym.tuning.agents.policies import PolicyChoice
-from tunegym.tuning.agents.sb3.config import (
-    HORIZON,
-    A2cConfig,
-    DqnConfig,
-    LiveA2cConfig,
-    LiveDqnConfig,
-    LivePpoConfig,
-    LiveSacConfig,
-    PolicyConfig,
-    PpoConfig,
-    SacConfig,
-    problems,
-)
+from tunegym.tuning.agents.sb3 import config as configs
 from tunegym.tuning.envs.actions import LIMIT, ActionView, BoxView, DiscreteView, MultiDiscreteView, binned
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, Space
@@ -69,7 +57,7 @@ class PolicyAgent(BaseAgent, ABC):
     recorded, and the policy is that of the last checkpoint.
     """
 
-    Config: ClassVar[type[AgentConfig]] = PolicyConfig
+    Config: ClassVar[type[AgentConfig]] = configs.PolicyConfig
     supports_variable_environment: ClassVar[bool] = True
     name: ClassVar[str]
     _warm: Sequence[Trial] = ()
@@ -84,8 +72,11 @@ class PolicyAgent(BaseAgent, ABC):
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
         """Refuse settings that no algorithm can work with."""
-        config: PolicyConfig = experiment.agent_config
-        return [*problems(config, experiment.most_trials), *warm_start_problems(config.warm_start, scenario_dir)]
+        config: configs.PolicyConfig = experiment.agent_config
+        return [
+            *configs.problems(config, experiment.most_trials),
+            *warm_start_problems(config.warm_start, scenario_dir),
+        ]
 
     @abstractmethod
     def view(self, kind: str | None) -> ActionView:
@@ -139,7 +130,7 @@ class _OnPolicy(PolicyAgent):
         if kind is not None:
             joint = kind == "Discrete"
         elif joint is None:
-            trials = self.env.experiment.most_trials or HORIZON
+            trials = self.env.experiment.most_trials or configs.HORIZON
             joint = _combinations(space, bins) <= max(FEW, trials // TRIALS_EACH)
         return DiscreteView(space, bins) if joint else MultiDiscreteView(space, bins)
 
@@ -147,7 +138,7 @@ class _OnPolicy(PolicyAgent):
 class Ppo(_OnPolicy):
     """PPO: learns a policy for knobs of any kind; ranges are binned."""
 
-    Config: ClassVar[type[AgentConfig]] = PpoConfig
+    Config: ClassVar[type[AgentConfig]] = configs.PpoConfig
     kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": f"{__name__}:LivePpo"}
     name: ClassVar[str] = "ppo"
 
@@ -155,7 +146,7 @@ class Ppo(_OnPolicy):
 class A2c(_OnPolicy):
     """A2C: like PPO, in smaller steps."""
 
-    Config: ClassVar[type[AgentConfig]] = A2cConfig
+    Config: ClassVar[type[AgentConfig]] = configs.A2cConfig
     kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": f"{__name__}:LiveA2c"}
     name: ClassVar[str] = "a2c"
 
@@ -163,14 +154,14 @@ class A2c(_OnPolicy):
 class Dqn(PolicyAgent):
     """DQN: learns the value of every combination, from all trials again and again; a few thousand at most."""
 
-    Config: ClassVar[type[AgentConfig]] = DqnConfig
+    Config: ClassVar[type[AgentConfig]] = configs.DqnConfig
     kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": f"{__name__}:LiveDqn"}
     name: ClassVar[str] = "dqn"
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
         """Refuse too many combinations."""
-        config: DqnConfig = experiment.agent_config
+        config: configs.DqnConfig = experiment.agent_config
         found = super().check(experiment, scenario_dir)
         count = 0 if found else _combinations(experiment.space, config.bins)
         if count <= config.max_actions:
@@ -188,7 +179,7 @@ class Dqn(PolicyAgent):
 class Sac(PolicyAgent):
     """SAC: learns a policy over ranges."""
 
-    Config: ClassVar[type[AgentConfig]] = SacConfig
+    Config: ClassVar[type[AgentConfig]] = configs.SacConfig
     kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": f"{__name__}:LiveSac"}
     name: ClassVar[str] = "sac"
 
@@ -218,7 +209,7 @@ class LivePolicy(LiveAgent):
         """Stable-Baselines3 must be installed, and able to work with the settings."""
         del scenario_dir
         missing = _missing(cls.name)
-        return [missing] if missing else problems(experiment.agent_config, experiment.most_trials)
+        return [missing] if missing else configs.problems(experiment.agent_config, experiment.most_trials)
 
     def _drive(self) -> None:
         from tunegym.tuning.agents.sb3.live import LiveTraining
@@ -233,26 +224,26 @@ class LivePolicy(LiveAgent):
 class LivePpo(LivePolicy):
     """PPO on a live system."""
 
-    Config: ClassVar[type[LiveConfig]] = LivePpoConfig
+    Config: ClassVar[type[LiveConfig]] = configs.LivePpoConfig
     name: ClassVar[str] = "ppo"
 
 
 class LiveA2c(LivePolicy):
     """A2C on a live system."""
 
-    Config: ClassVar[type[LiveConfig]] = LiveA2cConfig
+    Config: ClassVar[type[LiveConfig]] = configs.LiveA2cConfig
     name: ClassVar[str] = "a2c"
 
 
 class LiveDqn(LivePolicy):
     """DQN on a live system."""
 
-    Config: ClassVar[type[LiveConfig]] = LiveDqnConfig
+    Config: ClassVar[type[LiveConfig]] = configs.LiveDqnConfig
     name: ClassVar[str] = "dqn"
 
 
 class LiveSac(LivePolicy):
     """SAC on a live system."""
 
-    Config: ClassVar[type[LiveConfig]] = LiveSacConfig
+    Config: ClassVar[type[LiveConfig]] = configs.LiveSacConfig
     name: ClassVar[str] = "sac"

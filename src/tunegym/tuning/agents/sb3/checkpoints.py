@@ -117,10 +117,8 @@ class PolicyFiles:
     def report_resume(self, closed: int, saved: int, remembered: int | None) -> None:
         """Tell the user of a resumed run what the policy knows.
 
-        Args:
-            closed: trials on record.
-            saved: trials that the checkpoint has seen; 0 without a checkpoint.
-            remembered: trials that can still be learned from; None if only fresh choices can.
+        ``saved`` of the ``closed`` trials are in its checkpoint, and ``remembered`` can still be learned from; None if
+        only fresh choices can.
         """
         where = f"from its checkpoint after {self._count(saved)}" if saved else "without a checkpoint"
         rest = ""

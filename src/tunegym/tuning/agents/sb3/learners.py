@@ -23,16 +23,7 @@ from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.sb3 import algorithms
 from tunegym.tuning.agents.sb3.algorithms import DIVERGED, Draws, Spaces
-from tunegym.tuning.agents.sb3.config import (
-    FEWEST,
-    HORIZON,
-    A2cConfig,
-    DqnConfig,
-    OnPolicyConfig,
-    PolicyConfig,
-    PpoConfig,
-    SacConfig,
-)
+from tunegym.tuning.agents.sb3.config import FEWEST, HORIZON, A2cConfig, DqnConfig, OnPolicyConfig, PpoConfig, SacConfig
 
 MANY = 1500
 """From this many trials on, updates can be large."""
@@ -88,7 +79,7 @@ class Step:
 
 
 def build_learner(
-    config: PolicyConfig,
+    config: OnPolicyConfig | DqnConfig | SacConfig,
     observations: spaces.Space[Any],
     actions: spaces.Space[Any],
     history: TrialHistory,
@@ -111,7 +102,6 @@ def build_learner(
         return OnPolicyLearner(model, draws, history, n_steps)
     if isinstance(config, DqnConfig):
         return DqnLearner(algorithms.build(DQN, "MlpPolicy", env, config, draws), draws, history, config, horizon)
-    assert isinstance(config, SacConfig)
     return SacLearner(algorithms.build(SAC, "MlpPolicy", env, config, draws), draws, history, config, horizon)
 
 

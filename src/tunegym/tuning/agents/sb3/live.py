@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.utils import LinearSchedule, obs_as_tensor
+from stable_baselines3.common.utils import LinearSchedule, obs_as_tensor, safe_mean
 from stable_baselines3.common.vec_env import VecMonitor, VecTransposeImage
 
 from tunegym.core.errors import ActionError, BudgetError, ServerLostError
@@ -40,19 +40,15 @@ LINES = 1000
 ENDLESS = 2**62
 STARTS = 100
 """Random steps of DQN and SAC before they learn, at most a tenth of the budget."""
+EPISODE = {"rew": "r", "len": "l"}
+"""Return and length of an episode: in the curves' names, and in the library's records."""
 SMALLEST_IMAGE = 36
 """In each direction, for the library's network for images."""
 
 
 @dataclass
 class Hooks:
-    """What an algorithm is given besides its settings.
-
-    Attributes:
-        draws: its randomness.
-        horizon: the whole budget in steps, for schedules.
-        updated: called after each update.
-    """
+    """An algorithm's randomness, the whole budget in steps for its schedules, and a call after each update."""
 
     draws: Draws
     horizon: int
@@ -114,14 +110,6 @@ class _OffPolicy(_Hooked):
             return base._sample_action(*args, **kwargs)
 
 
-class _Ppo(_OnPolicy, PPO):
-    pass
-
-
-class _A2c(_OnPolicy, A2C):
-    pass
-
-
 class _Dqn(_OffPolicy, DQN):
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
@@ -133,11 +121,12 @@ class _Dqn(_OffPolicy, DQN):
         return np.array([self.action_space.sample() for _ in range(self.n_envs)]), state
 
 
-class _Sac(_OffPolicy, SAC):
-    pass
-
-
-_KINDS: dict[str, Any] = {"ppo": _Ppo, "a2c": _A2c, "dqn": _Dqn, "sac": _Sac}
+_KINDS: dict[str, Any] = {
+    "ppo": type("_Ppo", (_OnPolicy, PPO), {}),
+    "a2c": type("_A2c", (_OnPolicy, A2C), {}),
+    "dqn": _Dqn,
+    "sac": type("_Sac", (_OffPolicy, SAC), {}),
+}
 
 
 def build_model(name: str, config: LivePolicyConfig, vector: Any, hooks: Hooks) -> Any:
@@ -202,7 +191,6 @@ class LiveTraining:
         with self._draws.one_thread():
             with training():
                 self._prepare()
-            self._warn_of_few_updates()
             cause = self._learn()
             if isinstance(cause, ActionError):  # only a diverged policy chooses such
                 raise TrainingError(f"{DIVERGED} ({cause.message})") from cause
@@ -254,14 +242,6 @@ class LiveTraining:
         infos = [{"TimeLimit.truncated": step.truncated and not step.terminated} for step in row]
         model.replay_buffer.add(*batches, chosen, np.array([step.reward for step in row]), ended, infos)
 
-    def _warn_of_few_updates(self) -> None:
-        config = self._config
-        if isinstance(config, LiveOnPolicyConfig) and self._most is not None:
-            each = config.n_steps * self._env.slots
-            if each > self._most:
-                text = "%s updates its policy every %d steps, and the budget is %d: a smaller n_steps learns more often"
-                logger.warning(text, self._name, each, self._most)
-
     # the loop -----------------------------------------------------------------------------------------
 
     def _learn(self) -> Exception | None:
@@ -284,7 +264,9 @@ class LiveTraining:
         taken = self._env.taken
         if taken - self._logged >= max(self._horizon, taken) // LINES:
             self._logged = taken
-            self._files.log(taken, {**_episodes(model.ep_info_buffer), **values})
+            ended = model.ep_info_buffer
+            means = {f"rollout/ep_{name}_mean": safe_mean([one[key] for one in ended]) for name, key in EPISODE.items()}
+            self._files.log(taken, {**(means if ended else {}), **values})
         if taken - self._saved >= self._config.checkpoint_every:
             self._save()
 
@@ -320,14 +302,3 @@ class LiveTraining:
             values = model.policy.predict_values(obs_as_tensor(model._last_obs, model.device))
         buffer.compute_returns_and_advantage(last_values=values, dones=model._last_episode_starts)
         model.train()
-
-
-def _episodes(ended: Any) -> dict[str, float]:
-    """Mean return and length of the last episodes."""
-    if not ended:
-        return {}
-    count = len(ended)
-    return {
-        "rollout/ep_rew_mean": sum(one["r"] for one in ended) / count,
-        "rollout/ep_len_mean": sum(one["l"] for one in ended) / count,
-    }

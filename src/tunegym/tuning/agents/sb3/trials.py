@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.agents.sb3.algorithms import training
 from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
-from tunegym.tuning.agents.sb3.config import PolicyConfig
 from tunegym.tuning.agents.sb3.learners import Decision, Learner, Step, build_learner
 from tunegym.tuning.envs.actions import ActionView
 from tunegym.tuning.envs.wrappers import FlatObservations
@@ -48,9 +48,7 @@ class TrialTraining:
 
     _view: ActionView
 
-    def __init__(
-        self, env: Env, name: str, config: PolicyConfig, seed: int, view: Callable[[str | None], ActionView]
-    ) -> None:
+    def __init__(self, env: Env, name: str, config: Any, seed: int, view: Callable[[str | None], ActionView]) -> None:
         self._env = env
         self._name = name
         self._config = config

@@ -6,6 +6,7 @@ becomes a flat ``Dict`` whose keys are joined with slashes, other starts are shi
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -50,8 +51,7 @@ def _listed(names: Sequence[str], word: str) -> str:
 
 
 def _short(space: spaces.Space[Any]) -> str:
-    text = " ".join(repr(space).split())
-    return text if len(text) <= 120 else f"{text[:117]}..."
+    return textwrap.shorten(repr(space), 120, placeholder="...")
 
 
 def _from_zero(space: Any) -> tuple[spaces.Space[Any], Any]:
@@ -229,13 +229,10 @@ class LiveVector(VecEnv):
             return [None] * self.num_envs
         raise AttributeError(attr_name)
 
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """A lane has no attributes."""
-        raise AttributeError(attr_name)
+    def _refuse(self, *names: Any, **options: Any) -> Any:
+        raise AttributeError(names[0])
 
-    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """A lane has no methods."""
-        raise AttributeError(method_name)
+    set_attr = env_method = _refuse
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """A lane has no wrappers."""
