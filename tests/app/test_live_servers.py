@@ -122,31 +122,6 @@ def test_servers_that_are_killed_again_and_again(
     wait_until(lambda: not any(map(_serves, live.notes("built"))), "servers to be gone", 20)
 
 
-@pytest.mark.slow
-def test_a_serve_that_is_killed_and_started_again(
-    live: Any, serve: Callable[..., Any], wait_until: Callable[..., None]
-) -> None:
-    first = serve()
-
-    def kill() -> None:
-        wait_until(lambda: _stepping(live), "a step")  # one that never answered is not tried again
-        first.kill()
-        first.wait()
-        serve(first.port)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    keys = {"server": f"tcp://127.0.0.1:{first.port}", "agent_steps": 300, "server_restarts": 50}
-    code = tunegym.run(live.document(args={"sleep_s": 0.01}, **keys))
-    thread.join()
-    assert code == 0
-    (results,) = assert_sound(live.run).values()
-    assert results.steps == 300
-    assert results.statuses.get("failed", 0) <= 1, "it may die at a reset"
-    assert len(live.notes("built")) == 2
-    wait_until(lambda: not any(map(_serves, live.notes("built"))), "servers to be gone", 20)
-
-
 # one fault at a time ----------------------------------------------------------------------------------------
 
 
@@ -182,28 +157,6 @@ def test_a_fault_costs_its_step_and_nothing_else(
     assert len(live.notes("built")) == built
     through = next(one for one in results.episodes if one.first <= 10 <= one.last)
     assert through.length == (10 if failed else 7), "the third step of it failed, and seven more made a whole episode"
-
-
-@pytest.mark.slow
-@PLACES
-def test_a_server_that_comes_back_with_other_spaces(
-    live: Any, where: Callable[[str], str], caplog: pytest.LogCaptureFixture, place: str
-) -> None:
-    server = where(place)
-    changed = live.experiment("changed", args={"faults": "step@10=die,build@2=other"}, server=server)
-    fine = live.experiment("fine", server=server)
-    assert tunegym.run(live.document(changed, fine)) == 1
-    results = assert_sound(live.run)
-    ended = results["changed"].journal.ended
-    assert ended["code"] == 1
-    for text in (ended["reason"], caplog.text):
-        assert "the server came back with other spaces" in text
-        assert "observation_space" in text
-        assert "(3,)" in text
-        assert "(4,)" in text
-    assert results["changed"].steps == 10
-    assert list(live.reasons("changed")) == [10]
-    assert results["fine"].steps == 40
 
 
 @pytest.mark.slow
@@ -247,15 +200,6 @@ def test_a_server_that_always_dies(
 
 
 @pytest.mark.slow
-def test_a_measured_step_resets_the_count_of_failures(live: Any) -> None:
-    faults = ",".join(f"step@{number}=die" for number in range(5, 30, 5))
-    assert tunegym.run(live.document(args={"faults": faults}, server="process", server_restarts=1)) == 0
-    (results,) = assert_sound(live.run).values()
-    assert results.statuses == {"measured": 35, "failed": 5}
-    assert len(live.notes("built")) == 6
-
-
-@pytest.mark.slow
 def test_a_lost_lane_loses_no_answer_of_the_others(live: Any) -> None:
     """All lanes' steps are on record when the run ends for want of one: none of their numbers is used again."""
     keys = {"server": "process", "server_restarts": 0}
@@ -269,22 +213,3 @@ def test_a_lost_lane_loses_no_answer_of_the_others(live: Any) -> None:
     (results,) = assert_sound(live.run).values()
     assert results.steps == 40
     assert (live.folder / "step.count").stat().st_size == 40, "every number is a step of a server, once"
-
-
-@pytest.mark.slow
-def test_three_lanes_of_processes(live: Any) -> None:
-    arguments = {"load": [1, 2, 3], "length": 4}
-    assert tunegym.run(live.document(args=arguments, env_params={"load": {}}, server="process", slots=3)) == 0
-    (results,) = assert_sound(live.run).values()
-    assert results.steps == 40
-    assert len(set(live.notes("built"))) == 3
-    assert sorted(live.notes("built")) == sorted(live.notes("closed"))
-    assert {one.lane for one in results.episodes} == {0, 1, 2}
-    live.assert_nothing_left()
-    records = reader.records(live.run / "e" / reader.JOURNAL)
-    jobs = [record["handle"]["pid"] for record in records if record["record"] == "job"]
-    assert sorted(jobs) == sorted(live.notes("built"))
-    assert tunegym.resume(live.run, agent_steps=60, slots=2) == 0
-    (results,) = assert_sound(live.run).values()
-    assert results.steps == 60
-    live.assert_nothing_left()

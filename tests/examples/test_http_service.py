@@ -57,26 +57,19 @@ def test_knobs_change_while_it_serves(service: Any) -> None:
     assert info["hit_share"] == 0.0  # no cache
 
 
-def test_a_single_action_for_a_whole_setting(http_service: Any) -> None:
+def test_settings(http_service: Any) -> None:
     service = http_service(tune="workers,batch_size", action="discrete", **QUICK)
     try:
         assert service.action_space.n == 12
         service.reset(seed=1)
         *_, info = service.step(11)
         assert (info["knobs"]["workers"], info["knobs"]["batch_size"]) == (8, 16)
-        *_, info = service.step(service.default_action)
-        assert (info["knobs"]["workers"], info["knobs"]["batch_size"]) == (2, 4)
     finally:
         service.close()
-
-
-def test_wrong_arguments(http_service: Any) -> None:
     with pytest.raises(ValueError, match="'wrkers' is no knob"):
         http_service(tune="wrkers")
     with pytest.raises(ValueError, match="load is 5; allowed: 10 to 2000"):
         http_service(load=5)
-    with pytest.raises(ValueError, match="speed is no env_param"):
-        http_service().apply_env_params({"speed": 1})
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["service", "load generator"])

@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies import choices, ranges
 
 from tunegym.core.errors import ActionError, ObservationError
 from tunegym.tuning.codec import ActionCodec
@@ -17,33 +18,8 @@ from tunegym.tuning.envs.structure import leaf_space
 from tunegym.tuning.model.space import Choice, EnvParam, Range, Space
 from tunegym.tuning.model.values import exact_key
 
-scalars = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.booleans(),
-)
-choices = st.builds(
-    lambda values: Choice(tuple(values)),
-    st.lists(scalars, min_size=1, max_size=6, unique_by=lambda value: (type(value), value)),
-)
-
-
-@st.composite
-def ranges(draw: st.DrawFn) -> Range:
-    kind = draw(st.sampled_from(["int", "big", "log", "float", "step"]))
-    if kind == "step":
-        low, step, count = draw(st.integers(-1000, 1000)), draw(st.integers(1, 500)), draw(st.integers(1, 500))
-        return Range(low / 100, (low + step * count) / 100, "float", step=step / 100)
-    if kind == "float":
-        low, high = sorted(draw(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=2, unique=True)))
-        return Range(low, high)
-    bounds = {"int": (-(10**6), 10**6), "big": (-(2**63), 2**63 - 2), "log": (1, 10**6)}[kind]
-    low, high = sorted(draw(st.lists(st.integers(*bounds), min_size=2, max_size=2, unique=True)))
-    return Range(low, high, "int", log=kind == "log")
-
-
-spaces_of_knobs = st.lists(st.one_of(choices, ranges()), min_size=1, max_size=4).map(
+knobs = st.one_of(choices, ranges.filter(lambda knob: knob.high < 2**63 - 1))
+spaces_of_knobs = st.lists(knobs, min_size=1, max_size=4).map(
     lambda knobs: Space({f"k{index}": knob for index, knob in enumerate(knobs)}, fixed={"other": 1})
 )
 units = st.lists(st.floats(0.0, 1.0, exclude_max=True), min_size=4, max_size=4)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies import scalars, texts
 
 from tunegym.tuning.model.scenario import Objective, aims, violation
 from tunegym.tuning.model.trial import (
@@ -26,13 +27,7 @@ from tunegym.tuning.model.trial import (
 )
 from tunegym.tuning.model.values import exact_key, spelled, storable
 
-scalars = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.booleans(),
-)
-mappings = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), scalars, max_size=4)
+mappings = st.dictionaries(texts, scalars, max_size=4)
 
 
 def typed(mapping: dict[str, Any]) -> dict[str, tuple[str, str]]:

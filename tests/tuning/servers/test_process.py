@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -93,32 +92,6 @@ def test_a_death_is_not_blamed_on_earlier_output(started: Callable[..., ProcessH
             host.step(deed("exit"))
         assert str(failure.value) == "the server died: exited with 3"
         host.start()
-
-
-def test_killed_at_any_moment(make: Callable[..., ProcessHost], token: str) -> None:
-    """The budget is met whenever the process is killed, from outside, in and between steps."""
-    dice = random.Random(5)
-    host = make()
-    steps = 0
-    losses: list[tuple[bool, str]] = []
-    while steps < 300:
-        try:
-            if host.pid is None:
-                host.start()
-                host.reset(None, None)
-            host.send(deed("fine"))
-            if dice.random() < 0.03:
-                for _ in range(dice.randrange(2000)):
-                    pass
-                os.kill(host.pid or 0, signal.SIGKILL)
-            host.receive()
-            steps += 1
-        except ServerFailure as failure:
-            losses.append((failure.lost, str(failure)))
-    host.close()
-    assert len(losses) > 3
-    assert set(losses) == {(True, "the server died: killed by SIGKILL")}
-    assert marked(token) == []
 
 
 def test_servers_that_can_not_be_built(make: Callable[..., ProcessHost], token: str, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import signal
 import socket
@@ -159,15 +158,6 @@ def test_clients_that_do_not_fit(
     assert served.servers() == []
 
 
-def test_clients_have_a_server_each(serve: Callable, started: Callable[..., TcpHost]) -> None:
-    served = serve()
-    one, other = started(served.address), started(served.address)
-    assert one.step(FINE)[4]["pid"] != other.step(FINE)[4]["pid"]
-    with pytest.raises(ServerFailure, match="the server died: killed by SIGKILL"):
-        one.step(deed("die"))
-    assert other.step(FINE)[1] == 2.0
-
-
 def test_no_more_than_allowed(serve: Callable, make: Callable[..., TcpHost], wait: Callable) -> None:
     served = serve("--max-connections", "1")
     one, other = make(served.address), make(served.address)
@@ -197,35 +187,6 @@ def test_a_server_that_hangs_is_ended(
     wait(lambda: len(served.servers()) == 1)
     wait(lambda: "ended, as it continued after its client had hung up" in served.said)
     assert "refused" not in served.said
-
-
-def test_killed_at_any_moment(serve: Callable, make: Callable[..., TcpHost], wait: Callable) -> None:
-    served = serve()
-    dice = random.Random(7)
-    host = make(served.address)
-    steps = 0
-    losses: list[tuple[bool, str]] = []
-    pid: int | None = None
-    while steps < 200:
-        try:
-            if pid is None:
-                host.start()
-                host.reset(None, None)
-                pid = host.step(deed("fork" if dice.random() < 0.3 else "fine"))[4]["pid"]
-            host.send(FINE)
-            if dice.random() < 0.05:
-                for _ in range(dice.randrange(2000)):
-                    pass
-                os.kill(pid, signal.SIGKILL)
-            host.receive()
-            steps += 1
-        except ServerFailure as failure:
-            losses.append((failure.lost, str(failure)))
-            pid = None
-    host.close()
-    assert len(losses) > 3
-    assert set(losses) == {(True, "the server died: killed by SIGKILL")}
-    wait(lambda: served.servers() == [])
 
 
 def test_a_serve_that_is_killed_and_started_again(serve: Callable, started: Callable[..., TcpHost]) -> None:
