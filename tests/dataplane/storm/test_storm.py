@@ -19,19 +19,7 @@ from typing import Any
 import pytest
 from tests.dataplane.durable import hosts_of, kill_host, without_hosts
 from tests.dataplane.storm import roles
-from tests.dataplane.storm.roles import (
-    CAPACITY,
-    LENGTHS,
-    LINGER_S,
-    PRODUCERS,
-    SCORERS,
-    SHORTEST,
-    P,
-    Place,
-    is_stuck,
-    named,
-    register,
-)
+from tests.dataplane.storm.roles import PRODUCERS, SCORERS, P, Place
 
 from tunegym.dataplane import connect
 from tunegym.dataplane.hosts.journal import SMALLEST
@@ -64,8 +52,8 @@ class Storm:
         """Let all samples pass, and kill a process every so often, at most so many times."""
         self.place.own.mkdir()
         self.place.weights.write_bytes(b"0")
-        with connect(self.place.url, linger_s=LINGER_S) as plane:
-            register(plane)
+        with connect(self.place.url, linger_s=roles.LINGER_S) as plane:
+            roles.register(plane)
             try:
                 for name in self._roles:
                     self._start(name)
@@ -121,7 +109,7 @@ class Storm:
     def check(self) -> None:
         """Every sample is in the model once, or was dropped and counted; no process and no byte is left."""
         assert self.kills.keys() >= set(KINDS), self.kills
-        ids = {one for producer in range(PRODUCERS) for one in named(producer, 0, self.each)}
+        ids = {one for producer in range(PRODUCERS) for one in roles.named(producer, 0, self.each)}
         model = Counter(self.place.model())
         assert [one for one, count in model.items() if count > 1] == [], "trained twice"
         assert model.keys() <= ids
@@ -130,7 +118,7 @@ class Storm:
         assert gone.keys() == {"consumed", "stale", "orphaned"}, gone
         assert gone["consumed"] == len(model), gone
         assert gone["stale"] + gone["orphaned"] == len(dropped), f"{len(dropped)} were dropped: {gone}"
-        assert {one for one in ids if is_stuck(one)} <= dropped, "trained on samples that are too old"
+        assert {one for one in ids if roles.is_stuck(one)} <= dropped, "trained on samples that are too old"
         until(lambda: not hosts_of(self.place.plane), "the host ends when its last client is gone")
         with connect(self.place.url, linger_s=0.2) as plane:
             assert plane.stats()[P]["bytes"] == 0, plane.stats()[P]
@@ -172,5 +160,5 @@ def test_long_storm(place: Place) -> None:
     # For each writer a full segment, the next one and one that a dead writer left; the capacity in segments that are
     # half used; the journal, its snapshot, and the next one.
     writers = PRODUCERS + SCORERS
-    most = 2 * CAPACITY * 8 * (SHORTEST + LENGTHS) + 4 * writers * mmap.SMALLEST + 4 * SMALLEST
+    most = 2 * roles.CAPACITY * 8 * (roles.SHORTEST + roles.LENGTHS) + 4 * writers * mmap.SMALLEST + 4 * SMALLEST
     assert max(storm.disk) < most, f"{max(storm.disk):,} bytes on the disk, of at most {most:,}"

@@ -179,7 +179,7 @@ class Versions:
         partition.remove(gone[(samples.states[:, gone] != ACKED).all(axis=0)])
         revived = rows[~samples.alive[rows]]
         partition.acked[task] -= len(rows) - len(revived)
-        partition.revive(revived)
+        self._revive(revived)
         free = np.flatnonzero(samples.alive & (samples.states[task] == FREE))
         orphans = self._later(free, to_version)
         partition.clear(orphans, ORPHANED)
@@ -194,6 +194,17 @@ class Versions:
         partition.redelivered[task] += len(back)
         partition.epoch += 1
         return len(back), len(orphans)
+
+    def _revive(self, rows: np.ndarray) -> None:
+        """Bring back cleared samples, for all tasks."""
+        partition, samples = self._partition, self._partition.samples
+        samples.alive[rows] = True
+        for row in rows.tolist():
+            partition.gone[partition.condemned.pop(row)] -= 1
+        if partition.groups.used:
+            partition.groups.set_alive(rows, samples.group[rows], alive=True)
+        for task, states in enumerate(samples.states):
+            partition.acked[task] += int(np.count_nonzero(states[rows] >= ACKED))
 
     def _later(self, rows: np.ndarray, to_version: int) -> np.ndarray:
         """Those of the rows that weights after a version produced."""

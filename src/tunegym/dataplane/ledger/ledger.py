@@ -19,7 +19,7 @@ from tunegym.dataplane.errors import (
 from tunegym.dataplane.ledger.partition import CLEARED, Partition
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.ledger.samples import UNKNOWN
-from tunegym.dataplane.model import PartitionSpec
+from tunegym.dataplane.model import PartitionSpec, few
 
 Ids: TypeAlias = Sequence[str]
 Ints: TypeAlias = Sequence[int]
@@ -114,8 +114,7 @@ class Ledger:
             missing = [sample_ids[at] for at in np.flatnonzero(partition.samples.block[field, rows] == 0).tolist()]
             if missing:
                 raise FieldError(
-                    f"field {name!r} was not produced for {missing[0]!r}"
-                    + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
+                    f"field {name!r} was not produced for {few(missing)}",
                     hint="a claim that requires the field waits for it",
                 )
         return partition.samples.locate(rows, places)
@@ -320,9 +319,7 @@ class Ledger:
 
     def _wait(self, partition: Partition, request: Put | Claim, deadline: float | None) -> Waiter:
         self._waiter += 1
-        waiter = Waiter(self._waiter, request, deadline)
-        partition.waiters.add(waiter)
-        return waiter
+        return partition.waiters.add(Waiter(self._waiter, request, deadline))
 
     def _answer(self, waiter: Waiter, outcome: Grant | DataPlaneError | None) -> None:
         waiter.outcome, waiter.settled = outcome, True

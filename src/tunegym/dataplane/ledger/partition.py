@@ -100,14 +100,9 @@ class Partition:
         self.condemned: dict[int, str] = {}
 
     @property
-    def resident(self) -> int:
-        """The number of samples that take room."""
-        return self.samples.resident_count
-
-    @property
     def alive(self) -> int:
         """The number of samples that are not cleared."""
-        return self.resident - len(self.condemned)
+        return self.samples.resident_count - len(self.condemned)
 
     def leased(self, task: int) -> int:
         """The number of samples that a task has claimed and not settled."""
@@ -136,7 +131,7 @@ class Partition:
         rows, tags = self._check_put(request)
         samples, count, fresh = self.samples, len(rows), rows == UNKNOWN
         new = np.flatnonzero(fresh).tolist()
-        if new and (behind or self.resident + len(new) > (self.spec.capacity or sys.maxsize)):
+        if new and (behind or self.samples.resident_count + len(new) > (self.spec.capacity or sys.maxsize)):
             return False
         if new:
             ids, groups = request.sample_ids, request.group_ids
@@ -198,7 +193,7 @@ class Partition:
             if new and self.groups.used:
                 raise SampleError(f"partition {name!r} has groups, and these samples have none", hint="give group_ids")
             return
-        if not self.groups.used and self.resident:
+        if not self.groups.used and self.samples.resident_count:
             raise SampleError(f"partition {name!r} has samples without groups", hint="give all of them groups")
         for at in np.flatnonzero(rows >= 0).tolist():
             known = self.groups.known[int(self.samples.group[rows[at]])].name
@@ -330,17 +325,6 @@ class Partition:
         self.condemned.update(dict.fromkeys(rows[kept].tolist(), reason))
         self.remove(rows[~kept])
 
-    def revive(self, rows: np.ndarray) -> None:
-        """Bring back cleared samples that are kept, for all tasks."""
-        samples = self.samples
-        samples.alive[rows] = True
-        for row in rows.tolist():
-            self.gone[self.condemned.pop(row)] -= 1
-        if self.groups.used:
-            self.groups.set_alive(rows, samples.group[rows], alive=True)
-        for task, states in enumerate(samples.states):
-            self.acked[task] += int(np.count_nonzero(states[rows] >= ACKED))
-
     def remove(self, rows: np.ndarray) -> None:
         """Forget cleared samples for good."""
         if not len(rows):
@@ -358,7 +342,7 @@ class Partition:
         spec, waiters = self.spec, self.waiters
         return {
             "produced": self.samples.arrived,
-            "resident": self.resident,
+            "resident": self.samples.resident_count,
             "alive": self.alive,
             "capacity": spec.capacity,
             "bytes": self.samples.blocks.nbytes,
@@ -393,7 +377,7 @@ class Partition:
         """There is no room for the samples of a put."""
         count, others = len(request.sample_ids), self.waiters.count(Put)
         return FullError(
-            f"partition {self.spec.partition_id!r} is full: {self.resident} of {self.spec.capacity}, and"
+            f"partition {self.spec.partition_id!r} is full: {self.samples.resident_count} of {self.spec.capacity}, and"
             f" {count} more don't fit" + (f", {others} puts wait before" if others else ""),
             hint="consume, commit or clear samples, or give it a larger capacity",
         )

@@ -56,15 +56,14 @@ class Grant(NamedTuple):
 
     Attributes:
         lease: proves the claim; the same number for all its samples.
-        lengths, groups: one value per sample, or None.
-        tags: one dict per sample, or one dict if all have the same; None if there are none.
+        lengths, tags, groups: one value per sample, or None.
     """
 
     sample_ids: list[str]
     lease: int
     epoch: int
     lengths: list[int] | None
-    tags: list[dict[str, Any]] | dict[str, Any] | None
+    tags: list[dict[str, Any]] | None
     groups: list[str] | None
 
 
@@ -107,11 +106,12 @@ class Waiters:
         """The number of waiting requests of a kind."""
         return sum(isinstance(one.request, kind) for one in self._all.values())
 
-    def add(self, waiter: Waiter) -> None:
+    def add(self, waiter: Waiter) -> Waiter:
         """Join the line."""
         self._all[waiter.number] = waiter
         if waiter.deadline is not None:
             self.timers.set(waiter.number, waiter.deadline)
+        return waiter
 
     def remove(self, waiter: Waiter) -> bool:
         """Leave the line. Returns whether the request was waiting."""

@@ -303,20 +303,16 @@ class TagColumns:
             there = there & np.array([one is not None for one in found], dtype=bool)
         return found, there
 
-    def of(self, rows: np.ndarray) -> list[dict[str, Any]] | dict[str, Any] | None:
-        """The tags of each row, or one dict if all are the same; None if there are none."""
-        found = [(name, there[rows], self.values[name][rows]) for name, there in self.there.items()]
-        found = [one for one in found if one[1].any()]
-        if not found:
-            return None
-        if all(here.all() and _all_same(values) for _, here, values in found):
-            return {name: values.item(0) for name, _, values in found}
+    def of(self, rows: np.ndarray) -> list[dict[str, Any]] | None:
+        """The tags of each row; None if there are none."""
         tags: list[dict[str, Any]] = [{} for _ in rows]
-        for name, here, values in found:
-            for one, has, value in zip(tags, here.tolist(), values.tolist(), strict=True):
-                if has:
-                    one[name] = value
-        return tags
+        for name, there in self.there.items():
+            here = there[rows]
+            if here.any():
+                for one, has, value in zip(tags, here.tolist(), self.values[name][rows].tolist(), strict=True):
+                    if has:
+                        one[name] = value
+        return tags if any(tags) else None
 
 
 def _by_column(tags: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> TagBatch:
@@ -337,13 +333,3 @@ def objects(values: Sequence[Any]) -> np.ndarray:
     found = np.empty(len(values), dtype=object)
     found[:] = [sys.intern(one) if type(one) is str else one for one in values]
     return found
-
-
-def _all_same(values: np.ndarray) -> bool:
-    """Whether all are exactly equal: 1 is not True, and 0.0 is not -0.0."""
-    if values.dtype == object:
-        first = values[0]
-        return all(one is first for one in values.tolist())
-    if values.dtype == np.float64:
-        values = values.view(np.int64)
-    return bool((values == values[0]).all())
