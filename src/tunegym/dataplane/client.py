@@ -30,7 +30,6 @@ from tunegym.dataplane.errors import (
     UnknownPartitionError,
 )
 from tunegym.dataplane.hosts.operations import BEGAN, Handle, Host
-from tunegym.dataplane.ledger.requests import tags_of
 from tunegym.dataplane.model import BatchMeta, OnFull, PartitionSpec, Tags, checked_integer, checked_name, checked_names
 from tunegym.dataplane.predicate import Predicate
 from tunegym.dataplane.storage import BlockGoneError, Storage
@@ -168,7 +167,7 @@ class DataPlaneClient:
             tuple(ids),
             tuple(fields),
             sequence_lengths=_tuple(known),
-            tags=_tuple(tags_of(plain_tags, len(ids))),
+            tags=_tuple([dict(plain_tags) for _ in ids] if isinstance(plain_tags, Mapping) else plain_tags),
             group_ids=_tuple(groups),
             epoch=own,
         )
@@ -289,7 +288,7 @@ class DataPlaneClient:
                 tuple(fields),
                 task_name,
                 _tuple(found["lengths"]),
-                _tuple(tags_of(found["tags"], len(ids))),
+                _tuple(found["tags"]),
                 _tuple(found["groups"]),
                 leases=(found["lease"],) * len(ids),
                 epoch=found["epoch"],

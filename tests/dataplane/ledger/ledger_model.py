@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tunegym.dataplane.ledger.ledger import Ledger
-from tunegym.dataplane.ledger.requests import Claim, Grant, Put, tags_of
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put
 from tunegym.dataplane.model import PartitionSpec
 from tunegym.dataplane.predicate import Predicate
 
@@ -93,7 +93,7 @@ class LedgerModel:
             assert set(names) == {name for name in ready if self.samples[name].group in groups}
         assert len(names) <= request.batch_size
         assert len(names) >= request.min_batch or (self.sealed and names)
-        assert (tags_of(grant.tags, len(names)) or [{}] * len(names)) == [self.samples[name].tags for name in names]
+        assert (grant.tags or [{}] * len(names)) == [self.samples[name].tags for name in names]
         assert grant.groups is None or grant.groups == [self.samples[name].group for name in names]
         for name in names:
             sample = self.samples[name]

@@ -23,7 +23,7 @@ from tunegym.dataplane.errors import (
 )
 from tunegym.dataplane.ledger import samples
 from tunegym.dataplane.ledger.ledger import Ledger
-from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter, tags_of
+from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
 from tunegym.dataplane.model import PartitionSpec
 from tunegym.dataplane.predicate import Tag
@@ -106,10 +106,6 @@ class Desk:
         """The number of samples that are free, leased and acked."""
         found = self.stats["tasks"][task]
         return found["free"], found["leased"], found["acked"]
-
-
-def each_tags(grant: Grant) -> list[dict[str, Any]] | None:
-    return tags_of(grant.tags, len(grant.sample_ids))
 
 
 @pytest.fixture
@@ -231,7 +227,7 @@ def test_tag_values_keep_their_type() -> None:
         desk.put(["a", "b"], tags={"v": one})
         desk.put(["c", "d"], tags=[{"v": other}] * 2)
         desk.ledger = restore(snapshot(desk.ledger))
-        found = each_tags(desk.claim(4))
+        found = desk.claim(4).tags
         assert [repr(tags["v"]) for tags in found or ()] == [repr(one)] * 2 + [repr(other)] * 2
 
 
@@ -244,7 +240,7 @@ def test_too_many_tag_names_are_refused(one_task: Desk) -> None:
     assert one_task.stats["produced"] == 256
     one_task.clear(ids[8:9])
     one_task.put(ids[256:], tags=[{"more": 1}])
-    found = each_tags(one_task.claim(256)) or []
+    found = one_task.claim(256).tags or []
     assert (found[0], found[-1]) == ({"at-0": 1}, {"more": 1})
 
 
@@ -495,7 +491,7 @@ def test_rewind_brings_cleared_samples_back(desk: Desk) -> None:
     assert desk.rewind(0) == (2, 0)
     assert desk.stats["gone"] == {}
     grant = desk.claim(2)
-    assert (grant.sample_ids, each_tags(grant), grant.lengths) == (["a", "b"], [{"v": 1}, {"v": 2}], [4, 5])
+    assert (grant.sample_ids, grant.tags, grant.lengths) == (["a", "b"], [{"v": 1}, {"v": 2}], [4, 5])
     assert desk.claim(2, task_name="judge").sample_ids == ["a", "b"]
     assert desk.ledger.locate("p", ["b"], ["y"]) == {"fields": {"y": [[0, 1, 2]]}, "locations": [{"n": 1}]}
 

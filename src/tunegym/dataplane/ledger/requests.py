@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any, NamedTuple
 
 from tunegym.dataplane.errors import DataPlaneError
@@ -65,11 +64,6 @@ class Grant(NamedTuple):
     lengths: list[int] | None
     tags: list[dict[str, Any]] | None
     groups: list[str] | None
-
-
-def tags_of(plain: Any, count: int) -> list[dict[str, Any]] | None:
-    """The tags of each of ``count`` samples, every one a separate dict."""
-    return list(map(dict, repeat(plain, count))) if isinstance(plain, Mapping) else plain
 
 
 @dataclass(slots=True, eq=False)
