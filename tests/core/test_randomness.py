@@ -7,31 +7,32 @@ import sys
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tunegym.core.randomness import integer, unit
 
-names = st.one_of(st.text(), st.integers())
+paths = st.lists(st.one_of(st.text(), st.integers()), max_size=4)
 
 
-@given(st.integers(), st.lists(names, max_size=4))
-def test_unit_is_in_its_interval(seed: int, path: list[str | int]) -> None:
-    value = unit(seed, *path)
-    assert 0.0 <= value < 1.0
-    assert value == unit(seed, *path)
+@given(st.integers(), st.integers(1, 2**64), paths)
+def test_draws_are_in_their_interval_and_repeat(seed: int, bound: int, path: list[str | int]) -> None:
+    assert 0.0 <= unit(seed, *path) == unit(seed, *path) < 1.0
+    assert 0 <= integer(seed, bound, *path) == integer(seed, bound, *path) < bound
 
 
-@given(st.integers(), st.integers(1, 2**64), st.lists(names, max_size=4))
-def test_integer_is_below_its_bound(seed: int, bound: int, path: list[str | int]) -> None:
-    value = integer(seed, bound, *path)
-    assert 0 <= value < bound
-    assert value == integer(seed, bound, *path)
+@given(st.tuples(st.integers(), paths), st.tuples(st.integers(), paths))
+def test_other_names_give_other_numbers(one: tuple[int, list[str | int]], other: tuple[int, list[str | int]]) -> None:
+    assert (unit(one[0], *one[1]) == unit(other[0], *other[1])) == (repr(one) == repr(other))
+
+
+def test_names_are_kept_apart() -> None:
+    for other in (("a", "c"), ("b", "a"), ("ab",), ("a",), ("a", "b", 1), ("a', 'b",), ("a,b",)):
+        assert unit(0, "a", "b") != unit(0, *other)
+    assert unit(0, "n", 1) != unit(0, "n", "1")
 
 
 def test_same_in_another_process() -> None:
-    """Whatever that one hashes strings with."""
     draws = "[unit(s, 'env_params', 'é', n) for s in (0, -7) for n in (1, 2)]"
     code = f"from tunegym.core.randomness import unit; print({draws})"
     here = [unit(seed, "env_params", "é", number) for seed in (0, -7) for number in (1, 2)]
@@ -40,25 +41,13 @@ def test_same_in_another_process() -> None:
         assert subprocess.check_output([sys.executable, "-c", code], text=True, env=env).strip() == repr(here)
 
 
-def test_stays_what_it_was() -> None:
-    """A journal of today is resumed by the tunegym of tomorrow: the draws must not move."""
+def test_draws_stay_as_they_are() -> None:
+    """A later tunegym resumes a journal of today: the draws must not move."""
     assert unit(42, "env_params", "drop_rate", 1) == 0.31267346313911726
     assert integer(42, 1000, "grid_search", "start") == 431
 
 
-@pytest.mark.parametrize(
-    "other",
-    [(1, "a", "b"), (0, "a", "c"), (0, "b", "a"), (0, "ab"), (0, "a"), (0, "a", "b", 1), (0, "a', 'b"), (0, "a,b")],
-)
-def test_other_names_other_numbers(other: tuple[int, str]) -> None:
-    assert unit(0, "a", "b") != unit(*other)
-
-
-def test_a_number_is_not_its_text() -> None:
-    assert unit(0, "n", 1) != unit(0, "n", "1")
-
-
-def test_uniform() -> None:
+def test_uniform_and_independent() -> None:
     """Chi-square over 20 cells: with 19 degrees of freedom 60 is far beyond any chance."""
     draws = 20_000
     for counts in (
@@ -67,12 +56,7 @@ def test_uniform() -> None:
     ):
         expected = draws / 20
         assert sum((counts[cell] - expected) ** 2 / expected for cell in range(20)) < 60
-
-
-def test_neighbours_are_independent() -> None:
-    """Neither trial to trial nor name to name."""
-    ours = np.array([unit(0, "a", n) for n in range(5000)])
-    other = np.array([unit(0, "b", n) for n in range(5000)])
+    ours, other = (np.array([unit(0, name, n) for n in range(5000)]) for name in "ab")
     assert abs(np.corrcoef(ours, other)[0, 1]) < 0.07
     assert abs(np.corrcoef(ours[1:], ours[:-1])[0, 1]) < 0.07
 

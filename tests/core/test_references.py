@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import callable_by_name, is_reference, resolve
-from tunegym.core.text import closest
 
 
 @pytest.fixture(autouse=True)
@@ -54,22 +54,20 @@ def test_two_scenarios_do_not_see_each_other(tmp_path: Path) -> None:
     assert (first(), resolve("bench:f", [two])(), resolve("bench:f", [one])(), first()) == (1, 2, 1, 1)
 
 
-def test_the_same_module_is_not_imported_twice(tmp_path: Path) -> None:
-    paths = [folder(tmp_path, "s", bench="class C: pass")]
-    assert resolve("bench:C", paths) is resolve("bench:C", paths)
+def test_a_module_is_imported_again_only_when_it_changed(tmp_path: Path) -> None:
+    paths = [folder(tmp_path, "s", bench="class C: X = 1")]
+    first = resolve("bench:C", paths)
+    assert resolve("bench:C", paths) is first
     assert sys.path.count(paths[0]) == 1
     assert sys.path[0] == paths[0]
+    (tmp_path / "s" / "bench.py").write_text("class C: X = 22")
+    assert resolve("bench:C.X", paths) == 22
 
 
-def test_submodules_are_forgotten_with_their_package(tmp_path: Path) -> None:
-    one = folder(tmp_path, "one", pack_in___init__="", pack_in_inner="X = 1")
-    two = folder(tmp_path, "two", pack_in___init__="", pack_in_inner="X = 2")
-    assert (resolve("pack.inner:X", [one]), resolve("pack.inner:X", [two])) == (1, 2)
-
-
-def test_packages_without_an_init_are_kept_apart(tmp_path: Path) -> None:
-    one, two = folder(tmp_path, "one", pack_in_inner="X = 1"), folder(tmp_path, "two", pack_in_inner="X = 2")
-    assert [resolve("pack.inner:X", [path]) for path in (one, two, two, one)] == [1, 2, 2, 1]
+@pytest.mark.parametrize("init", [{"pack_in___init__": ""}, {}])
+def test_submodules_are_forgotten_with_their_package(tmp_path: Path, init: dict[str, str]) -> None:
+    one, two = (folder(tmp_path, name, **init, pack_in_inner=f"X = '{name}'") for name in ("one", "two"))
+    assert [resolve("pack.inner:X", [path]) for path in (one, two, two, one)] == ["one", "two", "two", "one"]
 
 
 def test_a_mere_folder_does_not_replace_a_package(tmp_path: Path) -> None:
@@ -123,52 +121,36 @@ def test_errors(tmp_path: Path, reference: str, message: str) -> None:
         resolve(reference, paths)
 
 
-def test_closest() -> None:
-    assert closest("Bench", ["bench", "other"]) == "bench"
-    assert closest("zzz", ["bench"]) is None
+VALUES = MappingProxyType({"a": 1, "b": 2})
 
 
-class TestCallableByName:
-    values = MappingProxyType({"a": 1, "b": 2})
-
-    def test_keywords(self) -> None:
-        assert callable_by_name(lambda b, a: (b, a), ["a", "b"])(self.values) == (2, 1)
-        assert callable_by_name(lambda a: a, ["a", "b"])(self.values) == 1
-        assert callable_by_name(lambda a, /, b: (a, b), ["a", "b"])(self.values) == (1, 2)
-
-    def test_all_with_kwargs(self) -> None:
-        assert callable_by_name(lambda **all_: all_, ["a", "b"])(self.values) == self.values
-        assert callable_by_name(lambda a, **rest: (a, rest), ["a", "b"])(self.values) == (1, {"b": 2})
-
-    def test_the_mapping_itself(self) -> None:
-        assert callable_by_name(lambda metrics: metrics, ["a", "b"])(self.values) is self.values
-        assert callable_by_name(lambda *, metrics: metrics, ["a", "b"])(self.values) is self.values
-        assert callable_by_name(lambda metrics, scale=2: (metrics["a"], scale), ["a", "b"])(self.values) == (
-            1,
-            2,
-        )
-        assert callable_by_name(len, ["a", "b"])(self.values) == 2
-
-    def test_defaults_stand_in(self) -> None:
-        assert callable_by_name(lambda a, scale=5: a * scale, ["a", "b"])(self.values) == 5
-        assert callable_by_name(lambda a, b=7: (a, b), ["a", "b"])({"a": 1}) == (1, 7)
-
-    def test_unknown_names_are_listed(self) -> None:
-        def score(a: int, through: int, zz: int) -> None: ...
-
-        with pytest.raises(UnresolvedReferenceError) as caught:
-            callable_by_name(score, ["a", "throughput"])
-        assert caught.value.message == ("score() wants 'through', 'zz', which do not exist (there is: a, throughput)")
-        assert caught.value.hint == "did you mean through -> throughput?"
+@pytest.mark.parametrize(
+    ("function", "values", "result"),
+    [
+        (lambda b, a: (b, a), VALUES, (2, 1)),
+        (lambda a: a, VALUES, 1),
+        (lambda a, /, b: (a, b), VALUES, (1, 2)),
+        (lambda **all_: all_, VALUES, VALUES),
+        (lambda a, **rest: (a, rest), VALUES, (1, {"b": 2})),
+        (lambda metrics: metrics, VALUES, VALUES),
+        (lambda *, metrics: metrics, VALUES, VALUES),
+        (lambda metrics, scale=2: (metrics["a"], scale), VALUES, (1, 2)),
+        (len, VALUES, 2),
+        (lambda a, scale=5: a * scale, VALUES, 5),
+        (lambda a, b=7: (a, b), {"a": 1}, (1, 7)),
+    ],
+)
+def test_callable_by_name(function: Any, values: Any, result: Any) -> None:
+    assert callable_by_name(function, ["a", "b"])(values) == result
 
 
-def test_the_closest_word() -> None:
-    names = ["grid_search", "random_search", "identity", "inverse"]
-    assert closest("grid_serch", names) == "grid_search"
-    assert closest("Random_Search", names) == "random_search"
-    assert closest("grid", names) == "grid_search"
-    assert closest("in", names) is None
-    assert closest("zzz", names) is None
+def test_unknown_names_are_listed() -> None:
+    def score(a: int, through: int, zz: int) -> None: ...
+
+    with pytest.raises(UnresolvedReferenceError) as caught:
+        callable_by_name(score, ["a", "throughput"])
+    assert caught.value.message == ("score() wants 'through', 'zz', which do not exist (there is: a, throughput)")
+    assert caught.value.hint == "did you mean through -> throughput?"
 
 
 def test_many_threads_ask_at_once(tmp_path: Path) -> None:

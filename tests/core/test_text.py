@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.core.text import escaped, escaped_json, escaped_lines, escaped_toml
+from tunegym.core.text import closest, escaped, escaped_json, escaped_lines, escaped_toml
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -22,7 +22,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]))
         ("\x7f\x9b\u2028\U000e0001\udc80", "\\x7f\\x9b\\u2028\\U000e0001\\udc80"),
     ],
 )
-def test_what_is_not_printable_is_spelled_out(given: str, shown: str) -> None:
+def test_escapes(given: str, shown: str) -> None:
     assert escaped(given) == shown
 
 
@@ -43,3 +43,17 @@ def test_toml_and_json_stay_equal(given: str) -> None:
     shown = escaped_toml(basic)
     assert shown.isprintable()
     assert tomllib.loads(f"x = {shown}") == {"x": given}
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("grid_serch", "grid_search"),
+        ("Random_Search", "random_search"),
+        ("grid", "grid_search"),
+        ("in", None),
+        ("zzz", None),
+    ],
+)
+def test_closest(word: str, found: str | None) -> None:
+    assert closest(word, ["grid_search", "random_search", "identity", "inverse"]) == found

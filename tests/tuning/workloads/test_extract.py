@@ -62,10 +62,6 @@ def test_regex_reasons(tmp_path: Path, content: str, pattern: str, message: str)
     assert reason(tmp_path, content, "regex", pattern) == message
 
 
-def test_ten_megabytes(tmp_path: Path) -> None:
-    assert read(tmp_path, b"noise t=1\n" * 1_000_000 + b"t=7\n", "regex", r"t=(\d)") == 7.0
-
-
 def test_files(tmp_path: Path) -> None:
     missing = MetricSpec("x", "json", "a", file="out.json")
     with pytest.raises(MetricError, match=r"^metric x: out.json does not exist$"):

@@ -8,22 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tuning.workloads.build import experiment
 
-from tunegym.tuning.model.scenario import Budget, Experiment, MetricSpec, PrunerSpec
-from tunegym.tuning.model.space import Choice, EnvParams, Space
+from tunegym.tuning.model.scenario import Budget, MetricSpec, PrunerSpec
+from tunegym.tuning.model.space import Choice
 from tunegym.tuning.workloads import fingerprint
 from tunegym.tuning.workloads.command import CommandWorkload
 from tunegym.tuning.workloads.python import PythonWorkload
 
-
-def experiment(workload: str, args: dict[str, Any], knobs: Any = None, fixed: Any = None) -> Experiment:
-    space = Space(knobs or {"a": Choice((1, 2))}, fixed or {})
-    metrics = (MetricSpec("rate", "regex", "x"),) if workload == "command" else ()
-    return Experiment("e", workload, args, space, EnvParams({}), "grid_search", None, ("rate",), metrics=metrics)
+RATE = MetricSpec("rate", "regex", "x")
 
 
 def command(folder: Path, text: str = "sh {scenario_dir}/run.sh {a}", **more: Any) -> CommandWorkload:
-    return CommandWorkload(experiment("command", {"command": text}, **more), folder)
+    return CommandWorkload(experiment("command", {"command": text}, **{"metrics": (RATE,), **more}), folder)
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
@@ -44,32 +41,24 @@ def test_says_which_part_changed(folder: Path) -> None:
     assert changed(before, command(folder).fingerprint_parts()) == {"file run.sh"}
 
 
-def test_what_counts_and_what_does_not(folder: Path) -> None:
+def test_parts_that_count(folder: Path) -> None:
     base = command(folder)
+    streamed = (replace(RATE, stream=True),)
     same = [
         command(folder, knobs={"a": Choice((1, 2, 3))}),
-        CommandWorkload(
-            replace(base._experiment, budget=Budget(9), timeout_s=3.0, agent="x", repeats=4, cache=False), folder
-        ),
-        CommandWorkload(
-            replace(base._experiment, metrics=(MetricSpec("rate", "regex", "x", stream=True),), pruner=PrunerSpec("x")),
-            folder,
-        ),
+        command(folder, budget=Budget(9), timeout_s=3.0, agent_ends_after=3, repeats=4, cache=False),
+        command(folder, metrics=streamed, pruner=PrunerSpec("x")),
     ]
     assert {workload.fingerprint() for workload in same} == {base.fingerprint()}
-    spec = replace(base._experiment, metrics=(MetricSpec("rate", "regex", "y"),))
     different = {
         "command": command(folder, "sh {scenario_dir}/run.sh {a} x"),
         "fixed parameters": command(folder, fixed={"b": 1}),
         "environment variables": command(folder, fixed={"extra_env_vars.X": 1}),
-        "metrics": CommandWorkload(spec, folder),
+        "metrics": command(folder, metrics=(MetricSpec("rate", "regex", "y"),)),
     }
     for part, workload in different.items():
         assert changed(base.fingerprint_parts(), workload.fingerprint_parts()) == {part}
         assert workload.fingerprint() != base.fingerprint()
-
-
-def test_types_count(folder: Path) -> None:
     prints = {command(folder, fixed={"b": value}).fingerprint() for value in (1, 1.0, True, "1")}
     assert len(prints) == 4
 
