@@ -1,4 +1,4 @@
-"""Every test here has a token of its own, and must leave no process that carries it."""
+"""Every test here has its token, and must leave no process that carries it."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Calls of Python functions, in warm workers and in the driver's process."""
+
 from __future__ import annotations
 
 import os
@@ -14,13 +16,14 @@ from tunegym.tuning.model.trial import CallJob, JobResult
 from tunegym.tuning.runners.local import LocalRunner
 
 MODULE = """
-import ctypes, os, signal, subprocess, sys, time
+import ctypes, decimal, fractions, os, subprocess, sys
+from multiprocessing import shared_memory
 
-STATE = {"calls": 0}
+CALLS = []
 
 def pid(**_):
-    STATE["calls"] += 1
-    return {"pid": os.getpid(), "calls": STATE["calls"]}
+    CALLS.append(1)
+    return {"pid": os.getpid(), "calls": len(CALLS), "cwd": os.getcwd()}
 
 def kill(number):
     os.kill(os.getpid(), number)
@@ -34,7 +37,7 @@ def leave(code):
 def children():
     subprocess.Popen(["sleep", "1000"])
     subprocess.Popen(["setsid", "sleep", "1000"], start_new_session=True)
-    return 1
+    return {"pid": subprocess.Popen(["sleep", "1000"], start_new_session=True, env={}).pid}
 
 def forks():
     if os.fork() == 0:
@@ -43,45 +46,32 @@ def forks():
     return 1
 
 def hog():
-    open("began", "w").close()
     while True:
         pass
 
 def strange(kind):
-    import decimal
-    import fractions
+    import numpy
     loop = []
     loop.append(loop)
     return {
         "lambda": lambda: 1, "object": {"x": object()}, "loop": loop, "fraction": fractions.Fraction(1, 2),
         "decimal": {"x": decimal.Decimal("0.5")}, "none": None, "list": [1, 2.5],
+        "numpy": {"x": numpy.float32(0.5), "y": numpy.int64(3)},
     }[kind]
-
-def numpy_scalar():
-    import numpy
-    return {"x": numpy.float32(0.5), "y": numpy.int64(3)}
 
 def writes(trial_dir):
     with open(os.path.join(trial_dir, "made"), "w") as file:
         file.write("x")
-    return 1
-
-def wanders():
     os.chdir("/")
     return 1
 
-def where():
-    return {"cwd": os.getcwd()}
-
 def memory(mb):
-    block = bytearray(b"x") * (mb << 20)
-    return len(block)
+    return len(bytearray(b"x") * (mb << 20))
 
 def raises(text):
     raise KeyError(text)
 
 def shared():
-    from multiprocessing import shared_memory
     block = shared_memory.SharedMemory(create=True, size=100)
     block.close()
     block.unlink()
@@ -98,13 +88,12 @@ class Group:
     def method(x):
         return x
 
-@property
-def interrupt(self):
-    pass
-
 def ctrl_c():
     raise KeyboardInterrupt
 """
+
+Call = Callable[..., JobResult]
+both = pytest.mark.parametrize("isolate", [True, False])
 
 
 @pytest.fixture
@@ -115,113 +104,101 @@ def module(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def call(runner: LocalRunner, module: str, tmp_path: Path) -> Callable[..., JobResult]:
+def call(runner: LocalRunner, module: str, tmp_path: Path) -> Call:
     def run(function: str, isolate: bool = True, timeout_s: float | None = None, **arguments: Any) -> JobResult:
-        job = CallJob(
-            "1",
-            str(tmp_path / "trial"),
-            f"{module}:{function}",
-            arguments,
-            (str(tmp_path),),
-            isolate=isolate,
-            timeout_s=timeout_s,
-        )
+        options: dict[str, Any] = {"paths": (str(tmp_path),), "isolate": isolate, "timeout_s": timeout_s}
+        job = CallJob("1", str(tmp_path / "trial"), f"{module}:{function}", arguments, **options)
         return runner.run(job, lambda *_: None)
 
     return run
 
 
-def test_a_worker_is_reused(call: Callable[..., JobResult], tmp_path: Path) -> None:
+def test_a_worker_is_reused_until_it_dies(call: Call, tmp_path: Path) -> None:
     first, second = call("pid").value, call("pid").value
     assert first["pid"] == second["pid"] != os.getpid()
     assert second["calls"] == 2
     assert not (tmp_path / "trial").exists()  # nothing was printed
+    os.kill(first["pid"], signal.SIGKILL)
+    assert call("pid").value["calls"] == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
-def test_a_killed_worker(call: Callable[..., JobResult], number: signal.Signals) -> None:
+def test_a_killed_worker(call: Call, number: signal.Signals) -> None:
     result = call("kill", number=int(number))
     assert (result.ending, result.error) == ("exited", f"the worker died: killed by {number.name}")
     assert result.exit_code == -number
     assert call("pid").error is None
 
 
-def test_a_segfault(call: Callable[..., JobResult], tmp_path: Path) -> None:
+def test_a_segfault(call: Call, tmp_path: Path) -> None:
     assert call("segfault").error == "the worker died: killed by SIGSEGV"
     assert "in segfault" in (tmp_path / "trial" / "stderr.txt").read_text()
     assert call("pid").error is None
 
 
-def test_sys_exit(call: Callable[..., JobResult]) -> None:
-    assert (call("leave", code=3).error or "").startswith("SystemExit: 3 (")
-    assert (call("leave", code="no luck").error or "").startswith("SystemExit: no luck (")
+@both
+@pytest.mark.parametrize("code", [3, "no luck"])
+def test_sys_exit_is_an_error(call: Call, code: Any, isolate: bool) -> None:
+    assert (call("leave", isolate, code=code).error or "").startswith(f"SystemExit: {code} (")
 
 
-def test_a_worker_that_died_while_idle(call: Callable[..., JobResult]) -> None:
-    os.kill(call("pid").value["pid"], signal.SIGKILL)
-    assert call("pid").value["calls"] == 1
-
-
-def test_children_are_ended_and_the_worker_is_not(call: Callable[..., JobResult], token: str, module: str) -> None:
+def test_children_are_ended_and_the_worker_is_not(call: Call, token: str, wait: Callable[..., None]) -> None:
     before = call("pid").value["pid"]
-    assert call("children").value == 1
+    hidden = call("children").value["pid"]  # in another session, and without the mark
+    wait(lambda: process_start_time(hidden) is None)
     assert marked(token) == [before]
+    assert call("forks").value == 1
     assert call("pid").value["pid"] == before
 
 
-def test_a_function_that_forks(call: Callable[..., JobResult]) -> None:
-    assert call("forks").value == 1
-    assert call("pid").value["calls"] == 1
-
-
-def test_a_function_that_never_lets_go(call: Callable[..., JobResult]) -> None:
+def test_a_function_that_never_lets_go(call: Call) -> None:
     assert call("hog", timeout_s=0.2).ending == "timed_out"
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"), [("fraction", 0.5), ("decimal", {"x": 0.5}), ("none", None), ("list", [1, 2.5])]
+    ("kind", "value"),
+    [
+        ("fraction", 0.5),
+        ("decimal", {"x": 0.5}),
+        ("none", None),
+        ("list", [1, 2.5]),
+        ("numpy", {"x": 0.5, "y": 3}),
+        ("lambda", ...),
+        ("object", ...),
+        ("loop", ...),
+    ],
 )
-def test_values_that_can_be_had(call: Callable[..., JobResult], kind: str, value: object) -> None:
-    result = call("strange", kind=kind)
-    assert (result.error, result.value) == (None, value)
-
-
-@pytest.mark.parametrize("kind", ["lambda", "object", "loop"])
-def test_values_that_can_not(call: Callable[..., JobResult], kind: str) -> None:
+def test_values(call: Call, kind: str, value: Any) -> None:
+    """Plain data comes back, also from scalars of any library; anything else is an error, and the worker goes on."""
     result = call("strange", kind=kind)
     assert result.ending == "exited"
-    assert result.error
-    assert call("pid").value["calls"] == 1  # the same worker
+    if value is ...:
+        assert result.error
+    else:
+        assert (result.error, repr(result.value)) == (None, repr(value))
+    assert call("pid").value["calls"] == 1
 
 
-def test_scalars_of_numpy_become_plain(call: Callable[..., JobResult]) -> None:
-    value = call("numpy_scalar").value
-    assert value == {"x": 0.5, "y": 3}
-    assert [type(item) for item in value.values()] == [float, int]
-
-
-@pytest.mark.parametrize("isolate", [True, False])
-def test_trial_dir(call: Callable[..., JobResult], tmp_path: Path, isolate: bool) -> None:
+@both
+def test_trial_dir(call: Call, tmp_path: Path, isolate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     folder = tmp_path / "trial"
     (folder / "old").mkdir(parents=True)
     assert call("writes", isolate, trial_dir=str(folder)).value == 1
     assert [path.name for path in folder.iterdir()] == ["made"]
+    if isolate:  # the working folder is restored
+        assert call("pid").value["cwd"] == str(tmp_path)
 
 
-def test_the_working_folder_is_restored(call: Callable[..., JobResult]) -> None:
-    call("wanders")
-    assert call("where").value == {"cwd": os.getcwd()}
+def test_memory_is_the_calls_own(call: Call) -> None:
+    large, small = call("memory", mb=150).max_rss_mb, call("memory", mb=1).max_rss_mb
+    assert large is not None
+    assert small is not None
+    assert large > 150 > small
 
 
-def test_memory_is_the_calls_own(call: Callable[..., JobResult]) -> None:
-    large, small = call("memory", mb=150), call("memory", mb=1)
-    assert large.max_rss_mb is not None
-    assert small.max_rss_mb is not None
-    assert large.max_rss_mb > 150 > small.max_rss_mb
-
-
-@pytest.mark.parametrize("isolate", [True, False])
-def test_an_exception(call: Callable[..., JobResult], tmp_path: Path, module: str, isolate: bool) -> None:
+@both
+def test_an_exception(call: Call, tmp_path: Path, module: str, isolate: bool) -> None:
     line = MODULE[: MODULE.index("raise KeyError")].count("\n") + 1
     assert call("raises", isolate, text="x").error == f"KeyError: 'x' ({module}.py:{line})"
     traceback = (tmp_path / "trial" / "stderr.txt").read_text()
@@ -229,30 +206,27 @@ def test_an_exception(call: Callable[..., JobResult], tmp_path: Path, module: st
     assert "raise KeyError(text)" in traceback
 
 
-@pytest.mark.parametrize("isolate", [True, False])
+@both
 @pytest.mark.parametrize("target", ["nowhere", "Group.nothing"])
-def test_targets_that_are_not_there(call: Callable[..., JobResult], isolate: bool, target: str) -> None:
+def test_targets_that_are_not_there(call: Call, isolate: bool, target: str) -> None:
     assert call(target, isolate).error
     assert call("Group.method", isolate, x=3).value == 3
 
 
-def test_output_of_children_too(call: Callable[..., JobResult], tmp_path: Path) -> None:
+def test_output_of_children_too(call: Call, tmp_path: Path) -> None:
     call("prints", text="grüße")
     assert (tmp_path / "trial" / "stdout.txt").read_text(encoding="utf-8") == "grüße\nchild\n"
     assert (tmp_path / "trial" / "stderr.txt").read_text(encoding="utf-8") == "grüße\n"
 
 
-def test_the_helper_of_multiprocessing_is_spared(call: Callable[..., JobResult], token: str) -> None:
+def test_the_resource_tracker_of_multiprocessing_is_spared(call: Call, token: str) -> None:
     first = call("shared").value
     assert call("shared").value == first
     assert len(marked(token)) == 2
 
 
-def test_arguments_that_can_not_be_sent(call: Callable[..., JobResult]) -> None:
+def test_a_call_that_can_not_be_sent(runner: LocalRunner, call: Call, module: str, tmp_path: Path) -> None:
     assert "can't be sent" in (call("pid", x=lambda: 1).error or "")
-
-
-def test_a_bad_environment_variable(runner: LocalRunner, module: str, tmp_path: Path) -> None:
     job = CallJob("1", str(tmp_path / "t"), f"{module}:pid", {}, (str(tmp_path),), env={"A": "x\0y"})
     assert "ValueError" in (runner.run(job, lambda *_: None).error or "")
 
@@ -266,31 +240,14 @@ def test_workers_of_other_folders_are_others(runner: LocalRunner, tmp_path: Path
         assert runner.run(job, lambda *_: None).value == ord(name)
 
 
-def test_in_process(call: Callable[..., JobResult], tmp_path: Path, module: str) -> None:
+def test_in_process(call: Call, runner: LocalRunner, tmp_path: Path, module: str) -> None:
     result = call("pid", isolate=False)
     assert result.value["pid"] == os.getpid()
     assert (result.ending, result.exit_code, result.error, result.max_rss_mb) == ("exited", 0, None, None)
     assert result.cpu_s is not None
     assert not (tmp_path / "trial").exists()
-    assert call("leave", isolate=False, code=3).error.startswith("SystemExit: 3")  # type: ignore[union-attr]
     with pytest.raises(KeyboardInterrupt):
         call("ctrl_c", isolate=False)
-    sys.modules.pop(module, None)
-
-
-def test_in_process_after_stop(call: Callable[..., JobResult], runner: LocalRunner) -> None:
     runner.stop()
     assert call("pid", isolate=False).ending == "interrupted"
-
-
-def test_children_without_a_mark_in_sessions_of_their_own_are_ended(
-    runner: LocalRunner, tmp_path: Path, wait: Callable[..., None]
-) -> None:
-    (tmp_path / "hides.py").write_text(
-        "import subprocess\n"
-        "def f():\n"
-        "    return {'pid': subprocess.Popen(['sleep', '1000'], start_new_session=True, env={}).pid}\n"
-    )
-    result = runner.run(CallJob("1", str(tmp_path / "t"), "hides:f", {}, (str(tmp_path),)), lambda *_: None)
-    assert result.error is None
-    wait(lambda: process_start_time(result.value["pid"]) is None)
+    sys.modules.pop(module, None)

@@ -18,7 +18,7 @@ from tunegym.tuning.runners.local import LocalRunner
 
 PYTHON = sys.executable
 
-# A child that ignores SIGTERM, in a session of its own, whose parent has ended.
+# A child that ignores SIGTERM, in another session, whose parent has ended.
 STUBBORN_ORPHAN = "(trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' &)"
 
 DOUBLE_FORK = """
@@ -69,30 +69,23 @@ def nothing_left(token: str) -> bool:
     return len(marked(token)) == len(marked(f"{token}/launcher"))
 
 
-def test_ten_megabytes_of_output(runner: LocalRunner, folder: Path) -> None:
-    result = run(runner, folder, "head -c 10000000 /dev/zero | tr '\\0' x; echo; echo metric=1")
-    assert result.exit_code == 0
-    assert (folder / "stdout.txt").stat().st_size == 10_000_010
-
-
-def test_output_is_there_while_the_command_runs(runner: LocalRunner, folder: Path, wait: Callable) -> None:
-    thread = threading.Thread(target=run, args=(runner, folder, "echo early; while [ ! -e go ]; do sleep 0.02; done"))
+def in_thread(runner: LocalRunner, job: CommandJob) -> tuple[threading.Thread, list[JobResult]]:
+    results: list[JobResult] = []
+    thread = threading.Thread(target=lambda: results.append(runner.run(job, lambda *_: None)))
     thread.start()
+    return thread, results
+
+
+def test_output(runner: LocalRunner, folder: Path, wait: Callable) -> None:
+    """It is there while the command runs; junk is shown as something printable; stdin is empty."""
+    thread, _ = in_thread(runner, CommandJob("1", str(folder), "echo early; while [ ! -e go ]; do sleep 0.02; done"))
     wait(lambda: (folder / "stdout.txt").exists() and (folder / "stdout.txt").read_text() == "early\n")
     (folder / "go").touch()
     thread.join(60)
     assert not thread.is_alive()
-
-
-def test_binary_junk(runner: LocalRunner, folder: Path) -> None:
-    result = run(runner, folder, "printf '\\377\\000\\033[31m\\n' >&2; exit 3")
-    assert result.error is not None
-    assert result.error.startswith("exited with 3: ")
-    assert result.error.isprintable()
-
-
-def test_stdin_is_empty(runner: LocalRunner, folder: Path) -> None:
-    assert run(runner, folder, "cat; echo end").exit_code == 0
+    error = run(runner, folder, "cat; printf '\\377\\000\\033[31m\\n' >&2; exit 3").error or ""
+    assert error.startswith("exited with 3: ")
+    assert error.isprintable()
 
 
 def test_a_broken_pipe_ends_a_command(runner: LocalRunner, folder: Path) -> None:
@@ -126,15 +119,11 @@ def test_double_forked_orphan_that_ignores_sigterm(runner: LocalRunner, token: s
 
 
 @pytest.mark.slow
-def test_timeout_of_a_tree_that_ignores_sigterm(runner: LocalRunner, token: str, folder: Path) -> None:
-    text = f"trap '' TERM; {STUBBORN_ORPHAN}; while :; do sleep 0.05; done"
-    assert run(runner, folder, text, timeout_s=0.3).ending == "timed_out"
-    assert nothing_left(token)
-
-
-@pytest.mark.slow
-def test_timeout_of_a_tree_that_keeps_forking(runner: LocalRunner, token: str, folder: Path) -> None:
-    assert run(runner, folder, python(KEEPS_FORKING, folder), timeout_s=0.5).ending == "timed_out"
+@pytest.mark.parametrize("kind", ["ignores SIGTERM", "keeps forking"])
+def test_timeout_of_a_stubborn_tree(runner: LocalRunner, token: str, folder: Path, kind: str) -> None:
+    stubborn = f"trap '' TERM; {STUBBORN_ORPHAN}; while :; do sleep 0.05; done"
+    text = stubborn if kind == "ignores SIGTERM" else python(KEEPS_FORKING, folder)
+    assert run(runner, folder, text, timeout_s=0.5).ending == "timed_out"
     assert nothing_left(token)
 
 
@@ -151,7 +140,7 @@ def test_setup_and_command_share_a_deadline(runner: LocalRunner, folder: Path) -
     assert (folder / "torn").exists()
 
 
-def test_what_setup_started_serves_command_and_teardown(runner: LocalRunner, token: str, folder: Path) -> None:
+def test_setup_may_start_a_server(runner: LocalRunner, token: str, folder: Path) -> None:
     result = run(
         runner,
         folder,
@@ -185,12 +174,22 @@ def test_teardown_runs_on_interrupt(runner: LocalRunner, folder: Path) -> None:
 
 
 def test_a_second_stop_cuts_teardown_short(runner: LocalRunner, folder: Path, wait: Callable) -> None:
-    job = CommandJob("1", str(folder), "sleep 1000", teardown="trap '' TERM; echo > torn; sleep 1000; sleep 1000")
-    results: list[JobResult] = []
-    thread = threading.Thread(target=lambda: results.append(runner.run(job, lambda *_: None)))
-    thread.start()
+    teardown = "trap '' TERM; echo > torn; sleep 1000; sleep 1000"
+    thread, results = in_thread(runner, CommandJob("1", str(folder), "sleep 1000", teardown=teardown))
     wait((folder / "stdout.txt").exists)
     runner.stop()
+    wait((folder / "torn").exists)
+    runner.stop()
+    thread.join(60)
+    assert [result.ending for result in results] == ["interrupted"]
+
+
+def test_a_long_teardown_that_is_interrupted_leaves_the_trial_open(
+    runner: LocalRunner, folder: Path, monkeypatch: pytest.MonkeyPatch, wait: Callable
+) -> None:
+    monkeypatch.setattr("tunegym.tuning.runners.command.INTERRUPTED_TEARDOWN_S", 0.2)
+    job = CommandJob("1", str(folder), "echo value=1", teardown="echo > torn; sleep 1000")
+    thread, results = in_thread(runner, job)
     wait((folder / "torn").exists)
     runner.stop()
     thread.join(60)
@@ -221,20 +220,18 @@ def test_memory_and_time_are_the_commands_own(runner: LocalRunner, folder: Path)
     del ballast
 
 
-def test_unusable_folder(runner: LocalRunner, tmp_path: Path) -> None:
+def test_folders(runner: LocalRunner, folder: Path, tmp_path: Path) -> None:
+    """Read-only folders of an earlier attempt are removed; one that can't be made is an error with a hint."""
+    assert run(runner, folder, "mkdir -p a/b; touch a/b/c; chmod 555 a/b a").exit_code == 0
+    assert run(runner, folder, "ls").exit_code == 0
+    assert not (folder / "a").exists()
     (tmp_path / "file").touch()
     with pytest.raises(RunnerError) as caught:
         run(runner, tmp_path / "file" / "trial", "true")
     assert caught.value.hint
 
 
-def test_read_only_leavings_are_emptied(runner: LocalRunner, folder: Path) -> None:
-    assert run(runner, folder, "mkdir -p a/b; touch a/b/c; chmod 555 a/b a").exit_code == 0
-    assert run(runner, folder, "ls").exit_code == 0
-    assert not (folder / "a").exists()
-
-
-def test_what_can_not_be_started_is_the_jobs_failure(runner: LocalRunner, folder: Path) -> None:
+def test_a_command_that_can_not_be_started_fails(runner: LocalRunner, folder: Path) -> None:
     assert "can't be started" in (run(runner, folder, "true", env={"A": "x\0y"}).error or "")
     assert "can't be started" in (run(runner, folder, "true " + "x" * 3_000_000).error or "")
 
@@ -277,20 +274,6 @@ def _cwd_users(folder: Path) -> list[str]:
             except OSError:
                 continue
     return found
-
-
-def test_a_long_teardown_that_is_interrupted_leaves_the_trial_open(
-    runner: LocalRunner, folder: Path, monkeypatch: pytest.MonkeyPatch, wait: Callable
-) -> None:
-    monkeypatch.setattr("tunegym.tuning.runners.command.INTERRUPTED_TEARDOWN_S", 0.2)
-    job = CommandJob("1", str(folder), "echo value=1", teardown="echo > torn; sleep 1000")
-    results: list[JobResult] = []
-    thread = threading.Thread(target=lambda: results.append(runner.run(job, lambda *_: None)))
-    thread.start()
-    wait((folder / "torn").exists)
-    runner.stop()
-    thread.join(60)
-    assert [result.ending for result in results] == ["interrupted"]
 
 
 def test_a_job_that_kills_its_launcher_is_a_failure(runner: LocalRunner, folder: Path) -> None:

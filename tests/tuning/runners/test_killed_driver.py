@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tunegym.core.processes import living_processes, marked, process_handle, process_start_time
-from tunegym.tuning.model.trial import JobHandle
+from tunegym.tuning.model.trial import CallJob, JobHandle
 from tunegym.tuning.runners.local import LocalRunner
 
 pytestmark = [pytest.mark.slow, pytest.mark.invariant]
@@ -22,8 +22,6 @@ DRIVER = """
 import json
 import sys
 from tunegym.tuning.model.trial import CallJob, CommandJob
-from tunegym.core.processes import living_processes, process_handle, process_start_time
-from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.runners.local import LocalRunner
 
 token, folder, kind = sys.argv[1:]
@@ -82,20 +80,15 @@ def test_a_worker_ends_with_its_driver(kill_driver: Callable, token: str, wait: 
     wait(lambda: not marked(token))
 
 
-def test_leftovers_of_a_command_are_ended(kill_driver: Callable, token: str, wait: Callable) -> None:
-    processes = kill_driver("command")
+@pytest.mark.parametrize("handles_known", [True, False])
+def test_leftovers_of_a_command_are_ended(kill_driver: Callable, token: str, handles_known: bool) -> None:
+    """By the handles that the driver wrote down, and by the marker alone."""
+    handles = kill_driver("command") if handles_known else kill_driver("command")[:0]
     assert len(marked(token)) >= 4
     runner = LocalRunner(token)
-    assert runner.end_leftovers(processes) >= 4
+    assert runner.end_leftovers(handles) >= 4
     assert not marked(token)
-    assert runner.end_leftovers(processes) == 0
-    runner.close()
-
-
-def test_leftovers_are_found_by_marker_alone(kill_driver: Callable, token: str) -> None:
-    kill_driver("command")
-    runner = LocalRunner(token)
-    assert runner.end_leftovers([]) >= 4
+    assert runner.end_leftovers(handles) == 0
     runner.close()
 
 
@@ -116,8 +109,6 @@ def test_strangers_are_left_alone(token: str) -> None:
 
 
 def test_own_workers_are_not_leftovers(token: str, tmp_path: Path) -> None:
-    from tunegym.tuning.model.trial import CallJob
-
     (tmp_path / "small.py").write_text("import os\ndef pid(): return os.getpid()")
     runner = LocalRunner(token)
     job = CallJob("1", str(tmp_path / "t"), "small:pid", {}, (str(tmp_path),))

@@ -1,4 +1,4 @@
-"""``report`` in a callable: what it takes, where it may be called, how it ends a trial."""
+"""``report`` in a callable: its arguments, where it may be called, how it ends a trial."""
 
 from __future__ import annotations
 
@@ -72,6 +72,7 @@ def threads(count, report):
     return 1
 
 def forks(report):
+    LATE.append(report)
     child = os.fork()
     if child == 0:
         try:
@@ -85,10 +86,6 @@ def forks(report):
     return 1
 
 LATE = []
-
-def keeps(report):
-    LATE.append(report)
-    return 1
 
 def late():
     try:
@@ -117,8 +114,12 @@ def chatty(report):
 """
 
 
+Call = Callable[..., CallJob]
+both = pytest.mark.parametrize("isolate", [True, False])
+
+
 @pytest.fixture
-def call(tmp_path: Path) -> Callable[..., CallJob]:
+def call(tmp_path: Path) -> Call:
     (tmp_path / "reporting_functions.py").write_text(MODULE)
     sys.modules.pop("reporting_functions", None)
 
@@ -136,38 +137,31 @@ def nobody(*_: Any) -> None:
     pass
 
 
-def test_what_counts_as_a_step_and_a_value() -> None:
+def test_steps_and_values() -> None:
     seen = Seen()
     report = Report(seen)
-    report(np.int64(1), np.float32(0.5))
-    report(2, 3)
-    report(3, Fraction(1, 4))
-    report(4, np.array(2.0))
-    report(5, 10**400)
-    report(-6, float("nan"))
+    given = [(np.int64(1), np.float32(0.5)), (2, 3), (3, Fraction(1, 4)), (4, np.array(2.0)), (5, 10**400)]
+    for step, value in [*given, (-6, float("nan"))]:
+        report(step, value)
     assert [(type(step), type(value)) for step, value in seen.values] == [(int, float)] * 6
     assert seen.values[:5] == [(1, 0.5), (2, 3.0), (3, 0.25), (4, 2.0), (5, float("inf"))]
 
 
-@pytest.mark.parametrize("step", [1.0, "1", None, True, np.float64(1), [1]])
-def test_no_step(step: Any) -> None:
-    with pytest.raises(TypeError, match="step must be an integer"):
-        Report(Seen())(step, 1.0)
+@pytest.mark.parametrize(
+    ("step", "value", "message"),
+    [
+        *((step, 1.0, "step must be an integer") for step in (1.0, "1", None, True, np.float64(1), [1])),
+        *((1, value, "value must be a number") for value in ("1", None, True, np.bool_(True), 1j, [1.0], b"1", {})),
+        (1, np.zeros(2), "value must be a number"),
+        (2**63, 1.0, "64 bits"),
+    ],
+)
+def test_no_step_or_value(step: Any, value: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Report(Seen())(step, value)
 
 
-@pytest.mark.parametrize("value", ["1", None, True, np.bool_(True), 1j, [1.0], np.zeros(2), b"1", {}])
-def test_no_value(value: Any) -> None:
-    with pytest.raises(TypeError, match="value must be a number"):
-        Report(Seen())(1, value)
-
-
-def test_a_step_that_no_journal_can_hold() -> None:
-    with pytest.raises(ValueError, match="64 bits"):
-        Report(Seen())(2**63, 1.0)
-
-
-def test_told_once_told_always() -> None:
-    """And whoever decides is not asked again."""
+def test_a_verdict_stays() -> None:
     seen = Seen(until=1)
     report = Report(seen)
     for _ in range(3):
@@ -177,39 +171,31 @@ def test_told_once_told_always() -> None:
     assert not issubclass(TrialPruned, Exception)
 
 
-@pytest.mark.parametrize("isolate", [True, False])
-def test_finally_runs_and_except_exception_does_not(
-    runner: LocalRunner, call: Callable[..., CallJob], tmp_path: Path, isolate: bool, monkeypatch: pytest.MonkeyPatch
+@both
+def test_finally_runs_and_the_worker_stays_warm(
+    runner: LocalRunner, call: Call, tmp_path: Path, isolate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    before = runner.run(call("pid", False, isolate=isolate), nobody).value["pid"]
     assert runner.run(call("calm", isolate=isolate), nobody, Seen(until=1)).ending == "pruned"
-    assert (tmp_path / "finally.txt").exists()
-    assert not (tmp_path / "trial" / "stderr.txt").exists()
-
-
-def test_the_worker_stays_warm(
-    runner: LocalRunner, call: Callable[..., CallJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    before = runner.run(call("pid", reports=False), nobody).value["pid"]
-    assert runner.run(call("calm"), nobody, Seen(until=1)).ending == "pruned"
     assert int((tmp_path / "finally.txt").read_text()) == before
-    assert runner.run(call("pid", reports=False), nobody).value["pid"] == before
+    assert not (tmp_path / "trial" / "stderr.txt").exists()
+    assert runner.run(call("pid", False, isolate=isolate), nobody).value["pid"] == before
 
 
 @pytest.mark.parametrize("function", ["deaf", "stuck", "leaves", "changes"])
-def test_however_it_is_taken(
-    runner: LocalRunner, call: Callable[..., CallJob], function: str, monkeypatch: pytest.MonkeyPatch
+def test_a_function_that_ignores_its_end_is_pruned(
+    runner: LocalRunner, call: Call, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deaf, stuck, gone or angry: pruned, within a bound, and the next call runs."""
+    """Within a bound, and the next call runs."""
     monkeypatch.setattr(worker_module, "PRUNED_S", 0.3)
     result = runner.run(call(function), nobody, Seen(until=1))
     assert (result.ending, result.error) == ("pruned", None)
-    assert runner.run(call("pid", reports=False), nobody).exit_code == 0
+    assert runner.run(call("pid", False), nobody).exit_code == 0
 
 
-@pytest.mark.parametrize("isolate", [True, False])
-def test_threads_take_turns(runner: LocalRunner, call: Callable[..., CallJob], isolate: bool) -> None:
+@both
+def test_threads_take_turns(runner: LocalRunner, call: Call, isolate: bool) -> None:
     inside = threading.Lock()
     seen: list[tuple[int, float]] = []
 
@@ -224,29 +210,22 @@ def test_threads_take_turns(runner: LocalRunner, call: Callable[..., CallJob], i
     assert sorted(seen) == [(100 * lane + step, float(lane)) for lane in range(4) for step in range(20)]
 
 
-@pytest.mark.parametrize("isolate", [True, False])
-def test_refused_in_a_copy_of_the_process(
-    runner: LocalRunner, call: Callable[..., CallJob], tmp_path: Path, isolate: bool, monkeypatch: pytest.MonkeyPatch
+@both
+def test_refused_in_another_process_and_after_the_end(
+    runner: LocalRunner, call: Call, tmp_path: Path, isolate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     seen = Seen()
     assert runner.run(call("forks", isolate=isolate), nobody, seen).exit_code == 0
     assert seen.values == [(2, 2.0)]
     assert "another process" in (tmp_path / "fork.txt").read_text()
-
-
-@pytest.mark.parametrize("isolate", [True, False])
-def test_refused_after_the_end(runner: LocalRunner, call: Callable[..., CallJob], isolate: bool) -> None:
-    runner.run(call("keeps", isolate=isolate), nobody, Seen())
-    said = runner.run(call("late", reports=False, isolate=isolate), nobody).value
+    said = runner.run(call("late", False, isolate=isolate), nobody).value
     assert "after the function had returned" in said["error"]
 
 
-def test_timeout_of_one_that_never_stops_talking(runner: LocalRunner, call: Callable[..., CallJob]) -> None:
+def test_a_function_that_never_stops_reporting(runner: LocalRunner, call: Call) -> None:
     assert runner.run(call("chatty", timeout_s=0.5), nobody, lambda *_: False).ending == "timed_out"
 
-
-def test_stop_while_it_talks(runner: LocalRunner, call: Callable[..., CallJob]) -> None:
     def watch(step: int, value: float) -> bool:
         del value
         if step == 10:
@@ -257,18 +236,18 @@ def test_stop_while_it_talks(runner: LocalRunner, call: Callable[..., CallJob]) 
 
 
 @pytest.mark.parametrize(("steps", "ending"), [(5, "pruned"), (1, "exited")])
-def test_an_answer_that_a_signal_kept_from_being_read(
+def test_a_signal_handler_that_raises(
     runner: LocalRunner,
-    call: Callable[..., CallJob],
+    call: Call,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     wait: Callable[..., None],
     steps: int,
     ending: str,
 ) -> None:
-    """It is not taken for the answer to the next report, nor for the next call."""
+    """The answer it left unread is not taken for the answer to the next report, nor for the next call."""
     monkeypatch.chdir(tmp_path)
-    before = runner.run(call("pid", reports=False), nobody).value["pid"]
+    before = runner.run(call("pid", False), nobody).value["pid"]
     seen: list[int] = []
 
     def watch(step: int, value: float) -> bool:
@@ -279,14 +258,11 @@ def test_an_answer_that_a_signal_kept_from_being_read(
 
     assert runner.run(call("alarmed", arguments={"steps": steps}), nobody, watch).ending == ending
     assert seen == [1, 2][:steps]
-    assert runner.run(call("pid", reports=False), nobody).value["pid"] == before
+    assert runner.run(call("pid", False), nobody).value["pid"] == before
 
 
-def test_an_error_of_the_watch_is_ours(
-    runner: LocalRunner, call: Callable[..., CallJob], wait: Callable[..., None]
-) -> None:
-    """It comes out as it is, the worker is ended, and the next call has another."""
-    first = runner.run(call("pid", reports=False), nobody).value["pid"]
+def test_an_error_of_the_watch_is_raised(runner: LocalRunner, call: Call, wait: Callable[..., None]) -> None:
+    first = runner.run(call("pid", False), nobody).value["pid"]
     begun: list[int] = []
 
     def watch(step: int, value: float) -> bool:
@@ -296,6 +272,6 @@ def test_an_error_of_the_watch_is_ours(
         runner.run(call("chatty"), lambda handle: begun.append(handle["pid"]), watch)
     assert begun == [first]
     wait(lambda: not Path(f"/proc/{first}").exists())
-    after = runner.run(call("pid", reports=False), nobody)
+    after = runner.run(call("pid", False), nobody)
     assert after.exit_code == 0
     assert after.value["pid"] != first
