@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -34,7 +35,7 @@ from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range, Space
-from tunegym.tuning.model.trial import Feedback, OpenTrial, Trial
+from tunegym.tuning.model.trial import Feedback, Trial
 from tunegym.tuning.ports import Agent, Env
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.local import LocalRunner
@@ -201,7 +202,8 @@ class AgentSuite(_Suite):
         workload = PythonWorkload(experiment, Path.cwd())
         store = JournalStore(folder, self._head(experiment, seed), Session(workload.fingerprint()))
         runner = LocalRunner(f"suite-{uuid.uuid4().hex}", slots=slots)
-        counted = _Counted()
+        closed: list[Trial] = []
+        listener: Any = SimpleNamespace(trial_opened=lambda _: None, trial_closed=closed.append)
         allowed = [Constraint("allowed", lambda p: not refuse(p))] if refuse is not None else []
         try:
             engine = TrialEngine(
@@ -216,24 +218,21 @@ class AgentSuite(_Suite):
                     _EverySecond if landscape == "stages" else None,
                 ),
                 slots=slots,
-                listeners=[counted],
-                stopping=lambda: stop_after is not None and counted.closed >= stop_after,
+                listeners=[listener],
+                stopping=lambda: stop_after is not None and len(closed) >= stop_after,
             )
             engine.take_over()
-            code = self._run(agent or type(self).agent, engine, experiment.agent_config, seed)
+            driver = (agent or type(self).agent)(engine, experiment.agent_config, seed)
+            try:
+                code = driver.run()
+            finally:
+                driver.close()
             assert code == 0, f"run() returned {code}"
             engine.close(interrupted=stop_after is not None)
             return sorted((trial for _, trial in store.recorded()), key=lambda trial: trial.number)
         finally:
             runner.close()
             store.close()
-
-    def _run(self, agent: Callable[[Env, Any, int], Agent], engine: TrialEngine, config: Any, seed: int) -> int:
-        driver = agent(engine, config, seed)
-        try:
-            return driver.run()
-        finally:
-            driver.close()
 
     def _experiment(self, steps: int, landscape: str, seed: int) -> Experiment:
         return Experiment(
@@ -347,20 +346,6 @@ class _EverySecond:
 
     def closed(self, number: int, curve: Sequence[tuple[int, float]], status: str) -> None:
         """There is nothing to learn."""
-
-
-class _Counted:
-    """Counts closed trials."""
-
-    def __init__(self) -> None:
-        self.closed = 0
-
-    def trial_opened(self, trial: OpenTrial) -> None:
-        """Nothing to count."""
-
-    def trial_closed(self, trial: Trial) -> None:
-        del trial
-        self.closed += 1
 
 
 def _chosen(trials: list[Trial]) -> list[str]:

@@ -56,12 +56,7 @@ MOST_NEAR = 512
 
 @dataclass(frozen=True, kw_only=True)
 class BanditConfig(AgentConfig):
-    """Settings of ``contextual_bandit``.
-
-    Attributes:
-        bins: candidate values of a range; near good settings there are others in between.
-        warm_start: results folder of another run, whose trials are told first.
-    """
+    """Settings of ``contextual_bandit``; near good settings there are values between the ``bins`` of a range."""
 
     bins: int = BINS
     warm_start: str | None = None
@@ -297,10 +292,6 @@ class CandidateSource:
             np.array([self.axes[name].place(value) for value in values]) for name, values in self._grid.items()
         ]
         self._sizes = [len(values) for values in self._grid.values()]
-        self._neighbours = {
-            name: min(NEIGHBOURS, knob.size - 1) if isinstance(knob, Choice) else NEIGHBOURS
-            for name, knob in space.knobs.items()
-        }
         self._all: np.ndarray | None = None
         if math.prod(self._sizes) <= MOST_ENUMERATED:
             self._all = np.indices(self._sizes).reshape(len(self._sizes), -1).T
@@ -333,12 +324,9 @@ class CandidateSource:
         """The setting and at most ``most`` neighbours."""
         yield dict(action)
         names = list(self._knobs)
-        if sum(self._neighbours.values()) > most:
-            names = [names[at] for at in generator.permutation(len(names)).tolist()]
+        if len(names) * NEIGHBOURS > most:
+            names = [names[at] for at in generator.permutation(len(names))[: most // NEIGHBOURS].tolist()]
         for name in names:
-            most -= self._neighbours[name]
-            if most < 0:
-                return
             for value in _neighbours(self._knobs[name], action[name], generator):
                 yield {**action, name: value}
 

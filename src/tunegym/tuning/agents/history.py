@@ -1,6 +1,6 @@
 """Closed trials as agents learn from them: which settings work where, and rewards on a scale for learning.
 
-A scaled reward doesn't depend on the metric's unit. The record keeps what was measured.
+A scaled reward doesn't depend on the metric's unit. The record keeps the measured values.
 """
 
 from __future__ import annotations

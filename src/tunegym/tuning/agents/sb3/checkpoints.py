@@ -30,13 +30,7 @@ LearnerT = TypeVar("LearnerT")
 
 
 class PolicyFiles:
-    """The files of one agent in its experiment's results.
-
-    Args:
-        folder: the experiment's results.
-        agent: the agent's name.
-        unit: the word for one of its trials.
-    """
+    """The files of one agent in its experiment's results; ``unit`` is the word for one of its trials."""
 
     def __init__(self, folder: Path, agent: str, unit: str = "trial") -> None:
         self._results = folder
@@ -49,9 +43,7 @@ class PolicyFiles:
     ) -> tuple[LearnerT, int]:
         """A learner, at the last checkpoint if there is one, and how many closed trials that has seen, otherwise 0.
 
-        Args:
-            build: makes a learner, for the kind of action space that the checkpoint has.
-            restore: brings it to a state; raises any exception if that doesn't fit.
+        ``build`` makes one for the checkpoint's kind of action space; ``restore`` raises if the state doesn't fit.
         """
         checkpoint = self._last()
         kind = None if checkpoint is None else checkpoint["actions"]

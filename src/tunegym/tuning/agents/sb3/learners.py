@@ -42,13 +42,7 @@ LEAST_DRAWN = 256
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A policy's choice.
-
-    Attributes:
-        chosen: an element of its action space.
-        value: the expected reward; 0 without such an estimate.
-        log_prob: the log-probability of the choice; 0 if it isn't known.
-    """
+    """A policy's choice, its expected reward and its log-probability; 0 where that isn't known."""
 
     chosen: Any
     value: float = 0.0
@@ -57,17 +51,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One closed trial as an algorithm sees it.
-
-    Attributes:
-        index: its place in the ``TrialHistory``, which knows its reward.
-        lane: the lane it ran in.
-        seen: the observation that was acted on.
-        decision: the choice.
-        after: the lane's next observation.
-        terminated: its episode ended.
-        truncated: its episode was cut off.
-    """
+    """One closed trial as an algorithm sees it; ``index`` is its place in the ``TrialHistory``, with its reward."""
 
     index: int
     lane: int

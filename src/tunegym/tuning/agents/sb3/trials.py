@@ -38,12 +38,7 @@ MOST_COMPARED = 1000
 class TrialTraining:
     """Drives trials over all lanes, learns from each, and keeps the policy on disk.
 
-    Args:
-        env: the experiment.
-        name: the agent's name.
-        config: its settings.
-        seed: seeds the network and every draw.
-        view: how the algorithm sees the knobs, by the kind of its checkpoint's action space, if there is one.
+    ``view`` tells how the algorithm sees the knobs, by the kind of its checkpoint's action space, if there is one.
     """
 
     _view: ActionView

@@ -153,12 +153,7 @@ class LiveVector(VecEnv):
 
     The live system's exceptions come out as ``LeftError``, to tell them from errors of the algorithm. So does the end
     of the budget: if fewer steps are left than there are lanes, only that many lanes are stepped.
-
-    Args:
-        env: the live system.
-        actions: its action space.
-        observations: its observation space.
-        left: the budget in steps; None if it doesn't count steps.
+    ``left`` is the budget in steps, None if it doesn't count steps.
     """
 
     def __init__(self, env: LiveEnv, actions: Actions, observations: Observations, left: int | None) -> None:
