@@ -127,6 +127,14 @@ def differences(expected: spaces.Space[Any], found: spaces.Space[Any], where: st
     return [f"{where}: {_short(expected)} before, {_short(found)} now"]
 
 
+def space_differences(expected: tuple[Any, Any], found: tuple[Any, Any]) -> list[str]:
+    """Return the differences of two pairs of an action and an observation space."""
+    return [
+        *differences(expected[0], found[0], "action_space"),
+        *differences(expected[1], found[1], "observation_space"),
+    ]
+
+
 def _short(space: spaces.Space[Any]) -> str:
     text = " ".join(repr(space).split())
     return text if len(text) <= 120 else f"{text[:117]}..."

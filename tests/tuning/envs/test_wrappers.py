@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +11,23 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tunegym.core.errors import ActionError, TunegymError
+from tunegym.core.errors import TunegymError
 from tunegym.tuning.envs.face import TuneEnv
-from tunegym.tuning.envs.wrappers import BoxActions, DiscreteActions, MultiDiscreteActions, NormalizedObservations
+from tunegym.tuning.envs.wrappers import (
+    CLIP,
+    HINT,
+    BoxActions,
+    DiscreteActions,
+    FlatObservations,
+    MetricScale,
+    MultiDiscreteActions,
+    NormalizedObservations,
+)
 from tunegym.tuning.model.space import Choice, EnvParam, Range
+from tunegym.tuning.model.trial import Observation
 
 KNOBS = {
     "mode": Choice(("a", 1, 1.0, True)),
@@ -76,26 +87,7 @@ def test_mixed_knobs(tune: Make, wrap: Any, space: spaces.Space[Any]) -> None:
         assert np.array_equal(env.encode_action(info["action"]), element)
 
 
-@pytest.mark.parametrize(
-    ("wrap", "element"),
-    [
-        (MultiDiscreteActions, [0, 0, 0, 0]),
-        (MultiDiscreteActions, [4, 0, 0, 0, 0]),
-        (MultiDiscreteActions, [0, 0, 0, 0, -1]),
-        (MultiDiscreteActions, [0.5, 0, 0, 0, 0]),
-        (lambda env: DiscreteActions(env, bins=2), 64),
-        (lambda env: DiscreteActions(env, bins=2), math.nan),
-    ],
-)
-def test_what_does_not_fit_uses_no_number(tune: Make, wrap: Any, element: Any) -> None:
-    tuned, one = tune()
-    env = wrap(tuned)
-    with pytest.raises(ActionError):
-        env.step(element)
-    assert one.store.highest == 0
-
-
-def test_a_stranger_is_refused() -> None:
+def test_other_environments_are_refused() -> None:
     for wrap in (MultiDiscreteActions, BoxActions, DiscreteActions):
         with pytest.raises(TunegymError, match=r"an environment of tunegym.make\(\), not CartPoleEnv"):
             wrap(gymnasium.make("CartPole-v1"))
@@ -110,7 +102,7 @@ def test_a_stranger_is_refused() -> None:
 # observations -----------------------------------------------------------------------------------------------
 
 
-def test_metrics_of_any_size_come_out_alike(tune: Make) -> None:
+def test_metrics_of_any_size_are_scaled(tune: Make) -> None:
     """Bytes and seconds in the same vector; a constant is 0."""
     metrics = {"agent_metrics": ("bytes", "seconds", "constant")}
     tuned, _ = tune(lambda f, **_: {"bytes": 1e9 * f, "seconds": 1e-9 * f, "constant": 4.2}, **metrics)
@@ -214,3 +206,61 @@ def test_sb3_checks_them(tune: Make, name: str, params: dict[str, EnvParam], ste
     if params and name in ("multi-discrete", "box", "discrete"):
         expected.add("nested Dict observations")
     assert said_by(lambda: sb3_check_env(env, warn=True)) == expected
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+# the scale --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(finite, min_size=1, max_size=30), finite)
+def test_scale_is_never_nan(learned: list[float], value: float) -> None:
+    scale = MetricScale(1)
+    for one in learned:
+        scale.learn(np.array([one]))
+    assert abs(scale.scaled(np.array([value])))[0] <= CLIP
+
+
+# the vector -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flattened(bench: Callable[..., Any]) -> Callable[..., tuple[FlatObservations, Any]]:
+    def make(**params: EnvParam) -> tuple[FlatObservations, Any]:
+        one = bench(lambda x, **_: {"m": 1.0, "n": 2.0}, env_params=params, agent_metrics=("m", "n"))
+        return FlatObservations(one.engine), one
+
+    return make
+
+
+def test_slots_of_a_flat_observation(flattened: Any) -> None:
+    params = {"z": EnvParam(Choice(("a", "b", "c"))), "a": EnvParam(Range(0.0, 4.0))}
+    observations, _ = flattened(**params)
+    low = np.array([-CLIP, -CLIP, 0, 0, 0, 0, 0], dtype=np.float32)
+    high = np.array([CLIP, CLIP, 1, 1, 1, 1, 1], dtype=np.float32)
+    assert observations.space == spaces.Box(low, high)
+    context = {"z": "b", "a": 1.0}
+    assert observations.encode(Observation(1, context)).tolist() == [0, 0, 0, 0.25, 0, 1, 0]  # leaves by name
+    observations.learn({"m": 1.0, "n": 5.0})
+    observations.learn({"n": 7.0, "m": 3.0})
+    shown = observations.encode(Observation(3, context, {"n": 7.0, "m": 2.0, "other": 9.0}, measured=True))
+    assert shown.tolist() == pytest.approx([0, HINT, 1, 0.25, 0, 1, 0])
+    assert shown.dtype == np.float32
+    assert observations.usual(context).tolist() == [0, 0, 1, 0.25, 0, 1, 0]
+
+
+@given(st.lists(st.tuples(finite, finite), max_size=20), st.tuples(finite, finite))
+def test_any_measurement_is_in_the_space(learned: list[tuple[float, float]], last: tuple[float, float]) -> None:
+    observations = FlatObservations(_Two())  # type: ignore[arg-type]
+    for m, n in learned:
+        observations.learn({"m": m, "n": n})
+    shown = observations.encode(Observation(1, {}, {"m": last[0], "n": last[1]}, measured=True))
+    assert observations.space.contains(shown)
+
+
+class _Two:
+    """As much of an ``Env`` as is looked at."""
+
+    class experiment:  # noqa: N801
+        agent_metrics = ("m", "n")

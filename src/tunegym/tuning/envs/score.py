@@ -195,20 +195,18 @@ class StepScore:
             raise ServerFailure(f"the reward function: {error_text(error)}") from error
 
     def _read(self, info: dict[str, Any]) -> dict[str, float]:
+        missing = next((name for name in self._metrics if name not in info), None)
+        if missing is not None:
+            there = ", ".join(map(str, info)) or "nothing"
+            raise ServerFailure(f"step: its info has no metric {missing} (there is: {there})")
         try:
             metrics = {name: float(info[name]) for name in self._metrics}
         except RAISED:
-            raise ServerFailure(self._missing(info)) from None
+            raise ServerFailure("step: a metric in its info is not a number") from None
         for name, value in metrics.items():
             if not math.isfinite(value):
                 raise ServerFailure(f"step: metric {name} is {value}")
         return metrics
-
-    def _missing(self, info: dict[str, Any]) -> str:
-        for name in self._metrics:
-            if name not in info:
-                return f"step: its info has no metric {name} (there is: {', '.join(map(str, info)) or 'nothing'})"
-        return "step: a metric in its info is not a number"
 
 
 class Tally:

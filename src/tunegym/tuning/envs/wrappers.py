@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.spaces.utils import flatten, flatten_space
 from gymnasium.vector import VectorActionWrapper, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
@@ -159,88 +160,71 @@ class MetricScale:
         return np.clip(scaled, -CLIP, CLIP)
 
 
-class FlatObservations:
-    """A lane's observation as one float32 vector: scaled metrics, ``measured``, the context (discrete leaves one-hot).
+class _Flattener:
+    """Scaled metrics, ``measured`` and a context's leaves (discrete ones one-hot) as one float32 vector."""
 
-    Call ``learn`` with every measurement; ``encode`` learns nothing.
-    """
+    def __init__(self, metrics: int, leaves: spaces.Dict | None) -> None:
+        self.scale = MetricScale(metrics)
+        self._leaves = leaves if leaves is not None and leaves.spaces else None
+        low, high = [-CLIP] * metrics + [0.0], [CLIP] * metrics + [1.0]
+        if self._leaves is not None:
+            flat = cast("spaces.Box", flatten_space(self._leaves))
+            low, high = [*low, *flat.low], [*high, *flat.high]
+        self.space = spaces.Box(np.array(low, dtype=np.float32), np.array(high, dtype=np.float32), dtype=np.float32)
+
+    def vector(self, slots: np.ndarray, context: Mapping[str, Any]) -> np.ndarray:
+        """Metric slots, then the leaves."""
+        leaves = [] if self._leaves is None else [cast("np.ndarray", flatten(self._leaves, cast("Any", context)))]
+        return np.concatenate([slots, *leaves]).astype(np.float32)
+
+
+class FlatObservations(_Flattener):
+    """A lane's observation as one vector, for agents. Only ``learn`` takes in a measurement."""
 
     def __init__(self, env: Env) -> None:
         self._metrics: Sequence[str] = env.experiment.agent_metrics
         self._structure = structure_of(env)
-        self._scale = MetricScale(len(self._metrics))
-        self._leaves = {} if self._structure is None else dict(self._structure.space.items())
-        self.space = flat_space(len(self._metrics), self._leaves)
+        super().__init__(len(self._metrics), None if self._structure is None else self._structure.space)
 
     def learn(self, metrics: Mapping[str, float]) -> None:
         """Take in one measurement."""
-        self._scale.learn(self._slots(metrics))
+        self.scale.learn(self._slots(metrics))
 
     def encode(self, shown: Observation) -> np.ndarray:
         """The vector for a lane's observation."""
         slots = np.zeros(len(self._metrics) + 1)
         if shown.measured:
-            slots[:-1] = HINT * self._scale.scaled(self._slots(shown.metrics))
+            slots[:-1] = HINT * self.scale.scaled(self._slots(shown.metrics))
             slots[-1] = 1.0
-        context = {} if self._structure is None else self._structure.encode(shown)
-        return flat(slots, self._leaves, context)
+        return self.vector(slots, {} if self._structure is None else self._structure.encode(shown))
 
     def usual(self, context: Context) -> np.ndarray:
         """The vector for a lane whose last trial measured the mean."""
         slots = np.zeros(len(self._metrics) + 1)
         slots[-1] = 1.0
-        leaves = {} if self._structure is None else self._structure.encode(Observation(0, context))
-        return flat(slots, self._leaves, leaves)
+        return self.vector(slots, {} if self._structure is None else self._structure.encode(Observation(0, context)))
 
     def _slots(self, metrics: Mapping[str, float]) -> np.ndarray:
         return np.array([metrics[name] for name in self._metrics], dtype=np.float64)
 
 
-def flat_space(metrics: int, leaves: Mapping[str, spaces.Space[Any]]) -> spaces.Box:
-    """The space of ``flat``."""
-    low, high = [-CLIP] * metrics + [0.0], [CLIP] * metrics + [1.0]
-    for leaf in leaves.values():
-        if isinstance(leaf, spaces.Discrete):
-            low += [0.0] * int(leaf.n)
-            high += [1.0] * int(leaf.n)
-        elif isinstance(leaf, spaces.Box):
-            low += leaf.low.tolist()
-            high += leaf.high.tolist()
-    return spaces.Box(np.array(low, dtype=np.float32), np.array(high, dtype=np.float32), dtype=np.float32)
-
-
-def flat(slots: np.ndarray, leaves: Mapping[str, spaces.Space[Any]], context: Mapping[str, Any]) -> np.ndarray:
-    """Metric slots and the context's leaves, one after another."""
-    parts: list[np.ndarray] = [slots]
-    for name, leaf in leaves.items():
-        if isinstance(leaf, spaces.Discrete):
-            hot = np.zeros(int(leaf.n))
-            hot[int(context[name])] = 1.0
-            parts.append(hot)
-        else:
-            parts.append(context[name])
-    return np.concatenate(parts).astype(np.float32)
-
-
-class _Flattener:
+class _FaceFlattener(_Flattener):
     """Observations of ``TuneEnv`` as one vector; learns the metrics' scale from measured ones."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        nested = isinstance(space, spaces.Dict) and space.keys() == {"observation", "context"}
-        box = cast("spaces.Dict", space)["observation"] if nested else space
+        self._nested = isinstance(space, spaces.Dict) and space.keys() == {"observation", "context"}
+        box = cast("spaces.Dict", space)["observation"] if self._nested else space
         if not isinstance(box, spaces.Box) or len(box.shape) != 1:
             raise TunegymError(f"this wraps an environment of tunegym.make(), not one with {space}")
-        self._leaves = dict(cast("Any", space)["context"].items()) if nested else {}
-        self._scale = MetricScale(box.shape[0] - 1)
-        self.space = flat_space(box.shape[0] - 1, self._leaves)
+        super().__init__(box.shape[0] - 1, cast("Any", space)["context"] if self._nested else None)
 
     def __call__(self, observation: Any) -> np.ndarray:
-        context = observation["context"] if self._leaves else {}
-        slots = np.array(observation["observation"] if self._leaves else observation, dtype=np.float64)
+        """The vector."""
+        slots = np.array(observation["observation"] if self._nested else observation, dtype=np.float64)
         if slots[-1]:
-            self._scale.learn(slots[:-1])
-            slots[:-1] = self._scale.scaled(slots[:-1])
-        return flat(slots, self._leaves, context)
+            self.scale.learn(slots[:-1])
+            slots[:-1] = self.scale.scaled(slots[:-1])
+        return self.vector(slots, observation["context"] if self._nested else {})
 
 
 class NormalizedObservations(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -248,7 +232,7 @@ class NormalizedObservations(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self._flatten = _Flattener(env.observation_space)
+        self._flatten = _FaceFlattener(env.observation_space)
         self.observation_space = self._flatten.space
 
     def observation(self, observation: Any) -> np.ndarray:
@@ -264,7 +248,7 @@ class VectorNormalizedObservations(VectorWrapper):
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
-        self._flatten = _Flattener(env.single_observation_space)
+        self._flatten = _FaceFlattener(env.single_observation_space)
         self.single_observation_space = self._flatten.space
         self.observation_space = batch_space(self._flatten.space, self.num_envs)
 

@@ -42,16 +42,7 @@ _SAME = ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repea
 
 
 class JournalFile:
-    """Writes a journal's records, from the head and the session's to the last.
-
-    Args:
-        folder: the experiment's results.
-        head: the experiment that the journal belongs to.
-        session: describes this writer.
-        clock: for the records' times.
-
-    Attributes:
-        past: the bookkeeping of earlier sessions.
+    """Writes a journal's records, from the head and the session's to the last; ``past`` are the earlier sessions.
 
     Raises:
         StoreLockedError: another process writes it.

@@ -36,54 +36,33 @@ OWN_ENDS = ("terminated", "truncated")
 
 @dataclass
 class Journal:
-    """The bookkeeping of a journal: everything but its closed trials and its steps. It stays small.
-
-    Attributes:
-        valid_size: the bytes that hold whole records; what follows is a torn last line.
-        ends_with_newline: False if the last whole record lost only its newline.
-        elapsed_s: the time that sessions spent, from their start to their last record, by their own clocks.
-        ended: the ``end`` record of the last session; None if it was cut off or still runs.
-        handles: of the jobs of open trials by number; under 0 of live servers, of the last session that started any.
-
-        open: trials without an outcome by number.
-        used: every trial number that has a record.
-        closed: the number of closed trials.
-
-        spaces: the live server's spaces, described; None before its first answer.
-        spaces_line: the line of that record, from 1.
-        upto: the highest step number on record as used.
-        reserved: the highest step number that may have been used.
-        statuses: steps by status; lost ones count as ``cancelled``.
-        episodes: the number of episodes begun, as far as recorded.
-        over: the number of episodes over.
-        returns: the returns of the newest episodes that the server itself ended.
-        worst, largest: the scale of the rewards measured.
-        sides: for ``action`` and ``observation``, the rows in their own files.
-    """
+    """The bookkeeping of a journal: everything but its closed trials and its steps. It stays small."""
 
     head: Record | None = None
     sessions: list[Record] = field(default_factory=list)
-    elapsed_s: float = 0.0
-    ended: Record | None = None
-    valid_size: int = 0
+    elapsed_s: float = 0.0  # from each session's start to its last record, by its own clock
+    ended: Record | None = None  # the last session's ``end``; None if it was cut off or still runs
+    valid_size: int = 0  # the bytes of whole records; a torn last line follows
     ends_with_newline: bool = True
-    handles: dict[int, list[JobHandle]] = field(default_factory=dict)
+    handles: dict[int, list[JobHandle]] = field(default_factory=dict)  # of open trials; 0: of live servers
 
+    # of trials
     open: dict[int, OpenTrial] = field(default_factory=dict)
     used: set[int] = field(default_factory=set)
     closed: int = 0
 
+    # of live steps
     spaces: Record | None = None
     spaces_line: int = 0
-    upto: int = 0
-    reserved: int = 0
-    statuses: Counter[str] = field(default_factory=Counter)
-    episodes: int = 0
+    upto: int = 0  # the highest number on record as used
+    reserved: int = 0  # the highest number that may have been used
+    statuses: Counter[str] = field(default_factory=Counter)  # lost steps count as ``cancelled``
+    episodes: int = 0  # begun, as far as recorded
     over: int = 0
-    returns: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))  # of episodes that the server ended
     worst: float | None = None
     largest: float = 1.0
-    sides: dict[str, int] = field(default_factory=dict)
+    sides: dict[str, int] = field(default_factory=dict)  # rows in the files of actions and observations
 
     _before_s: float = 0.0
     _servers_of: int = 0
@@ -182,13 +161,7 @@ class JobStart:
 
 @dataclass(frozen=True, slots=True)
 class ClosedTrial:
-    """A closed trial.
-
-    Attributes:
-        fingerprint: of the session that closed it.
-        opened_at, closed_at: seconds since 1970.
-        elapsed_s: from the experiment's start to its close; time between sessions doesn't count.
-    """
+    """A closed trial, and the fingerprint of the session that closed it. Time between sessions is not elapsed."""
 
     trial: Trial
     fingerprint: str
@@ -209,35 +182,25 @@ class Lost:
 class Steps:
     """Recorded steps that were written together, and the episodes that were over by then; either may be empty.
 
-    Attributes:
-        numbers, episodes, rewards, durations: a value for each step.
-        terminated, truncated: the places (from 0) of the steps that ended their episodes so.
-        actions, observations: an array-like for each leaf of the space, or None where they have their own file.
-        action_row, observation_row: there, the row of the first step.
-        contexts: by the place from which each holds.
-        metrics: by name a value for each step, None where there is none.
-        unmeasured: status and reason by place.
-        over: the episodes that were over.
-        upto: the highest number used by then, recorded or not.
-        at: seconds since 1970.
-        elapsed_s: from the experiment's start; time between sessions doesn't count.
+    Places count from 0. ``actions`` and ``observations`` have an array for each leaf of the space; None if they are in
+    a side file, from ``action_row`` or ``observation_row`` on.
     """
 
     numbers: list[int]
     episodes: list[int]
     rewards: list[float]
     durations: list[float]
-    terminated: list[int]
+    terminated: list[int]  # places
     truncated: list[int]
     actions: list[Any] | None
     observations: list[Any] | None
     action_row: int
     observation_row: int
-    contexts: list[tuple[int, Context]]
+    contexts: list[tuple[int, Context]]  # with the place from which each holds
     metrics: dict[str, list[float | None]]
-    unmeasured: dict[int, tuple[str, str]]
+    unmeasured: dict[int, tuple[str, str]]  # status and reason by place
     over: list[Episode]
-    upto: int
+    upto: int  # the highest number used by then, recorded or not
     at: float
     elapsed_s: float
 

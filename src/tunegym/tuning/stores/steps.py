@@ -22,7 +22,7 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode, JobHandle
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.spaces import SpaceError, build, describe, differences, leaves
+from tunegym.tuning.spaces import SpaceError, build, describe, leaves, space_differences
 from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.columns import (
     MEASURED,
@@ -51,11 +51,6 @@ MOST_WAITING = 4
 class StepStore:
     """Writes down the steps of a live experiment. One thread steps; ``declare`` comes before the first step.
 
-    Args:
-        folder: the experiment's results.
-        head, session: as for any journal.
-        recording: which steps are written down.
-
     Attributes:
         upto: the highest used number.
         reserved: the highest number that may be used.
@@ -64,8 +59,7 @@ class StepStore:
         lost: the number of steps that the last session lost.
 
     Raises:
-        StoreLockedError: another process writes it.
-        StoreError: it can't be written, or belongs to another experiment than ``head`` describes.
+        StoreError: see ``JournalFile``.
     """
 
     def __init__(
@@ -128,16 +122,14 @@ class StepStore:
         self, actions: spaces.Space[Any], observations: spaces.Space[Any]
     ) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         known = self.past.spaces or {}
-        recorded = build(known["action"]), build(known["observation"])
-        lines = differences(recorded[0], actions, "action_space")
-        lines += differences(recorded[1], observations, "observation_space")
+        recorded, found = (build(known["action"]), build(known["observation"])), (actions, observations)
+        lines = space_differences(recorded, found)
         if lines:
             raise StoreError(
                 f"{self._folder.name}: the server has other spaces than before: {'; '.join(lines)}",
                 hint="start a new run, or restore the server",
             )
         # The server's own ones, unless the keys of a Dict are in another order there.
-        found = (actions, observations)
         return found if [*map(leaves, found)] == [*map(leaves, recorded)] else recorded
 
     def _open(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:

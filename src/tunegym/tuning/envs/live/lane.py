@@ -18,7 +18,7 @@ from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import Episode, EpisodeEnd
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, error_text
-from tunegym.tuning.spaces import SpaceError, describe, differences
+from tunegym.tuning.spaces import SpaceError, describe, space_differences
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -28,16 +28,7 @@ _LARGEST = sys.float_info.max
 
 @dataclass
 class Running:
-    """The episode that a lane is in.
-
-    Attributes:
-        number: counts all episodes of the experiment.
-        first: the number of its first step.
-        context: the context that it began under.
-        last: the number of its last step so far.
-        length: how many steps it has.
-        total: the sum of their rewards.
-    """
+    """The episode that a lane is in: its number, its first step's number and context, and its steps so far."""
 
     number: int
     first: int
@@ -145,8 +136,7 @@ class Lane:
 
     def _check_same(self) -> None:
         """A server that came back with other spaces can't continue."""
-        lines = differences(self._spaces[0], self.host.action_space, "action_space")
-        lines += differences(self._spaces[1], self.host.observation_space, "observation_space")
+        lines = space_differences(self._spaces, (self.host.action_space, self.host.observation_space))
         if lines:
             raise ServerLostError(
                 f"the server came back with other spaces: {'; '.join(lines)}", hint="restore it, then resume"
@@ -191,24 +181,19 @@ def own_info(info: Any, call: str) -> dict[str, Any]:
 
 def start_all(hosts: Sequence[ServerHost], experiment: Experiment) -> None:
     """Start every server. Raises ``ServerLostError`` if one can't be started, or is unfit."""
+    first = hosts[0]
     for host in hosts:
         try:
             host.start()
-            lines = _unfit(host, hosts[0], experiment)
+            spaces = host.action_space, host.observation_space
+            for space in spaces:
+                describe(space)
+            lines = space_differences((first.action_space, first.observation_space), spaces)
         except (ServerFailure, SpaceError) as failure:
             raise ServerLostError(
                 f"{experiment.name}: the server can't be started: {failure}", hint="fix it, then resume"
             ) from failure
+        if experiment.env_params and not host.applies_env_params:
+            lines = ["there are env_params, and the server has no apply_env_params()"]
         if lines:
             raise ServerLostError(f"{experiment.name}: {'; '.join(lines)}", hint="fix the server")
-
-
-def _unfit(host: ServerHost, first: ServerHost, experiment: Experiment) -> list[str]:
-    if experiment.env_params and not host.applies_env_params:
-        return ["there are env_params, and the server has no apply_env_params()"]
-    describe(host.action_space)
-    describe(host.observation_space)
-    return [
-        *differences(first.action_space, host.action_space, "action_space"),
-        *differences(first.observation_space, host.observation_space, "observation_space"),
-    ]
