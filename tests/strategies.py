@@ -1,9 +1,11 @@
-"""Hypothesis strategies for values, knobs and ranges, as configuration lets them through."""
+"""Hypothesis strategies for values, knobs and ranges, as configuration lets them through; and equality to the bit."""
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
+import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -47,3 +49,18 @@ ranges = st.one_of(
     pairs(st.integers(1, 2**40)).map(lambda pair: Range(*pair, "int", log=True)),
     pairs(st.floats(1e-12, 1e12)).map(lambda pair: Range(*pair, "float", log=True)),
 )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in type and to the bit."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray | np.generic):
+        return one.dtype.str == other.dtype.str and one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(one, float):
+        return struct.pack("d", one) == struct.pack("d", other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other

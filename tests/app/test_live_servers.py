@@ -197,19 +197,3 @@ def test_a_server_that_always_dies(
     results = assert_sound(live.run)
     assert results["doomed"].steps == 40
     assert list(live.reasons("doomed")) == list(range(10, steps + 1))
-
-
-@pytest.mark.slow
-def test_a_lost_lane_loses_no_answer_of_the_others(live: Any) -> None:
-    """All lanes' steps are on record when the run ends for want of one: none of their numbers is used again."""
-    keys = {"server": "process", "server_restarts": 0}
-    assert tunegym.run(live.document(args={"faults": "step@11=die", "sleep_s": 0.05}, slots=3, **keys)) == 1
-    (results,) = assert_sound(live.run).values()
-    assert results.steps == 12
-    taken = (live.folder / "step.count").stat().st_size
-    assert taken == 12
-    assert results.statuses == {"measured": 11, "failed": 1}
-    assert tunegym.resume(live.run) == 0
-    (results,) = assert_sound(live.run).values()
-    assert results.steps == 40
-    assert (live.folder / "step.count").stat().st_size == 40, "every number is a step of a server, once"

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from tests.strategies import same
 
 from tunegym.core.wire import Connection, ConnectionClosedError, Decoder, WireError, decode, encode, pack
 
@@ -53,21 +54,6 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-def same(one: Any, other: Any) -> bool:
-    """Equal in type and to the bit."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, np.ndarray | np.generic):
-        return one.dtype.str == other.dtype.str and one.shape == other.shape and one.tobytes() == other.tobytes()
-    if isinstance(one, float):
-        return struct.pack("d", one) == struct.pack("d", other)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
 
 
 @given(VALUES)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
@@ -13,16 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import INT64, choices, ranges, stepped
+from tests.strategies import INT64, choices, ranges, same, stepped
 
 from tunegym.core.errors import ActionError
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, ObsLeafDescriptor, Range, Space, nested
 
 units = st.floats(0.0, 1.0, exclude_max=True)
-
-
-def same(left: object, right: object) -> bool:
-    return type(left) is type(right) and left == right
 
 
 @given(choices)
@@ -185,19 +178,6 @@ def test_contexts_depend_on_seed_name_and_number_only() -> None:
         for number, context in zip(NUMBERS, contexts, strict=True):
             assert fewer.context(number) == {name: value for name, value in context.items() if name != gone}
     assert EnvParams({}).context(5) == {}
-
-
-def test_contexts_are_the_same_in_another_process() -> None:
-    code = (
-        "from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Range\n"
-        "params = EnvParams({'load': EnvParam(Range(0.0, 1.0)), 'kind': EnvParam(Choice(('a', 'b', 'c')))}, 3)\n"
-        "found = repr([params.context(number) for number in range(1, 20)])\n"
-    )
-    here: dict[str, Any] = {}
-    exec(code, here)
-    command = [sys.executable, "-c", f"{code}print(found)"]
-    there = subprocess.check_output(command, text=True, env={**os.environ, "PYTHONHASHSEED": "5"})
-    assert there.strip() == here["found"]
 
 
 def test_steps_of_an_episode() -> None:

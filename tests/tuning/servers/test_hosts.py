@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.sample_servers import INFO, SPACES, Trouble, deed
+from tests.strategies import same
 
 from tunegym.core.errors import TunegymError
 from tunegym.core.references import resolve
@@ -66,19 +67,19 @@ class HostSuite(ABC):
         assert not differences(expected, host.observation_space, "observation_space")
         expected.seed(5)
         drawn = expected.sample()
-        _assert_same(drawn, host.reset(5, None)[0])
+        assert same(drawn, host.reset(5, None)[0])
         for _ in range(3):
             action = expected.sample()
-            _assert_same(action, host.step(action)[0])
+            assert same(action, host.step(action)[0])
 
     def test_everything_else_passes_unchanged(self, make: Any) -> None:
         host = make(ECHO, kind="discrete")
         host.start()
         assert host.applies_env_params is False
         options = {"bounds": [1, 2.5], "deep": {"a": None}, "array": np.arange(2)}
-        _assert_same({"seed": 2**40, "options": options}, host.reset(2**40, options)[1])
+        assert same({"seed": 2**40, "options": options}, host.reset(2**40, options)[1])
         assert host.reset(None, {})[1] == {"seed": None, "options": {}}
-        _assert_same((-0.1, False, True, dict(INFO)), tuple(host.step(np.int64(4))[1:]))
+        assert same((-0.1, False, True, dict(INFO)), tuple(host.step(np.int64(4))[1:]))
 
     def test_env_params(self, make: Any) -> None:
         host = make()
@@ -195,23 +196,6 @@ def _failure(host: ServerHost, action: Any, halved: bool) -> ServerFailure:
     return failed.value
 
 
-def _assert_same(expected: Any, found: Any) -> None:
-    """Equal in kind, shape, dtype and value, NaN included."""
-    assert type(found) is type(expected), f"{found!r} for {expected!r}"
-    if isinstance(expected, np.ndarray | np.generic):
-        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-        np.testing.assert_array_equal(found, expected)
-    elif isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for key, value in expected.items():
-            _assert_same(value, found[key])
-    elif isinstance(expected, list | tuple):
-        for one, other in zip(expected, found, strict=True):
-            _assert_same(one, other)
-    else:
-        assert found == expected or (expected != expected and found != found)
-
-
 class TestInProcess(HostSuite):
     def make_host(self, reference: str, arguments: dict[str, Any], timeout_s: float | None) -> InProcess:
         return InProcess(lambda: resolve(reference, (str(TESTS),))(**arguments))
@@ -267,48 +251,16 @@ def build(folder: Path, injected: Any = None, env_class: str = TROUBLE, **spec: 
     return build_host(LiveSpec(env_class, **spec), folder, folder, token="t", injected=injected)
 
 
-def first_count(host: Any) -> float:
-    host.start()
-    host.start()
-    count = host.reset(None, None)[0][0]
-    host.close()
-    host.close()
-    return count
-
-
 def test_where_the_server_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNEGYM_SERVER_TOKEN", "a")
-    assert isinstance(build(tmp_path, server="process", step_timeout_s=3.0), ProcessHost)
-    assert isinstance(build(tmp_path, server=ELSEWHERE), TcpHost)
-    assert isinstance(build(tmp_path, server=ELSEWHERE, env_class=""), TcpHost)
-    assert first_count(build(TESTS, arguments={"start": 4})) == 4
-
-
-def test_injected_servers(tmp_path: Path) -> None:
-    """An object is closed by its owner, as it is given to the next experiment, too; others are closed here."""
-    closed = []
-
-    class Closing(Trouble):
-        def close(self) -> None:
-            closed.append(self)
-
-    given = Closing(start=7)
-    assert first_count(build(tmp_path, given, INJECTED)) == 7
-    assert closed == []
-    assert first_count(build(tmp_path, lambda: given, INJECTED)) == 7
-    assert first_count(build(tmp_path, Closing, INJECTED)) == 0
-    assert len(closed) == 4
-    with pytest.raises(TunegymError, match="to be given in Python, and none is"):
-        build(tmp_path, None, INJECTED)
-
-
-def test_the_token_of_a_server_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUNEGYM_SERVER_TOKEN", raising=False)
+    assert isinstance(build(tmp_path), InProcess)
+    assert isinstance(build(tmp_path, Trouble, INJECTED), InProcess)
+    assert isinstance(build(tmp_path, server="process", step_timeout_s=3.0), ProcessHost)
     with pytest.raises(TunegymError, match=f"the token of {ELSEWHERE} is not known") as error:
         build(tmp_path, server=ELSEWHERE)
     assert "export TUNEGYM_SERVER_TOKEN" in (error.value.hint or "")
     (tmp_path / "token.txt").write_text("secret\n")
-    build(tmp_path, server=ELSEWHERE, token_file="token.txt")
+    assert isinstance(build(tmp_path, server=ELSEWHERE, token_file="token.txt", env_class=""), TcpHost)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     (tmp_path / "long").write_text("x" * 5000)
     for name, why in {"missing": "read: No such file", "binary": "can't be read", "long": "than 4096 char"}.items():
