@@ -114,7 +114,7 @@ class Flow:
         self.chosen: list[int] = []
         self.lost: list[int] = []
         self.training = False
-        self.resident = self.uncommitted = self.count = 0
+        self.count = 0
 
     def later(self, speed: float, what: str, subject: Any) -> None:
         self.count += 1
@@ -129,7 +129,6 @@ class Flow:
             assert self.events, "every process waits"
             self.now, _, what, subject = heapq.heappop(self.events)
             getattr(self, what)(subject)
-            assert self.resident <= (self.policy.capacity or 0)
 
     def start(self, speed: float, lazy: float) -> bool:
         """Start a group with old weights, as a lazy producer does, or with the current ones."""
@@ -149,7 +148,6 @@ class Flow:
         self.ready.append(version)
         if self.ordered:
             self.admission.ready(of([version] * self.policy.unit))
-        self.resident += self.policy.unit
 
     def train(self) -> None:
         """Claim groups until there is a batch."""
@@ -168,7 +166,6 @@ class Flow:
             if self.random.random() >= self.unwanted:
                 self.chosen.append(version)
                 continue
-            self.resident -= self.policy.unit
             if self.replace:
                 self.admission.drop(group)
             else:
@@ -177,14 +174,7 @@ class Flow:
     def trained(self, _: None) -> None:
         unit = self.policy.unit
         self.admission.advance(self.admission.current_version + 1, of([*self.chosen] * unit), of([*self.lost] * unit))
-        self.uncommitted += len(self.chosen) * unit
         self.chosen, self.lost, self.training = [], [], False
-        if self.admission.current_version % self.policy.commit_every == 0:
-            self.later(1e9, "committed", self.uncommitted)
-            self.uncommitted = 0
-
-    def committed(self, count: int) -> None:
-        self.resident -= count
 
 
 POLICIES = st.builds(
