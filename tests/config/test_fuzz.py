@@ -5,56 +5,21 @@ from __future__ import annotations
 import copy
 import datetime
 import tomllib
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.config.conftest import GOOD
 
 from tunegym.config.load import load, parse
 from tunegym.core.errors import ConfigError
 from tunegym.core.files import dump_toml
 
-GOOD = Path(__file__).parent / "good"
-DOCUMENTS = [tomllib.loads((GOOD / f"{name}.toml").read_text()) for name in ("design", "ranges", "nested")]
-DOCUMENTS += [tomllib.loads((GOOD / f"{name}.toml").read_text()) for name in ("metrics_forms", "agent_config")]
-DOCUMENTS += [tomllib.loads((GOOD / f"{name}.toml").read_text()) for name in ("live_env_params", "live_arguments")]
-
-KEYS = st.sampled_from(
-    [
-        "low",
-        "high",
-        "step",
-        "dtype",
-        "log",
-        "weights",
-        "encoding",
-        "regex",
-        "json",
-        "csv",
-        "file",
-        "match",
-        "row",
-        "name",
-        "agent",
-        "workload",
-        "cmd_args",
-        "metrics",
-        "rewards",
-        "metric_failure",
-        "num_nodes",
-        "extra_env_vars",
-        "isolate",
-        "timeout_s",
-        "env_class",
-        "live_rl_mode",
-        "server",
-        "record",
-        "draw",
-        "a",
-        "b.c",
-    ]
-) | st.text(max_size=3)
+NAMES = ("design", "ranges", "nested", "metrics_forms", "agent_config", "live_env_params", "live_arguments")
+DOCUMENTS = [tomllib.loads((GOOD / f"{name}.toml").read_text()) for name in NAMES]
+WORDS = """low high step dtype log weights encoding regex json csv file match row name agent workload cmd_args metrics
+rewards metric_failure num_nodes extra_env_vars isolate timeout_s env_class live_rl_mode server record draw a b.c"""
+KEYS = st.sampled_from(WORDS.split()) | st.text(max_size=3)
 SCALARS = (
     st.none()
     | st.booleans()
@@ -108,29 +73,20 @@ def mutate(document, data):
         container[data.draw(KEYS)] = value
 
 
-def check_a_mutated_scenario(catalog, data):
-    document = copy.deepcopy(data.draw(st.sampled_from(DOCUMENTS)))
-    for _ in range(data.draw(st.integers(1, 3))):
-        mutate(document, data)
+@pytest.mark.parametrize("examples", [60, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_mutated_scenario_loads_or_is_refused(examples, catalog):
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def check(data):
+        document = copy.deepcopy(data.draw(st.sampled_from(DOCUMENTS)))
+        for _ in range(data.draw(st.integers(1, 3))):
+            mutate(document, data)
+        scenario = loaded(lambda: parse(document, catalog, scenario_dir=GOOD))
+        if scenario is not None:
+            again = parse(tomllib.loads(dump_toml(scenario.document)), catalog, scenario_dir="/")
+            assert again == scenario
 
-    scenario = loaded(lambda: parse(document, catalog, scenario_dir=GOOD))
-    if scenario is None:
-        return
-    again = parse(tomllib.loads(dump_toml(scenario.document)), catalog, scenario_dir="/")
-    assert again == scenario
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_a_mutated_scenario_loads_or_is_refused(catalog, data):
-    check_a_mutated_scenario(catalog, data)
-
-
-@pytest.mark.slow
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_many_mutated_scenarios_load_or_are_refused(catalog, data):
-    check_a_mutated_scenario(catalog, data)
+    check()
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,0 +1,362 @@
+"""``recommend``, ``report`` and ``compare``, and live experiments in every command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from tests.cli.conftest import Cli, experiment, live
+
+import tunegym as library
+from tunegym.tuning.agents import policies
+from tunegym.tuning.agents.policies import PolicyChoice, PolicyTable
+from tunegym.tuning.reports.results import find_run, load
+
+Scenario = Callable[..., Path]
+
+# recommend ------------------------------------------------------------------------------------------------
+
+COMMAND = "test {pool.size}{load} != 3high && echo value=$(({pool.size} * 2)) # {word} {load}"
+
+
+def drawn(command: str = COMMAND, steps: int = 40, sizes: tuple[int, ...] = (1, 2, 3)) -> dict[str, Any]:
+    """Smaller is better; the pool of 3 fails under a high load."""
+    keys = {"agent": "random_search", "agent_steps": steps, "cache": "off", "agent_reward_function": "negative"}
+    args = {"word": "two words", "pool": {"size": list(sizes)}, "load": ["low", "high"]}
+    return experiment(**keys, env_params={"load": {}}, cmd_args={"command": command, **args})
+
+
+@pytest.fixture
+def results(scenario: Scenario) -> Path:
+    assert library.run(scenario(drawn(), seed=2), output="out") == 0
+    return load("out").folder
+
+
+def test_recommend_settings_and_how_sure_they_are(results: Path, cli: Cli) -> None:
+    done = cli("recommend", results, "--context", "load=low")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "e: settings to use at load=low"
+    assert any("pool.size" in line and "1" in line for line in lines)
+    assert lines[-1].startswith("value 2, from ")
+    assert done.stderr == ""
+    done = cli("recommend", results, "--json")
+    found = json.loads(done.stdout)
+    assert (found, done.stderr) == (library.recommend(results).as_dict(), "")
+    assert (found["action"], found["context"], found["source"]) == ({"pool.size": 1}, {}, "trials")
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_recommend_prints_the_table_of_best_toml(results: Path, cli: Cli, cut: bool) -> None:
+    best = tomllib.loads((results / "e" / "best.toml").read_text())["best"]
+    if cut:  # a killed run has none
+        (results / "e" / "best.toml").unlink()
+    assert tomllib.loads(cli("recommend", results, "--toml").stdout)["best"] == {**best, "source": "trials"}
+    assert best["fixed"]["word"] == "two words"
+    found = tomllib.loads(cli("recommend", results, "--toml", "--context", 'load="high"').stdout)["best"]
+    assert (found["context"], found["settings"]) == ({"load": "high"}, {"pool": {"size": 1}})
+
+
+def test_recommend_warns_of_too_few_samples(scenario: Scenario, cli: Cli) -> None:
+    assert library.run(scenario(drawn(COMMAND.partition("&& ")[2], steps=1)), output="once") == 0
+    assert "warning: it was measured only once" in cli("recommend", "once").stderr
+    (trial,) = library.load("once").experiments["e"].trials
+    other = "low" if trial.context["load"] == "high" else "high"
+    done = cli("recommend", "once", "--context", f"load={other}", "--json")
+    assert f'note: load="{other}" was never measured: this is the best over all contexts' in done.stderr
+    assert json.loads(done.stdout)["note"].startswith(f'load="{other}" was never measured')
+
+
+def test_recommend_warns_of_failures(scenario: Scenario, cli: Cli) -> None:
+    command = "test {pool.size}{load} != 3high && echo value=$(({pool.size} * 0)) # {word}"
+    assert library.run(scenario(drawn(command, sizes=(3, 4)), seed=2), output="f") == 0
+    told = "these settings also failed" in cli("recommend", "f").stderr
+    assert told == bool(library.recommend("f").failed)
+    assert "failed" not in cli("recommend", "f", "--context", "load=low").stderr
+
+
+@pytest.mark.parametrize("limit", [5, 20])
+def test_recommend_under_limits(limit: int, scenario: Scenario, cli: Cli) -> None:
+    goals = [{"metric": "value", "goal": "min", "limit": limit}, {"metric": "mb", "goal": "min"}]
+    metrics = {name: {"regex": f"{name}=([0-9]+)"} for name in ("value", "mb")}
+    args = {"command": "echo value=$((10 - {x})) mb={x}"}
+    path = scenario(args=args, agent_metrics=None, objectives=goals, metrics=metrics)
+    assert library.run(path, output="o") == 0
+    done, shown = cli("recommend", "o", "--json"), cli("compare", "o")
+    if limit == 5:
+        assert "warning: these settings exceed the objectives' limits" in done.stderr
+        assert "note: no measured setting keeps the limits" in done.stderr
+        found = json.loads(done.stdout)
+        assert found["violation"] == pytest.approx(0.4)
+        assert "(value is 7, the limit 5)" in found["note"]
+        assert ("limits exceeded" in shown.stdout, "keeps the limits" in shown.stderr) == (True, True)
+    else:
+        assert "note: one of 3 settings on the Pareto set, the one with the highest reward" in done.stderr
+        assert "limits" not in done.stderr
+        assert ("limits exceeded" in shown.stdout, shown.stderr) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--context", "laod=low"], "did you mean load?"),
+        (["--context", "load=lwo"], "hint: write load=low"),
+        (["--context", "load"], "this is not KEY=VALUE"),
+        (["--context", "load=low", "--context", "load=high"], "load is given twice"),
+        (["--context", "load=[1"], "hint: "),
+        (["--experiment", "f"], "there is no such experiment"),
+        (["--toml", "--json"], "not both"),
+    ],
+)
+def test_recommend_refuses_wrong_questions(results: Path, cli: Cli, options: list[str], told: str) -> None:
+    done = cli("recommend", results, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert "hint: " in done.stderr
+
+
+def test_recommend_without_a_measurement(scenario: Scenario, cli: Cli) -> None:
+    assert library.run(scenario(args={"command": "false {x}"}), output="no") == 1
+    done = cli("recommend", "no")
+    assert (done.returncode, "no trial was measured" in done.stderr, "hint: " in done.stderr) == (1, True, True)
+    assert cli("recommend", "missing").returncode == 1
+
+
+def save_policy(results: Path, size: int, trials: int = 40) -> None:
+    choices = tuple(PolicyChoice({"pool.size": size}, 0.5, {"load": load}) for load in ("low", "high"))
+    policies.save(results / "e", PolicyTable("contextual_bandit", trials, choices))
+
+
+def test_recommend_by_a_policy(results: Path, cli: Cli) -> None:
+    save_policy(results, 2, trials=30)
+    done = cli("recommend", results, "--context", "load=low")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "e: settings to use at load=low, as its policy chooses them"
+    assert lines[-1].startswith("value 4, from ")
+    assert "note: the policy was saved after 30 of 40 trials; pool.size=1 was measured better there" in done.stderr
+    found = tomllib.loads(cli("recommend", results, "--context", "load=low", "--toml").stdout)["best"]
+    assert (found["source"], found["settings"]) == ("policy", {"pool": {"size": 2}})
+    found = json.loads(cli("recommend", results, "--json").stdout)
+    assert (found["source"], "so give load too" in found["note"]) == ("trials", True)
+    (results / "e" / "policy" / "policy.json").write_text("{")
+    done = cli("recommend", results, "--context", "load=low", "--json")
+    assert (done.returncode, json.loads(done.stdout)["source"]) == (0, "trials")
+    assert "policy.json is damaged" in done.stderr
+    assert "resume the run" in done.stderr
+
+
+def test_recommend_settings_that_were_never_measured(results: Path, cli: Cli) -> None:
+    """Of three values, the policy chooses one that no trial there had."""
+    save_policy(results, 2)
+    journal = results / "e" / "journal.jsonl"
+    numbers = {one.number for one in library.load(results).experiments["e"].trials if one.action["pool.size"] == 2}
+    kept = [line for line in journal.read_text().splitlines() if json.loads(line).get("number") not in numbers]
+    journal.write_text("".join(f"{line}\n" for line in kept))
+    done = cli("recommend", results, "--context", "load=low")
+    assert done.stdout.splitlines()[-1] == "never measured at load=low"
+    assert "warning: these settings were never measured at load=low: measure them before you use them" in done.stderr
+    found = tomllib.loads(cli("recommend", results, "--context", "load=low", "--toml").stdout)["best"]
+    assert (found["measured"], found["settings"]) == (0, {"pool": {"size": 2}})
+    assert not {"reward", "trial", "spread"} & found.keys()
+    found = json.loads(cli("recommend", results, "--context", "load=low", "--json").stdout)
+    assert (found["measured"], found["mean"], found["spread"]) == (0, {}, {})
+
+
+# report and compare ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(scenario: Scenario) -> Path:
+    """A finished run."""
+    assert library.run(scenario(), output="one") == 0
+    return load("one").folder
+
+
+def test_report(run: Path, cli: Cli) -> None:
+    (run / "report.html").unlink()
+    done = cli("report", "one")
+    assert (done.returncode, done.stderr, Path(done.stdout.strip())) == (0, "", run / "report.html")
+    assert (run / "report.html").read_text().startswith("<!doctype html>")
+    done = cli("report", run, "--json")
+    told = json.loads(done.stdout)
+    assert (done.stderr, told["scenario"], told["failure"]) == ("", "s", None)
+    (one,) = told["experiments"]
+    assert "page" not in one
+    assert one["best"]["action"] == {"x": 3}
+    assert one["trials"]["statuses"] == {"measured": 3}
+    assert one.keys() >= {"state", "agent", "reasons", "per_context", "pareto", "importance", "time"}
+
+
+def test_report_that_cannot_be_written(run: Path, cli: Cli) -> None:
+    (run / "report.html").unlink()
+    (run / "report.html" / "something").mkdir(parents=True)  # stands in the way, for root as well
+    done = cli("report", run)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "can't be written" in done.stderr
+    assert "hint: " in done.stderr
+    done = cli("report", run, "--json")
+    assert (done.returncode, "warning: " in done.stderr) == (0, True)
+    assert json.loads(done.stdout)["experiments"][0]["name"] == "e"
+
+
+@pytest.mark.slow
+def test_report_opens_a_browser_or_says_that_there_is_none(run: Path, tunegym: Cli, tmp_path: Path) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    assert tunegym("report", run, "--open", env={**os.environ, "BROWSER": str(browser)}).returncode == 0
+    assert (tmp_path / "opened").read_text().strip() == (run / "report.html").absolute().as_uri()
+    bare = {key: value for key, value in os.environ.items() if key not in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")}
+    done = tunegym("report", run, "--open", env={**bare, "PATH": str(tmp_path / "nothing")})
+    assert (done.returncode, "no browser was found" in done.stderr) == (0, True)
+
+
+def test_compare(run: Path, cli: Cli, scenario: Scenario) -> None:
+    assert library.run(scenario(args={"x": [1, 5]}), output="two") == 0
+    done = cli("compare", "one", "two")
+    assert "warning: e: the knobs differ" in done.stderr
+    assert "x=5" in done.stdout
+    assert done.stdout.splitlines()[-1] == "page: compare.html"
+    assert Path("compare.html").read_text().startswith("<!doctype html>")
+    told = json.loads(cli("compare", "one", "two", "--json", "--output", "elsewhere.html").stdout)
+    assert [entry["best"]["reward"] for entry in told["entries"]] == [3.0, 5.0]
+    assert len({entry["run"] for entry in told["entries"]}) == 2
+    assert (bool(told["warnings"]), Path("elsewhere.html").exists()) == (True, True)
+    for arguments in (("one", "missing"), ("one", "one", "--output", "missing/page.html")):
+        done = cli("compare", *arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "error: " in done.stderr
+        assert "hint: " in done.stderr
+    assert cli("compare").returncode == 2
+
+
+# live experiments -----------------------------------------------------------------------------------------
+
+SERVERS = """
+from gymnasium import spaces
+from tunegym.servers import GymnasiumServer
+class Flaky(GymnasiumServer):
+    steps = 0
+    def step(self, action):
+        self.steps += 1
+        if self.steps % 100 == 0:
+            raise RuntimeError(f"stumbled after {self.steps}")
+        return super().step(action)
+class Steep:
+    action_space, observation_space = spaces.Discrete(2), spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        self.at = 0
+        return 0, {}
+    def step(self, action):
+        self.at += 1
+        return 0, -1e308, self.at == 2, False, {}
+    def close(self): pass
+"""
+
+
+def test_a_live_run_in_every_command(scenario: Scenario, cli: Cli) -> None:
+    args = {**live()["cmd_args"], "gravity": [9.8, 20.0]}
+    done = cli("run", scenario(live(args=args, env_params={"gravity": {}})), "--output", "runs")
+    assert done.returncode == 0, done.stderr
+    line = r"pole  400/400 steps  .* steps/s  episodes \d+  return [\d.]+ \(last \d+\)  failed 0  took"
+    assert re.search(line, done.stderr)
+    assert re.search(r"pole: 400 steps, \d+ episodes, mean return [\d.]+ in the last \d+\n", done.stdout)
+    run = find_run(Path("runs"))
+    assert not (run / "pole" / "best.toml").exists()
+    status = cli("status", run).stdout
+    assert ("mean return" in status, "400/400" in status) == (True, True)
+    (told,) = json.loads(cli("status", run, "--json").stdout)["experiments"]
+    assert (told["state"], told["done"], told["best"], told["live"]["unrecorded"]) == ("finished", 400, None, 0)
+    assert told["live"]["mean_return"] > 5
+    (facts,) = json.loads(cli("report", run, "--json").stdout)["experiments"]
+    assert facts["episodes"]["mean_return"] == told["live"]["mean_return"]
+    assert {one["group"] for one in facts["per_context"]} == {"gravity=9.8", "gravity=20.0"}
+    for more in ((), ("--json",), ("--toml",)):
+        refused = cli("recommend", run, *more)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "error: pole is a live experiment: it has no settings to recommend" in refused.stderr
+        assert "hint: " in refused.stderr
+    assert "mean return" in cli("compare", run, run).stdout
+    entries = json.loads(cli("compare", run, "--json").stdout)["entries"]
+    assert entries[0]["live"]["mean_return"] == told["live"]["mean_return"]
+    results: Any = library.load(run).experiments["pole"]
+    frame = pd.read_csv(run / "pole" / "trajectory.csv")
+    assert results.to_pandas()["step"].tolist() == frame["step"].tolist() == list(range(1, 401))
+    assert len(pd.read_csv(run / "pole" / "episodes.csv")) == len(results.episodes)
+    warm = {"agent": "optuna", "agent_steps": 2, "agent_config": {"warm_start": "runs"}}
+    refused = cli("run", scenario(experiment("pole", **warm)), "--output", "other")
+    assert (refused.returncode, "has no trials to start from" in refused.stderr) == (1, True)
+
+
+def test_live_steps_that_fail(scenario: Scenario, cli: Cli, write: Callable[..., Path]) -> None:
+    write("odd_servers.py", SERVERS)
+    path = scenario(live(args={"env_class": "odd_servers:Flaky", "env_id": "CartPole-v1"}))
+    done = cli("run", path, "--output", "runs")
+    assert (done.returncode, "failed 4" in done.stderr) == (0, True)
+    assert "4 x failed: step: RuntimeError: stumbled after 100" in done.stdout
+    (facts,) = json.loads(cli("report", "runs", "--json").stdout)["experiments"]
+    assert facts["steps"]["statuses"] == {"measured": 396, "failed": 4}
+    assert facts["reasons"] == [{"status": "failed", "reason": "step: RuntimeError: stumbled after 100", "count": 4}]
+
+
+def test_returns_whose_sum_has_no_number_are_shown(scenario: Scenario, cli: Cli, write: Callable[..., Path]) -> None:
+    write("odd_servers.py", SERVERS)
+    one = {"args": {"env_class": "odd_servers:Steep"}, "agent_steps": 20}
+    commands = [
+        ("run", scenario(live("a", **one), live("b", **one)), "--output", "out"),
+        ("resume", "out", "--agent-steps", "30"),
+        ("compare", "out", "out"),
+        ("report", "out"),
+    ]
+    for command in commands:
+        assert cli(*command).returncode == 0
+    assert "-1.798e+308" in cli("status", "out").stdout
+    told = json.loads(cli("report", "out", "--json").stdout)["experiments"]
+    assert [one["episodes"]["mean_return"] < -1.79e308 for one in told] == [True, True]
+
+
+@pytest.mark.slow
+def test_a_live_run_whose_reader_leaves_and_that_is_killed(
+    scenario: Scenario, cli: Cli, command_line: list[str], wait_until: Callable[..., None], tmp_path: Path
+) -> None:
+    path = scenario(live(agent_steps=10_000_000))
+    command = [*command_line, "run", str(path), "--output", "runs"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def told() -> dict[str, Any]:
+        return json.loads(cli("status", "runs", "--json").stdout)["experiments"][0]
+
+    try:
+        journals = tmp_path.rglob
+        wait_until(lambda: any(one.stat().st_size > 100_000 for one in journals("journal.jsonl")), "steps on record")
+        assert process.stderr is not None
+        process.stderr.close()  # lines that are due from now on have no reader
+        going = told()
+        assert (going["state"], going["done"] > 0) == ("running", True)
+        assert "not on record" not in cli("status", "runs").stdout
+        time.sleep(3.0)  # a line is due every two seconds
+        before = told()["done"]
+        wait_until(lambda: told()["done"] > before, "more steps")
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+    cut = told()
+    assert (cut["state"], cut["done"] >= going["done"]) == ("interrupted", True)
+    unrecorded = cut["live"]["unrecorded"]
+    assert unrecorded > 0
+    shown = cli("status", "runs").stdout
+    assert f"pole: it was cut off: up to {unrecorded} steps may have been taken and are not on record" in shown
+    assert f"a resume counts numbers {cut['done'] + 1} to {cut['done'] + unrecorded} as lost" in shown
+    assert json.loads(cli("report", "runs", "--json").stdout)["experiments"][0]["steps"]["unrecorded"] == unrecorded
