@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tunegym.core.processes import boot_id, process_start_time
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, pack
 from tunegym.dataplane.connect import Plane, find
-from tunegym.dataplane.errors import (
-    ClaimTimeoutError,
-    ClosedError,
-    DataPlaneError,
-    NoPlaneError,
-    SpecError,
-)
+from tunegym.dataplane.errors import ClaimTimeoutError, ClosedError, DataPlaneError, NoPlaneError, SpecError
 from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, bootstrap, check, reach
 from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, Handle, as_error, as_plain
 
@@ -73,16 +65,12 @@ class _Call:
 
 
 class SocketHost:
-    """A ``Host`` in another process. Any thread may call it; a background thread reads the answers.
-
-    Args:
-        connect: returns a connected socket, or raises ``DataPlaneError`` or ``OSError``.
-    """
+    """The ``Host`` of the plane in a folder. Any thread may call it; a background thread reads the answers."""
 
     durable = True
 
-    def __init__(self, connect: Callable[[], socket.socket]) -> None:
-        self._connect = connect
+    def __init__(self, folder: Path, linger_s: float) -> None:
+        self._folder, self._linger_s = folder, linger_s
         self._lock = threading.Lock()
         self._calls: dict[int, _Call] = {}
         self._last = 0
@@ -214,7 +202,7 @@ class SocketHost:
         while True:
             connection: Connection | None = None
             try:
-                connection = Connection(self._connect(), limit=MESSAGE_BYTES)
+                connection = Connection(reach(self._folder, self._linger_s), limit=MESSAGE_BYTES)
                 deadline = time.monotonic() + _GREET_S
                 connection.send_frame(pack({"format": FORMAT, "client": _introduction(self.name)}), deadline)
                 answer = connection.receive(deadline)
@@ -265,7 +253,7 @@ def open_plane(address: str, *, make: bool, linger_s: float) -> Plane:
     if not folder.is_absolute() or "\0" in address:
         raise SpecError(f"mmap://{address!r:.200} names no absolute folder", hint="write mmap:///folder: three slashes")
     (bootstrap if make else check)(folder)
-    host = SocketHost(partial(reach, folder, linger_s))
+    host = SocketHost(folder, linger_s)
     try:
         return Plane(host, find("storages", "mmap")(folder / SEGMENTS), host.name)
     except BaseException:

@@ -14,15 +14,7 @@ from typing import Any
 
 from tunegym.dataplane.connect import Plane, find
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, NoPlaneError, SpecError
-from tunegym.dataplane.hosts.operations import (
-    WAITING,
-    Begun,
-    Handle,
-    Latencies,
-    new_ledger,
-    outcome_of,
-    perform,
-)
+from tunegym.dataplane.hosts.operations import WAITING, Begun, Handle, Latencies, new_ledger, outcome_of, perform
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
 from tunegym.dataplane.storage import Storage

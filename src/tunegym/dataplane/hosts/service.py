@@ -80,7 +80,7 @@ class Caller:
     waiting: dict[int, Waiter] = field(default_factory=dict)
 
     def alive(self) -> bool:
-        """Whether its process is."""
+        """Whether its process lives."""
         return self.boot == boot_id() and process_start_time(self.pid) == self.start
 
     def forget(self, number: int, pending: Sequence[int]) -> None:

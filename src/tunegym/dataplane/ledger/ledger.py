@@ -8,14 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tunegym.dataplane.errors import (
-    DataPlaneError,
-    FieldError,
-    SampleError,
-    SpecError,
-    TagError,
-    UnknownPartitionError,
-)
+from tunegym.dataplane.errors import DataPlaneError, FieldError, SampleError, SpecError, TagError, UnknownPartitionError
 from tunegym.dataplane.ledger.partition import CLEARED, Partition
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.ledger.samples import UNKNOWN

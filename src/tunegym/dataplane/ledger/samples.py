@@ -73,13 +73,12 @@ class Samples:
         self.tags = TagColumns(size)
         self.blocks = Blocks(freed)
         self.arrived = 0
-        self._unused = np.arange(size - 1, -1, -1, dtype=np.int64)  # a stack
-        self._unused_count = size
+        self._unused = list(range(size - 1, -1, -1))  # a stack
 
     @property
     def resident_count(self) -> int:
         """The number of rows in use."""
-        return self.size - self._unused_count
+        return self.size - len(self._unused)
 
     def find(self, ids: Iterable[str]) -> np.ndarray:
         """The row of each id, ``UNKNOWN`` or ``RETIRED``."""
@@ -94,8 +93,7 @@ class Samples:
         """New samples, without any fields yet. Returns their rows."""
         count = len(ids)
         self.reserve(self.resident_count + count)
-        rows = self._unused[self._unused_count - count : self._unused_count][::-1].copy()
-        self._unused_count -= count
+        rows = np.array([self._unused.pop() for _ in ids], dtype=np.int64)
         self.ids.update(zip(ids, rows.tolist(), strict=True))
         self.names[rows] = ids
         self.resident[rows] = self.alive[rows] = True
@@ -129,8 +127,7 @@ class Samples:
         while len(self.retired) > REMEMBERED:
             del self.ids[self.retired.popleft()]
         self.resident[rows] = False
-        self._unused[self._unused_count : self._unused_count + len(rows)] = rows[::-1]
-        self._unused_count += len(rows)
+        self._unused += rows[::-1].tolist()
 
     def locate(self, rows: np.ndarray, fields: Mapping[str, int]) -> dict[str, Any]:
         """Where fields of samples are, as plain data: ``{"fields": {name: runs}, "locations": [...]}``.
@@ -152,9 +149,7 @@ class Samples:
         for name in ("names", *self.COLUMNS):
             setattr(self, name, widened(getattr(self, name), self.size))
         self.tags.grow(self.size)
-        fresh = np.arange(self.size - 1, old - 1, -1, dtype=np.int64)
-        unused = np.concatenate([fresh, self._unused[: self._unused_count]])
-        self._unused, self._unused_count = widened(unused, self.size), len(unused)
+        self._unused = [*range(self.size - 1, old - 1, -1), *self._unused]
 
     def restore(self, names: Sequence[str], retired: Sequence[str]) -> None:
         """Derive everything else from the columns and the ids of the resident rows, in the order of the rows."""
@@ -163,9 +158,7 @@ class Samples:
         self.ids = dict.fromkeys(retired, RETIRED)
         self.ids.update(zip(names, rows.tolist(), strict=True))
         self.retired = deque(retired)
-        unused = np.flatnonzero(~self.resident)[::-1]
-        self._unused[: len(unused)] = unused
-        self._unused_count = len(unused)
+        self._unused = np.flatnonzero(~self.resident)[::-1].tolist()
 
 
 def widened(array: np.ndarray, size: int) -> np.ndarray:
