@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from tunegym.tuning.agents import policies
-from tunegym.tuning.agents.policies import PolicyChoice, PolicyTable
+from tunegym.tuning.answers.recommendation import PolicyChoice as Choice
+from tunegym.tuning.answers.recommendation import PolicyTable
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut, Trial
 from tunegym.tuning.model.values import Scalar
@@ -239,7 +240,7 @@ TRIALS = [
 
 @pytest.fixture
 def policy(written: Written) -> Callable[..., Any]:
-    def told(trials: Iterable[Trial], choices: Iterable[PolicyChoice] | None, env_params: Any = LOAD) -> Any:
+    def told(trials: Iterable[Trial], choices: Iterable[Choice] | None, env_params: Any = LOAD) -> Any:
         declared = {"agent_metrics": ["m"], "agent_reward_function": "identity"}
         results = written(trials, knobs={"x": {"values": [1, 1.0, True]}}, env_params=env_params, declared=declared)
         if choices is not None:
@@ -250,8 +251,8 @@ def policy(written: Written) -> Callable[..., Any]:
 
 
 def test_a_policys_choices_beside_the_measurements(policy: Callable[..., Any]) -> None:
-    choices = [PolicyChoice({"x": 1}, 0.5, {"load": 1}), PolicyChoice({"x": True}, None, {"load": 1.0})]
-    found = policy(TRIALS, [*choices, PolicyChoice({"x": True}, 0.25, {"load": True})])
+    choices = [Choice({"x": 1}, 0.5, {"load": 1}), Choice({"x": True}, None, {"load": 1.0})]
+    found = policy(TRIALS, [*choices, Choice({"x": True}, 0.25, {"load": True})])
     assert (found["error"], found["trials"], found["of"]) == (None, 9, 3)
     first, second, third = found["choices"]
     assert first == {
@@ -273,11 +274,11 @@ def test_a_policys_choices_beside_the_measurements(policy: Callable[..., Any]) -
 def test_many_choices_are_cut(policy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """To the contexts drawn most often, and of a range to places all over it."""
     monkeypatch.setattr(trial_results, "MOST_CHOICES", 2)
-    choices = [PolicyChoice({"x": 1}, 0.5, {"load": load}) for load in (True, 1.0, 1)]
+    choices = [Choice({"x": 1}, 0.5, {"load": load}) for load in (True, 1.0, 1)]
     found = policy([*TRIALS, loaded(9, 1.0, 1, 1.0)], choices)
     assert found["of"] == 3
     assert [type(one["context"]["load"]) for one in found["choices"]] == [int, float]
-    choices = [PolicyChoice({"x": 1}, 0.5, {"load": place / 4}) for place in range(9)]
+    choices = [Choice({"x": 1}, 0.5, {"load": place / 4}) for place in range(9)]
     found = policy([loaded(1, 0.5, 1, 2.0)], choices, {"load": {"low": 0.0, "high": 2.0, "dtype": "float"}})
     assert (found["of"], [one["context"]["load"] for one in found["choices"]]) == (9, [0.0, 1.25])
 
@@ -285,7 +286,7 @@ def test_many_choices_are_cut(policy: Callable[..., Any], monkeypatch: pytest.Mo
 def test_no_policy_and_one_of_another_journal(policy: Callable[..., Any]) -> None:
     assert policy(TRIALS, None) is None
     assert policy(TRIALS, []) is None
-    found = policy(TRIALS, [PolicyChoice({"y": 1}, 0.5, {"load": 1})])
+    found = policy(TRIALS, [Choice({"y": 1}, 0.5, {"load": 1})])
     assert "doesn't belong to this journal" in found["error"]
     assert found["choices"] == []
 

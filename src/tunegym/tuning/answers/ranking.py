@@ -43,27 +43,33 @@ class Setting:
     Attributes:
         action: one value for every knob.
         context: None if it is over all contexts.
-        first: the number of the first trial that measured it; 0 if none did.
         reward: the mean reward of its measurements; over all, contexts weigh as often as they were drawn. NaN
             without any measurement.
-        samples: every sample of metrics.
-        weights: how much each sample counts.
-        failed: how many of its trials gave no measurement.
-        violation: by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't.
         trials: those that measured it.
-        cancelled: how many of the failed trials never ran to an end.
+        weights: how much each of their samples counts.
+        failed: how many of its trials gave no measurement.
+        cancelled: how many of these never ran to an end.
+        violation: by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't.
     """
 
     action: Action
     context: Context | None
-    first: int
     reward: float
-    samples: tuple[Metrics, ...]
-    weights: tuple[float, ...]
-    failed: int = 0
-    violation: float = 0.0
-    trials: tuple[Trial, ...] = field(default=(), repr=False)
-    cancelled: int = 0
+    trials: tuple[Trial, ...] = field(repr=False)
+    weights: tuple[float, ...] = field(repr=False)
+    failed: int
+    cancelled: int
+    violation: float
+
+    @property
+    def first(self) -> int:
+        """The number of the first trial that measured it; 0 if none did."""
+        return min((trial.number for trial in self.trials), default=0)
+
+    @property
+    def samples(self) -> tuple[Metrics, ...]:
+        """Every sample of metrics."""
+        return tuple(sample for trial in self.trials for sample in samples_of(trial))
 
     def metrics(self) -> dict[str, float]:
         """The mean over the samples, weighted as in ``reward``."""
@@ -303,30 +309,16 @@ class Measurements:
         key, place = exact_key(action), None if context is None else exact_key(context)
         cells = self._cells(key, place)
         trials = tuple(self.measured(key, place))
-        failed = sum(cell.failed for cell in cells.values())
-        cancelled = sum(cell.cancelled for cell in cells.values())
+        counts = sum(cell.failed for cell in cells.values()), sum(cell.cancelled for cell in cells.values())
         if not trials:
-            return Setting(action, context, 0, math.nan, (), (), failed, cancelled=cancelled)
+            return Setting(action, context, math.nan, (), (), *counts, 0.0)
         mean = _score(self.reward, key, place).mean
-        samples: list[Metrics] = []
         weights: list[float] = []
         for where, cell in cells.items():
-            found = [sample for trial in cell.measured for sample in samples_of(trial)]
-            samples += found
-            weight = self.reward.share(where) / len(found) if found and self.reward.recurs else 1.0
-            weights += [weight] * len(found)
-        return Setting(
-            action=action,
-            context=context,
-            first=min(trial.number for trial in trials),
-            reward=mean if abs(mean) < LARGEST / 2 else trials[-1].reward,
-            samples=tuple(samples),
-            weights=tuple(weights),
-            failed=failed,
-            violation=self.violation(key, place),
-            trials=trials,
-            cancelled=cancelled,
-        )
+            count = sum(len(samples_of(trial)) for trial in cell.measured)
+            weights += [self.reward.share(where) / count if self.reward.recurs else 1.0] * count if count else []
+        reward = mean if abs(mean) < LARGEST / 2 else trials[-1].reward
+        return Setting(action, context, reward, trials, tuple(weights), *counts, self.violation(key, place))
 
     def _cells(self, action: bytes, context: bytes | None) -> Mapping[bytes, Cell]:
         cells = self.cells.get(action, {})

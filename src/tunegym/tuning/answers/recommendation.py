@@ -19,9 +19,6 @@ FROM_TRIALS = "trials"
 FROM_POLICY = "policy"
 """The source of a recommendation: measurements of just these settings, or the choice of the agent's policy."""
 
-_FIRST_METRIC = (None, "identity", "negative", "inverse")
-"""Rewards of one metric: the first that the agent sees."""
-
 
 @dataclass(frozen=True)
 class Recommendation:
@@ -55,11 +52,8 @@ class Recommendation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as ``tunegym recommend --json`` prints it."""
-        found = {name: getattr(self, name) for name in _SHOWN}
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}
-
-
-_SHOWN = ("action", "context", "source", "measured", "mean", "spread", "failed", "violation", "note")
+        names = ("action", "context", "source", "measured", "mean", "spread", "failed", "violation", "note")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +107,8 @@ class Recommender:
         self._policy = policy
         self._objectives = [Objective(**document) for document in head.get("objectives", ())]
         self._metric = reward_metric(head.get("metrics", []), self._objectives, declared)
-        self._metrics = _rewarded([one.metric for one in self._objectives], declared)
+        first = [] if self._metric is None else [self._metric.name]
+        self._metrics = [one.metric for one in self._objectives] or first or declared.get("agent_metrics", [])
         self._all = Measurements(trials, self._objectives)
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
@@ -195,10 +190,9 @@ class Recommender:
         setting = there.setting(chosen.action)
         failures = setting.failed - setting.cancelled
         if failures and not setting.samples:
-            times = "the one time it was" if failures == 1 else f"all {failures} times it was"
-            where = " there" if wanted else ""
-            choice = spelled_pairs(chosen.action)
-            return f"this is from the trials: the policy chooses {choice}, which failed {times} tried{where}"
+            times = "the one time" if failures == 1 else f"all {failures} times"
+            why = f"chooses {spelled_pairs(chosen.action)}, which failed {times} it was tried"
+            return f"this is from the trials: the policy {why}{' there' if wanted else ''}"
         asked = None
         if exact_key(chosen.context) != exact_key(wanted):
             asked = f"the policy was asked at {spelled_pairs(chosen.context)}, which is nearest"
@@ -220,15 +214,6 @@ class Recommender:
         if elsewhere.samples:
             notes.append(f"in other contexts these settings were measured: {described(elsewhere, metric)}")
         if best is not None:
-            notes.append(
-                f"the best that was measured there is {spelled_pairs(best.action)} ({described(best, metric)})"
-            )
+            name = spelled_pairs(best.action)
+            notes.append(f"the best that was measured there is {name} ({described(best, metric)})")
         return notes
-
-
-def _rewarded(objectives: list[str], declared: Mapping[str, Any]) -> list[str]:
-    """The metrics that the reward is computed from; all that the agent sees where only the reward itself knows."""
-    if objectives:
-        return objectives
-    metrics: list[str] = list(declared.get("agent_metrics", []))
-    return metrics[:1] if declared.get("agent_reward_function") in _FIRST_METRIC else metrics
