@@ -64,10 +64,8 @@ class HyperbandPruner:
             if rung > step:
                 break
             there = self._rungs.setdefault((bracket, rung), {})
-            if number in there:
-                continue
             reward = _at(curve, rung)
-            if reward is None:  # the steps jump back and forth
+            if number in there or reward is None:  # None where the steps jump back and forth
                 continue
             there[number] = reward
             places = len(there) // self._config.reduction
@@ -86,8 +84,7 @@ class HyperbandPruner:
             if status == "measured" and self._config.max_steps is None:
                 self._longest = max(self._longest, *(step for step, _ in curve), 0)
             for place in self._rungs_of(number):
-                reward = _at(curve, place[1])
-                if reward is not None:
+                if (reward := _at(curve, place[1])) is not None:
                     self._rungs.setdefault(place, {})[number] = reward
         self._brackets.pop(number, None)
 
@@ -116,9 +113,7 @@ class HyperbandPruner:
 
 def _at(curve: Sequence[tuple[int, float]], rung: int) -> float | None:
     """A trial's best until it first reached a rung; None if it never did."""
-    best: float | None = None
-    for step, reward in curve:
-        best = reward if best is None else max(best, reward)
+    for at, (step, _) in enumerate(curve, 1):
         if step >= rung:
-            return best
+            return max(reward for _, reward in curve[:at])
     return None

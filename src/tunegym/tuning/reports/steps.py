@@ -118,13 +118,11 @@ def _typed(values: Sequence[Any]) -> np.ndarray:
 def episode_table(results: LiveResults) -> pd.DataFrame:
     """One row per episode that is over: the columns of ``episodes.csv``."""
     names = list(results.head.get("env_params", ()))
-    columns: dict[str, list[Any]] = {name: [] for name in [*EPISODE_COLUMNS, *(f"context.{one}" for one in names)]}
-    filled = list(columns.values())
-    for one in results.stream_episodes():
-        row = [one.number, one.first, one.last, one.length, one.total, one.end, one.lane]
-        for cells, value in zip(filled, [*row, *(one.context.get(name) for name in names)], strict=True):
-            cells.append(value)
-    return pd.DataFrame(columns)
+    rows = [
+        (one.number, one.first, one.last, one.length, one.total, one.end, one.lane, *map(one.context.get, names))
+        for one in results.stream_episodes()
+    ]
+    return pd.DataFrame(rows, columns=[*EPISODE_COLUMNS, *(f"context.{one}" for one in names)])
 
 
 def is_inline(space: spaces.Space[Any]) -> bool:
@@ -159,10 +157,9 @@ def _mapped(results: LiveResults, kind: str, dtype: np.dtype[Any]) -> np.ndarray
         return np.zeros(0, dtype=dtype)
     try:
         found = path.stat().st_size // dtype.itemsize
-        if found >= rows:
-            return np.memmap(path, dtype=dtype, mode="r", shape=(rows,))
     except OSError as error:
         raise StoreError(f"{path} can't be read: {error.strerror}", hint="put the file back") from error
-    raise StoreError(
-        f"{path} is too short: the journal knows of {rows} rows, and it has {found}", hint="put the whole file back"
-    )
+    if found < rows:
+        what = f"the journal knows of {rows} rows, and it has {found}"
+        raise StoreError(f"{path} is too short: {what}", hint="put the whole file back")
+    return np.memmap(path, dtype=dtype, mode="r", shape=(rows,))

@@ -108,16 +108,10 @@ class MlflowSink:
             params = {"agent": text(self._head.get("agent") or ""), "seed": text(self._head.get("seed"))}
             self._log(self._episodes, [], params)
         self._client.update_run(self._episodes, status="RUNNING")
-        for start in range(0, len(items), MOST_PARAMS):
-            some = items[start : start + MOST_PARAMS]
-            # EPISODES comes last in each item: one that has it has all its values.
-            metrics = [
-                Metric(name, value, _ms(item.at), item.number)
-                for item in some
-                for name, value in metrics_of(item.values).items()
-            ]
-            self._log(self._episodes, metrics)
-            yield from (item.number for item in some)
+        # EPISODES comes last in each item: one that has it has all its values.
+        values = [(item, name, one) for item in items for name, one in metrics_of(item.values).items()]
+        self._log(self._episodes, [Metric(name, one, _ms(item.at), item.number) for item, name, one in values])
+        yield from (item.number for item in items)
 
     def _send_trial(self, item: Item, trial: Trial) -> None:
         from mlflow.entities import Metric
