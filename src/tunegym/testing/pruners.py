@@ -45,10 +45,10 @@ class PrunerSuite:
                 return curve[:length], reason
         return curve, None
 
-    def run(self, pruner: Pruner, curves: Sequence[Curve]) -> list[tuple[Curve, str | None]]:
-        """One trial after the other."""
+    def run(self, pruner: Pruner, curves: Sequence[Curve], first: int = 1) -> list[tuple[Curve, str | None]]:
+        """One trial after the other; ``first`` is the number of the first."""
         ended = []
-        for number, curve in enumerate(curves, start=1):
+        for number, curve in enumerate(curves, start=first):
             seen, reason = self.walked(pruner, number, curve)
             pruner.closed(number, seen, "measured" if reason is None else "pruned")
             ended.append((seen, reason))
@@ -80,17 +80,14 @@ class PrunerSuite:
         assert random.getstate() == state
 
     def test_a_resumed_run_is_judged_as_an_uninterrupted_one(self) -> None:
-        """All that it knows, it knows from ``closed``: a killed run is told the recorded trials and goes on."""
+        """A pruner learns from ``closed`` alone: a resumed run tells it the recorded trials."""
         curves = self.curves()
         whole = self.run(self.made(), curves)
         for cut in (1, self.trials // 3, self.trials - 5):
             pruner = self.made()
             for number, (seen, reason) in enumerate(whole[:cut], start=1):
                 pruner.closed(number, seen, "measured" if reason is None else "pruned")
-            for number in range(cut + 1, self.trials + 1):
-                seen, reason = self.walked(pruner, number, curves[number - 1])
-                pruner.closed(number, seen, "measured" if reason is None else "pruned")
-                assert (seen, reason) == whole[number - 1]
+            assert self.run(pruner, curves[cut:], cut + 1) == whole[cut:]
 
     def test_trials_without_a_curve_are_fine(self) -> None:
         """One that failed at once has reported nothing."""

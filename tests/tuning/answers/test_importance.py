@@ -13,7 +13,7 @@ Draw = Callable[[random.Random], Any]
 
 
 def told(count: int, reward: Callable[[dict[str, Any], random.Random], float], seed: int = 1, **draws: Draw) -> Any:
-    """What is said of some trials, whose knobs are drawn and whose rewards are computed from them."""
+    """The shares of some trials, whose knobs are drawn and whose rewards are computed from them."""
     rng = random.Random(seed)
     made = []
     for number in range(1, count + 1):

@@ -93,14 +93,6 @@ def test_a_command_is_the_recorded_template_with_the_trials_values(
         assert command(Trial(2, {}, {"a.b": 4}, one.outcome, 0.0, 0.0, cached_from=1)) is None
 
 
-def test_lines_that_commands_share_are_stored_once() -> None:
-    texts = {1: "\n  set -e\n  run 1\n", 2: "\n  set -e\n  cat /odd\udcff\n", 3: None}
-    told = commands([trial(number) for number in texts], lambda one: texts[one.number], 10**6)
-    found = [lines and "\n".join(told["lines"][line] for line in lines) for lines in told["of"]]
-    assert found == ["set -e\nrun 1", "set -e\ncat /odd\\udcff", None]
-    assert len(told["lines"]) == 3
-
-
 def leave(folder: Path, number: int, **files: bytes) -> None:
     for name, content in files.items():
         path = folder / f"{number:06d}" / f"{name.replace('__', '/')}.txt"

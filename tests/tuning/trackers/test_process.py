@@ -1,4 +1,4 @@
-"""Whatever becomes of a tracker's process, its driver goes on."""
+"""A tracker's process can fail, hang or die: its driver continues."""
 
 from __future__ import annotations
 

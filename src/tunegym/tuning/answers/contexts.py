@@ -34,7 +34,7 @@ def checked_context(context: Mapping[str, Any], head: Mapping[str, Any]) -> dict
     """``context`` in the run's own order and types.
 
     Raises:
-        ConfigError: an unknown name, or a value that the run could not have drawn; it lists what is allowed.
+        ConfigError: an unknown name, or a value that the run could not have drawn; it lists the allowed ones.
     """
     domains = domains_of(head)
     problems: list[Problem] = []
@@ -63,7 +63,7 @@ def _hint(name: str, domains: Mapping[str, Knob], knobs: Mapping[str, Any]) -> s
 
 
 def _outside(name: str, value: object, knob: Knob) -> tuple[str, str]:
-    """What is wrong with a value, and a hint: the candidate that was probably meant, as it is typed in a shell."""
+    """A value's fault, and a hint: the candidate that was probably meant, as it is typed in a shell."""
     if isinstance(knob, Range):
         return "the value is out of bounds", f"give a number from {knob.low} to {knob.high}"
     texts = {str(one).lower(): one for one in knob.values}

@@ -1,11 +1,11 @@
 """How much each knob matters: the share of the reward's variance that it explains by itself.
 
 Omega squared of a one-way analysis of variance, over a knob's values or over a few equally full bins of them. It is
-corrected for chance: a knob that does nothing comes out around 0 however many values it has. What knobs do only
-together is not seen.
+corrected for chance: a knob without effect comes out around 0 however many values it has. Effects that knobs have only
+together are not seen.
 
-An agent that learns moves its knobs together, towards what is good: then each of them explains what they all did, and
-the shares add up to far more than the whole. That is seen, and said instead of the shares.
+An agent that learns moves its knobs together, towards good values. Then each of them explains the effect of all, and
+the shares add up to far more than the whole: a note says so instead of the shares.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Recommendation:
 
     Attributes:
         action: one value for every knob, by address.
-        context: what was asked for; empty if nothing was.
+        context: the one that was asked for; empty if none was.
         source: where it comes from: ``trials``, or ``policy``.
         measured: how many samples of these settings it rests on, in that context; 0 only for a policy's choice.
         mean: of the reward's metrics over these samples, by name.

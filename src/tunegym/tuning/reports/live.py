@@ -140,8 +140,8 @@ class LiveResults(JournalResults):
     ) -> pd.DataFrame:
         """One row per recorded step: the columns of ``trajectory.csv``, then ``reason`` and ``row``.
 
-        ``row`` is the step's place in ``observations()`` and ``actions()``; -1 for one that was lost. Only what is
-        asked for is held in memory.
+        ``row`` is the step's place in ``observations()`` and ``actions()``; -1 for one that was lost. Memory holds
+        only the steps and columns that are asked for.
 
         Args:
             first: the number of the first step; None for the very first.
@@ -248,7 +248,7 @@ class LiveResults(JournalResults):
         ]
         return {"path": place, "load": "\n".join(lines) if loader else None}
 
-    # what is shown ------------------------------------------------------------------------------------
+    # summaries ----------------------------------------------------------------------------------------
 
     @property
     def _done(self) -> int:

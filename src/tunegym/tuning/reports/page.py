@@ -87,7 +87,7 @@ def _source(results: RunResults) -> str:
 
 
 def _experiment(results: AnyResults, known: Known, share: float) -> dict[str, Any]:
-    """One experiment's facts, and under ``page`` what is only for the page."""
+    """One experiment's facts, and under ``page`` the data that only the page needs."""
     try:
         facts = results.summary(known.total).facts
         charts = results.charts(known.fixed, share)
@@ -169,7 +169,7 @@ def _warnings(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 def render(title: str, data: Mapping[str, Any]) -> str:
     """The page of ``data``. Nothing in the data can end the script that holds it, nor become markup.
 
-    Its policy names the one script and the one style that a browser may use, by what is in them.
+    Its policy names the one script and the one style that a browser may use, by their hashes.
     """
     style, script = _asset(_STYLE), _script()
     parts = {"title": html.escape(title), "style": style, "data": embedded(data), "script": script}

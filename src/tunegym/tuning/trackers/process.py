@@ -228,7 +228,7 @@ class Follower:
     def run(self) -> bool:
         """Follow to the end; whether everything was sent."""
         while True:
-            finishing = self._finish.is_set()  # asked first: what was written before is then read after
+            finishing = self._finish.is_set()  # asked first, so that the last records are read after it
             if not self._pending:
                 self._pending = self._feed.read(BATCH)
             if not self._pending and finishing:
