@@ -282,16 +282,6 @@ def test_interrupted_trials_stay_open_and_are_taken_over(bench: Benches, slots: 
     assert again.engine.observe().metrics == {}
 
 
-def test_take_over_stops_when_asked(bench: Benches) -> None:
-    first = bench(measure, store="journal")
-    for lane in range(3):
-        first.store.open(lane, {}, {"x": lane})
-    first.store.close()
-    again = bench(measure, store="journal", stopping=lambda: len(again.lab.runs) == 2)
-    again.engine.take_over()
-    assert [trial.number for trial in again.store.open_trials()] == [3]
-
-
 def test_waiting_trials_stay_open_too(bench: Benches) -> None:
     running = threading.Event()
 

@@ -51,13 +51,6 @@ def test_policies(bench: Benches, keep: Keep, expected: list[int], split: int) -
     assert kept(one) == expected
 
 
-def test_earlier_of_equals_stays(bench: Benches) -> None:
-    one = bench(lambda x: {"m": 1.0}, keep=Keep("best", 1))
-    for x in (1, 2, 3):
-        one.step(x=x)
-    assert kept(one) == [1]
-
-
 def test_folder_of_an_open_trial_stays(bench: Benches) -> None:
     """What stays open for a resume is not closed, so nothing of it is dropped."""
 

@@ -13,9 +13,9 @@ from gymnasium.utils.env_checker import check_env
 
 from tunegym.core.errors import ObservationError
 from tunegym.tuning.envs.face import TuneEnv
-from tunegym.tuning.envs.structure import ContextLeaves, Structure, structure_of
+from tunegym.tuning.envs.structure import Structure, structure_of
 from tunegym.tuning.envs.trials.engine import TrialEngine
-from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, ObsLeafDescriptor, Range
+from tunegym.tuning.model.space import Choice, EnvParam, ObsLeafDescriptor, Range
 from tunegym.tuning.model.trial import Observation
 
 BOX = ObsLeafDescriptor("box", dim=2, low=0.0, high=1.0)
@@ -45,7 +45,7 @@ def encoded(leaf: ObsLeafDescriptor, value: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:.*A Box observation space:UserWarning")  # a metric has no bounds
-def test_an_environment_with_leaves_of_its_own(bench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_with_its_own_leaves(bench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The face takes them instead of the encoded env_params: here how far the run is, and which trial was measured."""
 
     def descriptors(self: TrialEngine) -> Mapping[str, ObsLeafDescriptor]:
@@ -68,25 +68,7 @@ def test_an_environment_with_leaves_of_its_own(bench: Callable[..., Any], monkey
     check_env(env, skip_render_check=True, skip_close_check=True)
 
 
-class _Plain:
-    """An ``Env`` without leaves: everything of an engine's but the two methods."""
-
-    def __init__(self, engine: TrialEngine) -> None:
-        for name in ("experiment", "space", "observe", "begin", "next_finished", "close", "slots"):
-            setattr(self, name, getattr(engine, name))
-
-
-def test_an_environment_that_offers_none_has_a_flat_box(bench: Callable[..., Any]) -> None:
-    one = bench(lambda x, load: {"m": float(x)}, env_params={"load": EnvParam(Choice((1, 2)))})
-    env = TuneEnv(_Plain(one.engine))  # type: ignore[arg-type]
-    assert env.observation_space == spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    env.reset()
-    observation, *_, info = env.step_raw({"x": 3})
-    assert observation.tolist() == [3.0, 1.0]
-    assert info["next_env_params"]["load"] in (1, 2)
-
-
-def test_half_an_offer_is_refused() -> None:
+def test_half_a_structure_is_refused() -> None:
     class Declares:
         def structured_observation_descriptors(self) -> dict[str, ObsLeafDescriptor]:
             return {"a": INDEX}
@@ -139,7 +121,7 @@ def test_keys_that_differ_are_listed(given: dict[Any, int], missing: str, extra:
         (None, r"gives shape \(\)"),
     ],
 )
-def test_a_vector_that_is_none(value: Any, message: str) -> None:
+def test_bad_vector_is_refused(value: Any, message: str) -> None:
     with pytest.raises(ObservationError, match=message):
         encoded(BOX, value)
 
@@ -147,7 +129,7 @@ def test_a_vector_that_is_none(value: Any, message: str) -> None:
 @pytest.mark.parametrize(
     "value", [3, -1, 1.0, math.nan, "1", None, True, [1], np.array([1]), np.array([0, 1]), np.array(["a"]), 2**80]
 )
-def test_an_index_that_is_none(value: Any) -> None:
+def test_bad_index_is_refused(value: Any) -> None:
     with pytest.raises(ObservationError, match="leaf a: "):
         encoded(INDEX, value)
 
@@ -155,7 +137,7 @@ def test_an_index_that_is_none(value: Any) -> None:
 # an array belongs to whoever is shown it --------------------------------------------------------------------
 
 
-def test_a_buffer_that_is_used_again_changes_nothing_shown() -> None:
+def test_leaves_are_copies() -> None:
     buffer = np.zeros(2, dtype=np.float32)
     structure = Structure(Own({"a": BOX}, {"a": buffer}))
     first = structure.encode(SEEN)["a"]
@@ -167,28 +149,7 @@ def test_a_buffer_that_is_used_again_changes_nothing_shown() -> None:
         structure.encode(SEEN)
 
 
-def test_candidates_are_encoded_once_and_stay_apart() -> None:
-    asked: list[Any] = []
-
-    class Spy:
-        def __init__(self, domain: Any) -> None:
-            self._domain = domain
-
-        def descriptor(self) -> ObsLeafDescriptor:
-            return ObsLeafDescriptor("box", dim=1)
-
-        def encode(self, value: Any) -> np.ndarray:
-            asked.append(value)
-            return np.array([self._domain.index(value)], dtype=np.float32)
-
-    values = (1, 1.0, True)
-    leaves = ContextLeaves(EnvParams({"a": EnvParam(Choice(values), encoding="spy")}), {"spy": Spy}.__getitem__)
-    for _ in range(3):
-        assert [leaves.encode({"a": value})["a"].tolist() for value in values] == [[0.0], [1.0], [2.0]]
-    assert [(type(value), value) for value in asked] == [(int, 1), (float, 1.0), (bool, True)]
-
-
-def test_what_is_shown_can_be_written_to(bench: Callable[..., Any]) -> None:
+def test_shown_leaves_can_be_written_to(bench: Callable[..., Any]) -> None:
     """And changes nothing that is shown later, to the same lane or another."""
     params = {"load": EnvParam(Choice((1, 2)), encoding="onehot"), "rate": EnvParam(Range(0.0, 1.0))}
     one = bench(lambda x, load, rate: {"m": 1.0}, env_params=params)

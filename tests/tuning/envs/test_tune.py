@@ -142,16 +142,6 @@ def test_past_the_budget(tune: Any) -> None:
     assert len(one.trials()) == 2
 
 
-def test_stopped_while_it_ran(tune: Any) -> None:
-    def function(**_: Any) -> dict[str, float]:
-        raise InterruptedError
-
-    env, one = tune(function)
-    with pytest.raises(BudgetError, match="stays open"):
-        env.step(encoded(env))
-    assert len(one.store.open_trials()) == 1
-
-
 # episodes ---------------------------------------------------------------------------------------------------
 
 

@@ -137,24 +137,6 @@ def test_next_episode_begins_in_the_same_step(vector: Make) -> None:
     assert infos["_final_obs"].tolist() == infos["_final_info"].tolist() == [True, True]
 
 
-def test_failures_keep_the_shape(vector: Make) -> None:
-    def function(n: int, **_: Any) -> dict[str, float]:
-        if n == 2:
-            raise ValueError("two")
-        return {"m": float(n), "extra": 1.0}
-
-    envs, _ = vector(3, function, episode_steps=2)
-    observations, rewards, _, _, infos = envs.step_raw(raw(1, 2, 3))
-    assert envs.observation_space.contains(observations)
-    assert observations.tolist() == [[1, 1], [0, 0], [3, 1]]
-    assert infos["status"].tolist() == ["measured", "failed", "measured"]
-    assert infos["reason"].tolist() == ["", "two", ""]
-    assert infos["metrics"]["extra"].tolist() == [1.0, 0.0, 1.0]
-    assert infos["metrics"]["_extra"].tolist() == [True, False, True]  # who gave one
-    assert rewards.dtype == np.float64
-    assert rewards[1] < min(rewards[0], rewards[2])
-
-
 # infos ------------------------------------------------------------------------------------------------------
 
 

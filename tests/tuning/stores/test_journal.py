@@ -14,7 +14,6 @@ from tunegym.core.processes import boot_id
 from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, Outcome, TimedOut, Trial
 from tunegym.tuning.stores import journal as journal_module
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.records import Session
 from tunegym.tuning.stores.trials import JournalStore
 
 Journals = Callable[..., JournalStore]
@@ -183,46 +182,6 @@ def test_another_experiment_is_refused(journal: Journals, tmp_path: Path, key: s
     with pytest.raises(StoreError, match=f"another `{key}`"):
         journal(tmp_path, **{key: value})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
-
-
-def test_fingerprint_of_the_session(journal: Journals, tmp_path: Path) -> None:
-    """A trial has the fingerprint of the session that closed it."""
-    for fingerprint in ("old", "new"):
-        store = journal(tmp_path, fingerprint=fingerprint)
-        store.close_trial(closed(store.open(0, {}, {"x": 1})))
-        store.close()
-    assert [(mark, trial.number) for mark, trial in reader.trials(tmp_path / reader.JOURNAL)] == [
-        ("old", 1),
-        ("new", 2),
-    ]
-
-
-class Ticking:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-def test_elapsed_time_of_earlier_sessions(tmp_path: Path, journal: Journals) -> None:
-    """From a session's start to its last record; the time between sessions isn't spent."""
-    first = journal(tmp_path)
-    head, clock = first.head, Ticking()
-    first.close()
-    (tmp_path / reader.JOURNAL).unlink()
-    for spent in (7.0, 5.0):
-        store = JournalStore(tmp_path, head, Session("f"), clock)
-        clock.now += spent
-        store.open(0, {}, {"x": 1})
-        clock.now += 1000.0
-        store.close()
-    assert reader.scan(tmp_path / reader.JOURNAL).elapsed_s == 12.0
 
 
 def test_every_record_is_with_the_system_when_the_call_returns(journal: Journals, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -18,31 +18,10 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, OpenTrial, Outcome, TimedOut, Trial
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.records import Head, Session
-from tunegym.tuning.stores.trials import JournalStore, Numbers
+from tunegym.tuning.stores.trials import JournalStore
 
 LANES = st.integers(0, 3)
 OUTCOMES: list[Outcome] = [Measured(({"score": 1.0},)), Failed("f"), TimedOut(), Infeasible("i")]
-
-
-@given(st.lists(st.tuples(st.sampled_from(["hold", "use", "release"]), LANES), max_size=60))
-def test_lowest_that_is_neither_used_nor_held(moves: list[tuple[str, int]]) -> None:
-    """Against a model that looks through everything."""
-    numbers = Numbers()
-    used: set[int] = set()
-    held: dict[int, int] = {}
-    for move, lane in moves:
-        taken = used | set(held.values())
-        lowest = next(number for number in range(1, 100) if number not in taken)
-        if move == "release":
-            numbers.release(lane)
-            held.pop(lane, None)
-        elif move == "hold":
-            assert numbers.hold(lane) == held.setdefault(lane, lowest)
-        else:
-            number = held.pop(lane, lowest)
-            assert numbers.use(lane) == number
-            used.add(number)
-        assert numbers.highest == max(used, default=0)
 
 
 def context_of(number: int) -> dict[str, int]:

@@ -72,7 +72,7 @@ def test_quoting(tmp_path: Path, text: str) -> None:
     assert f"action.{text}" in frame.columns
 
 
-def test_pandas_reads_them_in_one_line(journal: Journals, tmp_path: Path) -> None:
+def test_pandas_reads_the_views(journal: Journals, tmp_path: Path) -> None:
     """With the dtypes that the values have."""
     knobs = {"threads": {}, "ratio": {}, "name": {}, "fast": {}}
     store = journal(tmp_path, knobs=knobs, env_params=("load",), metrics=["score"])
@@ -105,7 +105,7 @@ def test_pandas_reads_them_in_one_line(journal: Journals, tmp_path: Path) -> Non
     assert list(env["load"]) == list(frame["context.load"])
 
 
-def test_written_anew_on_resume(journal: Journals, tmp_path: Path) -> None:
+def test_views_are_written_again_on_resume(journal: Journals, tmp_path: Path) -> None:
     """From the journal, whatever the files hold by then."""
     store = journal(tmp_path, env_params=("load",))
     trials = [store.open(lane, {"load": lane}, {"x": 1}) for lane in range(4)]

@@ -23,38 +23,17 @@ def seeds_of(server: Counter) -> list[Any]:
     return [call[1] for call in server.calls if call[0] == "reset"]
 
 
-def test_a_vector_step_is_a_step_in_each_with_one_counter(engines: Engines) -> None:
-    envs = LiveVectorEnv(engines(servers=servers(3, 5)))
-    assert envs.num_envs == 2
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_next_episode_begins_in_the_same_step(engines: Engines, end: str) -> None:
+    envs = LiveVectorEnv(engines(servers=[Counter(2, end), Counter(9)]))
     assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-    assert envs.single_action_space == spaces.Discrete(3)
-    assert envs.action_space == spaces.MultiDiscrete([3, 3])
+    assert (envs.single_action_space, envs.action_space) == (spaces.Discrete(3), spaces.MultiDiscrete([3, 3]))
     first, infos = envs.reset()
-    assert first.shape == (2, 2)
     assert envs.observation_space.contains(first)
     assert infos["step"].tolist() == [1, 2]
-    numbers = []
-    for _ in range(6):
-        observations, rewards, terminations, truncations, infos = envs.step(np.array([1, 2]))
-        assert envs.observation_space.contains(observations)
-        assert (rewards.dtype, terminations.dtype, truncations.dtype) == (np.float64, np.bool_, np.bool_)
-        numbers += infos["step"].tolist()
-    assert numbers == list(range(1, 13))
-    envs.close()
-    engines.close()
-    found = engines.rows()
-    assert [int(row["step"]) for row in found] == numbers
-    assert [row["action"] for row in found] == ["1", "2"] * 6
-    ends = [(row["lane"], row["length"], row["end"]) for row in engines.rows("episodes.csv")]
-    assert ends == [("0", "3", "terminated"), ("1", "5", "terminated"), ("0", "3", "terminated"), ("1", "1", "cut")]
-
-
-@pytest.mark.parametrize("end", ["terminated", "truncated"])
-def test_the_next_episode_begins_in_the_step_that_ends_one(engines: Engines, end: str) -> None:
-    envs = LiveVectorEnv(engines(servers=[Counter(2, end), Counter(9)]))
-    envs.reset()
     envs.step([1, 1])
-    observations, _, terminations, truncations, infos = envs.step([2, 0])
+    observations, rewards, terminations, truncations, infos = envs.step([2, 0])
+    assert (rewards.dtype, terminations.dtype, truncations.dtype) == (np.float64, np.bool_, np.bool_)
     assert terminations.tolist() == [end == "terminated", False]
     assert truncations.tolist() == [end == "truncated", False]
     assert observations.tolist() == [[0.0, 0.0], [2.0, 0.0]]
@@ -66,7 +45,7 @@ def test_the_next_episode_begins_in_the_step_that_ends_one(engines: Engines, end
     assert observations.tolist() == [[1.0, 1.0], [3.0, 1.0]]
 
 
-def test_contexts_are_those_of_the_numbers_and_are_shown(engines: Engines) -> None:
+def test_contexts_of_vector_steps(engines: Engines) -> None:
     engine = engines(servers=servers(2, 3), env_params=load(1, 2, 5, encoding="onehot"))
     params = engine.experiment.env_params
     envs = LiveVectorEnv(engine)
@@ -93,7 +72,7 @@ def test_contexts_are_those_of_the_numbers_and_are_shown(engines: Engines) -> No
     assert {first: params.context(first)["load"] for first in firsts} == firsts
 
 
-def test_seeds_and_options_are_the_servers(engines: Engines) -> None:
+def test_seeds_and_options(engines: Engines) -> None:
     made = servers(3, 3)
     envs = LiveVectorEnv(engines(servers=made))
     envs.reset(seed=10, options={"at": 1})
@@ -109,7 +88,7 @@ def test_seeds_and_options_are_the_servers(engines: Engines) -> None:
             envs.reset(seed=wrong)  # type: ignore[arg-type]
 
 
-def test_a_step_that_fails_ends_no_episode(engines: Engines) -> None:
+def test_failed_step_ends_no_episode(engines: Engines) -> None:
     made = servers(5, 5)
     envs = LiveVectorEnv(engines(servers=made))
     envs.reset()
@@ -123,7 +102,7 @@ def test_a_step_that_fails_ends_no_episode(engines: Engines) -> None:
 
 
 class Masked(Counter):
-    """Says with every observation what may be done next, and something of its own about the end."""
+    """Gives a mask of actions with every observation."""
 
     def reset(self, **given: Any) -> Any:
         observation, _ = super().reset(**given)
@@ -134,7 +113,7 @@ class Masked(Counter):
         return (*answer, {"mask": np.array([False, True, True]), "final_observation": None, "left": 3})
 
 
-def test_the_servers_info_is_that_of_the_observation_beside_it(engines: Engines) -> None:
+def test_info_belongs_to_its_observation(engines: Engines) -> None:
     envs = LiveVectorEnv(engines(servers=[Masked(2), Masked(9)]))
     _, infos = envs.reset()
     assert infos["mask"].tolist() == [[True, False, False]] * 2
@@ -152,7 +131,7 @@ def test_the_servers_info_is_that_of_the_observation_beside_it(engines: Engines)
 
 
 class Nested(Counter):
-    """Takes everything that a space may be made of."""
+    """Has actions of every kind of space."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,20 +150,6 @@ class Nested(Counter):
         return super().step(0)
 
 
-def test_nested_actions_are_taken_apart(engines: Engines) -> None:
-    made = [Nested(), Nested(), Nested()]
-    envs = LiveVectorEnv(engines(servers=made, steps=999))
-    envs.reset()
-    actions = envs.action_space.sample()
-    envs.step(actions)
-    for lane, server in enumerate(made):
-        (taken,) = server.taken
-        assert np.array_equal(taken["box"], actions["box"][lane])
-        assert taken["pair"][0] == actions["pair"][0][lane]
-        assert np.array_equal(taken["pair"][1], actions["pair"][1][lane])
-        assert np.array_equal(taken["deep"]["many"], actions["deep"]["many"][lane])
-
-
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -195,17 +160,24 @@ def test_nested_actions_are_taken_apart(engines: Engines) -> None:
         (lambda actions: {"box": actions["box"]}, "not of action_space"),
     ],
 )
-def test_nested_actions_that_are_none(engines: Engines, changed: Any, said: str) -> None:
-    engine = engines(servers=[Nested(), Nested()])
+def test_nested_actions(engines: Engines, changed: Any, said: str) -> None:
+    made = [Nested(), Nested()]
+    engine = engines(servers=made)
     envs = LiveVectorEnv(engine)
     envs.reset()
     sampled: Mapping[str, Any] = envs.action_space.sample()
     with pytest.raises(ActionError, match=said):
         envs.step(changed(sampled))
     assert engine.taken == 0
+    envs.step(sampled)
+    for lane, server in enumerate(made):
+        (taken,) = server.taken
+        assert np.array_equal(taken["box"], sampled["box"][lane])
+        assert taken["pair"][0] == sampled["pair"][0][lane]
+        assert np.array_equal(taken["deep"]["many"], sampled["deep"]["many"][lane])
 
 
-def test_closed_it_says_so(engines: Engines) -> None:
+def test_closed_environment_is_refused(engines: Engines) -> None:
     closed: list[int] = []
     envs = LiveVectorEnv(engines(servers=servers(2, 2)), lambda: closed.append(1))
     with pytest.raises(TunegymError, match="none has begun"):
