@@ -1,4 +1,4 @@
-"""What an agent has learned is saved with the results, however its run ended, and stands in nobody's way."""
+"""An agent's policy is saved with the results, however its run ended, and never fails the run."""
 
 from __future__ import annotations
 
@@ -62,12 +62,6 @@ class Fails(Chooses):
         self.failure = "the loss is not finite\\udcff"
         return 4
 
-class FailsSilently(Fails):
-    def run(self):
-        super().run()
-        self.failure = None
-        return 4
-
 class Raises(Chooses):
     def run(self):
         super().run()
@@ -84,10 +78,6 @@ class ChooseExits(Chooses):
 class ChoosesNonsense(Chooses):
     def choose(self, context):
         return PolicyChoice({"x": 99})
-
-class Unsure(Chooses):
-    def choose(self, context):
-        return PolicyChoice({"x": 1}) if type(context["load"]) is float else None
 
 class Own:
     Config = tunegym.AgentConfig
@@ -126,7 +116,7 @@ def saved() -> policies.PolicyTable | None:
 
 
 @pytest.mark.parametrize("slots", [1, 4])
-def test_after_a_run(scenario: Callable[..., Path], slots: int) -> None:
+def test_a_finished_run_saves_the_policy(scenario: Callable[..., Path], slots: int) -> None:
     assert library.run(scenario("Chooses", slots)) == 0
     table = saved()
     assert table is not None
@@ -136,16 +126,6 @@ def test_after_a_run(scenario: Callable[..., Path], slots: int) -> None:
     answer = library.recommend("results", {"load": 1.0})
     assert (answer.source, dict(answer.action)) == ("policy", {"x": 3})
     assert "saved after" not in (answer.note or "")
-
-
-def test_a_resume_writes_it_again(scenario: Callable[..., Path]) -> None:
-    assert library.run(scenario("Chooses")) == 0
-    place = find_run(Path("results")) / "e" / "policy" / "policy.json"
-    place.write_text("{")
-    assert library.resume("results", agent_steps=9) == 0
-    table = saved()
-    assert table is not None
-    assert table.trials == 9
 
 
 def test_an_agent_that_failed_says_why(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
@@ -159,13 +139,13 @@ def test_an_agent_that_failed_says_why(scenario: Callable[..., Path], caplog: py
     assert saved() is not None
 
 
-def test_not_after_an_exception(scenario: Callable[..., Path]) -> None:
+def test_an_exception_saves_nothing(scenario: Callable[..., Path]) -> None:
     with pytest.raises(LookupError, match="own mistake"):
         library.run(scenario("Raises"))
     assert saved() is None
 
 
-def test_an_interrupted_run(scenario: Callable[..., Path]) -> None:
+def test_an_interrupted_run_saves_it_and_a_resume_again(scenario: Callable[..., Path]) -> None:
     stop = Stop()
 
     class Watching(Watch):
@@ -177,10 +157,15 @@ def test_an_interrupted_run(scenario: Callable[..., Path]) -> None:
     table = saved()
     assert table is not None
     assert table.trials == 3
+    (find_run(Path("results")) / "e" / "policy" / "policy.json").write_text("{")
+    assert library.resume("results", agent_steps=9) == 0
+    table = saved()
+    assert table is not None
+    assert table.trials == 9
 
 
 @pytest.mark.parametrize("agent", ["ChooseRaises", "ChooseExits", "ChoosesNonsense"])
-def test_a_policy_that_can_not_be_asked(
+def test_a_policy_that_fails_is_a_warning(
     scenario: Callable[..., Path], agent: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert library.run(scenario(agent)) == 0
@@ -189,13 +174,13 @@ def test_a_policy_that_can_not_be_asked(
     assert library.recommend("results", {"load": 1}).source == "trials"
 
 
-def test_an_agent_of_somebody_else(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_agent_without_a_policy(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
     assert library.run(scenario("Own")) == 0
     assert saved() is None
     assert "policy" not in caplog.text
 
 
-def test_a_disk_that_is_full(
+def test_a_full_disk_is_a_warning(
     scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

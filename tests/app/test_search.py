@@ -1,9 +1,7 @@
-"""Searching with Optuna's samplers through whole runs: killed, warm-started, with several objectives."""
+"""Searching with Optuna's samplers through whole runs: killed, and with several objectives."""
 
 from __future__ import annotations
 
-import json
-import shutil
 import signal
 import subprocess
 import tomllib
@@ -62,7 +60,7 @@ def actions(folder: Path) -> dict[int, dict[str, Any]]:
 
 @pytest.mark.invariant
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii", "qmc", "random"])
-def test_killed_and_resumed_it_proposes_what_the_uninterrupted_run_would(
+def test_a_killed_run_proposes_as_the_uninterrupted_one(
     sampler: str, tmp_path: Path, write: Any, tunegym: Cli, start_tunegym: Start, wait_until: Callable[..., None]
 ) -> None:
     write("work.py", SLOW_BOWL)
@@ -182,133 +180,6 @@ def test_the_unit_of_a_resumed_run_is_the_first_ones(tmp_path: Path, write: Any,
         assert trial.reward == pytest.approx(expected)
 
 
-# warm start -------------------------------------------------------------------------------------------
-
-WARM = """
-name = "{name}"
-[[experiments]]
-name = "e"
-workload = "python"
-agent = "{agent}"
-agent_steps = {steps}
-agent_metrics = ["value"]
-agent_reward_function = "{reward}"
-isolate = false
-  [experiments.cmd_args]
-  callable = "work:value"
-  {knobs}
-  [experiments.agent_config]
-  {config}
-"""
-WORK = "def value(x, y=1, z=0):\n    return {'value': x + y}\n"
-
-
-def warm(
-    write: Any, cli: Cli, old: str, new: str, config: str = "", reward: str = "identity"
-) -> subprocess.CompletedProcess[str]:
-    """A run over ``old`` knobs, then one over ``new`` ones that starts from it."""
-    write("work.py", WORK)
-    first = write(
-        "old.toml", WARM.format(name="old", agent="grid_search", steps=100, reward="identity", knobs=old, config="")
-    )
-    assert cli("run", first, "--output", "old").returncode == 0
-    config = f'warm_start = "old"\n  {config}'
-    second = write(
-        "new.toml", WARM.format(name="new", agent="optuna", steps=2, reward=reward, knobs=new, config=config)
-    )
-    return cli("run", second, "--output", "new")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("x = [1, 2, 3]\n  y = [4, 5]", "x = [1, 2, 3]\n  y = [4, 5]", "6 trials taken"),
-        ("x = [1, 2, 3]", "x = [1.0, 2.0, 9.0]", "2 trials taken, 2 of them mapped to the knobs here, 1 left out"),
-        ("x = [1, 2, 3]", "x = { low = 0.0, high = 2.0, dtype = \"float\" }", "2 trials taken, 2 of them mapped"),
-        ("x = { low = 0.0, high = 1.0, step = 0.1 }", "x = { low = 0.0, high = 0.75, step = 0.25 }",
-         "2 trials taken, 9 left out (6 x x is between the steps here; 3 x x is outside of its range here)"),
-        ("x = [1, 2, 3]\n  y = 4", "x = [1, 2, 3]\n  y = [4, 5]", "3 trials taken, 3 of them mapped"),
-        ("x = [1, 2, 3]\n  y = [4, 5]", "x = [1, 2, 3]\n  y = 5", "3 trials taken, 3 of them mapped"),
-        ("x = [1, 2, 3]\n  y = [4, 5]", "x = [1, 2, 3]", "0 trials taken, 6 left out (6 x there is no y here)"),
-        ("x = [1, 2, 3]", "x = [1, 2, 3]\n  z = [4, 5]", "0 trials taken, 3 left out (3 x it has no z)"),
-    ],
-)  # fmt: skip
-def test_warm_start_takes_maps_and_counts(old: str, new: str, said: str, write: Any, tunegym: Cli) -> None:
-    done = warm(write, tunegym, old, new)
-    assert done.returncode == 0, done.stderr
-    assert f"warm start: {said}" in done.stderr
-
-
-def test_a_resume_starts_from_the_same_trials_whatever_became_of_the_other_run(
-    write: Any, tunegym: Cli, tmp_path: Path
-) -> None:
-    knobs = "x = { low = 0, high = 60, step = 1 }"
-    done = warm(write, tunegym, knobs, knobs, "startup_trials = 1")
-    assert done.returncode == 0, done.stderr
-    whole = tunegym("run", "new.toml", "--output", "whole", "--set", "experiments.e.agent_steps=8")
-    assert whole.returncode == 0, whole.stderr
-    shutil.rmtree("old")
-    shutil.move("new", "moved")
-    resumed = tunegym("resume", "moved", "--agent-steps", "8")
-    assert resumed.returncode == 0, resumed.stderr
-    assert "warm start: 61 trials taken" in resumed.stderr
-    assert actions(tmp_path / "moved") == actions(tmp_path / "whole")
-
-
-def test_trials_that_lack_an_objectives_metric_are_left_out(write: Any, tunegym: Cli) -> None:
-    write("work.py", WORK)
-    old = WARM.format(name="old", agent="grid_search", steps=9, reward="identity", knobs="x = [1, 2, 3]", config="")
-    assert tunegym("run", write("old.toml", old), "--output", "old").returncode == 0
-    write("work.py", "def value(x):\n    return {'value': x, 'memory': 1.0}\n")
-    new = WARM.format(name="n", agent="optuna", steps=2, reward="", knobs="x = [1, 2, 3]", config='warm_start = "old"')
-    limited = (
-        'objectives = [{ metric = "value", goal = "max" }, { metric = "memory", goal = "min", weight = 0, limit = 2 }]'
-    )
-    done = tunegym("run", write("new.toml", new.replace('agent_reward_function = ""', limited)))
-    assert done.returncode == 0, done.stderr
-    assert "0 trials taken, 3 left out (3 x metric memory was not measured)" in done.stderr
-
-
-def test_warm_start_from_several_runs_is_refused_before_anything_runs(write: Any, tunegym: Cli) -> None:
-    write("work.py", WORK)
-    settings = {"steps": 9, "reward": "identity", "knobs": "x = [1, 2]"}
-    old = write("old.toml", WARM.format(name="old", agent="grid_search", config="", **settings))
-    for _ in range(2):
-        assert tunegym("run", old, "--output", "old").returncode == 0
-    new = WARM.format(name="n", agent="optuna", config='warm_start = "old"', **settings)
-    done = tunegym("run", write("new.toml", new), "--output", "new")
-    assert done.returncode != 0
-    assert "holds 2 runs" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not list(Path("new").glob("**/journal.jsonl"))
-
-
-def test_warm_start_scores_by_the_reward_of_here(write: Any, tunegym: Cli, tmp_path: Path) -> None:
-    """There more was better, here less is: the surrogate must learn that."""
-    knobs = "x = { low = 0, high = 60, step = 1 }"
-    done = warm(write, tunegym, knobs, knobs, "startup_trials = 1", reward="negative")
-    assert done.returncode == 0, done.stderr
-    (results,) = assert_sound(find_run(tmp_path / "new")).values()
-    assert all(trial.action["x"] < 30 for trial in results.trials)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ('warm_start = "nowhere"', "nowhere is not a folder"),
-        ('warm_start = "."', "holds no results"),
-        ('sampler = "random"\n  warm_start = "."', "the sampler random learns nothing"),
-        ('sampler = "qmc"\n  startup_trials = 3', "the sampler qmc has no startup_trials"),
-        ('sampler = "cmaes"', "cmaes moves through ranges"),
-    ],
-)
-def test_refused_before_anything_runs(config: str, message: str, write: Any) -> None:
-    write("work.py", WORK)
-    text = WARM.format(name="n", agent="optuna", steps=2, reward="identity", knobs="x = [1, 2]", config=config)
-    with pytest.raises(ConfigError, match=message):
-        tunegym.scenario(write("s.toml", text))
-
-
 def test_a_missing_optuna_is_named(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
@@ -316,15 +187,6 @@ def test_a_missing_optuna_is_named(write: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "optuna" else find(name, *rest)
     )
-    write("work.py", WORK)
-    text = WARM.format(name="n", agent="optuna", steps=2, reward="identity", knobs="x = [1, 2]", config="")
+    write("work.py", SLOW_BOWL)
     with pytest.raises(ConfigError, match=r"(?s)needs the package optuna.*pip install 'tunegym\[optuna\]'"):
-        tunegym.scenario(write("s.toml", text))
-
-
-def test_dry_run_shows_what_would_be_proposed(write: Any, tunegym: Cli) -> None:
-    write("work.py", WORK)
-    text = WARM.format(name="n", agent="optuna", steps=5, reward="identity", knobs="x = [1, 2, 3]", config="")
-    shown = tunegym("dry-run", write("s.toml", text), "--json")
-    assert shown.returncode == 0, shown.stderr
-    assert len(json.loads(shown.stdout)["experiments"][0]["first"]) == 3
+        tunegym.scenario(write("s.toml", KILLED.format(sampler="tpe", more="")))
