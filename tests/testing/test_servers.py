@@ -151,7 +151,7 @@ NO_CORNERS = stepping(lambda self, action, five: fail_if((np.asarray(action) >= 
 BROKEN: list[tuple[type, str]] = [
     (patched(__init__=lambda self: fail(SystemExit(7))), "it could not be built: SystemExit: 7"),
     (patched(step=lambda self, action: fail(GeneratorExit())), "raised GeneratorExit"),
-    (changed(info=OddDict()), "what it gave could not be looked at (walks): RuntimeError: no items"),
+    (changed(info=OddDict()), "an answer could not be read (walks): RuntimeError: no items"),
     (patched(__init__=lambda self: None), "it has no action_space: set self.action_space in __init__"),
     (built(observation_space=(2,)), "observation_space: (2,) is no space that can be passed on"),
     (built(action_space=spaces.Text(4)), "action_space: a Text is no space that can be passed on; those are Box,"),
@@ -162,7 +162,7 @@ BROKEN: list[tuple[type, str]] = [
     (resetting(lambda self, answer: (answer[0], [1])), "info of reset() is [1] (list), not a dict"),
     (
         resetting(lambda self, answer: (np.array([0, 200], np.float32), {})),
-        "the observation of reset() is none of observation_space: it is 200.0 at [1], outside of the space",
+        "the observation of reset() is not in observation_space: it is 200.0 at [1], outside of the space",
     ),
     (resetting(lambda self, answer: fail_if(True, "not ready")), "reset(seed=0) raised RuntimeError: not ready"),
     (
@@ -210,7 +210,7 @@ BROKEN: list[tuple[type, str]] = [
         "close() in the middle of an episode raised RuntimeError: in use",
     ),
     (OtherSpaces, "built twice alike, it has other spaces (action_space:"),
-    (Shared, "what a second one does changes what the first one gives: keep state in self"),
+    (Shared, "a second server changes the answers of the first: keep state in self"),
 ]
 
 

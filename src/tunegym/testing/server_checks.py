@@ -46,7 +46,7 @@ class Examination:
 
     Attributes:
         make: the class, or a function that makes a server.
-        arguments: what it is called with, by name.
+        arguments: its arguments, by name.
         env_params: values by name, or lists of values that must make a difference.
         steps: length of the longest walk.
         seed: of the resets and the actions.
@@ -79,13 +79,13 @@ class Examination:
                     check(self)
                 except CheckEndedError:
                     pass
-                except RAISED as error:  # what it returned (an array, a dict, a number) may have its own code
+                except RAISED as error:  # a returned array, dict or number may run code
                     part = check.__name__.replace("_", " ")
-                    self.problem("raises", f"what it gave could not be looked at ({part}): {error_text(error)}")
+                    self.problem("raises", f"an answer could not be read ({part}): {error_text(error)}")
             if check is is_complete and self.problems:
                 return
 
-    # what a check does with a server ------------------------------------------------------------------
+    # driving a server -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def built(self) -> Iterator[Any]:
@@ -145,7 +145,7 @@ class Examination:
     def _look(self, method: str, observation: Any, info: Any, server: Any) -> None:
         for flaw in flaws(self.space(server, "observation_space"), observation)[:5]:
             kind = "".join(letter for letter in flaw if not letter.isdigit())  # the same at another step, or by reset
-            self.problem(kind, f"the observation of {method}() is none of observation_space: {flaw}")
+            self.problem(kind, f"the observation of {method}() is not in observation_space: {flaw}")
         if any(array.dtype.kind == "f" and np.isinf(array).any() for array in _arrays(observation)):
             what = f"an observation of {method}() is infinite somewhere: most agents can't learn from it"
             self.doubt("infinite", what)
@@ -254,7 +254,7 @@ def walks(examined: Examination) -> None:
     if (random.getstate(), repr(np.random.get_state())) != before:
         what = "it draws from, or seeds, the shared random generator (random or np.random)"
         fix = "make one in reset, np.random.default_rng(seed)"
-        examined.doubt("global", f"{what}: what else runs in the process changes what it does; {fix}")
+        examined.doubt("global", f"{what}: other code in the process changes its behaviour; {fix}")
 
 
 def takes_corners(examined: Examination) -> None:
@@ -299,7 +299,7 @@ def closes(examined: Examination) -> None:
             when = " in the middle of an episode" if begin else " before the first reset"
             if begin:
                 examined.reset(server, seed=examined.seed)
-            with examined.calling(f"close(){when} raised ", ": let go of what there is"):
+            with examined.calling(f"close(){when} raised ", ": release what exists then"):
                 server.close()
             with examined.calling("close() a second time raised ", ": let it do nothing then"):
                 server.close()
@@ -328,7 +328,7 @@ def has_company(examined: Examination) -> None:
             both = zip(examined.walking(first), examined.walking(second), strict=True)
             together = [one for one, _ in islice(both, steps + 1)]
             if repeats and not same(alone, together):
-                what = "what a second one does changes what the first one gives"
+                what = "a second server changes the answers of the first"
                 examined.problem("shared", f"{what}: keep state in self, not in the class or the module")
 
 
@@ -386,7 +386,7 @@ CHECKS = (walks, resets_anywhere, takes_corners, keeps_its_seed, takes_env_param
 
 
 def flaws(space: spaces.Space[Any], value: Any, where: str = "") -> list[str]:
-    """Return what is wrong with ``value`` as an element of ``space``."""
+    """Return the flaws of ``value`` as an element of ``space``."""
     at = f"at {where} it " if where else "it "
     if isinstance(space, spaces.Dict):
         if not isinstance(value, dict):

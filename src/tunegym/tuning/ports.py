@@ -114,7 +114,7 @@ class Workload(Protocol):
         """The metrics of a job that exited; raises ``MetricError`` saying why there are none."""
 
     def fingerprint(self) -> str:
-        """A digest of everything but the parameters that decides what is measured."""
+        """A digest of everything but the parameters that influences the measurement."""
 
     def fingerprint_parts(self) -> dict[str, str]:
         """The fingerprint's parts by name, so that a change can be named."""
@@ -327,7 +327,7 @@ class LiveEnv(Protocol):
         episode. The observation is the caller's own: no later step changes it.
 
         Raises:
-            ActionError: the action is none of ``action_space``; no number is used.
+            ActionError: the action is not in ``action_space``; no number is used.
             BudgetError: no step may be taken any more.
             ServerLostError: the server failed too often in a row.
         """

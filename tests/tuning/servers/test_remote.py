@@ -102,7 +102,7 @@ def test_an_answer_is_never_taken_for_another(hear: Callable[..., Scripted]) -> 
 
 def test_an_action_that_can_not_be_sent_loses_nothing(hear: Callable[..., Scripted]) -> None:
     host = hear(["ok", FIVE, 0.1])
-    with pytest.raises(ServerFailure, match="step: what it is given can't be sent: a object") as failed:
+    with pytest.raises(ServerFailure, match="step: its arguments can't be sent: a object") as failed:
         host.step(object())
     assert not failed.value.lost
     assert host.step(0)[1] == 0.5

@@ -47,7 +47,7 @@ class Choice:
         return self.values[int(unit * len(self.values))]
 
     def accept(self, value: object) -> Scalar:
-        """Return ``value`` as a candidate; raises ValueError with what is allowed."""
+        """Return ``value`` as a candidate; raises ValueError with the allowed ones."""
         index = self.index(value)
         if index is None:
             raise ValueError(f"{spelled(value)} is not one of {self.describe()}")

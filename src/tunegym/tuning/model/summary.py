@@ -45,7 +45,7 @@ class Counts:
 
     Attributes:
         name: the experiment.
-        unit: what is counted: ``trial`` or ``step``. Experiments of one unit share a table.
+        unit: the thing that is counted: ``trial`` or ``step``. Experiments of one unit share a table.
         state: ``not started``, ``running``, ``finished`` or ``interrupted``.
         total: how many there are at most; None if that is open or unknown.
         done: how many are closed.
@@ -111,7 +111,7 @@ class Progress:
         unit: ``step`` where they are counted by the second; empty for trials, which are few.
         measured: how many of them have a measurement.
         elapsed_s: time spent on them, earlier sessions included.
-        shown: what a progress line shows besides, by label, in this order.
+        shown: further entries of a progress line by label, in this order.
     """
 
     done: int

@@ -106,7 +106,7 @@ class JobResult:
             the run stops (the trial then stays open), or ``pruned`` because ``watch`` said so.
         exit_code: of a process; negative for a signal, as in ``subprocess``; 0 for a call that returned.
         error: why the job is a failure although it ended by itself; None when it is not.
-        value: what a callable returned.
+        value: the return value of a callable.
         duration_s, cpu_s, max_rss_mb: the built-in metrics; None where unknown.
     """
 

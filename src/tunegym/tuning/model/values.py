@@ -36,7 +36,7 @@ def exact_key(*parts: Mapping[str, Any]) -> bytes:
 
 
 def printable(text: str) -> str:
-    """Text that any file can hold: what is no Unicode (half a surrogate pair from a file's name) is spelled out."""
+    """Text that any file can hold: half a surrogate pair (from a file's name) is spelled out."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RAISED = (Exception, SystemExit, GeneratorExit)
-"""What a server's code may raise so that only its step fails. An interrupt belongs to the user."""
+"""Exceptions of a server's code that fail only its step. An interrupt belongs to the user."""
 
 StepAnswer: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""
@@ -68,7 +68,7 @@ class ServerHost(Protocol):
         ...
 
     def step(self, action: Any, /) -> StepAnswer:
-        """``send`` and ``receive`` in one call. May also raise what the server itself raised."""
+        """``send`` and ``receive`` in one call. May also raise the server's own exceptions."""
         ...
 
     def send(self, action: Any) -> None:
@@ -182,7 +182,7 @@ def log_close(failure: ServerFailure) -> None:
 
 
 def failure_of(error: BaseException) -> ServerFailure:
-    """Return what a step raised as a failure."""
+    """Return a step's exception as a failure."""
     return error if isinstance(error, ServerFailure) else ServerFailure(f"step: {error_text(error)}")
 
 

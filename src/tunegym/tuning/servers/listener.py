@@ -65,7 +65,7 @@ class Listener:
     """Listens on an address until it is stopped.
 
     Args:
-        offer: what is served.
+        offer: the class to serve, and on which terms.
         host: name or address to listen on.
         port: 0 for any that is free.
         say: called with a line for each event.
@@ -142,7 +142,7 @@ class Listener:
             self._say(f"{name}: {self._serve(connection, arguments, name, stop)}")
         finally:
             self._places.release()
-            connection.hang_up()  # also for what the server forked, which may hold the connection
+            connection.hang_up()  # also for processes that the server forked, which may hold the connection
             connection.close()
 
     def _introduce(self, connection: Connection, stop: StopFlag) -> tuple[dict[str, Any], dict[str, Any]]:

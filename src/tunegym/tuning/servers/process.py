@@ -21,7 +21,7 @@ from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 from tunegym.tuning.servers.remote import RemoteHost
 
 GRACE_S = 1.0
-"""Time between SIGTERM and SIGKILL for a process that didn't answer, and for what it started."""
+"""Time between SIGTERM and SIGKILL for a process that didn't answer, and for its descendants."""
 DYING_S = 1.0
 """How long a process that hung up may take to end, so that the reason can say how."""
 LOG_LIMIT = 8 << 20

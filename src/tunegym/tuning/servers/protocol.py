@@ -75,7 +75,7 @@ def read_hello(message: Any, token: str, nonce: str, served: GymClass) -> tuple[
     expected = _text(message, "class")
     if expected and expected != served.reference:
         what = f"it serves {served.reference}, and {expected} is wanted"
-        raise RefusedError(what, "set env_class to what is served, or leave it out")
+        raise RefusedError(what, "set env_class to the class that is served, or leave it out")
     arguments = message.get("arguments")
     if not isinstance(arguments, dict):
         raise RefusedError("this is no hello: its arguments are missing")

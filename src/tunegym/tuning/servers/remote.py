@@ -147,7 +147,7 @@ class RemoteHost(ABC):
         try:
             frame = encode([call, *arguments])
         except WireError as error:
-            raise ServerFailure(f"{call}: what it is given can't be sent: {error}") from None
+            raise ServerFailure(f"{call}: its arguments can't be sent: {error}") from None
         self._asked, self._asked_at = call, time.monotonic()
         try:
             self._connection.send_frame(frame, self._deadline)
