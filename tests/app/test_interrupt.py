@@ -8,10 +8,12 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.soundness import assert_sound
 
+from tunegym.core.files import dump_toml
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
@@ -19,45 +21,9 @@ from tunegym.tuning.stores import reader
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 
-HEAD = """
-name = "long"
-seed = 3
-[system]
-slots = {slots}
-
-[[experiments]]
-name = "e"
-agent = "random_search"
-agent_steps = 6
-agent_metrics = ["value"]
-"""
-
 # Trials 1 and 2 end by themselves; the others wait until there is a folder `go`, and say that they do.
 WAITS = "while test {step} -gt 2 -a ! -d {scenario_dir}/go; do sleep 0.02; done"
 BEGINS = "if test {step} -gt 2 -a ! -d {scenario_dir}/go; then (sleep 1000 &); mkdir began-{step}; fi"
-COMMAND = """
-workload = "command"
-  [experiments.metrics]
-  value = {{ regex = 'value=([0-9]+)' }}
-  [experiments.cmd_args]
-  command = "{trap} {begins}; {waits}; echo value={{x}}{{load}}"
-  teardown = "{teardown}"
-"""
-
-PYTHON = """
-workload = "python"
-isolate = {isolate}
-  [experiments.cmd_args]
-  callable = "work:value"
-"""
-
-KNOBS = """
-  x = {{ low = 1, high = 1000000, dtype = "int" }}
-  load = [1, 2, 3]
-  [experiments.env_params]
-  load = {{ weights = [0.5, 0.3, 0.2] }}
-"""
-
 WORK = """
 import time
 from pathlib import Path
@@ -72,39 +38,57 @@ def value(x, load, step, scenario_dir):
 """
 
 
-def command(trap: str = "", teardown: str = "true") -> str:
-    return COMMAND.format(trap=trap, begins=BEGINS, waits=WAITS, teardown=teardown)
+def command(trap: str = "", teardown: str = "true") -> dict[str, Any]:
+    line = f"{trap} {BEGINS}; {WAITS}; echo value={{x}}{{load}}"
+    metrics = {"value": {"regex": "value=([0-9]+)"}}
+    return {"workload": "command", "metrics": metrics, "cmd_args": {"command": line, "teardown": teardown}}
+
+
+def python(isolate: bool) -> dict[str, Any]:
+    return {"workload": "python", "isolate": isolate, "cmd_args": {"callable": "work:value"}}
 
 
 WORKLOADS = {
     "command": command(),
     "stubborn": command(trap="trap '' TERM;"),
     "slow teardown": command(teardown=WAITS),
-    "isolated": PYTHON.format(isolate="true"),
-    "in process": PYTHON.format(isolate="false"),
+    "isolated": python(isolate=True),
+    "in process": python(isolate=False),
 }
 
 
 class Long:
-    """A run that waits in its third trial, and what can be seen of it."""
+    """A run that waits in its third trial."""
 
-    def __init__(self, folder: Path, start: Start, wait_until: Callable[..., None]) -> None:
+    def __init__(self, folder: Path, start: Start, wait_until: Callable[..., None], marked: Callable[..., Any]) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.log = folder / "log.txt"
         self._start = start
         self._wait_until = wait_until
+        self._marked = marked
 
-    def write(self, kind: str, slots: int) -> Path:
+    def write(self, kind: str, slots: int, agent: str = "random_search") -> Path:
+        workload = WORKLOADS[kind]
+        knobs = {"x": {"low": 1, "high": 1000000, "dtype": "int"}, "load": [1, 2, 3]}
+        experiment = {
+            "name": "e",
+            "agent": agent,
+            "agent_steps": 6,
+            "agent_metrics": ["value"],
+            **workload,
+            "cmd_args": {**workload["cmd_args"], **knobs},
+            "env_params": {"load": {"weights": [0.5, 0.3, 0.2]}},
+        }
         path = self.folder / "scenario.toml"
-        workload = WORKLOADS[kind].replace("{", "{{").replace("}", "}}") if "command" in WORKLOADS[kind] else None
-        text = HEAD + (workload or WORKLOADS[kind]) + KNOBS
-        path.write_text(text.format(slots=slots))
+        document = {"name": "long", "seed": 3, "system": {"slots": slots}, "experiments": [experiment]}
+        path.write_text(dump_toml(document))
         (self.folder / "work.py").write_text(WORK)
         return path
 
-    def begin(self, kind: str, slots: int, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    def start(self, *arguments: Any, slots: int, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """Start it, and wait until as many trials are in flight as there are slots."""
-        process = self._start("run", self.write(kind, slots), log=self.log, prefix=prefix)
+        process = self._start("run", *arguments, "--output", self.folder / "results", log=self.log, prefix=prefix)
         self.await_trials(process, slots)
         return process
 
@@ -125,6 +109,12 @@ class Long:
         """Let waiting trials end."""
         (self.folder / "go").mkdir()
 
+    def left(self) -> list[int]:
+        """Processes of the run that are still there."""
+        head = reader.head_of(self.experiment / reader.JOURNAL)
+        assert head is not None
+        return self._marked(head["run"])
+
     @property
     def experiment(self) -> Path:
         return find_run(self.folder / "results") / "e"
@@ -135,8 +125,15 @@ class Long:
 
 
 @pytest.fixture
-def long(tmp_path: Path, start_tunegym: Start, wait_until: Callable[..., None]) -> Long:
-    return Long(tmp_path, start_tunegym, wait_until)
+def make_long(
+    tmp_path: Path, start_tunegym: Start, wait_until: Callable[..., None], processes_of: Callable[[str], list[int]]
+) -> Callable[[str], Long]:
+    return lambda name: Long(tmp_path / name, start_tunegym, wait_until, processes_of)
+
+
+@pytest.fixture
+def long(make_long: Callable[[str], Long]) -> Long:
+    return make_long(".")
 
 
 def finishes(tunegym: Cli, long: Long) -> TrialResults:
@@ -169,15 +166,13 @@ def test_once_stops_in_good_order(
     number: signal.Signals,
     long: Long,
     tunegym: Cli,
-    processes_of: Callable[[str], list[int]],
-    token_of: Callable[[Path], str],
 ) -> None:
-    process = long.begin(kind, slots)
+    process = long.start(long.write(kind, slots), slots=slots)
     before = dict(long.journal.open)
     assert len(before) == slots
     process.send_signal(number)
     assert process.wait(60) == 130, long.log.read_text()
-    assert processes_of(token_of(long.experiment)) == []
+    assert long.left() == []
     assert long.journal.open == before
     assert long.journal.used == {1, 2, *before}
     assert_sound(long.experiment, complete=False)
@@ -195,8 +190,7 @@ def test_once_stops_in_good_order(
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 4])
 def test_a_call_in_process_is_waited_for(slots: int, long: Long, tunegym: Cli) -> None:
-    """Nobody can end it but itself: it ends, is recorded where that is possible, and nothing follows."""
-    process = long.begin("in process", slots)
+    process = long.start(long.write("in process", slots), slots=slots)
     process.send_signal(signal.SIGINT)
     long.await_text("stopping: ")
     long.go()
@@ -222,15 +216,13 @@ def test_twice_stops_at_once(
     number: signal.Signals,
     long: Long,
     tunegym: Cli,
-    processes_of: Callable[[str], list[int]],
-    token_of: Callable[[Path], str],
 ) -> None:
-    process = long.begin(kind, slots)
+    process = long.start(long.write(kind, slots), slots=slots)
     process.send_signal(number)
     long.await_text("stopping: ")
     process.send_signal(number)
     assert process.wait(60) == 130
-    assert processes_of(token_of(long.experiment)) == []
+    assert long.left() == []
     assert "to continue" not in long.log.read_text(), "the second signal was not waited for"
     assert len(long.journal.open) == slots
     finishes(tunegym, long)
@@ -238,7 +230,7 @@ def test_twice_stops_at_once(
 
 @pytest.mark.slow
 def test_nohup_means_what_it_says(long: Long) -> None:
-    process = long.begin("command", 1, prefix=("nohup",))
+    process = long.start(long.write("command", 1), slots=1, prefix=("nohup",))
     process.send_signal(signal.SIGHUP)
     long.go()
     assert process.wait(60) == 0, long.log.read_text()
@@ -248,7 +240,6 @@ def test_nohup_means_what_it_says(long: Long) -> None:
 
 
 def test_before_the_first_trial(long: Long, start_tunegym: Start, wait_until: Callable[..., None]) -> None:
-    """A signal at any moment of the start: 130 or death by it, and never a traceback."""
     process = start_tunegym("run", long.write("command", 1), log=long.log)
     wait_until(lambda: list(long.folder.glob("results/long/*")), "the run's folder")
     process.send_signal(signal.SIGTERM)
@@ -275,8 +266,6 @@ def test_as_a_library(
     slots: int,
     long: Long,
     tunegym: Cli,
-    processes_of: Callable[[str], list[int]],
-    token_of: Callable[[Path], str],
 ) -> None:
     """A KeyboardInterrupt comes out, nothing is left running, and the run can be resumed."""
     long.write(kind, slots)
@@ -292,7 +281,7 @@ def test_as_a_library(
             process.kill()
             process.wait()
     assert long.log.read_text() == "was interrupted\n"
-    assert processes_of(token_of(long.experiment)) == []
+    assert long.left() == []
     assert len(long.journal.open) == slots
     assert (long.experiment / "best.toml").is_file()
     assert not (long.experiment.parent / "dse_failure.txt").exists()
@@ -300,10 +289,8 @@ def test_as_a_library(
 
 
 @pytest.mark.slow
-def test_an_agent_with_a_loop_of_its_own_is_interrupted(long: Long, tunegym: Cli) -> None:
-    """It asks for one trial after another, and hears of the stop by an error that is not a failure."""
-    path = long.write("in process", 1)
-    path.write_text(path.read_text().replace('"random_search"', '"mine:Agent"'))
+def test_an_agent_with_another_loop_is_interrupted(long: Long, tunegym: Cli) -> None:
+    """It asks for one trial after another; an error that is not a failure tells it of the stop."""
     (long.folder / "mine.py").write_text(
         "import tunegym\n"
         "class Agent(tunegym.BaseAgent):\n"
@@ -314,8 +301,7 @@ def test_an_agent_with_a_loop_of_its_own_is_interrupted(long: Long, tunegym: Cli
         "            self.env.next_finished()\n"
         "        return 0\n"
     )
-    process = long._start("run", path, log=long.log)
-    long.await_trials(process, 1)
+    process = long.start(long.write("in process", 1, agent="mine:Agent"), slots=1)
     process.send_signal(signal.SIGINT)
     long.await_text("stopping: ")
     long.go()
@@ -326,32 +312,17 @@ def test_an_agent_with_a_loop_of_its_own_is_interrupted(long: Long, tunegym: Cli
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_does_not_disturb_another(
-    tmp_path: Path,
-    start_tunegym: Start,
-    wait_until: Callable[..., None],
-    processes_of: Callable[[str], list[int]],
-    token_of: Callable[[Path], str],
-) -> None:
-    runs = []
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        runs.append(Long(tmp_path / name, start_tunegym, wait_until))
-    processes = []
-    for run in runs:
-        path = run.write("command", 4)
-        processes.append(start_tunegym("run", path, "--output", run.folder / "results", log=run.log))
-    for run, process in zip(runs, processes, strict=True):
-        run.await_trials(process, 4)
-    one, other = runs
+def test_an_interrupted_run_does_not_disturb_another(make_long: Callable[[str], Long]) -> None:
+    one, other = make_long("one"), make_long("other")
+    processes = [run.start(run.write("command", 4), slots=4) for run in (one, other)]
     theirs = {handle["pid"] for number in other.journal.open for handle in other.journal.handles[number]}
     assert len(theirs) == 4
     processes[0].send_signal(signal.SIGTERM)
     assert processes[0].wait(60) == 130
-    assert processes_of(token_of(one.experiment)) == []
-    assert theirs <= set(processes_of(token_of(other.experiment)))
+    assert one.left() == []
+    assert theirs <= set(other.left())
     other.go()
     assert processes[1].wait(60) == 0
     (results,) = assert_sound(other.experiment).values()
     assert all(trial.measured for trial in results.trials)
-    assert processes_of(token_of(other.experiment)) == []
+    assert other.left() == []
