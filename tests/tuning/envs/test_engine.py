@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from tunegym.core.errors import ActionError, BudgetError, StoreError
 from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Choice, EnvParam, Range
 from tunegym.tuning.model.trial import Failed, Measured, OpenTrial
-from tunegym.tuning.stores import reader
 
 Benches = Callable[..., Any]
 
@@ -25,11 +22,6 @@ LOAD = {"load": EnvParam(Choice((1, 2, 3, 4, 5))), "rate": EnvParam(Range(0.0, 1
 
 def measure(x: int, **_: Any) -> dict[str, float]:
     return {"m": float(x)}
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_walk(bench: Benches) -> None:
@@ -89,68 +81,6 @@ def test_one_counter(bench: Benches) -> None:
     assert [trial.status for trial in one.trials()] == [
         "measured", "measured", "infeasible", "failed", "failed", "timed_out", "measured", "measured",
     ]  # fmt: skip
-
-
-def mixed(bench: Benches, slots: int) -> Any:
-    """An experiment with every outcome in it, ended while a trial ran and a number was held."""
-    gate = threading.Event()
-
-    def function(x: int, **_: Any) -> dict[str, float]:
-        if x == 5:
-            raise ValueError("crashed, with a comma")
-        if x == 6:
-            raise TimeoutError
-        if x == 7:
-            gate.set()
-            assert one.lab.stopped.wait(60)
-            raise InterruptedError
-        return {"m": float(x)}
-
-    one = bench(
-        function,
-        env_params={"load": EnvParam(Choice((1, 2)), weights=(0.7, 0.3))},
-        slots=slots,
-        store="journal",
-        constraints=[lambda p: p["x"] != 4],
-    )
-    for index in range(40):
-        lane = index % slots
-        one.engine.observe((lane + 1) % slots)
-        one.engine.begin({"x": (1, 1, 4, 5, 6, 2, 1, 3)[index % 8]}, lane)
-        one.engine.next_finished()
-    if slots > 1:
-        one.engine.observe(0)
-        one.engine.begin({"x": 7}, 1)
-        assert gate.wait(60)
-    one.engine.close()
-    one.store.close()
-    return one
-
-
-@pytest.mark.parametrize("slots", [1, 4])
-def test_both_views_are_aligned(bench: Benches, slots: int) -> None:
-    """Row by row."""
-    one = mixed(bench, slots)
-    trajectory, env = rows(one.folder / "trajectory.csv"), rows(one.folder / "env.csv")
-    trials = sorted((t for _, t in reader.trials(one.folder / reader.JOURNAL)), key=lambda trial: trial.number)
-    assert len(trajectory) == len(env) == len(trials) >= 40
-    assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
-    for above, beside, trial in zip(trajectory, env, trials, strict=True):
-        assert above["step"] == beside["step"] == str(trial.number)
-        assert above["context.load"] == beside["load"] == str(trial.context["load"])
-        assert above["status"] == trial.status
-        assert above["cached"] == ("true" if trial.cached_from is not None else "false")
-        assert above["action.x"] == (str(trial.action["x"]) if trial.action else "")
-        assert (above["observation.m"] != "") == trial.measured
-        assert float(above["reward"]) == trial.reward
-        assert trial.context == one.engine.context(trial.number)
-    statuses = {row["status"] for row in trajectory}
-    assert statuses == {"measured", "infeasible", "failed", "timed_out"} | ({"cancelled"} if slots > 1 else set())
-    assert {row["cached"] for row in trajectory} == {"true", "false"}
-    if slots > 1:
-        assert [trial.reason for trial in trials if trial.status == "cancelled"][-1] == (
-            "the experiment ended while it ran"
-        )
 
 
 # contexts -----------------------------------------------------------------------------------------------------
@@ -234,6 +164,25 @@ def test_unusable_measurement_is_a_failure(bench: Benches, metrics: dict[str, fl
 
 
 # the end ------------------------------------------------------------------------------------------------------
+
+
+def test_end_cancels_running_trials_and_held_numbers(bench: Benches) -> None:
+    running = threading.Event()
+
+    def function(x: int) -> dict[str, float]:
+        running.set()
+        assert one.lab.stopped.wait(60)
+        raise InterruptedError
+
+    one = bench(function, slots=2)
+    one.engine.observe(0)
+    one.engine.begin({"x": 7}, 1)
+    assert running.wait(60)
+    one.engine.close()
+    assert [(trial.number, trial.status, trial.reason) for trial in one.trials()] == [
+        (1, "cancelled", "the experiment ended before this number was used"),
+        (2, "cancelled", "the experiment ended while it ran"),
+    ]
 
 
 @pytest.mark.parametrize("slots", [1, 2, 4])

@@ -19,30 +19,8 @@ from tunegym.tuning.stores.trials import JournalStore
 Journals = Callable[..., JournalStore]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> Path:
-    """A file system with room for a few hundred records."""
-    return mount(tmp_path / "disk", "size=256k")
-
-
 def closed(trial: OpenTrial) -> Trial:
     return Trial(trial.number, trial.context, trial.action, Measured(({"score": 1.0},)), 1.0, 0.1)
-
-
-def fill(store: JournalStore) -> int:
-    """Trials until the disk is full; how many closed."""
-    done: list[int] = []
-
-    def go_on() -> None:
-        while len(done) < 100_000:
-            trial = store.open(0, {}, {"x": 1})
-            store.close_trial(closed(trial))
-            done.append(trial.number)
-
-    with pytest.raises(StoreError, match="No space left") as error:
-        go_on()
-    assert "resume" in (error.value.hint or "")
-    return len(done)
 
 
 def check_sound(folder: Path, done: int) -> None:
@@ -51,37 +29,6 @@ def check_sound(folder: Path, done: int) -> None:
     assert data.endswith(b"\n")
     records = [orjson.loads(line) for line in data.splitlines()]
     assert [record["number"] for record in records if record["record"] == "close"] == list(range(1, done + 1))
-
-
-def test_full_disk(journal: Journals, small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
-    store = journal(small_disk / "e")
-    with ballast.open("wb") as file:
-        file.write(b"x" * 150_000)
-    done = fill(store)
-    assert done > 0
-    check_sound(small_disk / "e", done)
-    used = store.highest
-    with pytest.raises(StoreError):  # it doesn't come back to life half-way
-        store.open(1, {}, {"x": 1})
-    with pytest.raises(StoreError):
-        store.close()
-
-    with pytest.raises(StoreError):  # still full: it says so, and spoils nothing
-        journal(small_disk / "e")
-    check_sound(small_disk / "e", done)
-
-    ballast.unlink()
-    again = journal(small_disk / "e")
-    assert [trial.number for _, trial in again.recorded()] == list(range(1, done + 1))
-    assert again.highest == used
-    for trial in again.open_trials():
-        again.close_trial(closed(trial))
-    again.close_trial(closed(again.open(0, {}, {"x": 1})))
-    again.close()
-    check_sound(small_disk / "e", used + 1)
-    rows = (small_disk / "e" / "trajectory.csv").read_text().splitlines()[1:]
-    assert [int(row.split(",")[0]) for row in rows] == list(range(1, used + 2))
 
 
 LIMITED = """

@@ -177,18 +177,6 @@ def test_elements_of_any_space_come_back(tmp_path: Path, opened: Callable[..., S
     assert {view: (tmp_path / view).read_bytes() for view in VIEWS} == before
 
 
-def test_every_part_of_a_space_has_a_column(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
-    actions = spaces.Dict({"a": spaces.MultiDiscrete([3, 4]), "b": spaces.Box(0, 1, shape=(1,), dtype=np.float64)})
-    observations = spaces.Tuple([spaces.Discrete(5), spaces.Dict({"x": spaces.MultiBinary(2)})])
-    store = opened(actions=actions, observations=observations)
-    action = {"a": np.array([2, 3]), "b": np.array([0.1])}
-    add(store, 1, action=action, observation=(np.int64(4), {"x": np.array([1, 0], dtype=np.int8)}))
-    store.close()
-    (row,) = rows(tmp_path / "trajectory.csv")
-    assert (row["action.a.0"], row["action.a.1"], row["action.b"]) == ("2", "3", "0.1")
-    assert (row["observation.0"], row["observation.1.x.0"], row["observation.1.x.1"]) == ("4", "1", "0")
-
-
 def test_views_written_again_are_the_same(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
     known: dict[str, Any] = {"env_params": ("load",), "metrics": ["p99"]}
     store = opened(**known)
@@ -212,6 +200,12 @@ def test_views_written_again_are_the_same(tmp_path: Path, opened: Callable[..., 
     assert store.lose(1005) == 5
     assert store.lose(1005) == 0
     store.close()
+    assert list(reader.episodes(tmp_path / reader.JOURNAL))[0] == Episode(
+        1, 0, 1, 50, 50, 0.1, "truncated", {"load": 0.5}
+    )
+    header, row = (tmp_path / "episodes.csv").read_text().splitlines()[:2]
+    assert header == "episode,first_step,last_step,length,return,end,lane,context.load"
+    assert row == "1,1,50,50,0.1,truncated,0,0.5"
     before = {name: (tmp_path / name).read_bytes() for name in VIEWS}
     for name in VIEWS:
         (tmp_path / name).write_bytes(b"nonsense")
@@ -222,21 +216,6 @@ def test_views_written_again_are_the_same(tmp_path: Path, opened: Callable[..., 
     statuses = [row["status"] for row in rows(tmp_path / "trajectory.csv")]
     assert statuses == ["measured"] * 999 + ["failed"] + ["cancelled"] * 5
     assert reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 999, "failed": 1, "cancelled": 5}
-
-
-def test_episodes_are_on_record(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
-    store = opened(env_params=("load",))
-    add(store, 1, context={"load": 3})
-    one = Episode(1, 0, 1, 1, 1, 0.5, "terminated", {"load": 3})
-    store.begun = 1
-    store.episode_over(one)
-    store.close()
-    assert list(reader.episodes(tmp_path / reader.JOURNAL)) == [one]
-    header, row = (tmp_path / "episodes.csv").read_text().splitlines()
-    assert header == "episode,first_step,last_step,length,return,end,lane,context.load"
-    assert row == "1,1,1,1,0.5,terminated,0,3"
-    past = reader.scan(tmp_path / reader.JOURNAL)
-    assert (past.episodes, past.over, list(past.returns)) == (1, 1, [0.5])
 
 
 def test_steps_without_a_record_use_their_numbers(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
@@ -288,15 +267,6 @@ def test_leftovers_are_known_until_servers_are_started_again(opened: Callable[..
 
 
 # crashes and threads ----------------------------------------------------------------------------------
-
-
-def test_unused_numbers_are_given_back_at_the_end(opened: Callable[..., StepStore]) -> None:
-    store = opened()
-    store.reserve(500)
-    for number in range(1, 8):
-        add(store, number)
-    again = opened()
-    assert (again.lost, again.upto, again.reserved) == (0, 7, 7)
 
 
 def test_side_file_follows_the_journal(tmp_path: Path, opened: Callable[..., StepStore]) -> None:

@@ -147,30 +147,59 @@ def test_failed_step_ends_no_episode(engines: Engines) -> None:
     assert engine.tally.statuses == {"measured": 2, "failed": 1}
 
 
+SEEN = np.zeros(2, dtype=np.float32)
+
+
+class Explosive:
+    """As a tensor of several numbers is: reading its value raises."""
+
+    def _raise(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("ambiguous")
+
+    __bool__ = __float__ = __array__ = __iter__ = _raise
+
+
+class Mine(Mapping[str, Any]):
+    """A mapping that can't be read."""
+
+    __getitem__ = __iter__ = __len__ = Explosive._raise  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
         ((np.zeros(3, dtype=np.float32), 1.0, False, False, {}), r"not of observation_space: its shape is \(3,\)"),
-        ((np.zeros(2, dtype=np.float32), float("nan"), False, False, {}), "the reward is nan"),
-        ((np.zeros(2, dtype=np.float32), "much", False, False, {}), "the reward is 'much', not a number"),
-        ((np.zeros(2, dtype=np.float32), 1.0, False, False), "it did not return five values"),
-        ((np.zeros(2, dtype=np.float32), 1.0, False, False, None), "its info is NoneType, not a dict"),
-        (None, "it did not return five values"),
         (([[1], [2, 3]], 1.0, False, False, {}), "not of observation_space"),
-        ((np.zeros(2, dtype=np.float32), 10**400, False, False, {}), "not a number"),
-        ((np.zeros(2, dtype=np.float32), 1.0, np.zeros(2), False, {}), "neither true nor false"),
+        ((Explosive(), 1.0, False, False, {}), "observation"),
+        ((SEEN, float("nan"), False, False, {}), "the reward is nan"),
+        *(((SEEN, reward, False, False, {}), "not a number") for reward in ("much", 10**400, Explosive())),
+        *(((SEEN, 1.0, flag, False, {}), "neither true nor false") for flag in (np.zeros(2), Explosive())),
+        ((SEEN, 1.0, False, Explosive(), {}), "neither true nor false"),
+        ((SEEN, 1.0, False, False, None), "its info is NoneType, not a dict"),
+        ((SEEN, 1.0, False, False, Mine()), "its info"),
+        *((answer, "it did not return five values") for answer in (None, (SEEN, 1.0, False, False), Explosive())),
     ],
 )
-def test_bad_answer_fails_the_step(engines: Engines, answer: Any, said: str) -> None:
+@pytest.mark.parametrize("metrics", [(), ("speed",)])
+@pytest.mark.parametrize("together", [False, True])
+def test_bad_answer_fails_the_step(
+    engines: Engines, answer: Any, said: str, metrics: tuple[str, ...], together: bool
+) -> None:
+    if metrics and isinstance(answer, tuple) and type(answer[-1]) is dict:
+        answer = (*answer[:-1], {"speed": 1.0})
     server: Any = Counter()
+    server.info = {"speed": 1.0}
     right = server.step
     server.step = lambda action: answer if action == 2 else right(action)
-    engine = engines(servers=[server])
+    engine = engines(servers=[server], metrics=metrics)
     engine.reset()
-    info = engine.step(2)[4]
-    assert info["status"] == "failed"
-    assert re.search(said, info["reason"])
-    assert engine.step(0)[4]["status"] == "measured"
+    infos = [(engine.step_all([action])[0] if together else engine.step(action))[4] for action in (0, 2, 0)]
+    assert [info["status"] for info in infos] == ["measured", "failed", "measured"]
+    assert re.search(said, infos[1]["reason"])
+    engines.close()
+    assert [(row["step"], row["status"]) for row in engines.rows()] == [
+        *(("1", "measured"), ("2", "failed"), ("3", "measured"))
+    ]
 
 
 def test_automatic_penalty_is_below_the_worst(engines: Engines) -> None:
@@ -203,8 +232,10 @@ def test_metrics_and_rewards(engines: Engines) -> None:
     assert (info["status"], info["reason"]) == ("failed", "step: its info has no metric p99 (there is: load)")
     engines.server.info = {"p99": float("inf"), "load": 7}
     assert engine.step(0)[4]["reason"] == "step: metric p99 is inf"
+    engines.server.info = {"p99": Explosive(), "load": 7}
+    assert engine.step(0)[4]["reason"] == "step: a metric in its info is not a number"
     engines.close()
-    assert [row["metric.p99"] for row in engines.rows()] == ["2.5", "", ""]
+    assert [row["metric.p99"] for row in engines.rows()] == ["2.5", "", "", ""]
 
 
 # a server that is lost --------------------------------------------------------------------------------
@@ -462,48 +493,3 @@ def test_crash_costs_little_of_a_small_budget(engines: Engines) -> None:
     past = reader.scan(engines.folder / "journal.jsonl")  # what a killed driver would leave
     assert past.upto >= 300 - 5
     assert past.reserved <= 300 + 5
-
-
-class Explosive:
-    """As a tensor of several numbers is: reading its value raises."""
-
-    def _raise(self, *_: Any, **__: Any) -> Any:
-        raise RuntimeError("ambiguous")
-
-    __bool__ = __float__ = __array__ = __iter__ = _raise
-
-
-class Mine(Mapping[str, Any]):
-    """A mapping that can't be read."""
-
-    __getitem__ = __iter__ = __len__ = Explosive._raise  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize(
-    ("part", "metrics"),
-    [*((part, named) for part in (0, 1, 2, 3, 4, "all") for named in ((), ("speed",))), ("metric", ("speed",))],
-)
-def test_unreadable_answer_fails_the_step(
-    engines: Engines, part: int | str, metrics: tuple[str, ...], together: bool
-) -> None:
-    class Odd(Counter):
-        def step(self, action: Any) -> Any:
-            answer = [np.zeros(2, np.float32), 1.0, False, False, {"speed": 1.0}]
-            if action == 1:
-                if part == "all":
-                    return Explosive()
-                if part == "metric":
-                    answer[4] = {"speed": Explosive()}
-                else:
-                    answer[int(part)] = Mine() if part == 4 else Explosive()
-            return tuple(answer)
-
-    engine = engines(servers=[Odd()], metrics=metrics)
-    engine.reset()
-    step = (lambda action: engine.step_all([action])[0]) if together else engine.step
-    assert [step(action)[4]["status"] for action in (0, 1, 0)] == ["measured", "failed", "measured"]
-    engines.close()
-    assert [(row["step"], row["status"]) for row in engines.rows()] == [
-        *(("1", "measured"), ("2", "failed"), ("3", "measured"))
-    ]
