@@ -357,11 +357,8 @@ def test_ctrl_c_in_a_python_program(live: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["in_process", "process"])
-def test_deleted_results_folder_is_an_error(
-    live: Any, start_tunegym: Start, await_steps: Callable[..., None], place: str
-) -> None:
-    path = live.write(args={"sleep_s": 0.001}, server=place, agent_steps=10**6)
+def test_deleted_results_folder_is_an_error(live: Any, start_tunegym: Start, await_steps: Callable[..., None]) -> None:
+    path = live.write(args={"sleep_s": 0.001}, server="process", agent_steps=10**6)
     log = live.folder / "log.txt"
     process = start_tunegym("run", path, "--output", live.output, log=log)
     await_steps(process)

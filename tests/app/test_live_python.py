@@ -343,16 +343,10 @@ def test_unknown_token_is_refused_before_the_run(live: Any, monkeypatch: pytest.
         lambda: tunegym.make_vec(live.document(there), 2),
     ]
     for call in calls:
-        with pytest.raises(TunegymError, match=r"the token of tcp://127\.0\.0\.1:9 is not known") as error:
+        with pytest.raises(TunegymError, match=r"the token of tcp://127\.0\.0\.1:9 is not known"):
             call()
-        assert "or name a server_token_file" in (error.value.hint or "")
         assert not live.notes("built")
         assert not RESULTS.exists()
-    monkeypatch.setenv(TOKEN_VARIABLE, "a secret of the tests")
-    assert tunegym.run(live.document(here, there)) == 1, "nothing listens"
-    monkeypatch.delenv(TOKEN_VARIABLE)
-    with pytest.raises(TunegymError, match="is not known"):
-        tunegym.resume(find_run(RESULTS))
 
 
 # contexts ---------------------------------------------------------------------------------------------------

@@ -200,9 +200,8 @@ def test_views_written_again_are_the_same(tmp_path: Path, opened: Callable[..., 
     assert store.lose(1005) == 5
     assert store.lose(1005) == 0
     store.close()
-    assert list(reader.episodes(tmp_path / reader.JOURNAL))[0] == Episode(
-        1, 0, 1, 50, 50, 0.1, "truncated", {"load": 0.5}
-    )
+    first = next(reader.episodes(tmp_path / reader.JOURNAL))
+    assert first == Episode(1, 0, 1, 50, 50, 0.1, "truncated", {"load": 0.5})
     header, row = (tmp_path / "episodes.csv").read_text().splitlines()[:2]
     assert header == "episode,first_step,last_step,length,return,end,lane,context.load"
     assert row == "1,1,50,50,0.1,truncated,0,0.5"
