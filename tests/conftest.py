@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 from gymnasium.utils import seeding
 from hypothesis import HealthCheck, settings
+from typer.testing import CliRunner
+
+from tunegym.cli.main import app
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
@@ -36,6 +39,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             call.excinfo = pytest.ExceptionInfo.from_exception(failure)
 
 
+Cli = Callable[..., subprocess.CompletedProcess[str]]
 COMMAND = [sys.executable, "-c", "from tunegym.cli.main import main; main()"]
 
 
@@ -47,10 +51,9 @@ def _own_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture(autouse=True)
 def _same_chances(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is drawn without a seed is other at each place and the same in each run: a test passes or fails for good.
+    """Seed the generators that get no seed, differently at each place and equally in each run.
 
-    A generator without a seed gets the next of a sequence that is the test's own, so two of them never agree, and
-    something that forgets to take its seed is still found out.
+    Two generators of a test never agree, so code that ignores its seed is still found.
     """
     seeds = random.Random(request.node.nodeid)
     seeded = seeding.np_random
@@ -76,7 +79,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def mount() -> Iterator[Callable[[Path, str], Path]]:
-    """Mount a small file system of its own at a folder, with options such as ``size=1m``, for as long as the test."""
+    """Mount a small file system at a folder, with options such as ``size=1m``, for as long as the test."""
     with contextlib.ExitStack() as mounted:
 
         def mount_at(folder: Path, options: str) -> Path:
@@ -98,6 +101,19 @@ def mount() -> Iterator[Callable[[Path, str], Path]]:
 def command_line() -> list[str]:
     """How the command line is called, without arguments."""
     return list(COMMAND)
+
+
+@pytest.fixture
+def cli() -> Cli:
+    """Call the command line in this process. An exception that it doesn't handle is raised."""
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        done = CliRunner().invoke(app, [str(one) for one in arguments], prog_name="tunegym")
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+    return call
 
 
 @pytest.fixture

@@ -10,14 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import Cli
 from tests.soundness import assert_sound
 
 from tunegym.tuning.reports.results import find_run, load
 from tunegym.tuning.stores import reader
 
-pytestmark = pytest.mark.slow  # every test runs a scenario
-
-Cli = Callable[..., subprocess.CompletedProcess[str]]
 RESULTS = Path("results")
 
 SCENARIO = """
@@ -41,8 +39,12 @@ def scenario(write: Callable[..., Path]) -> Path:
     return write("scenario.toml", SCENARIO)
 
 
-def test_data_on_stdout_progress_on_stderr(scenario: Path, tunegym: Cli) -> None:
-    done = tunegym("run", scenario)
+def changes(**keys: object) -> list[str]:
+    return [part for key, value in keys.items() for part in ("--set", f"experiments.e.{key}={value}")]
+
+
+def test_data_on_stdout_progress_on_stderr(scenario: Path, cli: Cli) -> None:
+    done = cli("run", scenario)
     assert done.returncode == 0
     run = find_run(RESULTS)
     assert "e: best settings" in done.stdout
@@ -55,14 +57,13 @@ def test_data_on_stdout_progress_on_stderr(scenario: Path, tunegym: Cli) -> None
     assert names >= {"journal.jsonl", "trajectory.csv", "env.csv", "best.toml"}
 
 
-def test_options(scenario: Path, tunegym: Cli, tmp_path: Path) -> None:
-    changes = ["--set", "seed=9", "--set", "experiments.e.agent_steps=3", "--set", 'experiments.e.keep="none"']
-    done = tunegym("run", scenario, "--output", tmp_path / "a b" / "c", "--slots", 3, *changes)
+def test_options(scenario: Path, cli: Cli, tmp_path: Path) -> None:
+    more = ["--set", "seed=9", *changes(agent_steps=3, keep='"none"')]
+    done = cli("run", scenario, "--output", tmp_path / "a b" / "c", "--slots", 3, *more)
     assert done.returncode == 0, done.stderr
     assert not RESULTS.exists()
     results = load(tmp_path / "a b" / "c" / "small")
-    assert results.scenario["seed"] == 9
-    assert results.scenario["system"]["slots"] == 3
+    assert (results.scenario["seed"], results.scenario["system"]["slots"]) == (9, 3)
     assert results.scenario["experiments"][0]["keep"] == "none"
     assert len(results.experiments["e"].trials) == 3
     assert_sound(results.folder)
@@ -72,40 +73,30 @@ def test_options(scenario: Path, tunegym: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (["--set", "experiments.e.agent_stesp=3"], "experiments.e.agent_stesp"),
+        (changes(agent_stesp=3), "experiments.e.agent_stesp"),
+        (changes(agent="nobody"), 'there is no agent "nobody"'),
         (["--set", "experiments.other.agent_steps=3"], 'there is no experiment "other"'),
-        (["--set", "experiments.e.agent_steps"], "this is no key=value"),
-        (["--set", "experiments.e.agent=nobody"], 'there is no agent "nobody"'),
         (["--slots", "0"], "--slots"),
     ],
 )
-def test_a_bad_configuration_starts_nothing(change: list[str], told: str, scenario: Path, tunegym: Cli) -> None:
-    done = tunegym("run", scenario, *change)
-    assert done.returncode == 2
+def test_a_bad_configuration_starts_nothing(change: list[str], told: str, scenario: Path, cli: Cli) -> None:
+    done = cli("run", scenario, *change)
+    assert (done.returncode, done.stdout, RESULTS.exists()) == (2, "", False)
     assert told in done.stderr
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    assert not RESULTS.exists()
 
 
-def test_max_time(scenario: Path, tunegym: Cli) -> None:
-    done = tunegym(
-        *("run", scenario, "--set", "experiments.e.max_time=0.4", "--set", "experiments.e.agent_steps=100000"),
-        *("--set", "experiments.e.cmd_args.pause=0.05"),
-    )
-    assert done.returncode == 0, done.stderr
+def test_max_time(scenario: Path, cli: Cli) -> None:
+    more = [*changes(max_time=0.4, agent_steps=100_000), "--set", "experiments.e.cmd_args.pause=0.05"]
+    assert cli("run", scenario, *more).returncode == 0
     (results,) = assert_sound(RESULTS).values()
     assert 1 <= len(results.trials) < 100
     assert results.journal.ended is not None
     assert results.journal.ended["reason"] == "max_time = 0.4 s is over"
 
 
-def test_stop_after_no_improvement(scenario: Path, tunegym: Cli) -> None:
-    done = tunegym(
-        *("run", scenario, "--set", "experiments.e.stop_after_no_improvement=4"),
-        *("--set", "experiments.e.agent=grid_search", "--set", "experiments.e.cmd_args.x=[1, 5, 2, 3, 4, 1.5, 9]"),
-        *("--set", "experiments.e.agent_steps=7"),
-    )
+def test_stop_after_no_improvement(scenario: Path, cli: Cli) -> None:
+    more = changes(stop_after_no_improvement=4, agent="grid_search", agent_steps=7)
+    done = cli("run", scenario, *more, "--set", "experiments.e.cmd_args.x=[1, 5, 2, 3, 4, 1.5, 9]")
     assert done.returncode == 0, done.stderr
     (results,) = assert_sound(RESULTS).values()
     assert [trial.action["x"] for trial in results.trials] == [1, 5, 2, 3, 4, 1.5]
@@ -113,82 +104,31 @@ def test_stop_after_no_improvement(scenario: Path, tunegym: Cli) -> None:
     assert results.journal.ended["reason"] == "no improvement in 4 trials"
 
 
-def test_a_plain_job_runs_once(tunegym: Cli, write: Callable[..., Path]) -> None:
-    path = write(
-        "plain.toml",
-        """
-        name = "plain"
-        [[experiments]]
-        name = "build"
-        workload = "command"
-          [experiments.cmd_args]
-          command = "echo ran >> {scenario_dir}/ran.txt"
-        [[experiments]]
-        name = "measure"
-        workload = "command"
-        agent_metrics = ["value"]
-          [experiments.cmd_args]
-          command = "echo value={size}"
-          size = 12
-          [experiments.metrics]
-          value = { regex = 'value=([0-9]+)' }
-        """,
-    )
-    done = tunegym("run", path)
+PLAIN = """
+name = "plain"
+[[experiments]]
+name = "build"
+workload = "command"
+cmd_args.command = "echo ran >> {scenario_dir}/ran.txt"
+[[experiments]]
+name = "measure"
+workload = "command"
+agent_metrics = ["value"]
+cmd_args = { command = "echo value={size}", size = 12 }
+metrics.value = { regex = 'value=([0-9]+)' }
+"""
+
+
+def test_a_plain_job_runs_once(cli: Cli, write: Callable[..., Path]) -> None:
+    path = write("plain.toml", PLAIN)
+    done = cli("run", path)
     assert done.returncode == 0, done.stderr
     assert path.with_name("ran.txt").read_text() == "ran\n"
     results = assert_sound(RESULTS)
     assert [len(one.trials) for one in results.values()] == [1, 1]
     assert results["measure"].trials[0].metrics["value"] == 12
-
-
-def test_a_plain_job_that_fails(tunegym: Cli, write: Callable[..., Path]) -> None:
-    text = 'name = "plain"\n[[experiments]]\nname = "e"\nworkload = "command"\ncmd_args.command = "echo no >&2; exit 3"'
-    done = tunegym("run", write("plain.toml", text))
-    assert done.returncode == 1
-    assert "1 x failed: exited with 3: no" in done.stdout
-
-
-PLAIN = """
-[[experiments]]
-name = "plain"
-workload = "command"
-cmd_args.command = "true"
-"""
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (lambda text: text + PLAIN, "a scenario is either tuned or plain"),
-        (
-            lambda text: (
-                text.replace("random_search", "grid_search") + "load = [1, 2]\n[experiments.env_params]\nload = {}\n"
-            ),
-            "can't handle an environment that varies",
-        ),
-        (
-            lambda text: (
-                text.replace("x = {", "y = {").replace("[experiments.cmd_args]", "[experiments.cmd_args]\nx=1")
-                + "[experiments.env_params]\ny = {}\n"
-            ),
-            "without a knob this is a plain job",
-        ),
-    ],
-    ids=["mixed", "grid and env_params", "plain and env_params"],
-)
-def test_routes_that_are_refused(
-    change: Callable[[str], str], told: str, scenario: Path, tunegym: Cli, write: Callable[..., Path]
-) -> None:
-    write("work.py", "def value(x, y=0, load=0): return x")
-    scenario.write_text(change(SCENARIO))
-    for command in ("verify", "run"):
-        done = tunegym(command, scenario)
-        assert done.returncode == 2, command
-        assert told in done.stderr
-        assert "hint: " in done.stderr
-        assert done.stdout == ""
-    assert not RESULTS.exists()
+    done = cli("run", path, "--set", "experiments.build.cmd_args.command=echo no >&2; exit 3", "--output", "failed")
+    assert (done.returncode, "1 x failed: exited with 3: no" in done.stdout) == (1, True)
 
 
 TOGETHER = """
@@ -201,7 +141,8 @@ sys.exit(tunegym.run("scenario.toml"))
 """
 
 
-def test_runs_of_the_same_second_get_folders_of_their_own(
+@pytest.mark.slow
+def test_runs_of_the_same_second_get_different_folders(
     scenario: Path, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", TOGETHER, str(index)]) for index in range(4)]
@@ -215,10 +156,8 @@ def test_runs_of_the_same_second_get_folders_of_their_own(
         for process in processes:
             process.kill()
             process.wait()
-    runs = sorted(RESULTS.glob("small/*"))
-    assert len(runs) == 4
     tokens = set()
-    for run in runs:
+    for run in RESULTS.glob("small/*"):
         (results,) = assert_sound(run).values()
         assert len(results.trials) == 5
         head = reader.head_of(results.path)
@@ -227,36 +166,32 @@ def test_runs_of_the_same_second_get_folders_of_their_own(
     assert len(tokens) == 4
 
 
-def test_the_agent_is_told_of_every_trial(scenario: Path, tunegym: Cli, write: Callable[..., Path]) -> None:
-    """An agent of the user's own, with a config and learning, at a width above one."""
-    write(
-        "mine.py",
-        """
-        from dataclasses import dataclass
-        import tunegym
+CLIMBER = """
+from dataclasses import dataclass
+import tunegym
 
-        @dataclass(frozen=True, kw_only=True)
-        class Config(tunegym.AgentConfig):
-            step: int = 1
+@dataclass(frozen=True, kw_only=True)
+class Config(tunegym.AgentConfig):
+    step: int = 1
 
-        class Climber(tunegym.BaseAgent):
-            Config = Config
-            best = (float("-inf"), 1)
+class Climber(tunegym.BaseAgent):
+    Config = Config
+    best = (float("-inf"), 1)
 
-            def select_action(self, observation):
-                return {"x": min(9, self.best[1] + self.config.step)}
+    def select_action(self, observation):
+        return {"x": min(9, self.best[1] + self.config.step)}
 
-            def update_policy(self, feedback):
-                self.best = max(self.best, (feedback.value, feedback.action["x"]))
-        """,
-    )
-    text = SCENARIO.replace("random_search", "mine:Climber") + "[experiments.agent_config]\nstep = 2\n"
-    scenario.write_text(text)
-    done = tunegym("run", scenario)
+    def update_policy(self, feedback):
+        self.best = max(self.best, (feedback.value, feedback.action["x"]))
+"""
+
+
+def test_a_users_agent_with_settings(scenario: Path, cli: Cli, write: Callable[..., Path]) -> None:
+    write("mine.py", CLIMBER)
+    more = changes(agent="mine:Climber")
+    done = cli("run", scenario, *more, *changes(agent_config="{ step = 2 }"))
     assert done.returncode == 0, done.stderr
     with (find_run(RESULTS) / "e" / "trajectory.csv").open() as file:
         assert [row["action.x"] for row in csv.DictReader(file)] == ["3", "5", "7", "9", "9"]
-    scenario.write_text(text.replace("step = 2", "stpe = 2\n"))
-    done = tunegym("run", scenario)
-    assert done.returncode == 2
-    assert "did you mean" in done.stderr
+    done = cli("run", scenario, *more, *changes(agent_config="{ stpe = 2 }"))
+    assert (done.returncode, "did you mean" in done.stderr) == (2, True)

@@ -1,32 +1,17 @@
-"""Shared by the tests of the command line: scenarios, and the command called in this process."""
+"""Scenarios for the tests of the command line."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from tests.conftest import Cli
 
-from tunegym.cli.main import app
 from tunegym.core.files import dump_toml
 
-Cli = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def cli() -> Cli:
-    """Call the command line in this process. An exception that it doesn't handle is raised."""
-
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        done = CliRunner().invoke(app, [str(one) for one in arguments], prog_name="tunegym")
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
-
-    return call
+__all__ = ["Cli", "experiment", "live"]
 
 
 def experiment(name: str = "e", *, args: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
