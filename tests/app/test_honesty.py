@@ -1,4 +1,4 @@
-"""What was measured is what is said to have been measured, whatever a workload does."""
+"""The recorded measurements are those that were made, whatever a workload does."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gymnasium.utils.env_checker import check_env
+from tests.conftest import Cli
 from tests.soundness import assert_sound
 
 import tunegym as library
+from tunegym.core.files import dump_toml
 from tunegym.tuning.stores import reader
 
-Cli = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., Path]
 
 
@@ -73,34 +73,26 @@ def test_any_text_can_be_recorded(write: Write, isolate: bool, module: str, more
     assert all("\\udc80" in trial.reason or trial.measured for trial in results.trials)
 
 
+EDITED = "from edited_part import base\ndef value(x): return base + x\ndef reward(value): return base"
+LATE = "def value(x):\n    import late_part\n    return late_part.base + x"
+
+
 @pytest.mark.parametrize("isolate", [True, False])
-def test_an_edited_module_is_measured_as_it_is_now(write: Write, isolate: bool) -> None:
-    """In one process, within one second, at the same size."""
-    document = scenario(
-        {"callable": "edited:value", "x": [1, 2]}, isolate=isolate, agent_reward_function="edited:reward"
-    )
+@pytest.mark.parametrize(("name", "text"), [("edited", EDITED), ("late", LATE)])
+def test_an_edited_module_is_measured_as_it_is_now(write: Write, isolate: bool, name: str, text: str) -> None:
+    """In one process, within one second, at the same size; also a module that a function imports late."""
+    more = {"agent_reward_function": "edited:reward"} if name == "edited" else {}
+    document = scenario({"callable": f"{name}:value", "x": [1, 2]}, isolate=isolate, **more)
     for base in (100, 200, 300):
-        write("edited_part.py", f"base = {base}")
-        write(
-            "edited.py", "from edited_part import base\ndef value(x): return base + x\ndef reward(value): return base"
-        )
+        write(f"{name}_part.py", f"base = {base}")
+        write(f"{name}.py", text)
         assert library.run(document, output=f"runs-{base}") == 0
         assert values(f"runs-{base}") == [base + 1, base + 2]
         (results,) = assert_sound(f"runs-{base}").values()
-        assert {trial.reward for trial in results.trials} == {base}
+        assert name == "late" or {trial.reward for trial in results.trials} == {base}
 
 
-@pytest.mark.parametrize("isolate", [True, False])
-def test_what_a_function_imports_late_is_measured_as_it_is_now(write: Write, isolate: bool) -> None:
-    write("late.py", "def value(x):\n    import late_part\n    return late_part.base + x")
-    document = scenario({"callable": "late:value", "x": [1, 2]}, isolate=isolate)
-    for base in (100, 200):
-        write("late_part.py", f"base = {base}")
-        assert library.run(document, output=f"runs-{base}") == 0
-        assert values(f"runs-{base}") == [base + 1, base + 2]
-
-
-def test_a_file_that_the_trials_write_does_not_stop_a_resume(write: Write, tunegym: Cli) -> None:
+def test_a_file_that_the_trials_write_does_not_stop_a_resume(cli: Cli) -> None:
     """Redirected to or teed, there before or not; another one that appeared is worth a word, and no more."""
     Path("old.txt").write_text("start")
     command = (
@@ -110,14 +102,14 @@ def test_a_file_that_the_trials_write_does_not_stop_a_resume(write: Write, tuneg
     document = scenario({"command": command, "x": [1, 2, 3, 4]}, metrics={"value": {"regex": r"value=(\d)"}})
     document["experiments"][0]["agent_steps"] = 2
     assert library.run(document) == 0
-    done = tunegym("resume", "results", "--agent-steps", "4")
+    done = cli("resume", "results", "--agent-steps", "4")
     assert done.returncode == 0, done.stderr
     assert "what is measured has changed since the last session: file copy.txt;" in done.stderr
     assert values() == [1, 2, 3, 4]
 
 
 @pytest.mark.slow
-def test_a_deleted_journal_is_noticed(write: Write, tunegym: Cli) -> None:
+def test_a_deleted_journal_is_noticed(write: Write) -> None:
     document = scenario(
         {"command": "rm -f ../../journal.jsonl; sleep 1.5; echo value={x}", "x": list(range(8))},
         metrics={"value": {"regex": r"value=(\d)"}},
@@ -128,36 +120,16 @@ def test_a_deleted_journal_is_noticed(write: Write, tunegym: Cli) -> None:
     assert "was deleted while it was being written" in done.stderr
 
 
-@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # the checker has opinions about unbounded boxes
-def test_check_env_in_full(write: Write) -> None:
-    document = scenario(
-        {"callable": "work:value", "x": [1, 2], "load": [1, 2, 3]},
-        isolate=False,
-        agent="random_search",
-        agent_steps=1000,
-        env_params={"load": {}},
-    )
-    write("work.py", "def value(x, load): return x * load")
-    env = library.make(document)
-    check_env(env, skip_render_check=True)
-    env.close()
-
-
-def test_many_knobs_are_all_shown(write: Write, tunegym: Cli) -> None:
+def test_many_knobs_are_all_shown(write: Write, cli: Cli) -> None:
     """No number is cut short, and no knob left out, however many there are."""
-    names = [f"knob_{index}" for index in range(60)]
-    lines = "\n".join(f"  {name} = [{index + 12345}.5, 1]" for index, name in enumerate(names))
-    path = write(
-        "wide.toml",
-        'name = "wide"\n[[experiments]]\nname = "e"\nworkload = "python"\nagent = "random_search"\nagent_steps = 1\n'
-        'agent_metrics = ["value"]\nagent_config = { start_action = "first" }\n[experiments.cmd_args]\n'
-        f'  callable = "wide_work:value"\n{lines}\n',
-    )
+    knobs = {f"knob_{index}": [index + 12345.5, 1] for index in range(60)}
+    keys = {"agent": "random_search", "agent_steps": 1, "agent_config": {"start_action": "first"}}
+    document = scenario({"callable": "wide_work:value", **knobs}, **keys)
     write("wide_work.py", "def value(**knobs): return 1.0")
-    done = tunegym("run", path)
+    done = cli("run", write("wide.toml", dump_toml(document)))
     assert done.returncode == 0, done.stderr
-    for index, name in enumerate(names):
-        assert f"  {name} = {index + 12345}.5\n" in done.stdout
+    for name, (first, _) in knobs.items():
+        assert f"  {name} = {first}\n" in done.stdout
 
 
 def test_the_clock_on_the_wall_does_not_count(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
