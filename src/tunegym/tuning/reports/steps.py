@@ -29,16 +29,16 @@ def step_table(
         raise KeyError(f"there is no column {', '.join(unknown)}; there are {', '.join(layout.names)}")
     wanted = [name for name in layout.names if columns is None or name in columns]
     low, high = first or 1, last if last is not None else results.steps
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
+    frames: list[pd.DataFrame] = []
     row = 0
     for group in reader.steps(results.path):
         cells = layout.lost(group) if isinstance(group, Lost) else layout.cells(group, row, set(wanted))
         row += 0 if isinstance(group, Lost) else len(group.numbers)
-        keep = (cells["step"] >= low) & (cells["step"] <= high)
-        for name in wanted if keep.any() else ():
-            parts[name].append(cells[name][keep])
-    joined = {name: np.concatenate(some) if some else np.zeros(0) for name, some in parts.items()}
-    return pd.DataFrame(joined, columns=wanted)
+        frame = pd.DataFrame(cells)
+        frame = frame.loc[frame["step"].between(low, high), [name for name in wanted if name in cells]]
+        if len(frame):
+            frames.append(frame)
+    return pd.DataFrame(pd.concat(frames, ignore_index=True) if frames else None, columns=wanted)
 
 
 class _Layout:
@@ -65,19 +65,20 @@ class _Layout:
             *("duration_s", "episode", "terminated", "truncated", "reason", "row"),
         ]
 
-    def cells(self, group: Steps, row: int, wanted: set[str]) -> dict[str, np.ndarray]:
+    def cells(self, group: Steps, row: int, wanted: set[str]) -> dict[str, Any]:
         """The cells of some steps; ``row`` is the place of the first among all."""
         count = len(group.numbers)
-        cells = {name: np.full(count, MEASURED if name == "status" else "", dtype=object) for name in _TEXTS}
-        for at, (status, reason) in group.unmeasured.items():
-            cells["status"][at], cells["reason"][at] = status, reason
-        for name, places in (("cached", ()), ("terminated", group.terminated), ("truncated", group.truncated)):
-            cells[name] = np.isin(np.arange(count), places)
-        cells |= {
-            "step": np.array(group.numbers),
+        ended = [group.unmeasured.get(at, (MEASURED, "")) for at in range(count)]
+        cells: dict[str, Any] = {
+            "step": group.numbers,
+            "status": [status for status, _ in ended],
+            "cached": False,
             "reward": np.array(group.rewards, dtype=np.float64),
             "duration_s": np.array(group.durations, dtype=np.float64),
-            "episode": np.array(group.episodes),
+            "episode": group.episodes,
+            "terminated": np.isin(np.arange(count), group.terminated),
+            "truncated": np.isin(np.arange(count), group.truncated),
+            "reason": [reason for _, reason in ended],
             "row": np.arange(row, row + count),
         }
         for kind, found in (("action", group.actions), ("observation", group.observations)):
@@ -86,33 +87,17 @@ class _Layout:
                 flat = [column for one in rows for column in one.reshape(count, -1).T]
                 cells |= dict(zip(self._elements[kind], flat, strict=True))
         contexts = group.context_of() if self._env_params else []
-        cells |= {f"context.{name}": _typed([one.get(name) for one in contexts]) for name in self._env_params}
+        cells |= {f"context.{name}": [one.get(name) for one in contexts] for name in self._env_params}
         for name in self._metrics:
             cells[f"metric.{name}"] = np.array(group.metrics.get(name, [None] * count), dtype=np.float64)
         return cells
 
-    def lost(self, group: Lost) -> dict[str, np.ndarray]:
+    def lost(self, group: Lost) -> dict[str, Any]:
         """Rows for numbers of which nothing is on record, as far as they would have been recorded."""
         every = int(self._record.partition(":")[2] or 1)
         numbers = range(0) if self._record == "episodes" else range(group.first, group.last + 1)
-        steps = np.array([number for number in numbers if number % every == 0], dtype=np.int64)
-        known: dict[str, Any] = {"step": steps, "cached": False, "terminated": None, "truncated": None, "row": -1}
-        known |= {"status": "cancelled", "reason": "the session was cut off"}
-        values = {name: known.get(name, np.nan) for name in self.names}
-        texts = (*_TEXTS, "terminated", "truncated")
-        return {
-            name: value if name == "step" else np.full(len(steps), value, dtype=object if name in texts else None)
-            for name, value in values.items()
-        }
-
-
-_TEXTS = ("status", "reason")
-
-
-def _typed(values: Sequence[Any]) -> np.ndarray:
-    """Numbers of one type as such, anything else as objects."""
-    kinds = {type(value) for value in values}
-    return np.array(values) if len(kinds) == 1 and kinds <= {int, float, bool} else np.array(values, dtype=object)
+        steps = [number for number in numbers if number % every == 0]
+        return {"step": steps, "status": "cancelled", "cached": False, "reason": "the session was cut off", "row": -1}
 
 
 def episode_table(results: LiveResults) -> pd.DataFrame:
