@@ -12,7 +12,6 @@ import pytest
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.reports.trials import TrialResults
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -166,38 +165,6 @@ def test_all_outcomes_in_one_experiment(tunegym: Cli, write: Callable[..., Path]
     assert "load=10" in done.stdout
 
 
-KEPT = """
-name = "kept"
-[[experiments]]
-name = "e"
-workload = "command"
-agent = "grid_search"
-agent_metrics = ["value"]
-keep = "{keep}"
-  [experiments.cmd_args]
-  command = "echo note > note.txt; test {{x}} -ne 3 && echo value={{x}}"
-  x = [4, 1, 3, 5, 2]
-  [experiments.metrics]
-  value = {{ regex = 'value=([0-9]+)' }}
-"""
-
-
-@pytest.mark.parametrize(
-    ("keep", "left"),
-    [("all", [1, 2, 3, 4, 5]), ("failed", [3]), ("best:2", [1, 4]), ("none", [])],
-)
-def test_kept_folders(keep: str, left: list[int], write: Callable[..., Path]) -> None:
-    assert library.run(write("kept.toml", KEPT.format(keep=keep))) == 0
-    (results,) = assert_sound(RESULTS).values()
-    trials = results.folder / "trials"
-    assert sorted(int(path.name) for path in trials.iterdir()) == left
-    for number in left:
-        assert (trials / f"{number:06d}" / "note.txt").read_text() == "note\n"
-        assert (trials / f"{number:06d}" / "stdout.txt").exists()
-    assert library.resume(RESULTS) == 0
-    assert sorted(int(path.name) for path in trials.iterdir()) == left
-
-
 REPEATED = """
 name = "repeated"
 [[experiments]]
@@ -289,38 +256,3 @@ def test_a_constraint_and_a_reward_of_all_values(write: Callable[..., Path]) -> 
     assert "ZeroDivisionError" in results.trials[3].reason, "a reward that raises is a failure of that trial"
     assert results.best is not None
     assert results.best.action == {"x": 1}
-
-
-CRASHING = """
-name = "crashing"
-seed = 2
-system = { slots = 2 }
-[[experiments]]
-name = "e"
-workload = "python"
-agent = "random_search"
-agent_steps = 150
-agent_metrics = ["seconds"]
-agent_reward_function = "negative"
-isolate = false
-  [experiments.cmd_args]
-  callable = "work:seconds"
-  x = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-"""
-
-
-def test_a_crash_is_never_best_nor_served(write: Callable[..., Path]) -> None:
-    """30 % of the space crashes, and smaller is better."""
-    write("work.py", "def seconds(x):\n    if x in (1, 5, 9): raise RuntimeError('crash')\n    return x * 1e6")
-    assert library.run(write("crashing.toml", CRASHING)) == 0
-    (results,) = assert_sound(RESULTS).values()
-    crashed = [trial for trial in results.trials if trial.action["x"] in (1, 5, 9)]
-    measured = [trial for trial in results.trials if trial.measured]
-    assert len(crashed) + len(measured) == 150
-    assert len(crashed) > 20
-    assert all(trial.status == "failed" and trial.cached_from is None for trial in crashed)
-    assert max(trial.reward for trial in crashed) < min(trial.reward for trial in measured)
-    assert results.best is not None
-    assert results.best.action == {"x": 2}
-    best = tomllib.loads((find_run(RESULTS) / "e" / "best.toml").read_text())["best"]
-    assert best["settings"] == {"x": 2}

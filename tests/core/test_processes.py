@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,18 +45,6 @@ def test_marks_are_paths(token: str) -> None:
     finally:
         process.kill()
         process.wait()
-
-
-def test_a_thread_is_not_a_process() -> None:
-    event = threading.Event()
-    thread = threading.Thread(target=event.wait)
-    thread.start()
-    assert thread.native_id is not None
-    own = Tree("nothing", ((os.getpgrp(), ""),))
-    assert not own.owns(thread.native_id)
-    assert own.owns(os.getpid())
-    event.set()
-    thread.join()
 
 
 def test_a_process_whose_first_thread_ended_is_found(token: str) -> None:

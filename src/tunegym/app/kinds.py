@@ -300,7 +300,7 @@ class LiveKind:
 
 def _end_leftovers(token: str, handles: Sequence[JobHandle]) -> int:
     """End what servers of a killed driver left running."""
-    return end_tree(Tree(token, living_processes(handles), spares_kin=True)) if handles else 0
+    return end_tree(Tree(token, living_processes(handles))) if handles else 0
 
 
 def _kill(hosts: Sequence[ServerHost]) -> None:

@@ -148,13 +148,11 @@ class Tree:
         marker: what they carry in their environment, by itself or followed by ``/...``.
         roots: (pid, start time) of processes known to be ours.
         spared: pids of ours that must go on.
-        spares_kin: leave out this process's descendants.
     """
 
     marker: str
     roots: tuple[tuple[int, str], ...] = ()
     spared: frozenset[int] = frozenset()
-    spares_kin: bool = False
 
     def members(self, known: Iterable[psutil.Process] = ()) -> list[psutil.Process]:
         """The living processes of the tree; ``known`` were members before."""
@@ -162,25 +160,20 @@ class Tree:
         children: dict[int, list[int]] = {}
         for pid, state in table.items():
             children.setdefault(state.parent, []).append(pid)
-
-        def with_descendants(pids: set[int]) -> set[int]:
-            found, waiting = set(pids), list(pids)
-            while waiting:
-                below = [pid for pid in children.get(waiting.pop(), ()) if pid not in found and pid not in kin]
-                found.update(below)
-                waiting += below
-            return found
-
-        kin = {above.pid for above in psutil.Process().parents()}
-        kin |= with_descendants({os.getpid()}) if self.spares_kin else {os.getpid()}
+        kin = {os.getpid(), *(above.pid for above in psutil.Process().parents())}
         # A pid is not given out again while a group or session has its number, so as long as a root is
         # there (even dead, but not yet waited for), all that is in its session is ours.
         roots = {pid for pid, start in self.roots if pid in table and table[pid].start == start}
         ours = roots | {process.pid for process in known if process.is_running()}
         ours |= {pid for pid in table if roots & _leaders(pid)}
         ours.update(marked(self.marker, table.keys() - ours))
+        waiting = list(ours - kin)
+        while waiting:
+            below = [pid for pid in children.get(waiting.pop(), ()) if pid not in ours and pid not in kin]
+            ours.update(below)
+            waiting += below
         found: list[psutil.Process] = []
-        for pid in (with_descendants(ours - kin) - self.spared - {0, 1}) & table.keys():
+        for pid in (ours - kin - self.spared - {0, 1}) & table.keys():
             with contextlib.suppress(psutil.Error):
                 if process_start_time(pid):
                     found.append(psutil.Process(pid))

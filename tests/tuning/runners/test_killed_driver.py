@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tunegym.core.processes import living_processes, marked, process_handle, process_start_time
-from tunegym.tuning.model.trial import CallJob, JobHandle
+from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.runners.local import LocalRunner
 
 pytestmark = [pytest.mark.slow, pytest.mark.invariant]
@@ -106,13 +106,3 @@ def test_strangers_are_left_alone(token: str) -> None:
     finally:
         stranger.send_signal(signal.SIGKILL)
         stranger.wait()
-
-
-def test_own_workers_are_not_leftovers(token: str, tmp_path: Path) -> None:
-    (tmp_path / "small.py").write_text("import os\ndef pid(): return os.getpid()")
-    runner = LocalRunner(token)
-    job = CallJob("1", str(tmp_path / "t"), "small:pid", {}, (str(tmp_path),))
-    first = runner.run(job, lambda *_: None).value
-    assert runner.end_leftovers([]) == 0
-    assert runner.run(job, lambda *_: None).value == first
-    runner.close()

@@ -12,7 +12,7 @@ from tests.tuning.workloads.build import experiment, only
 
 from tunegym.core.errors import Problem
 from tunegym.tuning.model.scenario import MetricSpec
-from tunegym.tuning.model.space import Choice, EnvParam, Range
+from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.trial import JobResult, Stream
 from tunegym.tuning.ports import MetricError, Workload
 from tunegym.tuning.workloads.command import CommandWorkload
@@ -84,15 +84,6 @@ def test_read(tmp_path: Path, printed: str, result: JobResult, expected: Any) ->
     with pytest.raises(MetricError) as caught:
         workload.read(job, result)
     assert str(caught.value) == expected
-
-
-def test_good_experiments_have_no_problem() -> None:
-    assert check() == []
-    assert check("run {a} ${{HOME}}", args={"setup": "x {b}", "teardown": "y {step}"}, fixed={"b": 1}) == []
-    assert check("true {x}", knobs={}, env={"x": EnvParam(Range(0, 1))}) == []
-    assert check("true", knobs={"extra_env_vars.X": Choice((1, 2))}) == []
-    assert check("true", knobs={}, fixed={"num_nodes": 2}) == []
-    assert check(agent_metrics=("rate", "max_rss_mb")) == []
 
 
 def test_hints_for_a_placeholder_without_parameter() -> None:

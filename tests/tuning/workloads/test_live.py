@@ -53,13 +53,6 @@ def test_check(folder: Path) -> None:
     assert problem.where == "env_params"
 
 
-@pytest.mark.parametrize("env_class", ["", "Server", "a.b", "a b:c", ":", "a:", ":b", "a:b:c", "x:y"])
-def test_no_such_class(env_class: str, folder: Path) -> None:
-    (problem,) = checked(folder, env_class)
-    assert problem.where == "cmd_args.env_class"
-    assert problem.hint
-
-
 def parts(folder: Path, *arguments: Any, **more: Any) -> dict[str, str]:
     return LiveWorkload(build(*arguments, **more), folder).fingerprint_parts()
 

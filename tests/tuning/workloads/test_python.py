@@ -124,13 +124,6 @@ def check(folder: Path, *arguments: Any, **more: Any) -> list[Problem]:
     return PythonWorkload.check(build(*arguments, **more), folder)
 
 
-def test_good_experiments_have_no_problem(folder: Path) -> None:
-    assert check(folder) == []
-    assert check(folder, "py_bench:nested", fixed={"server.threads": 3}) == []
-    assert check(folder, "py_bench:given", fixed={"extra_env_vars.X": 3, "num_nodes": 1}) == []
-    assert check(folder, "py_bench:anything", fixed={"z": 3}) == []
-
-
 @pytest.mark.parametrize(
     ("target", "more", "where", "what", "hint"),
     [

@@ -86,7 +86,7 @@ class LocalRunner:
         Called before the first ``run``: it can't tell a running job's escaped grandchildren from leftovers.
         """
         roots = living_processes(handles)
-        return end_tree(Tree(self._token, roots, spares_kin=True), hurry_fd=self._stop.hurry_fd)
+        return end_tree(Tree(self._token, roots), hurry_fd=self._stop.hurry_fd)
 
     def close(self) -> None:
         """Let go of every worker process. No ``run`` may be under way. Calling it twice is fine."""
