@@ -291,15 +291,6 @@ def test_deadlines(ends: tuple[Connection, socket.socket], begun: bytes) -> None
         connection.send(bytes(4 << 20), time.monotonic() + 0.05)
 
 
-def test_the_other_side_is_gone(ends: tuple[Connection, socket.socket]) -> None:
-    connection, theirs = ends
-    theirs.close()
-    with pytest.raises(ConnectionClosedError, match="hung up"):
-        connection.receive()
-    with pytest.raises(ConnectionClosedError):
-        connection.send(bytes(1 << 20))
-
-
 def test_a_watched_descriptor_tells_of_a_death(ends: tuple[Connection, socket.socket]) -> None:
     first, theirs = ends
     reading, writing = os.pipe()

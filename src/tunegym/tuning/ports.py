@@ -70,10 +70,6 @@ class Env(Protocol):
     def slots(self) -> int:
         """How many trials may be in flight."""
 
-    @property
-    def in_flight(self) -> int:
-        """How many trials are in flight."""
-
     def exhausted(self, lane: int = 0) -> str | None:
         """Why the lane's next trial may not start (budget used up, run stopping), or None."""
 

@@ -82,19 +82,15 @@ def test_outcomes() -> None:
     assert Failed("x") != TimedOut("x")
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=8))
-def test_mean_and_spread(values: list[float]) -> None:
-    measured = Measured(tuple({"m": value} for value in values))
-    assert measured.mean()["m"] == pytest.approx(statistics.fmean(values), abs=1e-9)
-    assert measured.spread()["m"] == pytest.approx(statistics.stdev(values), abs=1e-6)
-
-
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6), st.integers(1, 9))
 def test_mean_and_spread_of_any_numbers(values: list[float], repeats: int) -> None:
     """The mean of finite numbers is finite and among them, that of equals the value itself; nothing overflows."""
     measured = Measured(tuple({"m": value} for value in values))
     assert min(values) <= measured.mean()["m"] <= max(values) or math.isclose(measured.mean()["m"], values[0])
     assert measured.spread()["m"] >= 0.0
+    if len(values) > 1 and max(map(abs, values)) < 1e6:
+        assert measured.mean()["m"] == pytest.approx(statistics.fmean(values), abs=1e-9)
+        assert measured.spread()["m"] == pytest.approx(statistics.stdev(values), abs=1e-6)
     equal = Measured(({"m": values[0]},) * repeats)
     assert (equal.mean(), equal.spread()) == ({"m": values[0]}, {"m": 0.0})
 
