@@ -1,10 +1,9 @@
-"""Agents that learn a policy, through whole runs: what they learn, and that the record is as with any agent."""
+"""Policy agents through whole runs: what they learn, and their record."""
 
 from __future__ import annotations
 
 import csv
 import importlib
-import itertools
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ import tunegym as library
 from tunegym.tuning.agents import policies
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.reports.trials import TrialResults
-from tunegym.tuning.stores import reader
 
 pytest.importorskip("stable_baselines3")
 pytestmark = pytest.mark.slow  # torch takes seconds to import
@@ -68,8 +66,8 @@ def greedy_score(task: Any, scenario: Document, seed: int) -> float:
 
 @pytest.mark.parametrize(("agent", "episode_steps"), [("contextual_bandit", 1), ("ppo", 1), ("ppo", 10), ("dqn", 1)])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_wins_where_is_learned(agent: str, episode_steps: int, seed: int, task: Any) -> None:
-    """At least 90 % of what can be had, where the best single setting gives at most 70 %."""
+def test_learns_which_setting_wins_in_which_context(agent: str, episode_steps: int, seed: int, task: Any) -> None:
+    """At least 90 % of the optimum, where the best single setting gives at most 70 %."""
     knobs = {name: list(knob.values) for name, knob in task.KNOBS.items()}
     cmd_args = {"callable": "benchmarks.flip.task:measure", "context": list(task.DOMAIN.values), **knobs}
     scenario = document(agent, 1500, cmd_args, {"context": {}}, seed=seed, cache="off", episode_steps=episode_steps)
@@ -126,8 +124,8 @@ def check_record(results: TrialResults) -> None:
         assert len(set.union(*contexts.values())) == len(DROP_RATES)
 
 
-@pytest.mark.parametrize(("episode_steps", "slots"), [(1, 1), (1, 3), (160, 1), (7, 1), (7, 3)])
-def test_160_trials_with_three_drop_rates(episode_steps: int, slots: int, lossy: Callable[..., Document]) -> None:
+@pytest.mark.parametrize(("episode_steps", "slots"), [(1, 3), (160, 1), (7, 3)])
+def test_record_of_a_policy_agent(episode_steps: int, slots: int, lossy: Callable[..., Document]) -> None:
     scenario = lossy(episode_steps=episode_steps, slots=slots)
     assert library.run(scenario, output="run") == 0
     results = results_of("run")
@@ -135,123 +133,45 @@ def test_160_trials_with_three_drop_rates(episode_steps: int, slots: int, lossy:
     assert (results.folder / "policy" / "training.jsonl").read_bytes().count(b"\n") >= 10
 
 
-def journal(results: TrialResults) -> list[Document]:
-    return list(reader.records(results.path))
-
-
-@pytest.mark.parametrize("episode_steps", [1, 160, 7])
-def test_trained_outside_the_record_is_the_same(episode_steps: int, lossy: Callable[..., Document]) -> None:
+def test_training_in_the_librarys_loop_gives_the_same_record(lossy: Callable[..., Document]) -> None:
     """Stable-Baselines3 resets after every episode, and whenever else it likes: no number and no context moves."""
     from stable_baselines3 import PPO
 
     from tunegym.tuning.envs.wrappers import MultiDiscreteActions, NormalizedObservations
 
-    assert library.run(lossy("random_search", episode_steps=episode_steps), output="run") == 0
-    within = results_of("run")
-    env = MultiDiscreteActions(NormalizedObservations(library.make(lossy(episode_steps=episode_steps), output="made")))
+    assert library.run(lossy("random_search", episode_steps=7), output="run") == 0
+    env = MultiDiscreteActions(NormalizedObservations(library.make(lossy(episode_steps=7), output="made")))
     PPO("MlpPolicy", env, n_steps=20, batch_size=20, n_epochs=2, gamma=0.0, device="cpu").learn(160)
     env.close()
-    outside = results_of("made")
+    within, outside = results_of("run"), results_of("made")
     check_record(outside)
     assert [one.context for one in outside.trials] == [one.context for one in within.trials]
-    kinds = [{(one["record"], *sorted(one)) for one in journal(results)} for results in (within, outside)]
-    assert (
-        {kind[0] for kind in kinds[0]} == {kind[0] for kind in kinds[1]} == {"head", "session", "open", "close", "end"}
-    )
 
 
-# a third of it is slow ------------------------------------------------------------------------------------
+# a third of the settings crashes --------------------------------------------------------------------------
 
-SLOW = """
-def seconds(x, y, load):
-    if (x + y) % 10 in (7, 8, 9):
-        return {"value": 1e6}
-    best = (2, 1) if load == "low" else (8, 3)
-    return {"value": 10.0 + abs(x - best[0]) + abs(y - best[1])}
-"""
-
-
-@pytest.mark.parametrize(("agent", "worst"), [("contextual_bandit", 10.0), ("dqn", 12.0), ("ppo", 13.0)])
-def test_slow_settings_hide_nothing_of_the_others(agent: str, worst: float, write: Callable[..., Path]) -> None:
-    """A third of all settings is a hundred thousand times slower; of the others the best ones are told apart."""
-    write("slow.py", SLOW)
-    knobs = {"callable": "slow:seconds", "x": list(range(10)), "y": list(range(5)), "load": ["low", "high"]}
-    found = []
-    for seed in (0, 1, 2):
-        scenario = document(agent, 500, knobs, {"load": {}}, seed=seed, agent_reward_function="negative")
-        assert library.run(scenario, output=f"run-{seed}") == 0
-        table = policies.load(find_run(Path(f"run-{seed}")) / "e")
-        assert table is not None
-        namespace: Document = {}
-        exec(SLOW, namespace)
-        found += [namespace["seconds"](**one.action, **one.context)["value"] for one in table.choices]
-    assert len(found) == 6
-    assert sorted(found)[3] <= worst, found
-    assert max(found) < 20.0
-
-
-# a third of it crashes ------------------------------------------------------------------------------------
-
-CLIFFS = """
-from zlib import crc32
-
-def value(a, b, c, load):
-    if crc32(f"{a}{b}{c}".encode()) % 10 < 3:
-        raise ValueError("it crashed")
-    return {"value": 10 + (a - load) ** 2 + (b - 2) ** 2 + crc32(f"{c}{a}".encode()) % 7}
-
-def slope(x, y, load=2):
+CLIFF = """
+def value(x, y, load):
     if x + y > 1.225:
         raise ValueError("it crashed")
     return {"value": 10 - 3 * x - 3 * y + load * (x - y)}
 """
 
 
-@pytest.fixture
-def works(write: Callable[..., Path]) -> Callable[..., bool]:
-    """Whether a setting works; nearly a third of them don't, and the best ones are at the edge."""
-    namespace: Document = {}
-    exec(CLIFFS, namespace)
-    write("cliffs.py", CLIFFS)
-    crashed = [
-        not _runs(namespace["value"], a=a, b=b, c=c, load=1) for a, b, c in itertools.product(range(1, 5), repeat=3)
-    ]
-    assert 0.25 < sum(crashed) / len(crashed) < 0.4
-    return lambda function, **parameters: _runs(namespace[function], **parameters)
-
-
-def _runs(function: Callable[..., Any], **parameters: Any) -> bool:
-    try:
-        function(**parameters)
-    except ValueError:
-        return False
-    return True
-
-
-def cliffs(agent: str, steps: int, seed: int) -> Document:
-    """A run over settings of which nearly a third crash; optuna's has no contexts."""
-    drawn: Document = {"load": [1, 2, 3]} if agent != "optuna" else {}
-    if agent in ("sac", "optuna"):
-        knobs: Document = {"callable": "cliffs:slope", **{name: {"low": 0.0, "high": 1.0} for name in "xy"}}
-    else:
-        knobs = {"callable": "cliffs:value", **{name: [1, 2, 3, 4] for name in "abc"}}
-    return document(
-        agent, steps, {**knobs, **drawn}, {name: {} for name in drawn}, seed=seed, agent_reward_function="negative"
-    )
-
-
-@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "contextual_bandit", "random_search", "sac", "optuna"])
+@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "contextual_bandit", "sac"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_final_choice_works(agent: str, seed: int, works: Callable[..., bool]) -> None:
-    assert library.run(cliffs(agent, 240, seed), output="run") == 0
+def test_the_final_choice_works(agent: str, seed: int, write: Callable[..., Path]) -> None:
+    """The best settings are at the edge of those that crash."""
+    write("cliff.py", CLIFF)
+    knob: Any = {"low": 0.0, "high": 1.0} if agent == "sac" else [step / 8 for step in range(9)]
+    cmd_args = {"callable": "cliff:value", "x": knob, "y": knob, "load": [1, 2, 3]}
+    scenario = document(agent, 240, cmd_args, {"load": {}}, seed=seed, agent_reward_function="negative")
+    assert library.run(scenario, output="run") == 0
     results = results_of("run")
     assert {trial.status for trial in results.trials} == {"measured", "failed"}
     table = policies.load(results.folder)
-    assert (table is not None) == (agent not in ("random_search", "optuna"))
-    function = "slope" if agent in ("sac", "optuna") else "value"
-    if table is not None:
-        assert len(table.choices) == 3
-        assert all(works(function, **one.action, **one.context) for one in table.choices)
-    contexts: list[Document] = [{"load": load} for load in (1, 2, 3)] if agent != "optuna" else [{}]
-    for context in contexts:
-        assert works(function, **library.recommend("run", context).action, **context)
+    assert table is not None
+    chosen = [one.action for one in table.choices]
+    chosen += [library.recommend("run", {"load": load}).action for load in (1, 2, 3)]
+    assert len(chosen) == 6
+    assert all(one["x"] + one["y"] <= 1.225 for one in chosen), chosen  # type: ignore[operator]

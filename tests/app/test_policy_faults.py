@@ -1,4 +1,4 @@
-"""Agents that learn a policy, when things go wrong: kills, damaged files, failing algorithms, full disks."""
+"""Policy agents when things go wrong: kills, damaged checkpoints, failing algorithms, full disks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -91,12 +91,6 @@ def results_of(folder: str | Path, **more: Any) -> TrialResults:
     return assert_sound(folder, **more)["e"]
 
 
-def score(table: policies.PolicyTable) -> float:
-    """What the choices give, on average; 10 is the best."""
-    lost = [3.0 * abs(one.action["a"] - one.context["load"]) + abs(one.action["b"] - 2) for one in table.choices]  # type: ignore[operator]
-    return 10.0 - sum(lost) / len(lost)
-
-
 def policy_of(folder: str | Path) -> policies.PolicyTable:
     table = policies.load(find_run(Path(folder)) / "e")
     assert table is not None
@@ -158,7 +152,7 @@ class Killed:
         self.process.wait()
 
     def resume(self) -> policies.PolicyTable | None:
-        """Resume it, which goes on from the checkpoint; the table that was saved with it, if it got as far."""
+        """Resume it from its checkpoint; the table that was saved with that, if any."""
         run = find_run(self.output)
         checkpoint = checkpointed(run / "e")
         saved, resumed = policies.load(run / "e"), as_resumed(run, next(self.copies))
@@ -194,7 +188,7 @@ class Killed:
 @pytest.mark.parametrize(
     ("agent", "slots", "moments"), [("ppo", 1, (8, 75, 200)), ("dqn", 1, (75, 200)), ("ppo", 3, (129,))]
 )
-def test_killed_and_resumed_the_policy_is_that_of_the_checkpoint(
+def test_a_killed_run_continues_from_its_checkpoint(
     agent: str,
     slots: int,
     moments: tuple[int, ...],
@@ -203,21 +197,17 @@ def test_killed_and_resumed_the_policy_is_that_of_the_checkpoint(
     wait_until: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    """And at the end it is at least as good; trials are held back at each moment, so that chance has no part in it."""
+    """Trials are held back at each moment, so that chance has no part in it."""
     steps, calls = 360, tmp_path / "calls.txt"
     (tmp_path / "s.toml").write_text(dump_toml(scenario(agent, steps, slots=slots, function="held")))
     calls.write_text(str(moments[0]))
     run = Killed(agent, tmp_path, start_tunegym, wait_until)
-    kept: list[float] = []
     for moment, following in zip(moments, [*moments[1:], steps], strict=True):
         run.at(moment)
         assert closed_trials(run.output) == moment
         calls.write_text(str(following - moment))
-        saved = run.resume()
-        assert (saved is None) == (moment < 20)
-        kept += [score(saved)] if saved is not None else []
+        assert (run.resume() is None) == (moment < 20)
     results = run.ended(steps)
-    assert score(policy_of(run.output)) >= max(kept)
     assert library.resume(run.output, agent_steps=steps + 30) == 0
     assert len(results_of(run.output).trials) == steps + 30
     curve = [json.loads(line)["trials"] for line in (results.folder / "policy" / "training.jsonl").open()]
@@ -228,7 +218,7 @@ def test_killed_and_resumed_the_policy_is_that_of_the_checkpoint(
 @pytest.mark.chaos
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("agent", "slots"), [("ppo", 1), ("dqn", 1), ("ppo", 3)])
-def test_killed_at_any_time_the_policy_is_that_of_the_checkpoint(
+def test_a_run_killed_at_any_time_continues_from_its_checkpoint(
     agent: str,
     slots: int,
     scenario: Callable[..., Document],
@@ -250,7 +240,7 @@ def test_killed_at_any_time_the_policy_is_that_of_the_checkpoint(
 
 
 @pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
-def test_resuming_a_finished_run_changes_nothing_and_extending_it_goes_on(
+def test_a_finished_run_can_be_extended(
     agent: str, scenario: Callable[..., Document], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tunegym")
@@ -269,7 +259,7 @@ def test_resuming_a_finished_run_changes_nothing_and_extending_it_goes_on(
 
 
 @pytest.mark.parametrize("agent", ["ppo", "dqn"])
-def test_a_stopped_run_has_learned_from_all_that_it_measured(agent: str, scenario: Callable[..., Document]) -> None:
+def test_a_stopped_run_has_learned_from_all_its_trials(agent: str, scenario: Callable[..., Document]) -> None:
     stop = Stop()
     assert library.run(scenario(agent, 100), output="run", stop=stop, watch=StopsAfter(stop, 55)) == 130
     run = find_run(Path("run"))
@@ -294,72 +284,43 @@ class StopsAfter(Watch):
 
 
 @pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
-def test_a_budget_of_time_alone(agent: str, scenario: Callable[..., Document]) -> None:
-    more = {"max_time": "1.5s"} if agent != "sac" else {"stop_after_no_improvement": 40}
-    document = scenario(agent, None, **more)
-    assert library.run(document, output="run") == 0
-    results = results_of("run")
-    assert policy_of("run").trials == len(results.trials) > 10
+def test_a_budget_that_counts_no_trials(agent: str, scenario: Callable[..., Document]) -> None:
+    assert library.run(scenario(agent, None, stop_after_no_improvement=40), output="run") == 0
+    assert policy_of("run").trials == len(results_of("run").trials) > 10
 
 
 # checkpoints that are of no use ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("agent", ["ppo", "dqn"])
-@pytest.mark.parametrize("damage", ["empty", "torn", "another network", "no numbers"])
-def test_with_a_damaged_checkpoint_it_starts_anew(
+@pytest.mark.parametrize(("agent", "damage"), [("ppo", "torn"), ("dqn", "torn"), ("ppo", "nan"), ("dqn", "unfit")])
+def test_a_damaged_checkpoint_starts_from_scratch(
     agent: str, damage: str, scenario: Callable[..., Document], caplog: pytest.LogCaptureFixture
 ) -> None:
     import torch
 
     assert library.run(scenario(agent, 40), output="run") == 0
     place = find_run(Path("run")) / "e" / "policy" / "checkpoint.pt"
-    content = place.read_bytes()
-    if damage == "another network":
+    if damage == "torn":
+        place.write_bytes(place.read_bytes()[:1000])
+    else:
         document = torch.load(place, weights_only=True)
         weights = document["state"]["model"]["policy"]
-        weights[next(reversed(weights))] = torch.zeros(3)
+        last = next(reversed(weights))
+        weights[last] = torch.zeros(3) if damage == "unfit" else weights[last].fill_(float("nan"))
         torch.save(document, place)
-    elif damage == "no numbers":
-        document = torch.load(place, weights_only=True)
-        next(iter(document["state"]["model"]["policy"].values())).fill_(float("nan"))
-        torch.save(document, place)
-    else:
-        place.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
     place.with_name("checkpoint.pt.new").write_bytes(b"left by a kill")
     assert library.resume("run", agent_steps=80) == 0
     assert "the policy starts from scratch: " in caplog.text
-    said = {"another network": "size mismatch for ", "no numbers": "its network is not of finite numbers"}
-    assert said.get(damage, "") in caplog.text
+    assert {"unfit": "size mismatch for ", "nan": "not of finite numbers"}.get(damage, "is damaged") in caplog.text
     assert len(results_of("run").trials) == 80
-    assert checkpointed(find_run(Path("run")) / "e") == 80
+    assert checkpointed(place.parents[1]) == 80
     assert {file.suffix for file in place.parent.iterdir()} == {".pt", ".json", ".jsonl", ".zip"}
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> Path:
-    """A file system that a large network doesn't fit on."""
-    return mount(tmp_path / "disk", "size=3m")
-
-
-def test_a_checkpoint_that_does_not_fit_on_the_disk_costs_no_trial(
-    scenario: Callable[..., Document], small_disk: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    document = scenario("ppo", 60, agent_config={"net_arch": [600, 600]})
-    assert library.run(document, output=small_disk) == 0
-    assert "a checkpoint could not be written: No space left on device" in caplog.text
-    assert "the model could not be written: No space left on device" in caplog.text
-    results = results_of(small_disk)
-    assert len(results.trials) == 60
-    assert policy_of(small_disk).trials == 60
-    assert sorted(file.name for file in (results.folder / "policy").iterdir()) == ["policy.json", "training.jsonl"]
 
 
 # an algorithm that fails ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-@pytest.mark.parametrize("agent", ["ppo", "dqn"])
+@pytest.mark.parametrize(("agent", "slots"), [("ppo", 1), ("ppo", 3), ("dqn", 1)])
 def test_a_training_error_loses_nothing(
     agent: str,
     slots: int,
@@ -394,18 +355,3 @@ def test_a_training_error_loses_nothing(
     assert library.recommend("run", {"load": 2}, "e").source == "policy"
     assert library.resume("run") == 0
     assert len(assert_sound("run")["e"].trials) == 100
-
-
-def test_what_the_store_raises_is_no_training_error(
-    scenario: Callable[..., Document], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Broken infrastructure ends the run, and no later experiment is started."""
-    from tunegym.core.errors import StoreError
-    from tunegym.tuning.envs.trials.engine import TrialEngine
-
-    def broken(self: TrialEngine) -> Iterator[Trial]:
-        raise StoreError("the disk is gone", hint="bring it back")
-
-    monkeypatch.setattr(TrialEngine, "history", broken)
-    with pytest.raises(StoreError, match="the disk is gone"):
-        library.run(scenario("ppo", 20), output="run")

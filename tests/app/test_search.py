@@ -138,45 +138,17 @@ def test_the_front_is_right_where_it_is_known(tmp_path: Path, sampler: str, step
     assert all("violation" not in entry for entry in document["pareto"])
 
 
-@pytest.mark.parametrize("agent", ["random_search", "optuna"])
-def test_agents_that_need_a_number_get_the_weighted_sum(tmp_path: Path, agent: str, write: Any, tunegym: Cli) -> None:
-    write("known_front.py", SCHAFFER)
-    scenario = write(
-        "scenario.toml",
-        f"""
-        name = "sum"
-        [[experiments]]
-        name = "e"
-        workload = "python"
-        agent = "{agent}"
-        agent_steps = 12
-        isolate = false
-        objectives = [{{ metric = "a", goal = "min", weight = 3.0 }}, {{ metric = "b", goal = "min" }}]
-          [experiments.cmd_args]
-          callable = "known_front:f"
-          x = {{ low = -4.0, high = 4.0, dtype = "float" }}
-          y = {{ low = -4.0, high = 4.0, dtype = "float" }}
-        """,
-    )
-    done = tunegym("run", scenario)
-    assert done.returncode == 0, done.stderr
-    assert "Pareto set of" in done.stdout
-    (results,) = assert_sound(find_run(tmp_path / "results")).values()
-    first, *_ = results.trials
-    unit = first.metrics
-    for trial in results.trials:
-        expected = -(3.0 * trial.metrics["a"] / unit["a"] + trial.metrics["b"] / unit["b"]) / 4.0
-        assert trial.reward == pytest.approx(expected)
-
-
-def test_the_unit_of_a_resumed_run_is_the_first_ones(tmp_path: Path, write: Any, tunegym: Cli) -> None:
-    objectives = [{"metric": "a", "goal": "min"}, {"metric": "b", "goal": "min"}]
+def test_a_sampler_of_one_number_gets_the_weighted_sum(tmp_path: Path, tunegym: Cli) -> None:
+    """In units of the first trial, also after a resume."""
+    objectives = [{"metric": "a", "goal": "min", "weight": 3.0}, {"metric": "b", "goal": "min"}]
     results = search(tmp_path, objectives, "random", 6)
-    assert tunegym("resume", results.folder.parent, "--agent-steps", "9").returncode == 0
-    extended = TrialResults("e", results.folder)
-    unit = extended.trials[0].metrics
-    for trial in extended.trials:
-        expected = -(trial.metrics["a"] / unit["a"] + trial.metrics["b"] / unit["b"]) / 2
+    extended = tunegym("resume", results.folder.parent, "--agent-steps", "9")
+    assert extended.returncode == 0, extended.stderr
+    assert "Pareto set of" in extended.stdout
+    trials = TrialResults("e", results.folder).trials
+    unit = trials[0].metrics
+    for trial in trials:
+        expected = -(3.0 * trial.metrics["a"] / unit["a"] + trial.metrics["b"] / unit["b"]) / 4.0
         assert trial.reward == pytest.approx(expected)
 
 

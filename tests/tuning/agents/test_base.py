@@ -138,28 +138,8 @@ def test_none_ends_the_run(bench: Benches, slots: int) -> None:
     assert [trial.number for trial in one.trials()] == [1, 2, 3, 4, 5]
 
 
-def test_history_is_told_first(bench: Benches) -> None:
-    first = bench(measure, env_params=LOAD, store="journal")
-    for x in (1, 9):
-        first.step(x=x)
-    first.store.close()
-    again = bench(measure, env_params=LOAD, store="journal", budget=Budget(agent_steps=4))
-    agent = Recorder(again.engine)
-    assert agent.run() == 0
-    assert [feedback.trial_index for feedback in agent.told] == [1, 2, 3, 4]
-    recalled = agent.told[0]
-    assert recalled.prev_observation == Observation(1, again.engine.context(1))
-    assert recalled.observation == Observation(2, again.engine.context(2), {"m": 1.0}, True)
-    assert [feedback.status for feedback in agent.told] == ["measured", "failed", "failed", "measured"]
-    assert [feedback.done for feedback in agent.told] == [False, False, False, True]
-    assert [observation.number for observation in agent.seen] == [3, 4]
-
-
-def test_time_that_runs_out_while_the_agent_thinks_is_no_error(bench: Benches, clock: Any) -> None:
-    """The decision comes too late: it is not carried out, and the run ends as it should.
-
-    The time that the first decision takes is getting ready, and costs nothing.
-    """
+def test_a_budget_used_up_while_the_agent_thinks_is_no_error(bench: Benches, clock: Any) -> None:
+    """The decision comes too late and is dropped. The time before the first one costs nothing."""
 
     class Slow(Recorder):
         def select_action(self, observation: Observation) -> dict[str, int] | None:
@@ -171,7 +151,7 @@ def test_time_that_runs_out_while_the_agent_thinks_is_no_error(bench: Benches, c
     assert [trial.number for trial in one.trials()] == [1, 2, 3]
 
 
-def test_stop_while_the_agent_thinks_is_no_error(bench: Benches) -> None:
+def test_a_stop_while_the_agent_thinks_is_no_error(bench: Benches) -> None:
     stop: list[bool] = []
 
     class Interrupted(Recorder):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -216,53 +215,6 @@ def test_a_choice_depends_on_seed_and_number(agent: str) -> None:
     assert drawn == [again.act(SEEN, number).chosen.tolist() for number in numbers]
     assert drawn != [other.act(SEEN, number).chosen.tolist() for number in numbers]
     assert all(ours.model.action_space.contains(ours.act(SEEN, number).chosen) for number in numbers)
-
-
-def shared() -> tuple[Any, ...]:
-    """The generators, and the number of threads, that the whole process shares."""
-    import torch
-
-    return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist(), torch.get_num_threads()
-
-
-@EACH
-def test_shared_generators_are_neither_moved_nor_used(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    from tunegym.tuning.agents.sb3 import learners
-    from tunegym.tuning.agents.sb3.algorithms import Draws, state_of
-
-    monkeypatch.setattr(learners, "PRETRAIN_ROUNDS", 3)
-
-    def everything(ours: Any) -> list[Any]:
-        old = [step(ours, number, float(number % 3), terminated=True) for number in range(100, 120)]
-        ours.warm_up(old)
-        ours.pretrain(old)
-        chosen = []
-        for number in range(1, 13):
-            one = step(ours, number, float(number % 4), terminated=True)
-            chosen.append(one.decision.chosen.tolist())
-            ours.take(one)
-            if ours.due():
-                ours.train(number)
-        ours.restore(state_of(ours.model))
-        return [*chosen, ours.greedy(SEEN)[0].tolist(), ours.judge(SEEN, one.decision.chosen).chosen.tolist()]
-
-    threads, chosen = torch.get_num_threads(), []
-    try:
-        for count, seed in ((3, 1), (1, 2)):
-            torch.set_num_threads(count)
-            random.seed(seed)
-            np.random.seed(seed)
-            torch.manual_seed(seed)
-            before = shared()
-            chosen.append(everything(build(agent, gamma=0.5)))
-            with pytest.raises(RuntimeError), Draws(1, "x").stream("a"):
-                torch.cat([torch.rand(3, 2), torch.rand(3, 1)])
-            assert shared() == before
-    finally:
-        torch.set_num_threads(threads)
-    assert chosen[0] == chosen[1]
 
 
 # checkpoints ------------------------------------------------------------------------------------------

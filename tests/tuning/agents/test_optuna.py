@@ -58,26 +58,6 @@ def test_knobs_have_native_distributions() -> None:
     }
 
 
-@pytest.mark.parametrize("sampler", [pytest.param("gp", marks=pytest.mark.slow), *(s for s in ALL if s != "gp")])
-def test_proposals_are_values_of_the_knobs(bench: Benches, sampler: str) -> None:
-    knobs: dict[str, Knob] = {
-        "rate": Range(1e-3, 1.0, "float", log=True),
-        "part": Range(0.0, 1.0, "float", step=0.1),
-        "threads": Range(1, 8, "int"),
-        "mode": Choice(("a", 1, 1.0, True)),
-    }
-
-    def measure(rate: float, part: float, threads: int, mode: object) -> dict[str, float]:
-        return {"m": -abs(math.log(rate) + 3) - abs(part - 0.3) - abs(threads - 4) + (mode is True)}
-
-    one = bench(measure, knobs=knobs, budget=Budget(agent_steps=14))
-    assert agent_of(one, sampler=sampler).run() == 0
-    assert len(one.trials()) == 14
-    for trial in one.trials():
-        assert one.engine.space.accept(trial.action) == trial.action
-        assert isinstance(trial.action["threads"], int)
-
-
 # what it finds ----------------------------------------------------------------------------------------
 
 
