@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +9,6 @@ from benchmarks.dataplane import peers, recovery, wake_up
 from benchmarks.dataplane.batches import KINDS
 from benchmarks.dataplane.pipe import Child
 from benchmarks.dataplane.places import hosts_of, place
-
-
-def test_help() -> None:
-    command = [sys.executable, "-m", "benchmarks.dataplane", "--help"]
-    shown = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True).stdout
-    assert all(part in shown for part in ("ledger", "columns", "peers", "wake-up", "recovery"))
 
 
 @pytest.mark.slow

@@ -31,22 +31,6 @@ def rows_of(given_values: Any) -> Rows:
 HALF = torch.zeros(2, dtype=torch.bfloat16)
 
 
-KINDS = {
-    "dense": [np.zeros((3, 2)), [np.zeros(2), np.zeros(2)], [1, 2], [True, False], [np.float32(1), np.float32(2)]],
-    "jagged": [
-        [np.zeros((2, 4)), np.zeros((3, 4))],
-        [HALF, HALF[:1]],
-        np.array([np.zeros(2), np.zeros(3)], object),
-    ],
-    "object": [["a", None], [[1, 2], [3]]],
-}
-
-
-@pytest.mark.parametrize(("kind", "given_values"), [(kind, one) for kind, some in KINDS.items() for one in some])
-def test_kinds(kind: str, given_values: Any) -> None:
-    assert encode(given_values).kind == kind
-
-
 @pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
 @pytest.mark.filterwarnings("ignore")
 def test_nested_tensors(layout: torch.layout) -> None:

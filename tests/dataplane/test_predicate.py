@@ -27,7 +27,7 @@ ANY = NUMBERS | st.sampled_from(["", "a", "b"])
 
 
 def trees(values: st.SearchStrategy[Any], signs: Sequence[str] = tuple(SIGNS)) -> st.SearchStrategy[Any]:
-    """Predicates as nested tuples."""
+    """Predicates as plain data."""
     single = st.tuples(st.sampled_from(signs), st.sampled_from("xy"), values)
     several = st.tuples(st.just("in"), st.sampled_from("xy"), st.lists(values, max_size=3))
     return st.recursive(
@@ -39,17 +39,6 @@ def trees(values: st.SearchStrategy[Any], signs: Sequence[str] = tuple(SIGNS)) -
 
 def tags_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[dict[str, Any]]]:
     return st.lists(st.dictionaries(st.sampled_from("xy"), values), max_size=8)
-
-
-def built(tree: Any) -> Predicate:
-    """As a user writes it."""
-    word, *rest = tree
-    if word == "not":
-        return ~built(rest[0])
-    if word in ("and", "or"):
-        parts = built(rest[0]), built(rest[1])
-        return parts[0] & parts[1] if word == "and" else parts[0] | parts[1]
-    return Tag(rest[0]).isin(rest[1]) if word == "in" else SIGNS[word](Tag(rest[0]), rest[1])
 
 
 def evaluated(tree: Any, tags: Mapping[str, Any]) -> bool:
@@ -89,14 +78,23 @@ def masks(predicate: Predicate, tags: Sequence[Mapping[str, Any]]) -> list[bool]
 @example((("not", ("==", "x", 5)), [{"x": 1}, {}, {"x": None}]))
 def test_a_predicate_selects_as_python_does(drawn: tuple[Any, list[dict[str, Any]]]) -> None:
     tree, tags = drawn
-    assert masks(built(tree), tags) == [evaluated(tree, one) for one in tags]
+    assert masks(from_plain(tree), tags) == [evaluated(tree, one) for one in tags]
 
 
 @given(trees(ANY))
 def test_a_predicate_travels_as_plain_data(tree: Any) -> None:
-    predicate = built(tree)
-    again = from_plain(json.loads(json.dumps(predicate.plain())))
-    assert (again.plain(), str(again)) == (predicate.plain(), str(predicate))
+    plain = json.loads(json.dumps(tree))
+    assert from_plain(plain).plain() == plain
+
+
+def test_operators() -> None:
+    x, y = Tag("x"), Tag("y")
+    predicate = ((x == 1) | (x != 2)) & ~((x < 3) & (x <= 4) & (y > 5)) & ((y >= "a") | y.isin([np.int64(1), "b"]))
+    assert str(predicate) == (
+        "(((Tag('x') == 1) | (Tag('x') != 2)) & (~(((Tag('x') < 3) & (Tag('x') <= 4)) & (Tag('y') > 5))))"
+        " & ((Tag('y') >= 'a') | (Tag('y') in (1, 'b')))"
+    )
+    assert str(from_plain(predicate.plain())) == str(predicate)
 
 
 @pytest.mark.parametrize("sign", ORDER)

@@ -35,34 +35,18 @@ inner = st.lists(st.integers(0, 3), max_size=2).map(tuple)
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 
 
-@st.composite
-def dense(draw: st.DrawFn) -> Any:
-    shape = (draw(st.integers(1, 12)), *draw(inner))
-    if draw(st.booleans()):
-        return array(draw(seeds), shape, draw(st.sampled_from(NUMPY)))
-    return tensor(draw(seeds), shape, draw(st.sampled_from(TORCH)))
-
-
-@st.composite
-def jagged(draw: st.DrawFn) -> list[Any]:
-    seed, more, sizes = draw(seeds), draw(inner), draw(lengths)
-    make, dtype = draw(
-        st.one_of(
-            st.sampled_from(NUMPY).map(lambda one: (array, one)), st.sampled_from(TORCH).map(lambda one: (tensor, one))
-        )
-    )
-    return [make(seed + at, (size, *more), dtype) for at, size in enumerate(sizes)]
-
-
+kinds = st.sampled_from([*((array, one) for one in NUMPY), *((tensor, one) for one in TORCH)])
+dense = st.builds(
+    lambda kind, seed, rows, more: kind[0](seed, (rows, *more), kind[1]), kinds, seeds, st.integers(1, 12), inner
+)
+jagged = st.builds(
+    lambda kind, seed, sizes, more: [kind[0](seed + at, (size, *more), kind[1]) for at, size in enumerate(sizes)],
+    *(kinds, seeds, lengths, inner),
+)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts | st.just("$") | st.binary(max_size=8)
 leaves = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    texts,
-    st.just("$"),
-    st.binary(max_size=8),
+    scalars,
     st.builds(array, seeds, inner, st.sampled_from(NUMPY)),
     st.builds(lambda seed, dtype: array(seed, (), dtype)[()], seeds, st.sampled_from(NUMPY[:9])),
     st.builds(tensor, seeds, inner, st.sampled_from(TORCH)),
@@ -78,7 +62,7 @@ def containers(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 objects = st.lists(containers(st.recursive(leaves, containers, max_leaves=12)), min_size=1, max_size=6)
-any_values = st.one_of(dense(), jagged(), objects)
+any_values = st.one_of(dense, jagged, objects)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -86,10 +70,9 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         if not isinstance(other, torch.Tensor) or one.dtype != other.dtype or one.shape != other.shape:
             return False
-        bits = [
-            each.contiguous().reshape(-1).view(torch.uint8).tolist() if each.numel() else [] for each in (one, other)
-        ]
-        return bits[0] == bits[1]
+        return not one.numel() or torch.equal(
+            *(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
+        )
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray | np.generic):

@@ -1,8 +1,9 @@
-"""Finding a plane: URLs, folders, and forks (P13)."""
+"""Every plane keeps the contract; URLs, folders and forks lead to a plane or to a clear refusal (P13)."""
 
 from __future__ import annotations
 
 import multiprocessing
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,10 +11,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.dataplane.durable import without_hosts
+from tests.dataplane.durable import DurablePlaneSuite, without_hosts
 
 from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, SpecError, StorageError
+from tunegym.testing.dataplane import DataPlaneSuite
+
+
+@pytest.mark.invariant
+class TestMemory(DataPlaneSuite):
+    def url(self, folder: Path) -> str:
+        return f"memory://{folder.parent.name}"
+
+
+@pytest.mark.invariant
+@pytest.mark.slow  # every test starts a host
+class TestMmap(DurablePlaneSuite):
+    def url(self, folder: Path) -> str:
+        return f"mmap://{folder}"
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Iterator[Path]:
+        where = Path("/dev/shm") if Path("/dev/shm").is_dir() else tmp_path
+        with tempfile.TemporaryDirectory(prefix="tunegym-test-", dir=where) as folder, without_hosts(Path(folder)):
+            yield Path(folder) / "plane"  # clients are closed by then
 
 
 @pytest.fixture(params=["memory", "mmap"])
