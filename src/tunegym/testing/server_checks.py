@@ -23,7 +23,7 @@ from gymnasium import spaces
 
 from tunegym.core.wire import WireError, encode
 from tunegym.tuning.servers.host import RAISED, error_text
-from tunegym.tuning.spaces import SpaceError, build, describe, differences
+from tunegym.tuning.spaces import SpaceError, bounds, build, describe, differences
 
 _METHODS = {
     "reset": ("def reset(self, *, seed=None, options=None)", (), {"seed": 0, "options": {}}),
@@ -421,32 +421,16 @@ def _array_flaw(space: spaces.Space[Any], value: Any) -> str:
         return f"has the shape {value.shape}, and the space says {shape}"
     if value.dtype != dtype:
         return f"is of {value.dtype}, and the space says {dtype}: return np.array(..., dtype=np.{dtype})"
-    array = np.asarray(value)
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        return f"is NaN{_first(np.isnan(array))}"
-    low, high = _ends(space)
-    outside = (array < low) | (array > high)
-    if not outside.any():
+    array, (low, high) = np.asarray(value), bounds(space)
+    wrong = np.isnan(array) if array.dtype.kind == "f" and np.isnan(array).any() else (array < low) | (array > high)
+    if not wrong.any():
         return ""
-    place = tuple(np.argwhere(outside)[0])
-    bounds = f"{np.broadcast_to(low, shape)[place]} to {np.broadcast_to(high, shape)[place]}"
-    return f"is {array[place]}{_first(outside)}, outside of the space, which goes from {bounds}"
-
-
-def _first(wrong: np.ndarray) -> str:
-    place = [int(at) for at in np.argwhere(wrong)[0]]
-    return f" at {place}" if place else ""
-
-
-def _ends(space: spaces.Space[Any]) -> tuple[Any, Any]:
-    """Return the smallest and the largest numbers of a space that is one array or number."""
-    if isinstance(space, spaces.Box):
-        return space.low, space.high
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.start, space.start + space.nvec - 1
-    if isinstance(space, spaces.Discrete):
-        return space.start, space.start + space.n - 1
-    return 0, 1  # MultiBinary
+    place = tuple(map(int, np.argwhere(wrong)[0]))
+    at = f" at {list(place)}" if place else ""
+    if np.isnan(array[place]):
+        return f"is NaN{at}"
+    ends = f"{np.broadcast_to(low, shape)[place]:g} to {np.broadcast_to(high, shape)[place]:g}"
+    return f"is {array[place]}{at}, outside of the space, which goes from {ends}"
 
 
 def corner(space: spaces.Space[Any], *, upper: bool) -> Any:
@@ -455,7 +439,7 @@ def corner(space: spaces.Space[Any], *, upper: bool) -> Any:
         return {key: corner(one, upper=upper) for key, one in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(corner(one, upper=upper) for one in space.spaces)
-    end = _ends(space)[upper]
+    end = bounds(space)[upper]
     if isinstance(space, spaces.Discrete):
         return np.dtype(space.dtype).type(end)
     if isinstance(space, spaces.Box):

@@ -219,15 +219,24 @@ def element_of(space: spaces.Space[Any]) -> Callable[[Any], Any]:
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = {key: element_of(one) for key, one in _parts(space).items()}
-        return _dict_of(parts) if isinstance(space, spaces.Dict) else _tuple_of(parts)
+        return _nested_of(parts, named=isinstance(space, spaces.Dict))
     if isinstance(space, spaces.Discrete):
         return _index_of(int(space.start), int(space.n), np.dtype(space.dtype).type)
     array = _array_of(tuple(space.shape or ()), np.dtype(space.dtype))
-    if isinstance(space, spaces.MultiDiscrete):
-        return _indices_of(array, space.start, space.start + space.nvec - 1)
-    if isinstance(space, spaces.MultiBinary):
-        return _indices_of(array, np.zeros(space.shape), np.ones(space.shape))
-    return array
+    return array if isinstance(space, spaces.Box) else _indices_of(array, *bounds(space))
+
+
+def bounds(space: spaces.Space[Any]) -> tuple[Any, Any]:
+    """Return the smallest and the largest numbers of a space that is one array or number."""
+    match space:
+        case spaces.Box():
+            return space.low, space.high
+        case spaces.MultiDiscrete():
+            return space.start, space.start + space.nvec - 1
+        case spaces.Discrete():
+            return space.start, space.start + space.n - 1
+        case _:  # MultiBinary
+            return np.zeros(space.shape or ()), np.ones(space.shape or ())
 
 
 def nothing_of(space: spaces.Space[Any]) -> Any:
@@ -307,30 +316,22 @@ def _index_of(start: int, count: int, kind: Any) -> Callable[[Any], Any]:
     return own
 
 
-def _dict_of(parts: dict[Any, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def _nested_of(parts: dict[Any, Callable[[Any], Any]], *, named: bool) -> Callable[[Any], Any]:
     def own(found: Any) -> Any:
-        if not isinstance(found, dict) or found.keys() != parts.keys():
+        if named and (not isinstance(found, dict) or found.keys() != parts.keys()):
             keys = list(found) if isinstance(found, dict) else _brief(found)
             raise SpaceError(f"its keys are {keys}, not {list(parts)}")
-        return {key: _below(key, part, found[key]) for key, part in parts.items()}
-
-    return own
-
-
-def _tuple_of(parts: dict[Any, Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    def own(found: Any) -> Any:
-        if not isinstance(found, tuple | list) or len(found) != len(parts):
+        if not named and (not isinstance(found, tuple | list) or len(found) != len(parts)):
             raise SpaceError(f"{_brief(found)} is no tuple of {len(parts)}")
-        return tuple(_below(at, part, found[at]) for at, part in parts.items())
+        owned = {}
+        for key, part in parts.items():
+            try:
+                owned[key] = part(found[key])
+            except SpaceError as error:
+                raise SpaceError(f"{key}: {error}") from None
+        return owned if named else tuple(owned.values())
 
     return own
-
-
-def _below(key: str | int, part: Callable[[Any], Any], found: Any) -> Any:
-    try:
-        return part(found)
-    except SpaceError as error:
-        raise SpaceError(f"{key}: {error}") from None
 
 
 def _brief(found: Any) -> str:
