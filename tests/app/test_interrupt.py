@@ -61,7 +61,6 @@ class Long:
     """A run that waits in its third trial."""
 
     def __init__(self, folder: Path, start: Start, wait_until: Callable[..., None], marked: Callable[..., Any]) -> None:
-        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.log = folder / "log.txt"
         self._start = start
@@ -88,7 +87,7 @@ class Long:
 
     def start(self, *arguments: Any, slots: int, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """Start it, and wait until as many trials are in flight as there are slots."""
-        process = self._start("run", *arguments, "--output", self.folder / "results", log=self.log, prefix=prefix)
+        process = self._start("run", *arguments, log=self.log, prefix=prefix)
         self.await_trials(process, slots)
         return process
 
@@ -125,15 +124,10 @@ class Long:
 
 
 @pytest.fixture
-def make_long(
+def long(
     tmp_path: Path, start_tunegym: Start, wait_until: Callable[..., None], processes_of: Callable[[str], list[int]]
-) -> Callable[[str], Long]:
-    return lambda name: Long(tmp_path / name, start_tunegym, wait_until, processes_of)
-
-
-@pytest.fixture
-def long(make_long: Callable[[str], Long]) -> Long:
-    return make_long(".")
+) -> Long:
+    return Long(tmp_path, start_tunegym, wait_until, processes_of)
 
 
 def finishes(tunegym: Cli, long: Long) -> TrialResults:
@@ -309,20 +303,3 @@ def test_an_agent_with_another_loop_is_interrupted(long: Long, tunegym: Cli) -> 
     assert not (long.experiment.parent / "dse_failure.txt").exists()
     (long.folder / "go").rmdir()
     finishes(tunegym, long)
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_does_not_disturb_another(make_long: Callable[[str], Long]) -> None:
-    one, other = make_long("one"), make_long("other")
-    processes = [run.start(run.write("command", 4), slots=4) for run in (one, other)]
-    theirs = {handle["pid"] for number in other.journal.open for handle in other.journal.handles[number]}
-    assert len(theirs) == 4
-    processes[0].send_signal(signal.SIGTERM)
-    assert processes[0].wait(60) == 130
-    assert one.left() == []
-    assert theirs <= set(other.left())
-    other.go()
-    assert processes[1].wait(60) == 0
-    (results,) = assert_sound(other.experiment).values()
-    assert all(trial.measured for trial in results.trials)
-    assert other.left() == []

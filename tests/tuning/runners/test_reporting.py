@@ -19,7 +19,7 @@ from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.runners.worker_main import Report, TrialPruned
 
 MODULE = """
-import multiprocessing, os, signal, threading, time
+import os, threading, time
 
 def calm(report):
     try:
@@ -92,19 +92,6 @@ def late():
         LATE[0](1, 1.0)
     except RuntimeError as error:
         return {"error": str(error)}
-
-def alarmed(steps, report):
-    def ring(*_):
-        raise InterruptedError
-    signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
-    try:
-        report(1, 1.0)
-    except InterruptedError:
-        open("rang.txt", "w").close()
-    for step in range(2, steps + 1):
-        report(step, 1.0)
-    return {"pid": os.getpid()}
 
 def chatty(report):
     step = 0
@@ -233,32 +220,6 @@ def test_a_function_that_never_stops_reporting(runner: LocalRunner, call: Call) 
         return False
 
     assert runner.run(call("chatty"), nobody, watch).ending == "interrupted"
-
-
-@pytest.mark.parametrize(("steps", "ending"), [(5, "pruned"), (1, "exited")])
-def test_a_signal_handler_that_raises(
-    runner: LocalRunner,
-    call: Call,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    wait: Callable[..., None],
-    steps: int,
-    ending: str,
-) -> None:
-    """The answer it left unread is not taken for the answer to the next report, nor for the next call."""
-    monkeypatch.chdir(tmp_path)
-    before = runner.run(call("pid", False), nobody).value["pid"]
-    seen: list[int] = []
-
-    def watch(step: int, value: float) -> bool:
-        seen.append(step)
-        if step == 1:
-            wait((tmp_path / "rang.txt").exists)
-        return step == 2
-
-    assert runner.run(call("alarmed", arguments={"steps": steps}), nobody, watch).ending == ending
-    assert seen == [1, 2][:steps]
-    assert runner.run(call("pid", False), nobody).value["pid"] == before
 
 
 def test_an_error_of_the_watch_is_raised(runner: LocalRunner, call: Call, wait: Callable[..., None]) -> None:

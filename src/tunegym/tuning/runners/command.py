@@ -32,7 +32,7 @@ INTERRUPTED_TEARDOWN_S = 10.0
 LOOK_S = 0.1
 """How often a followed file is read."""
 LONGEST_LINE = 64 * 1024
-"""A longer line of a followed file is skipped: no value is printed so."""
+"""Of a longer line of a followed file only the end is read."""
 
 MATCH_S = 1.0
 """How long matching a line may take. After that the pattern is given up: the job must not wait for us."""
@@ -318,7 +318,7 @@ class Follower:
         self._rewind()
 
     def _rewind(self) -> None:
-        self._offset, self._line, self._too_long = 0, b"", False
+        self._offset, self._line = 0, b""
 
     def look(self) -> bool:
         """Tell of new values; True if the job is to end now."""
@@ -326,7 +326,7 @@ class Follower:
 
     def finish(self) -> bool:
         """Nothing is written any more: tell of all that is left, a last line without an end included."""
-        if not self._look(None) and not self._too_long:
+        if not self._look(None):
             line, self._line = self._line, b""
             self._told = self._tell(line)
         return self._told
@@ -364,13 +364,10 @@ class Follower:
             self._offset += len(content)
             *lines, rest = content.split(b"\n")
             for line in lines:
-                whole, skipped = self._line + line, self._too_long
-                self._line, self._too_long = b"", False
-                if not skipped and len(whole) <= LONGEST_LINE and self._tell(whole):
+                whole, self._line = self._line + line, b""
+                if self._tell(whole[-LONGEST_LINE:]):
                     return True
-            self._line += rest
-            if len(self._line) > LONGEST_LINE:
-                self._line, self._too_long = b"", True
+            self._line = (self._line + rest)[-LONGEST_LINE:]
         return False
 
     def _tell(self, line: bytes) -> bool:

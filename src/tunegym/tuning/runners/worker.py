@@ -159,15 +159,14 @@ class Worker:
         answer = self._next(stop, deadline)
         told = False
         while isinstance(answer, tuple):  # a report
-            number, step, value = answer
-            if not told and watch is not None and watch(step, value):
+            if not told and watch is not None and watch(*answer):
                 told, deadline = True, time.monotonic() + PRUNED_S
             # A function that reports without a pause is stopped all the same.
             if stop.is_set:
                 return "interrupted"
             if deadline is not None and time.monotonic() >= deadline:
                 return "pruned" if told else "timed_out"
-            self._send(encode(["verdict", number, told]))
+            self._send(encode(["verdict", told]))
             answer = self._next(stop, deadline)
         if not told or answer == "interrupted":
             return answer

@@ -2,9 +2,8 @@
 
 Messages in both directions are frames of ``core.wire``. The worker first says ``"ready"``. The driver then sends
 ``["call", target, arguments, environment variables, folder, reports]``; the worker answers ``"loaded"`` when the target
-is imported, and a table when the call has ended. In between it may send reports ``(number, step, value)``, which the
-driver answers with ``["verdict", number, whether to end now]``. A signal handler that raises leaves a verdict unread,
-so one that is not waited for is skipped.
+is imported, and a table when the call has ended. In between it may send reports ``(step, value)``, which the driver
+answers with ``["verdict", whether to end now]``. A user's signal handler that raises may leave a verdict unread.
 """
 
 # pathlib would cost a good part of the start-up:
@@ -75,7 +74,7 @@ def serve(control: str, *paths: str) -> None:
             kind, *rest = driver.receive()
         except EOFError:
             return
-        if kind == "verdict":
+        if kind == "verdict":  # left unread by the last call
             continue
         pid = os.getpid()
         answer = answer_call(driver, functions, nowhere, *rest)
@@ -129,18 +128,12 @@ def answer_call(
 
 def reporter(driver: Driver, watched: bool) -> Report:
     """The function's argument ``report``."""
-    number = 0
 
     def tell(step: int, value: float) -> bool:
-        nonlocal number
         if not watched:
             return False
-        number += 1
-        driver.send((number, step, value))
-        while True:
-            _, answered, end = driver.receive()
-            if answered == number:
-                return end
+        driver.send((step, value))
+        return driver.receive()[1]
 
     return Report(tell)
 
