@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from tunegym.core.errors import ActionError, BudgetError, TunegymError
+from tunegym.core.errors import TunegymError
 from tunegym.tuning.encodings import ENCODINGS
 from tunegym.tuning.envs.face import TuneEnv
-from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Choice, EnvParam, Range
 
 Benches = Callable[..., Any]
@@ -110,36 +109,6 @@ def test_shapes(tune: Any, x: int, status: str, slots: list[float], env_params: 
     assert math.isfinite(reward)
     assert info["status"] == status == one.trials()[-1].status
     assert (info["reason"] == "") == (status == "measured")
-
-
-@pytest.mark.parametrize(
-    ("action", "message"),
-    [
-        ({"mode": 0, "n": [1.0]}, "missing: f"),
-        ({"mode": 0, "n": [1.0], "f": [0.5], "z": 1, "y": 2}, "extra: z, y"),
-        ({"mode": 3, "n": [1.0], "f": [0.5]}, "mode: index 3 is out of range"),
-        ({"mode": -1, "n": [1.0], "f": [0.5]}, "mode: index -1 is out of range"),
-        ({"mode": 0, "n": [math.nan], "f": [0.5]}, "n: nan is not finite"),
-    ],
-)
-def test_action_that_does_not_fit(tune: Any, action: dict[str, Any], message: str) -> None:
-    """It says what is wrong, and uses no number."""
-    env, one = tune()
-    with pytest.raises(ActionError, match=message):
-        env.step(action)
-    assert one.store.highest == 0
-    assert env.step(encoded(env))[4]["step"] == 1
-
-
-def test_past_the_budget(tune: Any) -> None:
-    env, one = tune(budget=Budget(agent_steps=2))
-    env.step(encoded(env))
-    env.step(encoded(env))
-    for _ in range(2):
-        with pytest.raises(BudgetError, match="trial 3 may not start: agent_steps = 2 are used up"):
-            env.step(encoded(env))
-        env.reset()
-    assert len(one.trials()) == 2
 
 
 # episodes ---------------------------------------------------------------------------------------------------
@@ -264,22 +233,3 @@ def test_interrupted_step(tune: Any, slots: int) -> None:
     assert (reward, info["step"]) == (3.0, 3)
     env.close()
     assert [trial.status for trial in one.trials()] == ["measured", "cancelled", "measured"]
-
-
-def test_trial_of_an_interrupted_step_is_not_the_next_step(tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With threads a trial goes on after its step was interrupted, and ends during the next one."""
-    env, one = tune(slots=2, cache=False)
-    wait = one.engine.next_finished
-
-    def interrupted() -> Any:
-        monkeypatch.setattr(one.engine, "next_finished", wait)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(one.engine, "next_finished", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        env.step(encoded(env, n=2))
-    _, reward, _, _, info = env.step(encoded(env, n=3))
-    assert (reward, info["step"]) == (3.0, 2)
-    while one.engine.in_flight:  # it may still be running
-        one.engine.next_finished()
-    assert [trial.status for trial in one.trials()] == ["measured", "measured"]

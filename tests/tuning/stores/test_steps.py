@@ -217,21 +217,6 @@ def test_views_written_again_are_the_same(tmp_path: Path, opened: Callable[..., 
     assert reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 999, "failed": 1, "cancelled": 5}
 
 
-def test_steps_without_a_record_use_their_numbers(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
-    store = opened(record=Recording("every", 10))
-    for number in range(1, 96):
-        if number > store.reserved:
-            store.reserve(number + 5)
-        if number % 10 == 0:
-            add(store, number)
-        else:
-            store.upto = number
-    store.close()
-    past = reader.scan(tmp_path / reader.JOURNAL)
-    assert (past.upto, past.reserved, past.statuses["measured"]) == (95, 95, 95)
-    assert numbers(tmp_path) == numbers(tmp_path, "env.csv") == list(range(10, 91, 10))
-
-
 def test_other_spaces_are_refused_and_named(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
     opened().close()
     with pytest.raises(StoreError, match=r"action_space: Discrete\(3\) before, Discrete\(4\) now"):
@@ -266,21 +251,6 @@ def test_leftovers_are_known_until_servers_are_started_again(opened: Callable[..
 
 
 # crashes and threads ----------------------------------------------------------------------------------
-
-
-def test_side_file_follows_the_journal(tmp_path: Path, opened: Callable[..., StepStore]) -> None:
-    """Rows behind the journal's are cut off; missing ones are an error."""
-    add(opened(observations=PICTURES), 1, observation=np.full((8, 8), 7, dtype=np.uint8))
-    again = opened(observations=PICTURES)
-    again.close()
-    with (tmp_path / "observations.bin").open("ab") as file:
-        file.write(b"torn")
-    again = opened(observations=PICTURES)
-    add(again, 2, observation=np.full((8, 8), 9, dtype=np.uint8))
-    again.close()
-    found = np.fromfile(tmp_path / "observations.bin", dtype=np.uint8).reshape(-1, 64)
-    assert found[:, 0].tolist() == [7, 9]
-    assert not any(name.startswith("observation") for name in rows(tmp_path / "trajectory.csv")[0])
 
 
 def test_failed_resume_gives_nothing_back(

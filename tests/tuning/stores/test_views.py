@@ -103,27 +103,3 @@ def test_pandas_reads_the_views(journal: Journals, tmp_path: Path) -> None:
     env = pd.read_csv(tmp_path / "env.csv")
     assert list(env["step"]) == list(frame["step"])
     assert list(env["load"]) == list(frame["context.load"])
-
-
-def test_views_are_written_again_on_resume(journal: Journals, tmp_path: Path) -> None:
-    """From the journal, whatever the files hold by then."""
-    store = journal(tmp_path, env_params=("load",))
-    trials = [store.open(lane, {"load": lane}, {"x": 1}) for lane in range(4)]
-
-    def close(index: int) -> None:
-        opened = trials[index]
-        store.close_trial(Trial(opened.number, opened.context, opened.action, TimedOut(), -1.0, 0.0))
-
-    for index in (3, 1):
-        close(index)
-    store.close()
-    assert [row["step"] for row in rows(tmp_path / "trajectory.csv")] == ["2", "4"]
-    (tmp_path / "trajectory.csv").write_text("step,status\n1,nonsense\n9,torn")
-    (tmp_path / "env.csv").unlink()
-    store = journal(tmp_path, env_params=("load",))
-    for index in (2, 0):
-        close(index)
-    store.close()
-    trajectory, env = rows(tmp_path / "trajectory.csv"), rows(tmp_path / "env.csv")
-    assert [row["step"] for row in trajectory] == [row["step"] for row in env] == ["1", "2", "3", "4"]
-    assert [row["context.load"] for row in trajectory] == [row["load"] for row in env] == ["0", "1", "2", "3"]
