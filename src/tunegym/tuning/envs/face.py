@@ -252,12 +252,7 @@ class _Knobs:
 
 
 class TuneEnv(_Knobs, _FaceEnv):
-    """One environment step is one trial; an episode is ``episode_steps`` of them, by default one. See ``TrialFace``.
-
-    Args:
-        engine: drives the trials; not shared.
-        on_close: called once, after the engine was closed.
-    """
+    """One environment step is one trial; an episode is ``episode_steps`` of them, by default one. See ``TrialFace``."""
 
     def __init__(self, engine: TrialEngine, on_close: Callable[[], None] = lambda: None) -> None:
         self._trials = TrialFace(engine)
@@ -269,12 +264,7 @@ class TuneEnv(_Knobs, _FaceEnv):
 
 
 class LiveTuneEnv(_FaceEnv):
-    """A live server behind a journal, with its own spaces. ``LiveEnv`` says what steps and resets do.
-
-    Args:
-        engine: drives the server, which has been started; not shared.
-        on_close: called once, after the engine was closed.
-    """
+    """A live server behind a journal, with its own spaces. ``LiveEnv`` says what steps and resets do."""
 
     def __init__(self, engine: LiveEngine, on_close: Callable[[], None] = lambda: None) -> None:
         super().__init__(engine, on_close)
@@ -318,9 +308,7 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every sub-environment. Numbers and contexts don't depend on seed and options.
 
-        Args:
-            seed: for the first live server, the next ones get the numbers that follow; or one for each.
-            options: for each live server.
+        Live servers get both: the first one the seed, the next ones the numbers that follow; or give one for each.
         """
         if isinstance(seed, int):
             super().reset(seed=seed)
@@ -378,13 +366,7 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 class TuneVectorEnv(_Knobs, _FaceVectorEnv):
-    """Trials side by side, as far as the runner's slots allow; see ``TrialFace``.
-
-    Args:
-        engine: drives the trials; not shared.
-        num_envs: how many; must divide the experiment's ``agent_steps``.
-        on_close: called once, after the engine was closed.
-    """
+    """Trials side by side, as far as the runner's slots allow; see ``TrialFace``."""
 
     facts = ("step", "status", "cached", "env_params", "metrics", "action", "reason")
 
@@ -400,12 +382,7 @@ class TuneVectorEnv(_Knobs, _FaceVectorEnv):
 
 
 class LiveVectorEnv(_FaceVectorEnv):
-    """A live server in each sub-environment; ``LiveEnv`` says what steps and resets do. A failed step ends no episode.
-
-    Args:
-        engine: drives the servers, which have been started; not shared.
-        on_close: called once, after the engine was closed.
-    """
+    """A live server in each sub-environment, as in ``LiveEnv``. A failed step ends no episode."""
 
     facts = ("step", "episode_number", "status", "metrics", "env_params")
 

@@ -20,10 +20,9 @@ from gymnasium.vector import VectorActionWrapper, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from tunegym.core.errors import TunegymError
-from tunegym.tuning.envs.actions import BINS, LIMIT, ActionView, BoxView, DiscreteView, MultiDiscreteView
+from tunegym.tuning.envs.actions import ActionView, BoxView, DiscreteView, MultiDiscreteView
 from tunegym.tuning.envs.face import TuneEnv, TuneVectorEnv, check_rows
 from tunegym.tuning.envs.structure import structure_of
-from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.model.values import Action, Context, Scalar
 from tunegym.tuning.ports import Env
@@ -36,6 +35,7 @@ _Env = TypeVar("_Env", TuneEnv, TuneVectorEnv)
 class _View:
     """The way from an element of a wrapper's action space (of one environment) to native values, and back."""
 
+    view_class: Callable[..., ActionView]
     _view: ActionView
 
     def decode_action(self, chosen: Any) -> dict[str, Scalar]:
@@ -48,13 +48,13 @@ class _View:
 
 
 class _Actions(_View, gymnasium.ActionWrapper[Any, Any, Any]):
-    """Actions of a view."""
+    """Actions of a view, with its options."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], view: Callable[[Space], ActionView]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], *options: int, **named: int) -> None:
         super().__init__(env)
         below = _below(env, TuneEnv, "tunegym.make()")
         self._encode = below.encode_action
-        self._view = view(below.space)
+        self._view = type(self).view_class(below.space, *options, **named)
         self.action_space = self._view.space
 
     def action(self, action: Any) -> dict[str, Any]:
@@ -65,10 +65,10 @@ class _Actions(_View, gymnasium.ActionWrapper[Any, Any, Any]):
 class _VectorActions(_View, VectorActionWrapper):
     """Actions of a view in every sub-environment."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], view: Callable[[Space], ActionView]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], *options: int, **named: int) -> None:
         super().__init__(env)
         self._below = _below(env, TuneVectorEnv, "tunegym.make_vec()")
-        self._view = view(self._below.space)
+        self._view = type(self).view_class(self._below.space, *options, **named)
         self.single_action_space = self._view.space
         self.action_space = batch_space(self._view.space, self.num_envs)
 
@@ -82,45 +82,39 @@ class _VectorActions(_View, VectorActionWrapper):
 
 
 class MultiDiscreteActions(_Actions):
-    """One index per knob: ``MultiDiscrete``. Ranges are binned, evenly on their own scale."""
+    """One index per knob: ``MultiDiscrete``. Ranges have ``bins`` values (default 10), evenly on their own scale."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], bins: int = BINS) -> None:
-        super().__init__(env, lambda space: MultiDiscreteView(space, bins))
+    view_class = MultiDiscreteView
 
 
 class BoxActions(_Actions):
     """One number from -1 to 1 per knob: ``Box``. Knobs must be ranges."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env, BoxView)
+    view_class = BoxView
 
 
 class DiscreteActions(_Actions):
-    """Every combination has a number: ``Discrete``. Refused above ``limit`` combinations."""
+    """Every combination has a number: ``Discrete``. Refused above ``limit`` combinations (default 4096)."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], bins: int = BINS, limit: int = LIMIT) -> None:
-        super().__init__(env, lambda space: DiscreteView(space, bins, limit))
+    view_class = DiscreteView
 
 
 class VectorMultiDiscreteActions(_VectorActions):
     """As ``MultiDiscreteActions``."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], bins: int = BINS) -> None:
-        super().__init__(env, lambda space: MultiDiscreteView(space, bins))
+    view_class = MultiDiscreteView
 
 
 class VectorBoxActions(_VectorActions):
     """As ``BoxActions``."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        super().__init__(env, BoxView)
+    view_class = BoxView
 
 
 class VectorDiscreteActions(_VectorActions):
     """As ``DiscreteActions``."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], bins: int = BINS, limit: int = LIMIT) -> None:
-        super().__init__(env, lambda space: DiscreteView(space, bins, limit))
+    view_class = DiscreteView
 
 
 # flat observations ----------------------------------------------------------------------------------------

@@ -164,17 +164,7 @@ class SideFile:
 
 
 class StepTable:
-    """The columns of an experiment's steps.
-
-    Args:
-        actions, observations: the server's spaces.
-        metrics: the names of the recorded metrics.
-        env_params: the names of a context's parameters.
-        most: the largest number of steps in a group, whatever their size.
-
-    Attributes:
-        most: the same, given their size.
-    """
+    """The columns of an experiment's steps. ``most`` is the largest number of steps in a group, given their size."""
 
     def __init__(
         self,

@@ -64,11 +64,8 @@ class LiveParts:
 class LiveEngine:
     """Implements ``LiveEnv``. One thread drives it. ``take_over`` comes before everything else.
 
-    Args:
-        parts: the seams.
-        stopping: True means that no step may be taken; asked before every one, of a quick system before some.
-        spent_s: time that earlier sessions used of ``max_time``.
-        clock: for the budget.
+    ``stopping`` is asked before every step; of a quick system before some. Earlier sessions used ``spent_s`` of
+    ``max_time``.
     """
 
     def __init__(

@@ -39,16 +39,7 @@ class Running:
 
 
 class Lane:
-    """A server, started again when it is lost.
-
-    Args:
-        place: the lane's number, from 0.
-        host: holds the server, which has been started.
-        restarts: how often in a row it may be started again.
-        seed: the scenario's.
-        own: copies an observation, or raises ``SpaceError``.
-        stopping: whether the run is to stop.
-    """
+    """A server that has been started; it is started again when it is lost, at most ``restarts`` times in a row."""
 
     def __init__(
         self,
@@ -76,17 +67,10 @@ class Lane:
     def begin(
         self, context: Context, number: int, seed: int | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode under ``context``; a server that is lost is started again.
+        """Begin an episode under ``context``; ``number`` is that of the step that comes next.
 
-        Args:
-            context: applied first.
-            number: of the step that comes next.
-            seed: for the server; one that has had none yet gets a seed that follows from the scenario's.
-            options: for the server.
-
-        Raises:
-            ServerLostError: it failed too often in a row.
-            BudgetError: the run is to stop.
+        A server that has had no seed yet gets one that follows from the scenario's. Raises ``ServerLostError`` if it
+        failed too often in a row, and ``BudgetError`` if the run is to stop.
         """
         while True:
             try:

@@ -88,14 +88,8 @@ class Parts:
 class TrialEngine:
     """Implements the ``Env`` port over a store, a workload and a runner. One thread drives it.
 
-    Building it takes in the store's past; ``take_over`` then finishes the open trials.
-
-    Args:
-        parts: the seams.
-        slots: how many trials may be in flight.
-        listeners: told of every trial.
-        stopping: asked before a trial starts; True means that none may.
-        spent_s: time that earlier sessions used of ``max_time``.
+    Building it takes in the store's past; ``take_over`` then finishes the open trials. ``stopping`` is asked before a
+    trial starts. Earlier sessions used ``spent_s`` of ``max_time``.
     """
 
     def __init__(

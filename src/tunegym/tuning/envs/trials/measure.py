@@ -211,12 +211,8 @@ class _Running:
 class PruneWatch:
     """Collects the intermediate values of running trials, and asks a pruner about them. Thread-safe.
 
-    Trials are compared under the same context only: there is a pruner for each.
-
-    Args:
-        experiment: the experiment of the trials.
-        reward: of metrics, or None where they have none.
-        pruner: makes one; None if nothing is pruned. Values are collected all the same.
+    Trials are compared under the same context only: there is a pruner for each. Without a pruner, values are collected
+    all the same.
     """
 
     def __init__(
