@@ -306,6 +306,16 @@ def test_end_of_stream_tells_what_is_left(spec: dict[str, int], most: int, messa
         desk.claim(most)
 
 
+def test_last_field_ends_a_claim_that_it_does_not_match(desk: Desk) -> None:
+    desk.put(["a"], tags={"v": 0})
+    waiter = desk.wait(1, fields=("x", "y"), where=Tag("v") == 1)
+    desk.ledger.seal("p", 0.0)
+    assert desk.settled() == []
+    desk.put(["a"], ["y"])
+    assert desk.settled() == [waiter]
+    assert isinstance(waiter.outcome, EndOfStreamError)
+
+
 # groups -----------------------------------------------------------------------------------------------
 
 
@@ -441,6 +451,24 @@ def test_rewind_drops_orphans_and_starts_an_epoch(one_task: Desk) -> None:
     with pytest.raises(EpochError, match="was rewound"):
         one_task.put(["z"])
     assert one_task.claim(3).sample_ids == ["a", "d", "e"]
+
+
+def test_rewind_brings_a_cleared_member_back_to_its_group(pairs: Desk) -> None:
+    pairs.put(["a", "b"], group_ids=["g", "g"], tags=[{"v": 1}, {"v": 2}], lengths=[4, 5])
+    pairs.train(2, 1)
+    pairs.clear(["a"], "stale")
+    assert pairs.rewind(0) == (2, 0)
+    grant = pairs.claim(2)
+    assert (set(grant.sample_ids), grant.groups, pairs.stats["gone"]) == ({"a", "b"}, ["g", "g"], {})
+
+
+def test_orphans_do_not_come_back_for_another_task(desk: Desk) -> None:
+    desk.put(list("abc"), tags=[{"weight_version": version} for version in (1, 2, 2)])
+    desk.train(3, 1_000_001, "judge")
+    desk.clear(["b"], "stale")
+    assert desk.rewind(1, "train") == (0, 1)
+    assert desk.rewind(1_000_000, "judge") == (1, 0)
+    assert (desk.stats["gone"], desk.stats["resident"]) == ({"orphaned": 2}, 1)
 
 
 # stats ------------------------------------------------------------------------------------------------

@@ -275,9 +275,8 @@ class Ledger:
 
         If a put is all that has changed, claims whose predicate none of its samples matches stay as they are.
         """
-        if partition.sealed or partition.waiters.count(Put):
-            put = None
-        partition.waiters.serve(lambda waiter: self._attempt(partition, waiter, now, put))
+        alone = None if partition.sealed else put  # then fields may be the last that claims wait for
+        partition.waiters.serve(lambda waiter: self._attempt(partition, waiter, now, alone))
 
     def _attempt(self, partition: Partition, waiter: Waiter, now: float, put: Put | None) -> bool:
         """Try a waiting request. Returns whether it is settled."""
