@@ -85,25 +85,6 @@ def test_a_bad_configuration_starts_nothing(change: list[str], told: str, scenar
     assert told in done.stderr
 
 
-def test_max_time(scenario: Path, cli: Cli) -> None:
-    more = [*changes(max_time=0.4, agent_steps=100_000), "--set", "experiments.e.cmd_args.pause=0.05"]
-    assert cli("run", scenario, *more).returncode == 0
-    (results,) = assert_sound(RESULTS).values()
-    assert 1 <= len(results.trials) < 100
-    assert results.journal.ended is not None
-    assert results.journal.ended["reason"] == "max_time = 0.4 s is over"
-
-
-def test_stop_after_no_improvement(scenario: Path, cli: Cli) -> None:
-    more = changes(stop_after_no_improvement=4, agent="grid_search", agent_steps=7)
-    done = cli("run", scenario, *more, "--set", "experiments.e.cmd_args.x=[1, 5, 2, 3, 4, 1.5, 9]")
-    assert done.returncode == 0, done.stderr
-    (results,) = assert_sound(RESULTS).values()
-    assert [trial.action["x"] for trial in results.trials] == [1, 5, 2, 3, 4, 1.5]
-    assert results.journal.ended is not None
-    assert results.journal.ended["reason"] == "no improvement in 4 trials"
-
-
 PLAIN = """
 name = "plain"
 [[experiments]]

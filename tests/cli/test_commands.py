@@ -227,7 +227,7 @@ def test_a_starter_runs_as_it_is(kind: str, cli: Cli) -> None:
     assert "best" in tomllib.loads((results.folder / "best.toml").read_text())
 
 
-def test_init_overwrites_nothing(cli: Cli, write: Callable[..., Path]) -> None:
+def test_init_into_folders_overwrites_nothing(cli: Cli, write: Callable[..., Path]) -> None:
     own = write("workload.py", "mine = True\n")
     done = cli("init", "--workload", "python")
     assert done.returncode == 1
@@ -236,15 +236,10 @@ def test_init_overwrites_nothing(cli: Cli, write: Callable[..., Path]) -> None:
     assert not Path("scenario.toml").exists()
     assert cli("init", "--workload", "python", "--force").returncode == 0
     assert "def measure" in own.read_text()
-
-
-@pytest.mark.parametrize("given", ["new", "new/", "new/scenario.toml", "old"])
-def test_init_into_a_folder(given: str, cli: Cli) -> None:
-    Path("old").mkdir()
-    done = cli("init", given, "--workload", "python")
-    folder = Path(given.partition("/")[0])
-    assert sorted(path.name for path in folder.iterdir()) == ["scenario.toml", "workload.py"]
-    assert f"tunegym run {folder}/scenario.toml" in done.stdout
+    for given in ("new", "other/", "third/scenario.toml"):
+        folder = Path(given.partition("/")[0])
+        assert f"tunegym run {folder}/scenario.toml" in cli("init", given, "--workload", "python").stdout
+        assert sorted(path.name for path in folder.iterdir()) == ["scenario.toml", "workload.py"]
 
 
 def test_version(cli: Cli) -> None:

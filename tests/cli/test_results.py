@@ -84,25 +84,17 @@ def test_recommend_warns_of_failures(scenario: Scenario, cli: Cli) -> None:
     assert "failed" not in cli("recommend", "f", "--context", "load=low").stderr
 
 
-@pytest.mark.parametrize("limit", [5, 20])
-def test_recommend_under_limits(limit: int, scenario: Scenario, cli: Cli) -> None:
-    goals = [{"metric": "value", "goal": "min", "limit": limit}, {"metric": "mb", "goal": "min"}]
+def test_recommend_under_limits(scenario: Scenario, cli: Cli) -> None:
+    goals = [{"metric": "value", "goal": "min", "limit": 5}, {"metric": "mb", "goal": "min"}]
     metrics = {name: {"regex": f"{name}=([0-9]+)"} for name in ("value", "mb")}
     args = {"command": "echo value=$((10 - {x})) mb={x}"}
     path = scenario(args=args, agent_metrics=None, objectives=goals, metrics=metrics)
     assert library.run(path, output="o") == 0
     done, shown = cli("recommend", "o", "--json"), cli("compare", "o")
-    if limit == 5:
-        assert "warning: these settings exceed the objectives' limits" in done.stderr
-        assert "note: no measured setting keeps the limits" in done.stderr
-        found = json.loads(done.stdout)
-        assert found["violation"] == pytest.approx(0.4)
-        assert "(value is 7, the limit 5)" in found["note"]
-        assert ("limits exceeded" in shown.stdout, "keeps the limits" in shown.stderr) == (True, True)
-    else:
-        assert "note: one of 3 settings on the Pareto set, the one with the highest reward" in done.stderr
-        assert "limits" not in done.stderr
-        assert ("limits exceeded" in shown.stdout, shown.stderr) == (False, "")
+    assert "warning: these settings exceed the objectives' limits" in done.stderr
+    assert "note: no measured setting keeps the limits" in done.stderr
+    assert json.loads(done.stdout)["violation"] == pytest.approx(0.4)
+    assert ("limits exceeded" in shown.stdout, "keeps the limits" in shown.stderr) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -154,21 +146,16 @@ def test_recommend_by_a_policy(results: Path, cli: Cli) -> None:
     assert "resume the run" in done.stderr
 
 
-def test_recommend_settings_that_were_never_measured(results: Path, cli: Cli) -> None:
-    """Of three values, the policy chooses one that no trial there had."""
-    save_policy(results, 2)
-    journal = results / "e" / "journal.jsonl"
-    numbers = {one.number for one in library.load(results).experiments["e"].trials if one.action["pool.size"] == 2}
-    kept = [line for line in journal.read_text().splitlines() if json.loads(line).get("number") not in numbers]
-    journal.write_text("".join(f"{line}\n" for line in kept))
+def test_recommend_settings_that_were_never_measured(scenario: Scenario, cli: Cli) -> None:
+    assert library.run(scenario(drawn(sizes=(1, 2, 4, 8), steps=1), seed=2), output="out") == 0
+    results = load("out").folder
+    save_policy(results, next(size for size in (4, 8) if size != library.recommend("out").action["pool.size"]))
     done = cli("recommend", results, "--context", "load=low")
     assert done.stdout.splitlines()[-1] == "never measured at load=low"
     assert "warning: these settings were never measured at load=low: measure them before you use them" in done.stderr
     found = tomllib.loads(cli("recommend", results, "--context", "load=low", "--toml").stdout)["best"]
-    assert (found["measured"], found["settings"]) == (0, {"pool": {"size": 2}})
+    assert found["measured"] == 0
     assert not {"reward", "trial", "spread"} & found.keys()
-    found = json.loads(cli("recommend", results, "--context", "load=low", "--json").stdout)
-    assert (found["measured"], found["mean"], found["spread"]) == (0, {}, {})
 
 
 # report and compare ---------------------------------------------------------------------------------------
