@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,15 +53,6 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("benchmarks.flip.task")
 
 
-def greedy_score(task: Any, scenario: Document, seed: int) -> float:
-    task.seed(seed)
-    assert library.run(scenario, output="flip") == 0
-    table = policies.load(find_run(Path("flip")) / "e")
-    assert table is not None
-    chosen = {str(one.context["context"]): one.action for one in table.choices}
-    return task.score(lambda context: chosen[str(context["context"])])
-
-
 @pytest.mark.parametrize(("agent", "episode_steps"), [("contextual_bandit", 1), ("ppo", 1), ("ppo", 10), ("dqn", 1)])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_learns_which_setting_wins_in_which_context(agent: str, episode_steps: int, seed: int, task: Any) -> None:
@@ -72,8 +61,13 @@ def test_learns_which_setting_wins_in_which_context(agent: str, episode_steps: i
     cmd_args = {"callable": "benchmarks.flip.task:measure", "context": list(task.DOMAIN.values), **knobs}
     scenario = document(agent, 1500, cmd_args, {"context": {}}, seed=seed, cache="off", episode_steps=episode_steps)
     scenario["experiments"][0]["agent_metrics"] = ["throughput"]
+    task.seed(seed)
     assert task.best_single_share() <= 0.7
-    assert greedy_score(task, scenario, seed) >= 0.9
+    assert library.run(scenario, output="flip") == 0
+    table = policies.load(find_run(Path("flip")) / "e")
+    assert table is not None
+    chosen = {str(one.context["context"]): one.action for one in table.choices}
+    assert task.score(lambda context: chosen[str(context["context"])]) >= 0.9
 
 
 # the record -----------------------------------------------------------------------------------------------
@@ -83,7 +77,6 @@ def value(algorithm, window, drop_rate):
     strength = {"cubic": 1.0, "bbr": 3.0}[algorithm]
     return {"value": window / (1.0 + window * drop_rate * 10.0 / strength)}
 """
-DROP_RATES = [0.001, 0.01, 0.1]
 
 
 @pytest.fixture
@@ -93,35 +86,18 @@ def lossy(write: Callable[..., Path]) -> Callable[..., Document]:
     def make(agent: str = "ppo", **more: Any) -> Document:
         write("lossy.py", LOSSY)
         knobs = {"algorithm": ["cubic", "bbr"], "window": [1, 10, 100, 1000]}
-        cmd_args = {"callable": "lossy:value", "drop_rate": DROP_RATES, **knobs}
+        cmd_args = {"callable": "lossy:value", "drop_rate": [0.001, 0.01, 0.1], **knobs}
         return document(agent, 160, cmd_args, {"drop_rate": {"encoding": "log"}}, seed=7, **more)
 
     return make
 
 
-def rows(folder: Path, name: str) -> list[dict[str, str]]:
-    with (folder / name).open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def check_record(results: TrialResults) -> None:
-    """160 aligned rows with the numbers from 1, and rewards that depend on the context."""
-    trajectory, env = rows(results.folder, "trajectory.csv"), rows(results.folder, "env.csv")
-    numbers = [str(number) for number in range(1, 161)]
-    assert [row["step"] for row in trajectory] == [row["step"] for row in env] == numbers
-    assert [row["context.drop_rate"] for row in trajectory] == [row["drop_rate"] for row in env]
-    assert {row["cached"] for row in trajectory} == {"true", "false"}
-    assert {row["status"] for row in trajectory} == {"measured"}
-    rewards: dict[Any, dict[Any, set[float]]] = defaultdict(lambda: defaultdict(set))
-    for trial in results.trials:
-        rewards[tuple(trial.action.items())][trial.context["drop_rate"]].add(trial.reward)
-    everywhere = [contexts for contexts in rewards.values() if len(contexts) == len(DROP_RATES)]
-    assert everywhere
-    for contexts in everywhere:
-        assert all(len(one) == 1 for one in contexts.values()), (
-            "the record holds what was measured, not what was learned"
-        )
-        assert len(set.union(*contexts.values())) == len(DROP_RATES)
+    """The numbers from 1 to 160, and the rewards that were measured, not those that were learned from."""
+    assert [trial.number for trial in results.trials] == list(range(1, 161))
+    assert {trial.status for trial in results.trials} == {"measured"}
+    assert {trial.cached_from is None for trial in results.trials} == {True, False}
+    assert all(trial.reward == trial.metrics["value"] for trial in results.trials)
 
 
 @pytest.mark.parametrize(("episode_steps", "slots"), [(1, 3), (160, 1), (7, 3)])

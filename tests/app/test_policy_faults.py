@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +15,6 @@ import pytest
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.app.catalog import build_agent
-from tunegym.app.kinds import kind_of
 from tunegym.app.run import Watch
 from tunegym.core.files import dump_toml
 from tunegym.core.stop import Stop
@@ -105,10 +101,6 @@ def checkpointed(folder: Path) -> int | None:
     return torch.load(place, weights_only=True)["closed"] if place.exists() else None
 
 
-def chosen(table: policies.PolicyTable) -> list[tuple[Any, Any]]:
-    return [(dict(one.context), dict(one.action)) for one in table.choices]
-
-
 def closed_trials(folder: Path) -> int:
     journals = list(folder.glob(f"*/*/e/{reader.JOURNAL}"))
     return (
@@ -119,29 +111,11 @@ def closed_trials(folder: Path) -> int:
 # kill -9 --------------------------------------------------------------------------------------------------
 
 
-def as_resumed(run: Path, copy: Path) -> policies.PolicyTable:
-    """What an agent on a copy of a run chooses before its first trial."""
-    from tunegym.tuning.agents.sb3.trials import TrialTraining
-
-    shutil.copytree(run, copy)
-    scenario = library.scenario(copy / "scenario.toml")
-    (experiment,) = scenario.experiments
-    bench = kind_of(experiment).open(scenario, experiment, copy / "e", stop=Stop())
-    try:
-        agent: Any = build_agent(scenario, experiment, bench.env)
-        training = TrialTraining(agent.env, agent.name, agent.config, agent.seed, agent.view)
-        training._recall([])
-        return policies.table_of(agent.name, training._saved, experiment.env_params, training.choose)
-    finally:
-        bench.close()
-
-
 class Killed:
     """A run that is killed at moments that the test chooses, and resumed each time."""
 
     def __init__(self, agent: str, folder: Path, start: Start, wait_until: Callable[..., None]) -> None:
         self.agent, self.output, self.log = agent, folder / "killed", folder / "log.txt"
-        self.copies = (folder / f"copy-{number}" for number in itertools.count())
         self.start, self.wait_until = start, wait_until
         self.process = start("run", "s.toml", "--output", self.output, log=self.log)
 
@@ -151,28 +125,18 @@ class Killed:
         self.process.kill()
         self.process.wait()
 
-    def resume(self) -> policies.PolicyTable | None:
-        """Resume it from its checkpoint; the table that was saved with that, if any."""
-        run = find_run(self.output)
-        checkpoint = checkpointed(run / "e")
-        saved, resumed = policies.load(run / "e"), as_resumed(run, next(self.copies))
-        if checkpoint is None:
-            saved = None
-            assert resumed.choices == ()
-            expected = f"{self.agent} continues without a checkpoint"
-        else:
-            assert resumed.trials == checkpoint
+    def resume(self) -> int | None:
+        """Resume it; how many trials its checkpoint has seen, if there is one."""
+        checkpoint = checkpointed(find_run(self.output) / "e")
+        expected = f"{self.agent} continues without a checkpoint"
+        if checkpoint is not None:
             expected = f"{self.agent} continues from its checkpoint after {checkpoint} trials"
-            if saved is not None and saved.trials != checkpoint:
-                saved = None  # it was killed in between
-            if saved is not None:
-                assert chosen(resumed) == chosen(saved)
         self.log.write_text("")
         self.process = self.start("resume", self.output, log=self.log)
         self.wait_until(lambda: expected in self.log.read_text(), f"{expected}: {self.log.read_text()}")
         later = "in its replay buffer" if self.agent == "dqn" else "as it learns from fresh choices only"
         assert later in self.log.read_text() or checkpoint is not None
-        return saved
+        return checkpoint
 
     def ended(self, steps: int) -> TrialResults:
         """Its results; every number is there once."""
@@ -236,7 +200,7 @@ def test_a_run_killed_at_any_time_continues_from_its_checkpoint(
     run.ended(steps)
 
 
-# a run that ends and goes on ------------------------------------------------------------------------------
+# runs that are continued ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
@@ -266,7 +230,6 @@ def test_a_stopped_run_has_learned_from_all_its_trials(agent: str, scenario: Cal
     assert len(results_of(run, complete=False).trials) == 55
     checkpoint = checkpointed(run / "e")
     assert checkpoint == policy_of(run).trials == 55
-    assert chosen(as_resumed(run, Path("copy").absolute())) == chosen(policy_of(run))
     assert library.resume("run") == 0
     assert len(results_of("run").trials) == 100
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,109 +13,68 @@ from tunegym.tuning.agents.bandit import ContextualBandit
 from tunegym.tuning.agents.optuna import OptunaAgent
 from tunegym.tuning.agents.sb3.agents import A2c, Dqn, LiveA2c, LiveDqn, LivePpo, LiveSac, Ppo, Sac
 from tunegym.tuning.agents.search import GridSearch, LiveRandom, RandomSearch
-from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
+from tunegym.tuning.model.space import Choice, EnvParam, Range
 
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("optuna")
 slow = pytest.mark.slow
 
 
-class TestGrid(AgentSuite):
-    agent = GridSearch
+def suite(tested: Any, *marks: Any, **attributes: Any) -> Any:
+    """A test class for an agent."""
+    base = LiveAgentSuite if tested.__name__.startswith("Live") else AgentSuite
+    return type("Suite", (base,), {"agent": tested, "pytestmark": list(marks), "__module__": __name__, **attributes})
 
 
-class TestRandom(AgentSuite):
-    agent = RandomSearch
+ALGORITHM, DEPTH = Choice(("cubic", "reno", "bbr")), Range(0, 30, "int", step=10)
+NUMBERS = {"threads": Range(1, 64, "int", log=True), "ratio": Range(0.0, 1.0)}
+
+TestGrid = suite(GridSearch)
+TestRandom = suite(RandomSearch)
+TestRandomOverRanges = suite(
+    RandomSearch,
+    config={"start_action": "first", "rewards": {"metric_failure": -5.0}},
+    knobs={"mode": Choice(("a", "b")), **NUMBERS},
+)
 
 
-class TestRandomOverRanges(AgentSuite):
-    agent = RandomSearch
-    config: ClassVar = {"start_action": "first", "rewards": {"metric_failure": -5.0}}
-    knobs: ClassVar = {
-        "mode": Choice(("a", "b")),
-        "threads": Range(1, 64, "int", log=True),
-        "ratio": Range(0.0, 1.0),
-    }
+def optuna(sampler: str, **more: Any) -> Any:
+    """A test class for a sampler; it is past its start-up within 24 trials."""
+    attributes = {"knobs": more.pop("knobs")} if "knobs" in more else {}
+    return suite(OptunaAgent, slow, config={"sampler": sampler, **more}, resumes_exactly=True, **attributes)
 
 
-# optuna --------------------------------------------------------------------------------------------
+TestTpe = optuna("tpe", startup_trials=5)
+TestGp = optuna("gp", startup_trials=20)
+TestCmaes = optuna(
+    "cmaes",
+    population=4,
+    knobs={"depth": Range(0, 30, "int"), "rate": Range(1e-4, 1.0, log=True), "algorithm": ALGORITHM},
+)
+TestNsgaii = optuna("nsgaii", population=6)
+TestQmc = optuna("qmc")
+TestOptunaRandom = optuna("random")
 
-
-class OptunaSuite(AgentSuite):
-    """Past its start-up within 24 trials."""
-
-    agent = OptunaAgent
-    resumes_exactly = True
-
-
-@slow
-class TestTpe(OptunaSuite):
-    config: ClassVar[Mapping[str, Any]] = {"sampler": "tpe", "startup_trials": 5}
-
-
-@slow
-class TestGp(OptunaSuite):
-    config: ClassVar[Mapping[str, Any]] = {"sampler": "gp", "startup_trials": 20}
-
-
-@slow
-class TestCmaes(OptunaSuite):
-    config: ClassVar[Mapping[str, Any]] = {"sampler": "cmaes", "population": 4}
-    knobs: ClassVar[Mapping[str, Knob]] = {
-        "depth": Range(0, 30, "int"),
-        "rate": Range(1e-4, 1.0, "float", log=True),
-        "algorithm": Choice(("cubic", "reno", "bbr")),
-    }
-
-
-@slow
-class TestNsgaii(OptunaSuite):
-    config: ClassVar[Mapping[str, Any]] = {"sampler": "nsgaii", "population": 6}
-
-
-@slow
-class TestQmc(OptunaSuite):
-    config: ClassVar[Mapping[str, Any]] = {"sampler": "qmc"}
-
-
-@slow
-class TestOptunaRandom(OptunaSuite):
-    config: ClassVar[Mapping[str, Any]] = {"sampler": "random"}
-
-
-# contextual_bandit ---------------------------------------------------------------------------------
-
-
-class BanditSuite(AgentSuite):
-    """Past its first fits within 24 trials."""
-
-    agent = ContextualBandit
-    resumes_exactly = True
-
-
-class TestBandit(BanditSuite):
-    """All combinations are candidates."""
-
-
-@slow
-class TestBanditOverRanges(BanditSuite):
-    """More than can be enumerated, and values between the bins."""
-
-    config: ClassVar[Mapping[str, Any]] = {"bins": 4, "start_action": "first"}
-    knobs: ClassVar[Mapping[str, Knob]] = {
-        "algorithm": Choice(("cubic", "reno", "bbr", "vegas", "westwood", "dctcp", "htcp", "illinois")),
-        "threads": Range(1, 64, "int", log=True),
-        "ratio": Range(0.0, 1.0),
+TestBandit = suite(ContextualBandit, resumes_exactly=True)
+TestBanditOverRanges = suite(
+    ContextualBandit,
+    slow,
+    resumes_exactly=True,
+    config={"bins": 4, "start_action": "first"},
+    # More than can be enumerated, and values between the bins.
+    knobs={
+        "algorithm": Choice(tuple("abcdefgh")),
         "rate": Range(1e-4, 1.0, log=True),
-        "only": Choice((True,)),
-    }
-
-
-@slow
-class TestBanditInContinuousContexts(BanditSuite):
-    @property
-    def env_params(self) -> Mapping[str, EnvParam]:
-        return {"load": EnvParam(Range(1.0, 100.0, log=True)), "kind": EnvParam(Choice(("a", "b")), (0.7, 0.3))}
+        "one": Choice((True,)),
+        **NUMBERS,
+    },
+)
+TestBanditInContinuousContexts = suite(
+    ContextualBandit,
+    slow,
+    resumes_exactly=True,
+    env_params={"load": EnvParam(Range(1.0, 100.0, log=True)), "kind": EnvParam(Choice(("a", "b")), (0.7, 0.3))},
+)
 
 
 def test_the_suite_knows_which_agents_learn() -> None:
@@ -124,102 +82,47 @@ def test_the_suite_knows_which_agents_learn() -> None:
     assert not TestGrid().learns
 
 
-# policy agents -------------------------------------------------------------------------------------
+TestPpo = suite(Ppo, slow, config={"n_steps": 6, "checkpoint_every": 6, "joint": True})
+TestPpoOneKnobAtATime = suite(
+    Ppo,
+    slow,
+    config={"n_steps": 6, "joint": False, "bins": 3, "start_action": "first"},
+    knobs={"algorithm": ALGORITHM, "depth": DEPTH, "wide": Range(1.0, 1e9, log=True), "n": Range(1, 10**6, "int")},
+)
+TestA2c = suite(A2c, slow, config={"n_steps": 5, "checkpoint_every": 5})
+OFF_POLICY = {"learning_starts": 6, "train_freq": 2, "checkpoint_every": 4}
+TestDqn = suite(Dqn, slow, config=OFF_POLICY)
+TestSac = suite(
+    Sac,
+    slow,
+    config=OFF_POLICY,
+    knobs={"depth": DEPTH, "share": Range(0.0, 0.3, step=0.1), "wide": Range(1e-3, 1e3, log=True)},
+)
 
-
-@slow
-class TestPpo(AgentSuite):
-    agent = Ppo
-    config: ClassVar[dict[str, Any]] = {"n_steps": 6, "checkpoint_every": 6, "joint": True}
-
-
-@slow
-class TestPpoOneKnobAtATime(AgentSuite):
-    agent = Ppo
-    config: ClassVar[dict[str, Any]] = {"n_steps": 6, "joint": False, "bins": 3, "start_action": "first"}
-    knobs: ClassVar[dict[str, Knob]] = {
-        "algorithm": Choice(("cubic", "reno", "bbr")),
-        "depth": Range(0, 30, "int", step=10),
-        "wide": Range(1.0, 1e9, log=True),
-        "n": Range(1, 1_000_000, "int"),
-    }
-
-
-@slow
-class TestA2c(AgentSuite):
-    agent = A2c
-    config: ClassVar[dict[str, Any]] = {"n_steps": 5, "checkpoint_every": 5}
-
-
-@slow
-class TestDqn(AgentSuite):
-    agent = Dqn
-    config: ClassVar[dict[str, Any]] = {"learning_starts": 6, "train_freq": 2, "checkpoint_every": 4}
-
-
-@slow
-class TestSac(AgentSuite):
-    agent = Sac
-    config: ClassVar[dict[str, Any]] = {"learning_starts": 6, "train_freq": 2, "checkpoint_every": 4}
-    knobs: ClassVar[dict[str, Knob]] = {
-        "depth": Range(0, 30, "int", step=10),
-        "share": Range(0.0, 0.3, step=0.1),
-        "wide": Range(1e-3, 1e3, log=True),
-    }
-
-
-# live systems --------------------------------------------------------------------------------------
+# live systems -----------------------------------------------------------------------------------------
 
 NESTED = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(3, start=-1), spaces.MultiBinary(2)]), "b": spaces.Box(0, 1)})
 BOX = spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 5.0], np.float32))
 
-
-class TestLiveRandom(LiveAgentSuite):
-    agent = LiveRandom
-    learns = False
-
-
-class TestLiveRandomNested(LiveAgentSuite):
-    agent = LiveRandom
-    learns = False
-    actions: ClassVar[spaces.Space[Any]] = NESTED
-    steps: ClassVar[int] = 700  # more than two blocks
-
-
-@slow
-class TestLivePpo(LiveAgentSuite):
-    agent = LivePpo
-    config: ClassVar[dict[str, Any]] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "checkpoint_every": 20}
-
-
-@slow
-class TestLivePpoBox(LiveAgentSuite):
-    agent = LivePpo
-    config: ClassVar[dict[str, Any]] = {"n_steps": 16, "learning_rate_schedule": "linear", "random_seed": None}
-    actions: ClassVar[spaces.Space[Any]] = BOX
-
-
-@slow
-class TestLiveA2c(LiveAgentSuite):
-    agent = LiveA2c
-    config: ClassVar[dict[str, Any]] = {"checkpoint_every": 30, "net_arch": [8]}
-    actions: ClassVar[spaces.Space[Any]] = spaces.MultiDiscrete([3, 2], start=[-1, 5])
-
-
-@slow
-class TestLiveDqn(LiveAgentSuite):
-    agent = LiveDqn
-    config: ClassVar[dict[str, Any]] = {"learning_starts": 20, "checkpoint_every": 30, "buffer_size": 100}
-    actions: ClassVar[spaces.Space[Any]] = spaces.Discrete(3, start=-1)
-
-
-@slow
-class TestLiveSac(LiveAgentSuite):
-    agent = LiveSac
-    config: ClassVar[dict[str, Any]] = {
-        "checkpoint_every": 30,
-        "batch_size": 16,
-        "net_arch": [16],
-        "gradient_steps": -1,
-    }
-    actions: ClassVar[spaces.Space[Any]] = BOX
+TestLiveRandom = suite(LiveRandom, learns=False)
+TestLiveRandomNested = suite(LiveRandom, learns=False, actions=NESTED, steps=700)  # more than two blocks
+TestLivePpo = suite(LivePpo, slow, config={"n_steps": 16, "batch_size": 8, "n_epochs": 2, "checkpoint_every": 20})
+TestLivePpoBox = suite(LivePpo, slow, config={"n_steps": 16, "learning_rate_schedule": "linear"}, actions=BOX)
+TestLiveA2c = suite(
+    LiveA2c,
+    slow,
+    config={"checkpoint_every": 30, "net_arch": [8]},
+    actions=spaces.MultiDiscrete([3, 2], start=[-1, 5]),
+)
+TestLiveDqn = suite(
+    LiveDqn,
+    slow,
+    config={"learning_starts": 20, "checkpoint_every": 30, "buffer_size": 100},
+    actions=spaces.Discrete(3, start=-1),
+)
+TestLiveSac = suite(
+    LiveSac,
+    slow,
+    config={"checkpoint_every": 30, "batch_size": 16, "net_arch": [16], "gradient_steps": -1},
+    actions=BOX,
+)

@@ -7,7 +7,7 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
 from tunegym.tuning.agents.optuna import PATIENCE, NumberedDraws, OptunaAgent, OptunaConfig, StudyProposer
@@ -34,28 +34,6 @@ def agent_of(one: Any, **config: Any) -> OptunaAgent:
 def study_of(agent: OptunaAgent) -> optuna.Study:
     assert agent._study is not None
     return agent._study._study
-
-
-# distributions ----------------------------------------------------------------------------------------
-
-
-def test_knobs_have_native_distributions() -> None:
-    space = Space(
-        {
-            "log": Range(1e-4, 1.0, "float", log=True),
-            "step": Range(0.0, 1.0, "float", step=0.25),
-            "int": Range(1, 64, "int", log=True),
-            "even": Range(0, 10, "int", step=2),
-            "mixed": Choice((1, 1.0, True, "1")),
-        }
-    )
-    assert StudyProposer("tpe", {}, space, (), 0)._distributions == {
-        "log": FloatDistribution(1e-4, 1.0, log=True),
-        "step": FloatDistribution(0.0, 1.0, step=0.25),
-        "int": IntDistribution(1, 64, log=True),
-        "even": IntDistribution(0, 10, step=2),
-        "mixed": CategoricalDistribution(range(4)),
-    }
 
 
 # what it finds ----------------------------------------------------------------------------------------
