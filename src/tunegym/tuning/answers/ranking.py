@@ -105,33 +105,13 @@ class Setting:
         return document
 
 
-@dataclass(slots=True)
-class Cell:
-    """The trials of one action in one context.
-
-    Attributes:
-        drawn: how many there are, cached ones included.
-        failed: how many gave no measurement; ``cancelled`` of them never ran to an end.
-        measured: those with their own measurement. A cached trial adds no information.
-    """
-
-    drawn: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    measured: list[Trial] = field(default_factory=list)
-
-    def add(self, trial: Trial) -> None:
-        """Count a closed trial."""
-        self.drawn += 1
-        if not isinstance(trial.outcome, Measured):
-            self.failed += 1
-            self.cancelled += isinstance(trial.outcome, Cancelled)
-        elif trial.cached_from is None:
-            self.measured.append(trial)
+Cells = Mapping[bytes, Mapping[bytes, Sequence[Trial]]]
+"""Trials by the exact key of their action, then of their context."""
 
 
-Cells = Mapping[bytes, Mapping[bytes, Cell]]
-"""By the exact key of the action, then of the context."""
+def measurements_of(trials: Iterable[Trial]) -> list[Trial]:
+    """The trials with their own measurement. A cached trial adds no information."""
+    return [trial for trial in trials if trial.measured and trial.cached_from is None]
 
 
 class Score(NamedTuple):
@@ -165,10 +145,10 @@ class Ranking:
         self._values: dict[bytes, dict[bytes, list[float]]] = {}
         found: dict[bytes, list[float]] = {}
         for action, row in cells.items():
-            for context, cell in row.items():
-                self._drawn[context] += cell.drawn
-                if cell.measured:
-                    some = [min(max(value(trial), -LARGEST), LARGEST) for trial in cell.measured]
+            for context, trials in row.items():
+                self._drawn[context] += len(trials)
+                some = [min(max(value(trial), -LARGEST), LARGEST) for trial in measurements_of(trials)]
+                if some:
                     self._values.setdefault(action, {})[context] = some
                     found.setdefault(context, []).extend(some)
         self._means = {context: _mean(some) for context, some in found.items()}
@@ -254,13 +234,13 @@ class Measurements:
 
     def __init__(self, trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> None:
         self.objectives = tuple(objectives)
-        self.cells: dict[bytes, dict[bytes, Cell]] = {}
+        self.cells: dict[bytes, dict[bytes, list[Trial]]] = {}
         self.values: dict[bytes, Mapping[str, Scalar]] = {}
         for trial in trials:
             action, context = exact_key(trial.action), exact_key(trial.context)
             self.values.setdefault(action, trial.action)
             self.values.setdefault(context, trial.context)
-            self.cells.setdefault(action, {}).setdefault(context, Cell()).add(trial)
+            self.cells.setdefault(action, {}).setdefault(context, []).append(trial)
 
     @cached_property
     def reward(self) -> Ranking:
@@ -278,7 +258,7 @@ class Measurements:
 
     def measured(self, action: bytes, context: bytes | None = None) -> list[Trial]:
         """The trials that measured an action, over all contexts or in one."""
-        return [trial for cell in self._cells(action, context).values() for trial in cell.measured]
+        return [trial for trials in self._cells(action, context).values() for trial in measurements_of(trials)]
 
     @cached_property
     def actions(self) -> list[bytes]:
@@ -292,7 +272,7 @@ class Measurements:
 
     def contexts_of(self, action: bytes) -> set[bytes]:
         """The contexts in which an action was measured."""
-        return {context for context, cell in self.cells.get(action, {}).items() if cell.measured}
+        return {context for context, trials in self.cells.get(action, {}).items() if measurements_of(trials)}
 
     def violation(self, action: bytes, context: bytes | None = None) -> float:
         """By how much a measured action exceeds the limits."""
@@ -309,18 +289,19 @@ class Measurements:
         key, place = exact_key(action), None if context is None else exact_key(context)
         cells = self._cells(key, place)
         trials = tuple(self.measured(key, place))
-        counts = sum(cell.failed for cell in cells.values()), sum(cell.cancelled for cell in cells.values())
+        failed = [trial.status for some in cells.values() for trial in some if not trial.measured]
+        counts = len(failed), failed.count(Cancelled.status)
         if not trials:
             return Setting(action, context, math.nan, (), (), *counts, 0.0)
         mean = _score(self.reward, key, place).mean
         weights: list[float] = []
-        for where, cell in cells.items():
-            count = sum(len(samples_of(trial)) for trial in cell.measured)
+        for where, some in cells.items():
+            count = sum(len(samples_of(trial)) for trial in measurements_of(some))
             weights += [self.reward.share(where) / count if self.reward.recurs else 1.0] * count if count else []
         reward = mean if abs(mean) < LARGEST / 2 else trials[-1].reward
         return Setting(action, context, reward, trials, tuple(weights), *counts, self.violation(key, place))
 
-    def _cells(self, action: bytes, context: bytes | None) -> Mapping[bytes, Cell]:
+    def _cells(self, action: bytes, context: bytes | None) -> Mapping[bytes, list[Trial]]:
         cells = self.cells.get(action, {})
         return cells if context is None else {context: cells[context]} if context in cells else {}
 

@@ -416,7 +416,7 @@ class SettingFacts:
         """
         facts, found = self.of(setting), self._found
         context = exact_key(setting.context or {})
-        drawn = sum(cells[context].drawn for cells in found.cells.values() if context in cells)
+        drawn = sum(len(cells.get(context, ())) for cells in found.cells.values())
         facts |= {"drawn": drawn, "share": found.reward.share(context)}
         facts |= dict.fromkeys(("single_reward", "gap", "gap_note"))
         best = self._results.best
