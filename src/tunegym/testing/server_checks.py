@@ -42,25 +42,16 @@ class CheckEndedError(Exception):
 
 @dataclass
 class Examination:
-    """A server under examination.
+    """A server under examination."""
 
-    Attributes:
-        make: the class, or a function that makes a server.
-        arguments: its arguments, by name.
-        env_params: values by name, or lists of values that must make a difference.
-        steps: length of the longest walk.
-        seed: of the resets and the actions.
-        problems: to be fixed, by kind, in order.
-        doubts: things that work but may not be meant, by kind.
-    """
-
-    make: Callable[..., Any]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    make: Callable[..., Any]  # the class, or a function that makes a server
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # its arguments, by name
+    # values by name, or lists of values that must make a difference
     env_params: Mapping[str, Any] = field(default_factory=dict)
-    steps: int = 200
-    seed: int = 0
-    problems: dict[str, str] = field(default_factory=dict)
-    doubts: dict[str, str] = field(default_factory=dict)
+    steps: int = 200  # length of the longest walk
+    seed: int = 0  # of the resets and the actions
+    problems: dict[str, str] = field(default_factory=dict)  # to be fixed, by kind, in order
+    doubts: dict[str, str] = field(default_factory=dict)  # things that work but may not be meant, by kind
 
     def problem(self, kind: str, text: str) -> None:
         """Record something that must be fixed; one of each kind is enough."""

@@ -145,17 +145,11 @@ def _short(space: spaces.Space[Any]) -> str:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array in every element of a space.
+    """One array in every element of a space."""
 
-    Attributes:
-        path: the keys that lead to it; empty if the space is one array.
-        shape: of the array; empty for a single number.
-        dtype: of the array.
-    """
-
-    path: tuple[str | int, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    path: tuple[str | int, ...]  # the keys that lead to it; empty if the space is one array
+    shape: tuple[int, ...]  # of the array; empty for a single number
+    dtype: np.dtype[Any]  # of the array
 
     @property
     def name(self) -> str:

@@ -46,17 +46,11 @@ class ExpressionError(TunegymError):
 
 @dataclass(frozen=True)
 class Constraint:
-    """Refuses parameters for which a condition is false, or can't be evaluated.
+    """Refuses parameters for which a condition is false, or can't be evaluated."""
 
-    Attributes:
-        text: the expression, or the reference of a user's function.
-        holds: called with the parameters by address; returns a boolean.
-        names: the parameters whose values a refusal shows.
-    """
-
-    text: str
-    holds: Run = field(repr=False, compare=False)
-    names: tuple[str, ...] = ()
+    text: str  # the expression, or the reference of a user's function
+    holds: Run = field(repr=False, compare=False)  # called with the parameters by address; returns a boolean
+    names: tuple[str, ...] = ()  # the parameters whose values a refusal shows
 
     def refuse(self, parameters: Mapping[str, Any]) -> str | None:
         """Return why the parameters are refused; None if they may run."""

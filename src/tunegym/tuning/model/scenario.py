@@ -28,41 +28,26 @@ class Penalties:
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """Source of one metric.
-
-    Attributes:
-        kind: ``regex`` (first group, else the whole match), ``json`` (a path) or ``csv`` (a column's name).
-        expression: the pattern, the path or the column.
-        file: relative to the trial's folder; None for stdout.
-        match: the match of a regex that counts.
-        row: the data row of a CSV that counts; -1 is the last.
-        stream: report every match of a regex while the job runs.
-    """
+    """Source of one metric."""
 
     name: str
+    # ``regex`` (first group, else the whole match), ``json`` (a path) or ``csv`` (a column's name)
     kind: Literal["regex", "json", "csv"]
-    expression: str
-    file: str | None = None
-    match: Literal["first", "last"] = "last"
-    row: int = -1
-    stream: bool = False
+    expression: str  # the pattern, the path or the column
+    file: str | None = None  # relative to the trial's folder; None for stdout
+    match: Literal["first", "last"] = "last"  # the match of a regex that counts
+    row: int = -1  # the data row of a CSV that counts; -1 is the last
+    stream: bool = False  # report every match of a regex while the job runs
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One criterion for settings.
+    """One criterion for settings."""
 
-    Attributes:
-        metric: name of the metric.
-        goal: ``max`` if more is better, ``min`` if less is.
-        weight: in the weighted sum; 0 if only the limit counts.
-        limit: worst acceptable value; None for no limit.
-    """
-
-    metric: str
-    goal: Literal["max", "min"] = "max"
-    weight: float = 1.0
-    limit: float | None = None
+    metric: str  # name of the metric
+    goal: Literal["max", "min"] = "max"  # ``max`` if more is better, ``min`` if less is
+    weight: float = 1.0  # in the weighted sum; 0 if only the limit counts
+    limit: float | None = None  # worst acceptable value; None for no limit
 
     @property
     def sign(self) -> float:
@@ -114,28 +99,18 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class PrunerSpec:
-    """The pruner of an experiment, and its settings.
+    """The pruner of an experiment, and its settings."""
 
-    Attributes:
-        kind: ``median`` or ``hyperband``, or a reference.
-        options: its own settings.
-    """
-
-    kind: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    kind: str  # ``median`` or ``hyperband``, or a reference
+    options: Mapping[str, Any] = field(default_factory=dict)  # its own settings
 
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """Trackers that trials are sent to, beside the journal.
+    """Trackers that trials are sent to, beside the journal."""
 
-    Attributes:
-        mlflow: tracking URI of an MLflow store; None for none.
-        tensorboard: whether to write event files beside the results.
-    """
-
-    mlflow: str | None = None
-    tensorboard: bool = False
+    mlflow: str | None = None  # tracking URI of an MLflow store; None for none
+    tensorboard: bool = False  # whether to write event files beside the results
 
 
 INJECTED = "<injected>"
@@ -164,26 +139,17 @@ class Recording:
 
 @dataclass(frozen=True)
 class LiveSpec:
-    """The server of a live experiment.
+    """The server of a live experiment."""
 
-    Attributes:
-        env_class: the reference of a ``GymServer`` class; ``INJECTED`` if an object is given in Python, and empty where
-            ``server`` is elsewhere and the scenario leaves the class to it.
-        arguments: the constructor's, by name.
-        server: ``in_process``, ``process``, or ``tcp://HOST:PORT`` of a ``tunegym serve``.
-        step_timeout_s: how long an answer may take; None for ever, the only choice in process.
-        restarts: how often in a row a server may be restarted without a measured step in between.
-        recording: which steps are recorded.
-        token_file: holds the token of the ``tunegym serve``; None for the environment variable.
-    """
-
+    # the reference of a ``GymServer`` class; ``INJECTED`` if an object is given in Python, and empty where
+    # ``server`` is elsewhere and the scenario leaves the class to it
     env_class: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    server: str = IN_PROCESS
-    step_timeout_s: float | None = None
-    restarts: int = 5
-    recording: Recording = field(default_factory=Recording)
-    token_file: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # the constructor's, by name
+    server: str = IN_PROCESS  # ``in_process``, ``process``, or ``tcp://HOST:PORT`` of a ``tunegym serve``
+    step_timeout_s: float | None = None  # how long an answer may take; None for ever, the only choice in process
+    restarts: int = 5  # how often in a row a server may be restarted without a measured step in between
+    recording: Recording = field(default_factory=Recording)  # which steps are recorded
+    token_file: str | None = None  # holds the token of the ``tunegym serve``; None for the environment variable
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -196,34 +162,22 @@ class LiveSpec:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One workload, its parameters, one agent and a budget of trials.
-
-    Attributes:
-        agent: the agent's name or reference; None for a plain job, which has no knob and runs once.
-        agent_config: the agent's own frozen ``Config``.
-        agent_ends_after: most trials that the agent makes by itself; None if it never ends by itself.
-        space: the tunable knobs and fixed parameters by address. Addresses under ``extra_env_vars.`` become
-            environment variables; ``num_nodes`` is an address too when the scenario gives it.
-        env_params: parameters drawn per trial, by address.
-        workload_args: the workload's own keys of ``cmd_args`` (``command``, ``setup``, ``callable``, ...).
-        reward: the reward's name or reference; None if the objectives define it.
-        constraints: refuse parameters that must not be tried: parsed expressions, or users' functions.
-        objectives: criteria by metric; empty if the reward alone decides.
-        pruner: ends hopeless trials early; None for none.
-        episode_steps: trials in an episode of the Gymnasium environment.
-        live: the server that answers instead of jobs; None for an experiment that runs jobs.
-    """
+    """One workload, its parameters, one agent and a budget of trials."""
 
     name: str
     workload: str
+    # the workload's own keys of ``cmd_args`` (``command``, ``setup``, ``callable``, ...)
     workload_args: Mapping[str, Any]
+    # the tunable knobs and fixed parameters by address. Addresses under ``extra_env_vars.`` become environment
+    # variables; ``num_nodes`` is an address too when the scenario gives it.
     space: Space
-    env_params: EnvParams
-    agent: str | None
-    agent_config: Any
+    env_params: EnvParams  # parameters drawn per trial, by address
+    agent: str | None  # the agent's name or reference; None for a plain job, which has no knob and runs once
+    agent_config: Any  # the agent's own frozen ``Config``
     agent_metrics: tuple[str, ...]
-    reward: str | None = "identity"
+    reward: str | None = "identity"  # the reward's name or reference; None if the objectives define it
     metrics: tuple[MetricSpec, ...] = ()
+    # refuse parameters that must not be tried: parsed expressions, or users' functions
     constraints: tuple[Constraint, ...] = ()
     penalties: Penalties = field(default_factory=Penalties)
     budget: Budget = field(default_factory=Budget)
@@ -232,11 +186,11 @@ class Experiment:
     cache: bool = True
     keep: Keep = field(default_factory=Keep)
     isolate: bool = True
-    agent_ends_after: int | None = None
-    objectives: tuple[Objective, ...] = ()
-    pruner: PrunerSpec | None = None
-    episode_steps: int = 1
-    live: LiveSpec | None = None
+    agent_ends_after: int | None = None  # most trials that the agent makes by itself; None if it never ends by itself
+    objectives: tuple[Objective, ...] = ()  # criteria by metric; empty if the reward alone decides
+    pruner: PrunerSpec | None = None  # ends hopeless trials early; None for none
+    episode_steps: int = 1  # trials in an episode of the Gymnasium environment
+    live: LiveSpec | None = None  # the server that answers instead of jobs; None for an experiment that runs jobs
 
     @property
     def most_trials(self) -> int | None:
@@ -266,22 +220,16 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Experiments and the system they run on.
-
-    Attributes:
-        file: the source in messages: a path, or ``<python>``.
-        scenario_dir: value of ``{scenario_dir}``; modules are looked for there first.
-        document: the resolved scenario as plain data; written to ``scenario.toml`` and enough to run again.
-        warnings: of configuration.
-    """
+    """Experiments and the system they run on."""
 
     name: str
     seed: int
     runner: str
     slots: int
     experiments: tuple[Experiment, ...]
-    scenario_dir: Path
+    scenario_dir: Path  # value of ``{scenario_dir}``; modules are looked for there first
+    # the resolved scenario as plain data; written to ``scenario.toml`` and enough to run again
     document: Mapping[str, Any]
-    file: str = "<python>"
-    warnings: tuple[str, ...] = ()
+    file: str = "<python>"  # the source in messages: a path, or ``<python>``
+    warnings: tuple[str, ...] = ()  # of configuration
     tracking: Tracking = field(default_factory=Tracking)

@@ -238,19 +238,12 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class EnvParam:
-    """One parameter of the environment.
+    """One parameter of the environment."""
 
-    Attributes:
-        domain: its candidates, or a range.
-        weights: how often each candidate is drawn; None for equally often.
-        encoding: how the agent sees it.
-        every_step: in a live experiment, draw for each step instead of each episode.
-    """
-
-    domain: Knob
-    weights: tuple[float, ...] | None = None
-    encoding: str | None = None
-    every_step: bool = False
+    domain: Knob  # its candidates, or a range
+    weights: tuple[float, ...] | None = None  # how often each candidate is drawn; None for equally often
+    encoding: str | None = None  # how the agent sees it
+    every_step: bool = False  # in a live experiment, draw for each step instead of each episode
 
     @cached_property
     def _edges(self) -> list[float]:

@@ -12,19 +12,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts.
+    """A table of texts."""
 
-    Attributes:
-        title: shown above it; empty for none.
-        columns: the title of each column.
-        rows: one text per column.
-        left: the columns that are aligned to the left; the others hold numbers.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    left: tuple[str, ...] = ()
+    title: str  # shown above it; empty for none
+    columns: tuple[str, ...]  # the title of each column
+    rows: tuple[tuple[str, ...], ...]  # one text per column
+    left: tuple[str, ...] = ()  # the columns that are aligned to the left; the others hold numbers
 
 
 def table_of(title: str, rows: Sequence[Mapping[str, str]], left: Sequence[str] = ()) -> Table:
@@ -41,57 +34,35 @@ def table_of(title: str, rows: Sequence[Mapping[str, str]], left: Sequence[str] 
 
 @dataclass(frozen=True)
 class Counts:
-    """Where an experiment stands.
+    """Where an experiment stands."""
 
-    Attributes:
-        name: the experiment.
-        unit: the thing that is counted: ``trial`` or ``step``. Experiments of one unit share a table.
-        state: ``not started``, ``running``, ``finished`` or ``interrupted``.
-        total: how many there are at most; None if that is open or unknown.
-        done: how many are closed.
-        facts: plain data, as ``tunegym status --json`` prints it.
-        row: the cells of a table by column title.
-        notes: lines to print below the table.
-    """
-
-    name: str
-    unit: str
-    state: str
-    total: int | None
-    done: int
-    facts: Mapping[str, Any]
-    row: Mapping[str, str]
-    notes: tuple[str, ...] = ()
+    name: str  # the experiment
+    unit: str  # the thing that is counted: ``trial`` or ``step``. Experiments of one unit share a table.
+    state: str  # ``not started``, ``running``, ``finished`` or ``interrupted``
+    total: int | None  # how many there are at most; None if that is open or unknown
+    done: int  # how many are closed
+    facts: Mapping[str, Any]  # plain data, as ``tunegym status --json`` prints it
+    row: Mapping[str, str]  # the cells of a table by column title
+    notes: tuple[str, ...] = ()  # lines to print below the table
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What an experiment found.
+    """What an experiment found."""
 
-    Attributes:
-        name: the experiment.
-        facts: plain data, as ``tunegym report --json`` prints it.
-        table: the best settings, to print at the end of a run; None where there are none.
-        lines: what to print below the table, or instead of it.
-    """
-
-    name: str
-    facts: dict[str, Any]
-    table: Table | None = None
-    lines: tuple[str, ...] = ()
+    name: str  # the experiment
+    facts: dict[str, Any]  # plain data, as ``tunegym report --json`` prints it
+    table: Table | None = None  # the best settings, to print at the end of a run; None where there are none
+    lines: tuple[str, ...] = ()  # what to print below the table, or instead of it
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs side by side.
+    """Several runs side by side."""
 
-    Attributes:
-        facts: plain data: ``warnings`` and ``entries``, as ``tunegym compare --json`` prints them, and for the page.
-        tables: to print, one per kind of experiment.
-    """
-
+    # plain data: ``warnings`` and ``entries``, as ``tunegym compare --json`` prints them, and for the page
     facts: Mapping[str, Any]
-    tables: tuple[Table, ...]
+    tables: tuple[Table, ...]  # to print, one per kind of experiment
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +75,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a session is.
+    """How far a session is."""
 
-    Attributes:
-        done: trials closed, or steps taken, those of earlier sessions included.
-        unit: ``step`` where they are counted by the second; empty for trials, which are few.
-        measured: how many of them have a measurement.
-        elapsed_s: time spent on them, earlier sessions included.
-        shown: further entries of a progress line by label, in this order.
-    """
-
-    done: int
-    unit: str
-    measured: int
-    elapsed_s: float
-    shown: Mapping[str, str] = field(default_factory=dict)
+    done: int  # trials closed, or steps taken, those of earlier sessions included
+    unit: str  # ``step`` where they are counted by the second; empty for trials, which are few
+    measured: int  # how many of them have a measurement
+    elapsed_s: float  # time spent on them, earlier sessions included
+    shown: Mapping[str, str] = field(default_factory=dict)  # further entries of a progress line by label, in this order

@@ -18,38 +18,24 @@ from tunegym.tuning.model.values import Action, Context, Metrics
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Source of a running command's intermediate values: the matches of a pattern, line by line.
+    """Source of a running command's intermediate values: the matches of a pattern, line by line."""
 
-    Attributes:
-        pattern: over bytes; the first group that took part is the value, or the whole match without one.
-        file: relative to the job's folder. It may appear late, be cut short or be replaced.
-    """
-
-    pattern: str
-    file: str = "stdout.txt"
+    pattern: str  # over bytes; the first group that took part is the value, or the whole match without one
+    file: str = "stdout.txt"  # relative to the job's folder. It may appear late, be cut short or be replaced.
 
 
 @dataclass(frozen=True, slots=True)
 class CommandJob:
-    """A shell command, run in ``folder`` (made fresh by the runner) with stdout.txt and stderr.txt in it.
+    """A shell command, run in ``folder`` (made fresh by the runner) with stdout.txt and stderr.txt in it."""
 
-    Attributes:
-        name: unique within the experiment, such as ``17`` or ``17.2`` for a second repeat.
-        setup: runs before; if it fails, the command doesn't run.
-        teardown: always runs after, also when the command failed or timed out.
-        env: variables on top of the driver's own environment.
-        timeout_s: bound on setup and command together, and on teardown by itself; None for no bound.
-        stream: where intermediate values come from; None if there are none.
-    """
-
-    name: str
+    name: str  # unique within the experiment, such as ``17`` or ``17.2`` for a second repeat
     folder: str
     command: str
-    setup: str | None = None
-    teardown: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    timeout_s: float | None = None
-    stream: Stream | None = None
+    setup: str | None = None  # runs before; if it fails, the command doesn't run
+    teardown: str | None = None  # always runs after, also when the command failed or timed out
+    env: Mapping[str, str] = field(default_factory=dict)  # variables on top of the driver's own environment
+    timeout_s: float | None = None  # bound on setup and command together, and on teardown by itself; None for no bound
+    stream: Stream | None = None  # where intermediate values come from; None if there are none
 
     @property
     def reports(self) -> bool:
@@ -59,27 +45,17 @@ class CommandJob:
 
 @dataclass(frozen=True, slots=True)
 class CallJob:
-    """A Python callable, called with ``arguments``.
+    """A Python callable, called with ``arguments``."""
 
-    Attributes:
-        name: as for a command.
-        target: ``module:function``.
-        paths: folders put in front of ``sys.path``, so that modules beside the scenario are found.
-        isolate: in a warm worker process (True) or in the driver's own (False; then no timeout).
-        folder: for stdout.txt and stderr.txt; created when there is output.
-        env: environment variables during the call.
-        reports: the callable gets one more argument, ``report``, and calls it with (step, value).
-    """
-
-    name: str
-    folder: str
-    target: str
+    name: str  # as for a command
+    folder: str  # for stdout.txt and stderr.txt; created when there is output
+    target: str  # ``module:function``
     arguments: Mapping[str, Any]
-    paths: tuple[str, ...] = ()
-    isolate: bool = True
-    env: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()  # folders put in front of ``sys.path``, so that modules beside the scenario are found
+    isolate: bool = True  # in a warm worker process (True) or in the driver's own (False; then no timeout)
+    env: Mapping[str, str] = field(default_factory=dict)  # environment variables during the call
     timeout_s: float | None = None
-    reports: bool = False
+    reports: bool = False  # the callable gets one more argument, ``report``, and calls it with (step, value)
 
 
 Job: TypeAlias = CommandJob | CallJob
@@ -99,21 +75,16 @@ Ending: TypeAlias = Literal["exited", "timed_out", "interrupted", "pruned"]
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The result of a job. A failing job is data; only broken infrastructure is an exception.
+    """The result of a job. A failing job is data; only broken infrastructure is an exception."""
 
-    Attributes:
-        ending: ``exited`` by itself (or crashed), ``timed_out`` and ended by us, ``interrupted`` because
-            the run stops (the trial then stays open), or ``pruned`` because ``watch`` said so.
-        exit_code: of a process; negative for a signal, as in ``subprocess``; 0 for a call that returned.
-        error: why the job is a failure although it ended by itself; None when it is not.
-        value: the return value of a callable.
-        duration_s, cpu_s, max_rss_mb: the built-in metrics; None where unknown.
-    """
-
+    # ``exited`` by itself (or crashed), ``timed_out`` and ended by us, ``interrupted`` because the run stops (the
+    # trial then stays open), or ``pruned`` because ``watch`` said so
     ending: Ending
+    # of a process; negative for a signal, as in ``subprocess``; 0 for a call that returned
     exit_code: int | None = None
-    error: str | None = None
-    value: Any = None
+    error: str | None = None  # why the job is a failure although it ended by itself; None when it is not
+    value: Any = None  # the return value of a callable
+    # The built-in metrics; None where unknown.
     duration_s: float = 0.0
     cpu_s: float | None = None
     max_rss_mb: float | None = None
@@ -228,23 +199,17 @@ class OpenTrial:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A closed trial.
-
-    Attributes:
-        cached_from: the number of the trial whose measurement this one was given; None if it ran itself.
-        reward: the agent's reward; the reward function's value only for a measured trial.
-        duration_s: from open to close.
-        reports: the intermediate values (step, value) that it reported while it ran, in order.
-    """
+    """A closed trial."""
 
     number: int
     context: Context
     action: Action
     outcome: Outcome
-    reward: float
-    duration_s: float
+    reward: float  # the agent's reward; the reward function's value only for a measured trial
+    duration_s: float  # from open to close
+    # the number of the trial whose measurement this one was given; None if it ran itself
     cached_from: int | None = None
-    reports: Reports = ()
+    reports: Reports = ()  # the intermediate values (step, value) that it reported while it ran, in order
 
     @property
     def status(self) -> str:
@@ -269,19 +234,13 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observation that an agent acts on.
+    """The observation that an agent acts on."""
 
-    Attributes:
-        number: the trial that it is about to run.
-        context: the context which that trial will run under.
-        metrics: the metrics of the lane's last trial; empty if it had no measurement or there was none.
-        measured: whether the lane's last trial was measured.
-    """
-
-    number: int
-    context: Context
+    number: int  # the trial that it is about to run
+    context: Context  # the context which that trial will run under
+    # the metrics of the lane's last trial; empty if it had no measurement or there was none
     metrics: Metrics = field(default_factory=dict)
-    measured: bool = False
+    measured: bool = False  # whether the lane's last trial was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,24 +278,13 @@ EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "reset", "cut"]
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One finished episode of a live experiment.
+    """One finished episode of a live experiment."""
 
-    Attributes:
-        number: counts the experiment's episodes in the order in which they began.
-        lane: which server.
-        first: number of its first step.
-        last: number of its last step; other lanes have numbers in between.
-        length: number of steps.
-        total: sum of its rewards.
-        end: how it ended.
-        context: of its first step.
-    """
-
-    number: int
-    lane: int
-    first: int
-    last: int
-    length: int
-    total: float
-    end: EpisodeEnd
-    context: Mapping[str, Any]
+    number: int  # counts the experiment's episodes in the order in which they began
+    lane: int  # which server
+    first: int  # number of its first step
+    last: int  # number of its last step; other lanes have numbers in between
+    length: int  # number of steps
+    total: float  # sum of its rewards
+    end: EpisodeEnd  # how it ended
+    context: Mapping[str, Any]  # of its first step
