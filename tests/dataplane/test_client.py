@@ -9,19 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunegym.dataplane import BatchMeta, DataPlaneClient, Tag, connect, kv_first_write, write_columns
-from tunegym.dataplane.errors import (
-    DataPlaneError,
-    FieldError,
-    LeaseLostError,
-    SampleError,
-    SpecError,
-    TagError,
-    UnknownPartitionError,
-)
+from tunegym.dataplane import BatchMeta, DataPlaneClient, Tag, connect, errors, kv_first_write, write_columns
 from tunegym.testing.dataplane import P, named, tokens
 
-Refused = list[tuple[type[DataPlaneError], Callable[[], Any]]]
+Refused = list[tuple[type[errors.DataPlaneError], Callable[[], Any]]]
 NO_NUMBERS: tuple[Any, ...] = (None, 1.5, math.nan, "2", True, [], 2**80)
 NO_NAMES: tuple[Any, ...] = (None, 3, b"p", ["p"], "", "\ud800")
 NO_SECONDS: tuple[Any, ...] = (-1, math.nan, "1", True)
@@ -37,26 +28,26 @@ def plane() -> Iterator[DataPlaneClient]:
 def wrong_puts(plane: DataPlaneClient) -> Refused:
     ids, rows = named(2, 2), tokens(named(2, 2))
     given: dict[str, Any] = {"partition_id": P, "sample_ids": ids, "fields": {"tokens": rows}}
-    wrong: dict[str, list[tuple[type[DataPlaneError], tuple[Any, ...]]]] = {
-        "partition_id": [(SpecError, NO_NAMES), (UnknownPartitionError, ("elsewhere",))],
+    wrong: dict[str, list[tuple[type[errors.DataPlaneError], tuple[Any, ...]]]] = {
+        "partition_id": [(errors.SpecError, NO_NAMES), (errors.UnknownPartitionError, ("elsewhere",))],
         "sample_ids": [
-            (SampleError, (None, 3, "s2", b"s2", {"s-2": 1, "s-3": 2}, ["s-2", "s-2"])),
-            (SampleError, tuple(["s-2", one] for one in ("", 3, None, b"x", "\ud800"))),
-            (FieldError, (["s-2"],)),
+            (errors.SampleError, (None, 3, "s2", b"s2", {"s-2": 1, "s-3": 2}, ["s-2", "s-2"])),
+            (errors.SampleError, tuple(["s-2", one] for one in ("", 3, None, b"x", "\ud800"))),
+            (errors.FieldError, (["s-2"],)),
         ],
         "fields": [
-            (FieldError, (None, {}, [rows], {"tokens": None}, {"tokens": 3})),
-            (FieldError, ({"tokens": np.zeros((2, 3))}, {"tokens": np.zeros((2, 3, 3), dtype=np.int64)})),
-            (SpecError, ({3: rows}, {"nothing": rows})),
+            (errors.FieldError, (None, {}, [rows], {"tokens": None}, {"tokens": 3})),
+            (errors.FieldError, ({"tokens": np.zeros((2, 3))}, {"tokens": np.zeros((2, 3, 3), dtype=np.int64)})),
+            (errors.SpecError, ({3: rows}, {"nothing": rows})),
         ],
         "tags": [
-            (TagError, ([{}], 3, "ab", {"a": [1]}, {"a": math.nan}, {"a": math.inf}, {3: 1})),
-            (TagError, ({"a": "\ud800"}, {"a": 2**70})),
+            (errors.TagError, ([{}], 3, "ab", {"a": [1]}, {"a": math.nan}, {"a": math.inf}, {3: 1})),
+            (errors.TagError, ({"a": "\ud800"}, {"a": 2**70})),
         ],
-        "group_ids": [(SampleError, (3, "ab", ["a"], [1, 2], ["a", "b"]))],
-        "lengths": [(SampleError, (3, [1], [1, 2, 3], [1, -1], [1, 1.5], [1, 2**31], "ab"))],
-        "epoch": [(SpecError, (-1, 0.5, "0", True, 2**80))],
-        "timeout_s": [(SpecError, NO_SECONDS)],
+        "group_ids": [(errors.SampleError, (3, "ab", ["a"], [1, 2], ["a", "b"]))],
+        "lengths": [(errors.SampleError, (3, [1], [1, 2, 3], [1, -1], [1, 1.5], [1, 2**31], "ab"))],
+        "epoch": [(errors.SpecError, (-1, 0.5, "0", True, 2**80))],
+        "timeout_s": [(errors.SpecError, NO_SECONDS)],
     }
     return [
         (error, lambda name=name, one=one: plane.put_samples(**{**given, name: one}))
@@ -78,25 +69,25 @@ def wrong_claims(plane: DataPlaneClient) -> Refused:
         "timeout_s": NO_SECONDS,
     }
     refused: Refused = [
-        (SpecError, lambda name=name, one=one: plane.claim_meta(**{**given, "timeout_s": 0, name: one}))
+        (errors.SpecError, lambda name=name, one=one: plane.claim_meta(**{**given, "timeout_s": 0, name: one}))
         for name, ones in wrong.items()
         for one in ones
     ]
     elsewhere = {**given, "partition_id": "elsewhere"}
-    refused += [(TagError, lambda: plane.claim_meta(**given, where=Tag("version") < "text"))]
-    return [*refused, (UnknownPartitionError, lambda: plane.claim_meta(**elsewhere))]
+    refused += [(errors.TagError, lambda: plane.claim_meta(**given, where=Tag("version") < "text"))]
+    return [*refused, (errors.UnknownPartitionError, lambda: plane.claim_meta(**elsewhere))]
 
 
 def wrong_calls(plane: DataPlaneClient, put: BatchMeta, claimed: BatchMeta) -> Refused:
     given: Any = plane  # arguments of other types than are allowed are the point
-    by_error: dict[type[DataPlaneError], list[Callable[[], Any]]] = {
-        UnknownPartitionError: [
+    by_error: dict[type[errors.DataPlaneError], list[Callable[[], Any]]] = {
+        errors.UnknownPartitionError: [
             lambda call=call: call("elsewhere") for call in (plane.delete_partition, plane.seal, plane.epoch)
         ],
-        SampleError: [lambda one=one: given.clear_samples(P, one) for one in (["s-0", "unknown"], "s-0")],
-        FieldError: [lambda: plane.get_samples(put, []), lambda: plane.get_data(put.with_fields([]))],
-        LeaseLostError: [lambda call=call: call(put) for call in (given.ack, given.release, given.extend)],
-        SpecError: [
+        errors.SampleError: [lambda one=one: given.clear_samples(P, one) for one in (["s-0", "unknown"], "s-0")],
+        errors.FieldError: [lambda: plane.get_samples(put, []), lambda: plane.get_data(put.with_fields([]))],
+        errors.LeaseLostError: [lambda call=call: call(put) for call in (given.ack, given.release, given.extend)],
+        errors.SpecError: [
             lambda: given.epoch(None),
             lambda: given.clear_samples(P, ["s-0"], reason=3),
             lambda: plane.get_samples(put.slice(0, 0), ["nothing"]),
@@ -124,20 +115,19 @@ def test_a_refused_call_changes_nothing(plane: DataPlaneClient) -> None:
     assert {name: value for name, value in plane.stats()[P].items() if name != "tasks"} == before
     assert [one["leased"] for one in plane.stats()[P]["tasks"].values()] == [0, 1]
     plane.ack(claimed)
-    assert not plane.check_consumption_status(P, ["train"])
     plane.clear_samples(P, named(2))
     assert plane.check_consumption_status(P, ["train", "judge"])
 
 
 def test_numpy_scalars_and_empty_batches_are_fine(plane: DataPlaneClient) -> None:
-    plane.put_samples(P, np.array(["a", "b"]), {"tokens": tokens(named(2))})  # type: ignore[arg-type]
-    claimed = plane.claim_meta(P, "train", ["tokens"], np.int64(2), min_batch=np.int32(1))  # type: ignore[arg-type]
+    given: Any = plane
+    given.put_samples(P, np.array(["a", "b"]), {"tokens": tokens(named(2))})
+    claimed = given.claim_meta(P, "train", ["tokens"], np.int64(2), min_batch=np.int32(1))
     assert claimed.sample_ids == ("a", "b")
-    plane.ack(claimed, version=np.int64(3))  # type: ignore[arg-type]
-    assert plane.commit(P, "train", np.int64(3)) == 2  # type: ignore[arg-type]
+    given.ack(claimed, version=np.int64(3))
+    assert given.commit(P, "train", np.int64(3)) == 2
     empty = plane.put_samples(P, [], {"tokens": []})
-    assert (empty.size, empty.fields) == (0, ("tokens",))
-    assert len(plane.get_data(empty)["tokens"]) == 0
+    assert (empty.size, empty.fields, len(plane.get_data(empty)["tokens"])) == (0, ("tokens",), 0)
     assert plane.clear_samples(P, []) == 0
 
 
@@ -174,8 +164,8 @@ def test_the_lengths_of_a_named_field(plane: DataPlaneClient) -> None:
         claimed = plane.claim_meta("lengths", "train", ["answer"], 2)
         assert put.sequence_lengths == claimed.sequence_lengths == wanted
         plane.release(claimed)
-    with pytest.raises(FieldError, match="no lengths"):
+    with pytest.raises(errors.FieldError, match="no lengths"):
         kv_first_write(plane, "lengths", ["c", "d"], fields, lengths_of="other")
     fields["prompt"] = [np.arange(5), np.arange(4)]
-    with pytest.raises(FieldError, match="different lengths: answer, prompt"):
+    with pytest.raises(errors.FieldError, match="different lengths: answer, prompt"):
         kv_first_write(plane, "lengths", ["c", "d"], fields)

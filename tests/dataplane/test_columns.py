@@ -47,7 +47,6 @@ def test_nested_tensors(layout: torch.layout) -> None:
         ([np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)], "several dtypes: int32, int64"),
         ([np.zeros(2), np.zeros((2, 2))], "several ranks: 1, 2"),
         ([np.zeros(2), torch.zeros(2)], "rows mix arrays"),
-        ([np.zeros(2), None], "rows mix arrays"),
         (np.array([1, 2], dtype=object), "have no dtype"),
         ([1, 2.0], "several types: float, int"),
         ([2**64, 1], "beyond 64 bits"),
@@ -64,7 +63,6 @@ def test_nested_tensors(layout: torch.layout) -> None:
         ([{"a": {1, 2}}], "row 0: a builtins.set"),
         ([{}, {"a": object()}], "row 1: a builtins.object"),
         (["\ud800"], "row 0: .*surrogates"),
-        ({"a": 1}, "a dict can't be a column"),
         (np.empty((2, 2), dtype=object), "2 dimensions"),
     ],
 )
@@ -72,11 +70,6 @@ def test_refused_values(given_values: Any, message: str) -> None:
     with pytest.raises(FieldError, match=message) as error:
         encode(given_values)
     assert error.value.hint
-
-
-def test_object_arrays_inside_objects() -> None:
-    row = {"array": np.array([{"a": (1,)}, None], dtype=object)}
-    assert rows_of([row]).to_list()[0]["array"].tolist() == [{"a": (1,)}, None]
 
 
 def test_bfloat16_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,12 +168,10 @@ def test_any_bfloat16_can_pad(value: float) -> None:
     assert torch.equal(found.nan_to_num(7), torch.tensor([value]).to(torch.bfloat16).nan_to_num(7))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value"), [("uint8", -1), ("int64", 0.5), ("int32", float("nan")), ("bool", 2), ("float16", 1e9)]
-)
-def test_a_pad_value_must_fit_the_dtype(dtype: str, value: float) -> None:
-    with pytest.raises(FieldError, match=dtype):
-        rows_of([np.zeros(2, dtype=dtype)]).padded(3, value)
+def test_a_pad_value_must_fit_the_dtype() -> None:
+    for dtype, value in (("uint8", -1), ("int64", 0.5), ("int32", float("nan")), ("bool", 2), ("float16", 1e9)):
+        with pytest.raises(FieldError, match=dtype):
+            rows_of([np.zeros(2, dtype=dtype)]).padded(3, value)
 
 
 def test_layouts_that_rows_do_not_have() -> None:

@@ -51,13 +51,9 @@ def test_batches() -> None:
         assert re.search(rf"`(BatchMeta\.)?{name}\b", text), name
 
 
-def test_errors() -> None:
-    shown = set(re.findall(r"^\| `(\w+Error)` \|", TEXT, re.MULTILINE))
+def test_errors_and_metrics() -> None:
     own = {name for name, one in vars(errors).items() if getattr(one, "__module__", None) == errors.__name__}
-    assert shown == own
-
-
-def test_metrics() -> None:
+    assert set(re.findall(r"^\| `(\w+Error)` \|", TEXT, re.MULTILINE)) == own
     with dataplane.connect("memory://reference") as plane:
         plane.register_partition("p", ["x"], ["train"], capacity=4)
         plane.put_samples("p", ["a", "b"], {"x": [1, 2]})

@@ -118,12 +118,9 @@ def test_rates_are_since_the_look_before(plane: DataPlaneClient) -> None:
     assert (found["judge"]["claim/s"], found["later"]["put/s"]) == ("0", "-")
 
 
-@pytest.mark.parametrize(
-    ("counts", "share", "told"),
-    [([0, 0, 0], 0.5, "-"), ([1, 1, 0], 0.5, "<= 0.1 s"), ([1, 2, 0], 0.5, "<= 1 s"), ([9, 0, 1], 0.95, "> 1 s")],
-)
-def test_quantiles_are_ends_of_buckets(counts: list[int], share: float, told: str) -> None:
-    assert module.quantile({"bounds": [0.1, 1.0], "counts": counts, "sum": 1.0}, share) == told
+def test_quantiles_are_ends_of_buckets() -> None:
+    for counts, told in (([0, 0, 0], "-"), ([1, 1, 0], "<= 0.1 s"), ([1, 2, 0], "<= 1 s"), ([2, 0, 9], "> 1 s")):
+        assert module.quantile({"bounds": [0.1, 1.0], "counts": counts, "sum": 1.0}, 0.5) == told
 
 
 def top(*arguments: str) -> tuple[int, str, str]:

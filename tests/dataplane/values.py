@@ -51,6 +51,7 @@ leaves = st.one_of(
     st.builds(lambda seed, dtype: array(seed, (), dtype)[()], seeds, st.sampled_from(NUMPY[:9])),
     st.builds(tensor, seeds, inner, st.sampled_from(TORCH)),
     st.lists(texts, min_size=1, max_size=3).map(np.array),
+    st.lists(scalars, max_size=3).map(lambda items: np.array([*items, {}], dtype=object)),
 )
 keys = st.one_of(texts, st.just("$"), st.integers(), st.tuples(st.integers(), texts))
 
@@ -75,6 +76,8 @@ def same(one: Any, other: Any) -> bool:
         )
     if type(one) is not type(other):
         return False
+    if isinstance(one, np.ndarray) and one.dtype == object:
+        return one.shape == other.shape and same(one.tolist(), other.tolist())
     if isinstance(one, np.ndarray | np.generic):
         return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
     if isinstance(one, list | tuple):

@@ -384,7 +384,7 @@ class DataPlaneClient:
         return self._call("stats")
 
     async def _in_thread(self, call: Callable[..., BatchMeta], *arguments: Any, **named: Any) -> BatchMeta:
-        """Await a put or claim. When cancelled, it is abandoned before the cancellation goes on.
+        """Await a put or claim. When cancelled, it is abandoned before the cancellation continues.
 
         Each call has its own daemon thread, not one of a pool: a full pool of waiting claims would block the put that
         they wait for.

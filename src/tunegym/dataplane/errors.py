@@ -68,7 +68,7 @@ class EpochError(DataPlaneError):
 
 
 class StorageError(DataPlaneError):
-    """Bytes can't be written or read. What was acknowledged is safe."""
+    """Bytes can't be written or read. Acknowledged samples are safe."""
 
 
 class ClosedError(DataPlaneError):

@@ -191,7 +191,7 @@ class Admission:
         if steps < 0:
             raise SpecError(
                 f"version {version} is before the current one, {self.current_version}",
-                hint="after a rewind make a new Admission, with what is outstanding then",
+                hint="after a rewind make a new Admission, with the samples that are outstanding then",
             )
         if count < steps * self.policy.batch_size:
             raise SpecError(

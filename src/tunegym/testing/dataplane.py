@@ -438,8 +438,6 @@ class DataPlaneSuite(ABC):
         plane.clear_samples(P, ["s-1"])
         late = waiting.result(PATIENCE_S)
         assert plane.get_samples(late, ["tokens"])["tokens"].lengths == [len(row) for row in tokens(named(2, 4))]
-        with pytest.raises(errors.DataPlaneError):
-            put(plane, named(5, 6))
 
     def test_connect_makes_one_plane_and_attach_only_joins(self, folder: Path, join: Join) -> None:
         with pytest.raises(errors.NoPlaneError):

@@ -68,7 +68,8 @@ class MmapStorage:
         """See ``Storage.write``."""
         first, nbytes = block_head(partition_id, columns)
         with self._lock:
-            self._check_open()
+            if self._closed:
+                raise ClosedError("the storage is closed")
             try:
                 segment = self._room(nbytes)
                 at = segment.used
@@ -89,7 +90,6 @@ class MmapStorage:
 
     def read(self, location: Location) -> Mapping[str, Column]:
         """See ``Storage.read``."""
-        self._check_open()
         return self._maps.find(location["segment"]).block(location["at"], location["nbytes"])
 
     def free(self, locations: Iterable[Location]) -> None:
@@ -109,10 +109,6 @@ class MmapStorage:
                 segment.unlock()
             self._open.clear()
         self._maps.clear()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the storage is closed")
 
     def _room(self, nbytes: int) -> _Segment:
         """A segment with this much room. Raises ``OSError``."""
