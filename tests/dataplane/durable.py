@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -147,15 +146,6 @@ class DurablePlaneSuite(DataPlaneSuite):
             assert [answer_of(one) for one in others] == ["done"] * 4
             assert len(hosts_of(folder)) == 1
             assert set(join(attach).stats()) == {f"of-{at}" for at in range(4)}
-
-    def test_stale_socket_is_replaced(self, plane: DataPlaneClient, folder: Path, join: Join) -> None:
-        plane.close()
-        kill_host(folder)
-        place = folder / "host.sock"
-        place.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX) as stale:
-            stale.bind(str(place))
-        assert set(join(attach).stats()) == {P}
 
     def test_no_room_for_the_journal(self, plane: DataPlaneClient, folder: Path, join: Join, begin: Begin) -> None:
         """The host may not make files longer. A change that it can't write has no effect, and every caller is told."""

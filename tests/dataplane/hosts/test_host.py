@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +21,7 @@ from tests.dataplane.durable import hosts_of, kill_host, without_hosts
 
 from tunegym.core.wire import pack
 from tunegym.dataplane import DataPlaneClient, attach, connect
-from tunegym.dataplane.errors import ClaimTimeoutError, DataPlaneError, NoPlaneError, SampleError, StorageError
+from tunegym.dataplane.errors import ClaimTimeoutError, DataPlaneError, NoPlaneError, StorageError
 from tunegym.dataplane.hosts import client
 from tunegym.dataplane.hosts import folder as starting
 from tunegym.dataplane.hosts.folder import FORMAT, bootstrap
@@ -182,37 +181,6 @@ def test_host_that_dies_while_it_starts_is_started_again(join: Join, monkeypatch
     assert targets == []
 
 
-@slow
-def test_waiting_claims_survive_a_time_without_host(
-    plane: DataPlaneClient, folder: Path, join: Join, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """P16: waits continue at the next host; a claim with a timeout ends in time even if no host comes."""
-    other, may_start, real = join(attach), threading.Event(), starting.start_python
-
-    def held_up(*arguments: str, **options: Any) -> Any:
-        assert may_start.wait(60)
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(client, "GRACE_S", 0.1)
-    with ThreadPoolExecutor() as pool:
-        waits = [(plane, "train", "x", None), (other, "judge", "y", 600)]
-        waiting = [pool.submit(one.claim_meta, "p", task, [name], 2, timeout_s=s) for one, task, name, s in waits]
-        until(lambda: plane.stats()["p"]["waiting"]["claims"] == 2, "both wait")
-        monkeypatch.setattr(starting, "start_python", held_up)
-        kill_host(folder)
-        try:
-            with pytest.raises(ClaimTimeoutError, match="did not answer"):
-                plane.claim_meta("p", "train", ["x"], 1, timeout_s=0.1)
-            put = pool.submit(plane.put_samples, "p", ["a", "b"], {"x": [1, 2]})
-            assert not hosts_of(folder)
-        finally:
-            may_start.set()
-        put.result(60)
-        other.put_samples("p", ["a", "b"], {"y": [3, 4]})
-        assert [one.result(60).sample_ids for one in waiting] == [("a", "b")] * 2
-        assert plane.stats()["p"]["waiting"]["claims"] == 0
-
-
 # clients ----------------------------------------------------------------------------------------------
 
 FORKS = """
@@ -297,27 +265,7 @@ def test_claim_at_a_stopped_host_ends_in_time(
     assert other.claim_meta("p", "train", ["x"], 2, timeout_s=30).sample_ids == ("a", "b")
 
 
-# damage and full disks --------------------------------------------------------------------------------
-
-
-@slow
-def test_damaged_segment_is_an_error_for_its_samples_only(plane: DataPlaneClient, folder: Path) -> None:
-    plane.put_samples("p", ["a", "b"], {"x": np.arange(2)})
-    (segment,) = (folder / "segments").iterdir()
-    with segment.open("r+b") as file:
-        file.seek(64)
-        file.write(b"not a block")
-    plane.put_samples("p", ["c"], {"x": np.arange(1)})
-    kill_host(folder)
-    claimed = plane.claim_meta("p", "train", ["x"], 3)
-    with pytest.raises(StorageError, match="is damaged at 64") as error:
-        plane.get_data(claimed)
-    assert "clear these samples" in (error.value.hint or "")
-    assert plane.get_data(claimed.drop(["a", "b"]))["x"].dense().tolist() == [0]
-    assert plane.clear_samples("p", ["a", "b"], "damaged") == 2
-    plane.ack(claimed.drop(["a", "b"]))
-    with pytest.raises(SampleError, match="ids are used once"):
-        plane.put_samples("p", ["a"], {"x": np.arange(1)})
+# full disks -------------------------------------------------------------------------------------------
 
 
 @slow
@@ -349,29 +297,3 @@ def test_full_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> None:
             assert (row == at).all()
         plane.ack(left)
         plane.put_samples("p", ["more"], {"x": np.zeros((1, 256 * KB), dtype=np.uint8)})
-
-
-@slow
-def test_full_disk_refuses_claims_and_clients_before_clears(tmp_path: Path, mount: Callable[[Path, str], Path]) -> None:
-    disk = mount(tmp_path / "disk", "size=8m")
-    url, ballast = f"mmap://{disk / 'plane'}", disk / "ballast"
-    with without_hosts(disk), connect(url, linger_s=0.2) as plane:
-        plane.register_partition("p", ["x"], ["train"])
-        plane.put_samples("p", [f"s{at}" for at in range(50)], {"x": np.arange(50)})
-        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(4096))
-
-        def use_up() -> None:
-            while True:
-                plane.release(plane.claim_meta("p", "train", ["x"], 50))
-
-        for call in (use_up, lambda: attach(url)):
-            with pytest.raises(StorageError, match="No space left") as error:
-                call()
-            assert "make room" in (error.value.hint or "")
-        assert plane.clear_samples("p", ["s0"]) == 1
-        ballast.unlink()
-        with attach(url) as other:
-            assert other.claim_meta("p", "train", ["x"], 49).size == 49
-            plane.put_samples("p", ["more"], {"x": np.arange(1)})

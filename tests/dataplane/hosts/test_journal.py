@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -195,10 +194,6 @@ class Service:
         self.service.call(Call("me", self.number, self.pending, operation, arguments), 0.0)
         return self.replies()["me", self.number]
 
-    def wait(self, number: int, operation: str, pending: Sequence[int] = (), **arguments: Any) -> None:
-        """A call of another client that may wait forever."""
-        self.service.call(Call("other", number, pending, operation, arguments), None)
-
     def replies(self) -> dict[tuple[str, int], Any]:
         return {(call.name, call.number): reply.get("value", reply) for call, reply in self.service.take_replies()}
 
@@ -236,22 +231,6 @@ def test_repeated_call_takes_effect_once(tmp_path: Path, rotate_bytes: int) -> N
     assert second.claim(2)["sample_ids"] == ["c", "d"]
     assert second.call("give_up", partition_id="p", operation="claim", number=number) is True
     assert (second.leased(), second.claim(2)["sample_ids"]) == (2, ["a", "b"])
-
-
-def test_client_leaves_with_waiting_calls(tmp_path: Path) -> None:
-    host = Service(tmp_path)
-    host.service.join(introduction("other"))
-    host.put("abc")
-    host.wait(1, "claim", **claim_of(4))
-    host.wait(2, "claim", pending=[1], **claim_of(2))  # behind the first
-    given = {"partition_id": "p", "shapes": {"tokens": ("int64", 1)}, "location": LOCATION}
-    host.wait(3, "put", pending=[1, 2], sample_ids=[f"s{at}" for at in range(18)], **given)
-    host.wait(4, "put", pending=[1, 2, 3], sample_ids=["x"], **given)
-    assert host.replies() == {}
-    host.service.leave("other")
-    assert host.replies() == {}
-    assert host.claim(3)["sample_ids"] == ["a", "b", "c"]
-    assert host.call("stats")["p"]["waiting"] == {"claims": 0, "puts": 0}
 
 
 @pytest.mark.parametrize("dies", [False, True])
