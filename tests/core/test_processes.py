@@ -69,7 +69,7 @@ def test_a_process_whose_first_thread_ended_is_found(token: str) -> None:
 
 
 def test_left_behind_looks_past_many_pids(token: str) -> None:
-    mark = PidMark.now()
+    mark = PidMark()
     assert not left_behind(Tree(token), mark)
     process = subprocess.Popen(["sleep", "1000"], env={MARK: f"{token}/1"})
     try:

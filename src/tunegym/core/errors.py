@@ -27,7 +27,7 @@ class Problem:
 
     Attributes:
         where: the key path, such as ``experiments.iperf.agent``; empty for the file as a whole.
-        what: one sentence that says what is wrong.
+        what: the problem in one sentence.
         found: what stands there, as the user wrote it; None when nothing does.
         allowed: what may stand there.
         hint: what to change.
@@ -44,14 +44,10 @@ class Problem:
     def render(self, file: str) -> str:
         """The problem as the lines that a user reads."""
         file = file if self.line is None else f"{file}:{self.line}"
-        place = f"{file}: {self.where}" if self.where else file
-        lines = [f"{place}: {self.what}"]
-        if self.found is not None:
-            lines.append(f"  found:   {self.found}")
-        if self.allowed is not None:
-            lines.append(f"  allowed: {self.allowed}")
-        if self.hint is not None:
-            lines.append(f"  hint: {self.hint}")
+        lines = [f"{file}: {self.where}: {self.what}" if self.where else f"{file}: {self.what}"]
+        for name, text in (("found:   ", self.found), ("allowed: ", self.allowed), ("hint: ", self.hint)):
+            if text is not None:
+                lines.append(f"  {name}{text}")
         return "\n".join(lines)
 
 
@@ -77,7 +73,7 @@ class ActionError(TunegymError):
 
 
 class ObservationError(TunegymError):
-    """An environment that doesn't show what it declared: other leaves, or another shape."""
+    """An observation unlike the declared ones: other leaves, or another shape."""
 
 
 class BudgetError(TunegymError):
@@ -85,7 +81,7 @@ class BudgetError(TunegymError):
 
 
 class ServerLostError(TunegymError):
-    """A live experiment's server failed too often in a row, or came back as another one. What was recorded is safe."""
+    """A live experiment's server failed too often in a row, or came back as another one. The record is safe."""
 
 
 class RunnerError(TunegymError):

@@ -1,13 +1,12 @@
 """Processes: starting Python children, telling processes apart, and ending all that belong together.
 
-A pid with its start time names a process until the machine restarts; ``process_handle`` is that as plain JSON.
-Processes of ours also carry a marker in their environment (``MARK``). Children inherit it whatever they do with
-sessions and parents, so a ``Tree`` finds all of them, also after the process that started them is gone.
+A pid with its start time names a process until the machine restarts. Processes of ours also carry a marker in their
+environment (``MARK``). Children inherit it whatever they do with sessions and parents, so a ``Tree`` finds all of them,
+also after the process that started them is gone.
 
-``start_python`` is the one way to start a Python child. It runs in a new session (a Ctrl-C is for the driver), finds
-modules where this process finds them, and carries a marker. A pipe that this process holds is its lifeline: the kernel
-kills the child's process group when this process is gone, also while the child hangs. (A signal at the death of a
-parent would come at the end of the *thread* that started it.) A detached child outlives this process instead.
+``start_python`` is the one way to start a Python child: in a new session (a Ctrl-C is for the driver), with our modules
+and a marker. A pipe that we hold is its lifeline: the kernel kills the child's process group when we are gone, also
+while the child hangs. (A signal at the death of a parent would come at the end of the *thread* that started it.)
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, TypeAlias
 
@@ -55,10 +54,7 @@ _F_SETSIG = 10
 
 
 def process_start_time(pid: int) -> str | None:
-    """When the process started, as an opaque text; None if there is no such living process.
-
-    The same pid with another start time is another process. A zombie is not living.
-    """
+    """When the process started, as an opaque text; None if there is no such living process. A zombie is not living."""
     found = _state(pid)
     return found.start if found is not None and found.lives else None
 
@@ -145,7 +141,7 @@ class Tree:
     """The processes of one job: roots, their sessions, groups and descendants, and all that carry the mark.
 
     Attributes:
-        marker: what they carry in their environment, by itself or followed by ``/...``.
+        marker: carried in their environment, by itself or followed by ``/...``.
         roots: (pid, start time) of processes known to be ours.
         spared: pids of ours that must go on.
     """
@@ -196,29 +192,24 @@ def _leaders(pid: int) -> set[int]:
         return set()
 
 
-class PidMark(NamedTuple):
-    """A moment, told by the pid counter: processes that began after it have later pids."""
-
-    pid: int
-    at: float
-
-    @staticmethod
-    def now() -> PidMark:
-        """Mark this moment."""
-        return PidMark(_last_pid(), time.monotonic())
-
-
 def _last_pid() -> int:
     """The pid that was given out last, 0 if unknown. Pids count up and start again at the bottom."""
     loads = _read("/proc/loadavg")
     return int(loads.rsplit(None, 1)[1]) if loads else 0
 
 
-def left_behind(tree: Tree, since: PidMark) -> bool:
-    """Whether a process of the tree that began after ``since`` is still there.
+@dataclass(frozen=True, slots=True)
+class PidMark:
+    """A moment, told by the pid counter: processes that began after it have later pids."""
 
-    This runs after every trial. Pids count up, so only the few given out since then are checked; where the counter
-    can't be read, may have gone round or has moved far, all processes are.
+    pid: int = field(default_factory=_last_pid)
+    at: float = field(default_factory=time.monotonic)
+
+
+def left_behind(tree: Tree, since: PidMark) -> bool:
+    """Whether a process of the tree that began after ``since`` is still there. This runs after every trial.
+
+    Only the few pids given out since then are checked; if the counter may have gone round or moved far, all are.
     """
     low = since.pid
     while 0 < low <= (last := _last_pid()) <= low + 64 and time.monotonic() - since.at < 5.0:
@@ -242,7 +233,8 @@ def end_tree(tree: Tree, grace_s: float = GRACE_S, hurry_fd: int | None = None) 
     while members := tree.members(known):
         for process in members:
             if process not in known:
-                _send(process, signal.SIGTERM)
+                with contextlib.suppress(psutil.Error, OSError):
+                    process.terminate()
         known.update(members)
         if not _wait_gone(members, deadline, hurry_fd) or time.monotonic() > deadline:
             break
@@ -257,11 +249,6 @@ def end_tree(tree: Tree, grace_s: float = GRACE_S, hurry_fd: int | None = None) 
     return len(known)
 
 
-def _send(process: psutil.Process, number: signal.Signals) -> None:
-    with contextlib.suppress(psutil.Error, OSError):
-        process.send_signal(number)
-
-
 def _kill(members: Iterable[psutil.Process], spared: Iterable[int]) -> None:
     """SIGKILL by group first: that hits all members at one instant, so none can fork in between."""
     untouchable = {1}.union(*(_leaders(pid) for pid in (os.getpid(), *spared)))
@@ -271,7 +258,7 @@ def _kill(members: Iterable[psutil.Process], spared: Iterable[int]) -> None:
             if group not in untouchable and process.is_running():
                 untouchable.add(group)
                 os.killpg(group, signal.SIGKILL)
-        _send(process, signal.SIGKILL)
+            process.kill()
 
 
 def _wait_gone(members: Iterable[psutil.Process], deadline: float, hurry_fd: int | None) -> bool:
@@ -291,12 +278,8 @@ def _wait_gone(members: Iterable[psutil.Process], deadline: float, hurry_fd: int
 # children ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a child ended, and what it and the children it waited for used.
-
-    ``code`` is negative for a signal; ``max_rss_kb`` is the largest of any single process.
-    """
+class Exit(NamedTuple):
+    """How a child ended (``code`` is negative for a signal), and the usage of it and the children it waited for."""
 
     code: int
     cpu_s: float
@@ -350,7 +333,7 @@ class Child:
 
     @property
     def handle(self) -> dict[str, Any]:
-        """Names the process for a later session, as a ``JobHandle``."""
+        """A ``JobHandle`` for later sessions."""
         return process_handle(self.pid, self.start)
 
     def wait(self, timeout_s: float | None = None, *, stop_fd: int = -1) -> Literal["exited", "timed_out", "stopped"]:
@@ -362,7 +345,6 @@ class Child:
                 poll.register(fd, select.POLLIN)
         while True:
             left = None if deadline is None else deadline - time.monotonic()
-            # Without a pidfd we have to ask again and again.
             ready = [fd for fd, _ in poll.poll(10 if self.pidfd < 0 else milliseconds(left))]
             if self.pidfd in ready or (self.pidfd < 0 and self.has_ended()):
                 return "exited"
@@ -427,14 +409,14 @@ def start_python(
     stderr: Output = subprocess.DEVNULL,
     detach: bool = False,
 ) -> Child:
-    """Start a Python process that calls ``module:function`` with ``arguments``, which are texts for all to see.
+    """Start a Python process that calls a function; it exits with 1 and a traceback if the function raises.
 
     Args:
-        target: what to call; the process exits with 1 and a traceback if it raises.
-        arguments: what it is called with. Send secrets and large values through a descriptor.
-        marker: what the process and all that it starts carry; empty for none.
+        target: ``module:function``.
+        arguments: texts for all to see. Send secrets and large values through a descriptor.
+        marker: carried by the process and all that it starts; empty for none.
         env: the whole environment; None for ours.
-        fds: descriptors that it inherits, by the same numbers; what it starts does not.
+        fds: descriptors that it inherits, by the same numbers; its children don't.
         stdin: as for ``subprocess``; nothing unless given.
         stdout: as for ``subprocess``.
         stderr: as for ``subprocess``.
@@ -501,11 +483,7 @@ def run_child() -> None:
 
 
 def _end_with(lifeline: int) -> None:
-    """Have this process group killed when the other end of the pipe closes, as it does when the driver dies.
-
-    Linux does that by itself, also when this process is busy in code that never lets go of the interpreter; elsewhere a
-    thread waits for it.
-    """
+    """Have this process group killed when the driver dies, by the kernel on Linux, by a thread elsewhere."""
 
     def wait_for_end() -> None:
         os.read(lifeline, 1)

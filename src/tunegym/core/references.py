@@ -61,9 +61,8 @@ def resolve(reference: str, paths: Sequence[str] = (), wanted: Callable[[Any], b
 def callable_by_name(function: Callable[..., Any], names: Collection[str]) -> Callable[[Mapping[str, Any]], Any]:
     """``function`` as one that is given values by name.
 
-    When every required parameter is one of ``names``, it is called with keywords: the values of the
-    parameters it declares, or all values when it takes ``**kwargs``. When its only required parameter is not
-    one of ``names``, it is called with the mapping itself. A default stands for a value that isn't there.
+    It is called with the values of the parameters it declares, or with all values when it takes ``**kwargs``. When its
+    only required parameter is not one of ``names``, it is called with the mapping itself.
 
     Raises:
         UnresolvedReferenceError: it requires values that don't exist; lists them and what exists.
@@ -124,11 +123,7 @@ def locate(module_name: str, paths: Sequence[str]) -> str | None:
 
 
 def check_unconfused(module_name: str, paths: Sequence[str]) -> None:
-    """Refuse a module in ``paths`` that has the name of an installed one, without importing either.
-
-    Raises:
-        UnresolvedReferenceError: it can't be told which of the two is meant.
-    """
+    """Refuse a module in ``paths`` that has the name of an installed one. Raises ``UnresolvedReferenceError``."""
     name = module_name.partition(".")[0]
     file = locate(name, paths)
     loaded = getattr(sys.modules.get(name), "__file__", None) or ""
@@ -169,14 +164,12 @@ def _import_from(module_name: str, folders: list[str]) -> ModuleType:
 
 def _module_names(paths: Sequence[str]) -> list[str]:
     """The modules and packages that lie directly in ``paths``."""
-    names: dict[str, None] = {}
-    for folder in paths:
-        found = sorted(Path(folder).iterdir()) if Path(folder).is_dir() else []
-        for path in found:
-            is_module = path.suffix == ".py" and path.is_file()
-            if path.stem.isidentifier() and (is_module or (not path.suffix and any(path.glob("*.py")))):
-                names.setdefault(path.stem)
-    return list(names)
+    found = [path for folder in paths if Path(folder).is_dir() for path in sorted(Path(folder).iterdir())]
+    return [
+        path.stem
+        for path in found
+        if path.stem.isidentifier() and (path.is_file() if path.suffix == ".py" else any(path.glob("*.py")))
+    ]
 
 
 def _is_elsewhere(name: str, folders: list[str]) -> bool:
@@ -195,7 +188,7 @@ def _stamp(name: str, folders: list[str]) -> tuple[str, int, int] | None:
 
 
 def _import(module_name: str, folders: list[str]) -> ModuleType:
-    # Compiled files know their source's time to the second only: what is edited and run at once would be stale.
+    # Compiled files know their source's time to the second only: a module that is edited and run would be stale.
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         return importlib.import_module(module_name)
@@ -212,8 +205,7 @@ def _import(module_name: str, folders: list[str]) -> ModuleType:
 
 def _missing_module(missing: str, folders: list[str]) -> UnresolvedReferenceError:
     parent, _, leaf = missing.rpartition(".")
-    beside = [str(Path(folder, *parent.split("."))) if parent else folder for folder in folders]
-    near = closest(leaf, _module_names(beside))
+    near = closest(leaf, _module_names([str(Path(folder, *filter(None, parent.split(".")))) for folder in folders]))
     where = f" in {' or '.join(folders)} or among the installed packages" if folders else ""
     if near:
         hint = f"did you mean {f'{parent}.{near}' if parent else near!r}?"
@@ -225,17 +217,15 @@ def _missing_module(missing: str, folders: list[str]) -> UnresolvedReferenceErro
 
 
 def _import_failed(module_name: str, folders: list[str], error: BaseException) -> UnresolvedReferenceError:
-    file = locate(module_name, folders)
-    shown = Path(file).name if file else module_name
-    if isinstance(error, SyntaxError):
-        shown = Path(error.filename).name if error.filename else shown
-        what = f"{shown} has a syntax error: {error.msg} (line {error.lineno})"
-        return UnresolvedReferenceError(what, hint=f"fix {shown}")
     below = tuple(place + os.sep for folder in folders for place in (folder, os.path.realpath(folder)))
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(below)]
+    file = frames[-1].filename if frames else locate(module_name, folders)
+    if isinstance(error, SyntaxError):
+        shown = Path(error.filename or file or module_name).name
+        what = f"{shown} has a syntax error: {error.msg} (line {error.lineno})"
+        return UnresolvedReferenceError(what, hint=f"fix {shown}")
     line = f" (line {frames[-1].lineno})" if frames else ""
-    shown = Path(frames[-1].filename).name if frames else shown
     return UnresolvedReferenceError(
-        f"{shown} raised {type(error).__name__}: {error}{line}",
+        f"{Path(file).name if file else module_name} raised {type(error).__name__}: {error}{line}",
         hint=f"python -c 'import {module_name}' in its folder shows the whole traceback",
     )

@@ -14,37 +14,29 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self._requested = False
-        self._subscribers: list[Callable[[], None]] = []
-        self._killers: list[Callable[[], None]] = []
-
-    @property
-    def requested(self) -> bool:
-        """Whether a stop was requested."""
-        return self._requested
+        self.requested = False
+        self._subscribers: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     def request(self) -> None:
-        """Request a stop. Requesting again changes nothing."""
-        self._requested = True
-        for subscriber in list(self._subscribers):
+        """Request a stop. Subscribers hear of every request."""
+        self.requested = True
+        for subscriber, _ in list(self._subscribers):
             subscriber()
 
     def subscribe(self, subscriber: Callable[[], None], killer: Callable[[], None]) -> None:
-        """Call ``subscriber`` when stopping is asked for (now, if it already was), ``killer`` when forced."""
-        self._subscribers.append(subscriber)
-        self._killers.append(killer)
-        if self._requested:
+        """Call ``subscriber`` when a stop is requested (now, if it already was), ``killer`` when it is forced."""
+        self._subscribers.append((subscriber, killer))
+        if self.requested:
             subscriber()
-
-    def force(self) -> None:
-        """Stopping in good order takes too long: call every killer."""
-        for killer in list(self._killers):
-            killer()
 
     def unsubscribe(self, subscriber: Callable[[], None], killer: Callable[[], None]) -> None:
         """Forget a subscriber."""
-        self._subscribers.remove(subscriber)
-        self._killers.remove(killer)
+        self._subscribers.remove((subscriber, killer))
+
+    def force(self) -> None:
+        """Stopping in good order takes too long: call every killer."""
+        for _, killer in list(self._subscribers):
+            killer()
 
 
 class StopFlag:

@@ -90,7 +90,7 @@ class CommandRun:
         make_fresh(job.folder)
         if job.setup is None and job.teardown is None:
             return self._part("command", job.command, self._deadline())
-        begun = PidMark.now()
+        begun = PidMark()
         try:
             deadline = self._deadline()
             result = self._part("setup", job.setup, deadline) if job.setup is not None else JobResult("exited")

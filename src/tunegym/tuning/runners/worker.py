@@ -186,7 +186,7 @@ class Worker:
         tree = replace(self._child.tree, spared=spared)
         if left_behind(tree, self._mark):
             end_tree(tree, hurry_fd=stop.hurry_fd)
-        self._mark = PidMark.now()
+        self._mark = PidMark()
 
     def _next(self, stop: StopFlag, deadline: float | None) -> Any:
         """The next message, or why there is none."""
