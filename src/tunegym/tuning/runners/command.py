@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -49,44 +49,30 @@ _CHUNK = 256 * 1024
 _LONGEST_LOOK = 32 * _CHUNK  # so that a command that prints without end doesn't keep us from its time-out
 
 
+@dataclass(frozen=True)
 class CommandRun:
     """One run of one command job.
 
     Processes that setup leaves running (a server, say) run until teardown has ended; those of the command are ended
     before teardown begins.
 
-    Args:
-        job: what to run.
-        marker: what all its processes carry, followed by the part they belong to.
-        launcher: starts the processes.
+    Attributes:
+        marker: carried by all its processes, followed by the part they belong to.
         stop: ends the job early; teardown then has ten seconds, or none if the flag is set twice.
         started: called with the handle of every process that we start.
         watch: told of the command's intermediate values; may end it.
     """
 
-    def __init__(
-        self,
-        job: CommandJob,
-        marker: str,
-        launcher: Launcher,
-        stop: StopFlag,
-        started: Callable[[JobHandle], None],
-        watch: Watch | None = None,
-    ) -> None:
-        self._job = job
-        self._marker = marker
-        self._launcher = launcher
-        self._stop = stop
-        self._started = started
-        self._watch = watch
+    job: CommandJob
+    marker: str
+    launcher: Launcher
+    stop: StopFlag
+    started: Callable[[JobHandle], None]
+    watch: Watch | None = None
 
     def run(self) -> JobResult:
-        """Run the job to its end.
-
-        Raises:
-            RunnerError: the folder can't be used, or no process can be started.
-        """
-        job = self._job
+        """Run the job to its end. Raises ``RunnerError``: the folder can't be used, or no process can be started."""
+        job = self.job
         make_fresh(job.folder)
         if job.setup is None and job.teardown is None:
             return self._part("command", job.command, self._deadline())
@@ -98,12 +84,12 @@ class CommandRun:
                 result = self._part("command", job.command, deadline)
             return result if job.teardown is None else self._teardown(job.teardown, result)
         finally:
-            tree = Tree(self._marker)
+            tree = Tree(self.marker)
             if left_behind(tree, begun):
-                end_tree(tree, hurry_fd=self._stop.hurry_fd)
+                end_tree(tree, hurry_fd=self.stop.hurry_fd)
 
     def _deadline(self) -> float | None:
-        return None if self._job.timeout_s is None else time.monotonic() + self._job.timeout_s
+        return None if self.job.timeout_s is None else time.monotonic() + self.job.timeout_s
 
     def _teardown(self, text: str, result: JobResult) -> JobResult:
         ended = self._part("teardown", text, self._deadline())
@@ -114,20 +100,20 @@ class CommandRun:
     def _part(self, part: Part, text: str, deadline: float | None) -> JobResult:
         """How a part went. The error of setup and teardown begins with the part's name."""
         prefix = "" if part == "command" else f"{part} "
-        marker = f"{self._marker}/{part}"
+        marker = f"{self.marker}/{part}"
         try:
-            child, begun = self._launcher.start(self._job, text, _FILES[part], marker)
+            child, begun = self.launcher.start(self.job, text, _FILES[part], marker)
         except StartError as error:
             return JobResult("exited", error=f"{prefix}{error}")
         except OSError as error:
-            raise broken(f"job {self._job.name} can't be started in {self._job.folder}", error) from error
+            raise broken(f"job {self.job.name} can't be started in {self.job.folder}", error) from error
         try:
             mark = PidMark(child.pid, time.monotonic())
-            self._started(child.handle)
+            self.started(child.handle)
             ending = self._wait(child, part, deadline)
             duration = time.monotonic() - begun
             if ending != "exited" or (part != "setup" and left_behind(child.tree, mark)):
-                end_tree(child.tree, hurry_fd=self._stop.hurry_fd)
+                end_tree(child.tree, hurry_fd=self.stop.hurry_fd)
         except BaseException:
             end_tree(child.tree, grace_s=0.0)
             raise
@@ -135,28 +121,28 @@ class CommandRun:
             ended = child.reap()
         error = None
         if ending == "exited" and ended.code:
-            line = last_line(self._job.folder, _FILES[part][1])
+            line = last_line(self.job.folder, _FILES[part][1])
             error = f"{prefix}{ended.describe()}" + (f": {line}" if line else "")
         elif ending == "timed_out" and prefix:
             error = f"{prefix}timed out"
         return JobResult(ending, ended.code, error, None, duration, ended.cpu_s, ended.max_rss_kb / 1024)
 
     def _wait(self, child: Child, part: Part, deadline: float | None) -> Ending:
-        if self._job.stream is not None and self._watch is not None and part == "command":
-            with contextlib.closing(Follower(self._job.folder, self._job.stream, self._watch)) as follower:
+        if self.job.stream is not None and self.watch is not None and part == "command":
+            with contextlib.closing(Follower(self.job.folder, self.job.stream, self.watch)) as follower:
                 return self._follow(child, deadline, follower)
-        ending = _wait(child, deadline, self._stop.fd)
+        ending = _wait(child, deadline, self.stop.fd)
         if part != "teardown" or ending != "interrupted":
             return ending
         soon = time.monotonic() + INTERRUPTED_TEARDOWN_S
-        ending = _wait(child, soon if deadline is None else min(soon, deadline), self._stop.hurry_fd)
+        ending = _wait(child, soon if deadline is None else min(soon, deadline), self.stop.hurry_fd)
         return "exited" if ending == "exited" else "interrupted"  # it was us who had no more time
 
     def _follow(self, child: Child, deadline: float | None, follower: Follower) -> Ending:
         """As ``_wait``, with a look at the output now and then."""
         while True:
             soon = time.monotonic() + LOOK_S
-            ending = _wait(child, soon if deadline is None else min(soon, deadline), self._stop.fd)
+            ending = _wait(child, soon if deadline is None else min(soon, deadline), self.stop.fd)
             if ending == "exited":
                 # The last values are judged like the rest: pruning must not depend on our pace.
                 return "pruned" if follower.finish() else ending
@@ -194,13 +180,9 @@ class Launcher:
         self._retired = False
 
     def start(self, job: CommandJob, text: str, files: tuple[str, str], marker: str) -> tuple[Child, float]:
-        """The running command, and when it was started by the monotonic clock.
+        """Start ``text`` by ``/bin/sh``; the process, and when it was started by the monotonic clock.
 
-        Args:
-            job: says in which folder and with which variables.
-            text: for ``/bin/sh``.
-            files: the names of its output and error files in the folder; the same one for both is fine.
-            marker: what it carries.
+        ``files`` are the names of its output and error files in the folder; the same one for both is fine.
 
         Raises:
             OSError: it can't be started.
@@ -415,8 +397,7 @@ def broken(what: str, error: OSError) -> RunnerError:
 def make_fresh(folder: str) -> None:
     """Make the folder, and empty it of the files of an earlier, killed attempt.
 
-    Raises:
-        RunnerError: it can't be made or emptied.
+    Raises ``RunnerError``: it can't be made or emptied.
     """
     try:
         try:
@@ -461,8 +442,7 @@ def last_line(folder: str, name: str, limit: int = 200) -> str:
 def check_disk(folder: str) -> None:
     """Refuse to believe a job that ran on a full disk, be it a failure or a metric that was cut short.
 
-    Raises:
-        RunnerError: nothing more can be written to the folder.
+    Raises ``RunnerError``: nothing more can be written to the folder.
     """
     try:
         room = os.statvfs(folder)

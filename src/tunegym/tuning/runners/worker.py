@@ -33,13 +33,8 @@ class Worker:
     Used by one thread at a time. The importing of a target counts neither as part of the call's duration nor
     against its ``timeout_s``. The messages are described in ``worker_main``.
 
-    Args:
-        marker: what the process and its children carry.
-        paths: folders in front of ``sys.path``.
-        env: variables that are there from the start, as what a module reads when it is imported stays that way.
-
     Attributes:
-        serves: the worker is only for jobs with these paths and variables.
+        serves: the paths and variables of jobs for this worker: a module reads its variables when it is imported.
         began: whether the last call got as far as the function.
 
     Raises:
@@ -102,8 +97,7 @@ class Worker:
     ) -> JobResult:
         """Run one call to its end, and end what it left running; ``usable`` says whether the worker survived.
 
-        Raises:
-            RunnerError: the job's folder can't be used.
+        Raises ``RunnerError``: the job's folder can't be used.
         """
         reports = None if not job.reports else "unwatched" if watch is None else "watched"
         folder = os.path.abspath(job.folder)  # noqa: PTH100
@@ -209,7 +203,7 @@ class Worker:
         return self._messages.pop(0)
 
     def _or_end(self, action: Callable[[], Any]) -> Any:
-        """What ``action`` gives; if it raises, the state of the process is unknown, and it is ended."""
+        """The result of ``action``; if it raises, the state of the process is unknown, and it is ended."""
         try:
             return action()
         except BaseException:

@@ -168,8 +168,7 @@ def load(target: str) -> Callable[..., Any]:
 def plain(value: Any) -> Any:
     """The value as plain data: numbers, texts, None, and dicts and lists of them.
 
-    Raises:
-        UnusableValueError: it can't be had as such.
+    Raises ``UnusableValueError``: it can't be had as such.
     """
     kind = type(value)
     if value is None or kind in (bool, int, float):
@@ -278,12 +277,7 @@ class TrialPruned(BaseException):
 class Report:
     """Called by the user's function with (step, value); may be called from any of its threads.
 
-    Args:
-        tell: hands a value on, and says whether the trial is to end now. Never called twice at a time, nor
-            after ``close``.
-
-    Attributes:
-        told: the function was told to end.
+    ``tell`` hands a value on, and says whether the trial is to end now; ``told`` is True from then on.
     """
 
     def __init__(self, tell: Callable[[int, float], bool]) -> None:

@@ -64,8 +64,7 @@ def extract(spec: MetricSpec, folder: str, documents: dict[tuple[str, str], Any]
 def finite(value: Any) -> float:
     """``value`` as a finite float; numbers and their spelling are fine, a boolean is no number.
 
-    Raises:
-        MetricError: it is not; says why.
+    Raises ``MetricError``: it is not; says why.
     """
     if isinstance(value, bytes):
         value = value.decode(errors="replace").strip()

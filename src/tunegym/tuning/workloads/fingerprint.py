@@ -76,12 +76,7 @@ def file_parts(
 ) -> dict[str, str]:
     """A part ``file NAME`` per file that matters; those of the scenario are named relative to it, so it can move.
 
-    Args:
-        experiment: whose parameters may name files.
-        scenario_dir: where names start.
-        commands: whose words may name files.
-        reference: ``module:name`` of the user's code.
-        source: the file of that module, if it has one.
+    Files may be named by parameters and by the words of ``commands``; ``source`` is the module of ``reference``.
     """
     files = set(_named_files(experiment, commands, scenario_dir))
     if source is not None:

@@ -219,8 +219,7 @@ def _asked(kind: str, reference: str, paths: tuple[str, ...], variables: Variabl
 def _answer_of_child(kind: str, reference: str, paths: tuple[str, ...], variables: Variables, _stamp: Any) -> bytes:
     """The answer of a fresh process, as JSON.
 
-    Raises:
-        UnresolvedReferenceError: it doesn't answer: importing takes too long, or ends Python.
+    Raises ``UnresolvedReferenceError``: it doesn't answer: importing takes too long, or ends Python.
     """
     module = _module(reference)
     with tempfile.TemporaryFile() as answered, tempfile.TemporaryFile() as output:

@@ -25,7 +25,7 @@ _IN_DOUBLE = re.compile(r'(["$`\\])')
 
 
 class TemplateError(TunegymError):
-    """A template that can't be understood, or a value that no shell can be given."""
+    """A template that can't be understood."""
 
 
 class Placeholder(NamedTuple):
@@ -71,11 +71,7 @@ class Template:
     def render(self, values: Mapping[str, Any]) -> str:
         """The command with every placeholder replaced: whatever the value, the shell sees it as it is.
 
-        A placeholder outside of quotes becomes one word (a list: one word per element); inside of quotes the
-        value is made safe for these quotes.
-
-        Raises:
-            TemplateError: a value holds a NUL character.
+        A placeholder outside of quotes becomes one word (a list: one word per element).
         """
         return "".join(
             [_quoted(part, values[part.name]) if isinstance(part, Placeholder) else part for part in self.parts]
@@ -97,8 +93,6 @@ def plain(value: Any) -> str:
 
 def _quoted(place: Placeholder, value: Any) -> str:
     words = [plain(item) for item in value] if isinstance(value, list | tuple) else [plain(value)]
-    if any("\0" in word for word in words):
-        raise TemplateError(f"the value of {place.name} holds a NUL character", hint="no command line can hold one")
     if not place.quotes:
         return " ".join(shlex.quote(word) for word in words)
     text = " ".join(words)
