@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ _SAME = ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repea
 
 class JournalFile:
     """Writes a journal's records, from the head and the session's to the last; ``past`` are the earlier sessions.
+
+    The stores of trials and of steps extend it.
 
     Raises:
         StoreLockedError: another process writes it.
@@ -81,16 +83,24 @@ class JournalFile:
         except OSError as error:
             raise unwritable(folder, error) from error
 
-    def start(
-        self, regularly: Callable[[], None], every_s: float = FSYNC_S, before_sync: Callable[[], None] = lambda: None
-    ) -> None:
-        """Start the keeper: ``regularly`` runs on it every ``every_s``, and at ``flush``; ``before_sync`` before fsync.
+    # for a store ------------------------------------------------------------------------------------------
 
-        A ``StoreError`` or ``OSError`` out of it breaks the journal: the next ``append`` raises it.
-        """
-        self._regularly, self._every_s, self._before_sync = regularly, every_s, before_sync
+    every_s = FSYNC_S
+    """How often the keeper does its work."""
+
+    def _start(self) -> None:
+        """Start the keeper."""
         self._keeper = threading.Thread(target=self._keep, name="tunegym-journal", daemon=True)
         self._keeper.start()
+
+    def _work(self) -> None:
+        """The store's regular work, on the keeper. An error breaks the journal: the next ``append`` raises it."""
+
+    def _before_sync(self) -> None:
+        """Comes before fsync."""
+
+    def _finish(self) -> None:
+        """The store's last work."""
 
     # records ------------------------------------------------------------------------------------------
 
@@ -118,6 +128,10 @@ class JournalFile:
         """Don't count this much time of the session as spent."""
         self._begun += seconds
 
+    def end(self, code: int, reason: str) -> None:
+        """Write down that the experiment came to its end by itself."""
+        self.append(records.end_record(code, reason, self.wall(), self.since()))
+
     def check(self) -> None:
         """Raise what keeps records from being written, if anything does."""
         if self._broken is not None:
@@ -138,13 +152,13 @@ class JournalFile:
             while not done.wait(1.0) and self._keeper.is_alive():
                 pass
         else:  # it has ended, or this is a fork of its process
-            self._regularly()
+            self._work()
         self.check()
 
     # the file -----------------------------------------------------------------------------------------
 
-    def close(self, finish: Callable[[], None]) -> None:
-        """Call ``finish``, have everything on the disk, and let go. Calling it twice is fine.
+    def close(self) -> None:
+        """Have everything on the disk, and let go. Calling it twice is fine.
 
         Raises:
             StoreError: records or views could not be written.
@@ -158,14 +172,13 @@ class JournalFile:
         broken = self._broken
         try:
             try:
-                finish()
+                self._finish()
             finally:
                 with self._guard:  # nothing may be written to a descriptor that is closed
                     self._broken = StoreError(f"{self.path} is closed")
                 os.fsync(self._file)
         except (OSError, StoreError) as error:
-            if broken is None:
-                broken = unwritable(self.path, error) if isinstance(error, OSError) else error
+            broken = broken or unwritable(self.path, error)
         finally:
             os.close(self._file)
             self._lock.release()
@@ -195,20 +208,18 @@ class JournalFile:
     def _keep(self) -> None:
         synced = self._clock.monotonic()
         while not self._closed:
-            self._wake.wait(self._every_s)
+            self._wake.wait(self.every_s)
             self._wake.clear()
             waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
             try:
-                self._regularly()
+                self._work()
                 for one in waiting:
                     one.set()
                 waiting = []
-                if self._clock.monotonic() - synced >= self._every_s:
+                if self._clock.monotonic() - synced >= self.every_s:
                     synced = self._clock.monotonic()
                     self._sync()
-            except StoreError as error:
-                self._broken = error
-            except OSError as error:
+            except (OSError, StoreError) as error:
                 self._broken = unwritable(self.path, error)
             except Exception as error:  # a bug of ours must not go unheard
                 logger.exception("the journal's keeper failed")
@@ -230,8 +241,10 @@ class JournalFile:
                 raise StoreError(f"{self.path} can't be made durable: {error.strerror}") from error
 
 
-def unwritable(path: Path, error: OSError) -> StoreError:
+def unwritable(path: Path, error: OSError | StoreError) -> StoreError:
     """The error for a file or folder that can't be written."""
+    if isinstance(error, StoreError):
+        return error
     return StoreError(
         f"{path} can't be written: {error.strerror}",
         hint="recorded data is safe: fix the cause (is the disk full, the folder yours?), then resume",

@@ -23,7 +23,7 @@ from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode, JobHandle
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.spaces import SpaceError, build, describe, leaves, space_differences
-from tunegym.tuning.stores import reader, records
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import (
     MEASURED,
     MOST_ROWS,
@@ -48,7 +48,7 @@ MOST_WAITING = 4
 """The driving thread waits for the keeper when this many groups wait; with a small budget, when one does."""
 
 
-class StepStore:
+class StepStore(JournalFile):
     """Writes down the steps of a live experiment. One thread steps; ``declare`` comes before the first step.
 
     Attributes:
@@ -62,15 +62,16 @@ class StepStore:
         StoreError: see ``JournalFile``.
     """
 
+    every_s = FLUSH_S
+
     def __init__(
         self, folder: Path, head: Head, session: Session, recording: Recording, clock: Clock | None = None
     ) -> None:
+        super().__init__(folder, head, session, clock)
         self._folder = folder
         self._budget = session.agent_steps
         self.recording = recording
-        self._journal = JournalFile(folder, head, session, clock)
-        self.head = self._journal.head
-        self.past = past = self._journal.past
+        past = self.past
         self.lost = past.reserved - past.upto
         self.upto = self._written = past.upto
         self.reserved = past.reserved
@@ -102,7 +103,7 @@ class StepStore:
         except SpaceError as error:
             raise StoreError(f"the server's spaces can't be recorded: {error}", hint="use other spaces") from error
         if self.past.spaces is None:
-            self._journal.append({"record": "spaces", **described})
+            self.append({"record": "spaces", **described})
         else:
             actions, observations = self._same(actions, observations)
         if self.lost > 0:
@@ -115,7 +116,7 @@ class StepStore:
             self._open(actions, observations)
         except OSError as error:
             raise unwritable(self._folder, error) from error
-        self._journal.start(self._write_waiting, FLUSH_S, self._sync_sides)
+        self._start()
         return actions, observations
 
     def _same(
@@ -143,7 +144,7 @@ class StepStore:
                 self._sides[name] = SideFile(self._folder / SIDES[name], elements.row_bytes, rows)
         self._views = CsvFiles(self._folder, (TRAJECTORY, ENV, EPISODES))
         self._views.append(*table.header())
-        for one in reader.entries(self._journal.path):
+        for one in reader.entries(self.path):
             if isinstance(one, Lost):
                 self._show_lost(one)
             elif isinstance(one, Steps):
@@ -153,7 +154,7 @@ class StepStore:
 
     def reserve(self, upto: int) -> None:
         """Numbers up to this one may be used from now on."""
-        self._journal.append({"record": "reserve", "upto": upto})
+        self.append({"record": "reserve", "upto": upto})
         self.reserved = upto
         self._has_reserved = True
 
@@ -192,7 +193,7 @@ class StepStore:
             if len(rows) >= self._most_waiting:
                 self.flush()
             else:
-                self._journal.wake()
+                self.wake()
 
     def lose(self, last: int) -> int:
         """Record numbers up to ``last`` that have no record as lost, after an interrupt; returns how many there are."""
@@ -204,7 +205,7 @@ class StepStore:
 
     def _record_lost(self, last: int) -> Lost:
         lost = Lost(self._written + 1, last)
-        self._journal.append({"record": "lost", "first": lost.first, "last": last, "at": self._journal.wall()})
+        self.append({"record": "lost", "first": lost.first, "last": last, "at": self.wall()})
         self.upto = self._written = last
         return lost
 
@@ -216,11 +217,7 @@ class StepStore:
         """Record an episode's end."""
         self._over.append(episode)
 
-    def flush(self) -> None:
-        """Write what waits."""
-        self._journal.flush()
-
-    def _write_waiting(self) -> None:
+    def _work(self) -> None:
         """Write the waiting steps in groups; on the keeper, or when it has ended."""
         if self._views is None:
             return
@@ -242,8 +239,8 @@ class StepStore:
             return
         assert self._views is not None
         sides = {name: side.rows for name, side in self._sides.items()}
-        since = self._journal.since()
-        steps = self._table.group(rows, over, sides, upto, self._journal.wall(), since)
+        since = self.since()
+        steps = self._table.group(rows, over, sides, upto, self.wall(), since)
         others = Counter(status for status, _ in steps.unmeasured.values())
         record = steps_record(steps) | {
             "begun": self.begun,
@@ -252,11 +249,11 @@ class StepStore:
             "largest": self.largest,
             "statuses": {MEASURED: upto - self._written - others.total(), **others},
         }
-        self._journal.check()
+        self.check()
         for name, side in self._sides.items() if rows else ():  # first: the journal names no row that isn't there
             packed: list[Any] = [row[2 if name == "action" else 3] for row in rows]
             side.append(packed)
-        self._journal.append(record)
+        self.append(record)
         self._written = upto
         self._views.append(*self._table.lines(steps))
 
@@ -264,29 +261,21 @@ class StepStore:
 
     def job_started(self, handle: JobHandle) -> None:
         """Write down the handle of a server's process, so that a later session can end it."""
-        self._journal.append({"record": "job", "number": 0, "handle": handle})
+        self.append({"record": "job", "number": 0, "handle": handle})
 
     def leftovers(self) -> list[JobHandle]:
         """The handles of the server processes of the last session that started any."""
         return list(self.past.handles.get(0, ()))
 
-    def forgive(self, seconds: float) -> None:
-        """Don't count this much time of the session as spent on steps."""
-        self._journal.forgive(seconds)
-
     def end(self, code: int, reason: str) -> None:
         """Write down that the experiment came to its end by itself."""
         self.flush()
         self._give_back()
-        self._journal.append(records.end_record(code, reason, self._journal.wall(), self._journal.since()))
-
-    def close(self) -> None:
-        """Write what waits, give back reserved numbers, and let go. Calling it twice is fine."""
-        self._journal.close(self._finish)
+        super().end(code, reason)
 
     def _finish(self) -> None:
         try:
-            self._write_waiting()
+            self._work()
             self._give_back()
         finally:
             with ExitStack() as let_go:
@@ -294,12 +283,12 @@ class StepStore:
                     let_go.callback(self._views.close)
                 for side in self._sides.values():
                     let_go.callback(side.close)
-                self._sync_sides()
+                self._before_sync()
 
     def _give_back(self) -> None:
         if self.reserved > self._written and self._has_reserved:  # numbers of an earlier session are lost instead
             self.reserve(self._written)
 
-    def _sync_sides(self) -> None:
+    def _before_sync(self) -> None:
         for side in self._sides.values():
             side.sync()

@@ -67,7 +67,7 @@ class Numbers:
         return unused
 
 
-class JournalStore:
+class JournalStore(JournalFile):
     """The ``TrialStore`` of a run: a journal, and the CSV views, which are written again at every opening.
 
     Raises:
@@ -76,20 +76,19 @@ class JournalStore:
     """
 
     def __init__(self, folder: Path, head: Head, session: Session, clock: Clock | None = None) -> None:
+        super().__init__(folder, head, session, clock)
         self.fingerprint = session.fingerprint
-        self._journal = JournalFile(folder, head, session, clock)
-        self.head = self._journal.head
-        self.past = self._journal.past
         self._numbers = Numbers(self.past.used)
         self._open = dict(self.past.open)
+        self._views: TrialViews | None = None
         try:
             self._views = TrialViews(folder, list(head.knobs), list(head.env_params), head.metrics)
             for _, trial in self.recorded():
                 self._views.add(trial)
         except BaseException:
-            self._journal.close(lambda: None)
+            self.close()
             raise
-        self._journal.start(self._views.flush)
+        self._start()
 
     # numbers and trials -------------------------------------------------------------------------------
 
@@ -109,7 +108,7 @@ class JournalStore:
     def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
         """Write a decision down, then use its number."""
         trial = OpenTrial(self._numbers.hold(lane), context, action)
-        self._journal.append(records.open_record(trial, self._journal.wall(), self._journal.since()))
+        self.append(records.open_record(trial, self.wall(), self.since()))
         self._numbers.use(lane)
         self._open[trial.number] = trial
         return trial
@@ -137,30 +136,27 @@ class JournalStore:
 
     def recorded(self) -> Iterator[tuple[str, Trial]]:
         """Every closed trial with its fingerprint."""
-        return reader.trials(self._journal.path)
+        return reader.trials(self.path)
 
     def _write_close(self, trial: Trial, *, opened: bool) -> None:
-        self._journal.append(records.close_record(trial, self._journal.wall(), self._journal.since(), opened))
+        self.append(records.close_record(trial, self.wall(), self.since(), opened))
+        assert self._views is not None
         self._views.add(trial)
 
     # the session --------------------------------------------------------------------------------------
 
     def job_started(self, number: int, handle: JobHandle) -> None:
         """Write down the handle of an open trial's job."""
-        self._journal.append({"record": "job", "number": number, "handle": handle})
+        self.append({"record": "job", "number": number, "handle": handle})
 
     def leftovers(self) -> list[JobHandle]:
         """The handles of jobs that earlier sessions left."""
         return [handle for handles in self.past.handles.values() for handle in handles]
 
-    def forgive(self, seconds: float) -> None:
-        """Don't count this much time of the session."""
-        self._journal.forgive(seconds)
+    def _work(self) -> None:
+        if self._views is not None:
+            self._views.flush()
 
-    def end(self, code: int, reason: str) -> None:
-        """Write down that the experiment came to its end by itself."""
-        self._journal.append(records.end_record(code, reason, self._journal.wall(), self._journal.since()))
-
-    def close(self) -> None:
-        """Flush and let go. Raises ``StoreError`` if records or views could not be written."""
-        self._journal.close(self._views.close)
+    def _finish(self) -> None:
+        if self._views is not None:
+            self._views.close()

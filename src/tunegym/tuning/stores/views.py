@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,8 +50,8 @@ class CsvFiles:
 class TrialViews:
     """Writes ``trajectory.csv`` and ``env.csv`` from their start, in the order of numbers.
 
-    A row waits until every lower number has one; ``close`` writes the rows that still wait. ``flush`` may be called
-    from another thread.
+    A row waits until every lower number has one; ``close`` writes the rows that still wait. One thread adds, another
+    may flush.
     """
 
     def __init__(self, folder: Path, knobs: Sequence[str], env_params: Sequence[str], metrics: Sequence[str]) -> None:
@@ -61,52 +60,39 @@ class TrialViews:
         self._metrics = tuple(metrics)
         self._next = 1
         self._waiting: dict[int, tuple[str, str]] = {}
-        self._lock = threading.Lock()
-        self._rows: list[tuple[str, str]] = []
         self._files = CsvFiles(folder, (TRAJECTORY, ENV))
         columns = [
-            "step",
-            "status",
-            "cached",
-            "reward",
+            *("step", "status", "cached", "reward"),
             *(f"action.{name}" for name in knobs),
             *(f"context.{name}" for name in env_params),
             *(f"observation.{name}" for name in metrics),
             "duration_s",
         ]
-        self._rows.append((line(columns), line(["step", *env_params])))
-        self.flush()
+        self._files.append(line(columns), line(["step", *env_params]))
 
     def add(self, trial: Trial) -> None:
         """Both rows of a closed trial."""
-        number = trial.number
-        pair = self._pair(trial)
-        with self._lock:
-            if number != self._next:
-                self._waiting[number] = pair
-                return
-            self._rows.append(pair)
-            self._next += 1
-            while self._waiting and self._next in self._waiting:
-                self._rows.append(self._waiting.pop(self._next))
-                self._next += 1
+        self._waiting[trial.number] = self._pair(trial)
 
     def flush(self) -> None:
         """Hand the rows so far to the operating system."""
-        with self._lock:
-            rows, self._rows = self._rows, []
-            if rows:
-                self._files.append(*("".join(column) for column in zip(*rows, strict=True)))
+        rows: list[tuple[str, str]] = []
+        while self._next in self._waiting:
+            rows.append(self._waiting.pop(self._next))
+            self._next += 1
+        self._write(rows)
 
     def close(self) -> None:
         """Write everything, also rows behind a number that never ended. Calling it twice is fine."""
-        with self._lock:
-            self._rows.extend(self._waiting[number] for number in sorted(self._waiting))
-            self._waiting.clear()
         try:
             self.flush()
+            self._write([self._waiting.pop(number) for number in sorted(self._waiting)])
         finally:
             self._files.close()
+
+    def _write(self, rows: list[tuple[str, str]]) -> None:
+        if rows:
+            self._files.append(*("".join(column) for column in zip(*rows, strict=True)))
 
     def _pair(self, trial: Trial) -> tuple[str, str]:
         metrics = trial.metrics
