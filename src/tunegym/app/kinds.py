@@ -221,7 +221,7 @@ class LiveKind:
     """Each step is answered by a server, one per slot.
 
     Args:
-        server: what was given in Python as ``server=``; None if nothing was.
+        server: the argument ``server=`` in Python; None without one.
     """
 
     name, units = "live", "steps"

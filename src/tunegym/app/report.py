@@ -1,4 +1,4 @@
-"""What a run's folder says: its status, its report and its comparison with other runs.
+"""The status of a run, and its report.
 
 Results come from the journals. What they don't know (how many trials there will be, the fixed parameters) comes from
 the scenario, as far as it can still be loaded.
@@ -7,7 +7,7 @@ the scenario, as far as it can still be loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,8 @@ from tunegym.app.catalog import Catalog
 from tunegym.config.load import load as load_scenario
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.model.summary import Comparison, Counts
+from tunegym.tuning.model.summary import Counts
 from tunegym.tuning.reports.page import REPORT, Known, run_document, write_page
-from tunegym.tuning.reports.page import compare as compare_runs
 from tunegym.tuning.reports.results import SCENARIO, AnyResults, RunResults, load
 
 logger = logging.getLogger(__name__)
@@ -99,17 +98,6 @@ def failure_of(folder: Path) -> str | None:
         return None
     except OSError as error:
         return f"{folder / FAILURE} can't be read: {error.strerror}"
-
-
-def compare(folders: Sequence[Path]) -> Comparison:
-    """The runs in ``folders`` side by side. Raises ``StoreError`` if one is no run, or its journal is broken."""
-    return compare_runs([load(folder) for folder in folders])
-
-
-def write_comparison(path: Path, found: Comparison) -> Path:
-    """Write the page of a comparison. Raises ``StoreError`` if it can't be written."""
-    runs = len({entry["folder"] for entry in found.facts["entries"]})
-    return write_page(path, f"{runs} runs compared", found.facts, hint="choose another place with --output")
 
 
 def _scenario_of(results: RunResults) -> tuple[Scenario | None, str]:

@@ -10,12 +10,11 @@ from tunegym.app.catalog import Catalog, build_workload
 from tunegym.app.kinds import kind_of
 from tunegym.app.run import Watch, drive, locked, write_scenario
 from tunegym.app.server import check_given, check_server
-from tunegym.app.warm_start import WARM_START
+from tunegym.app.warm_start import copied_sources
 from tunegym.config.load import load
 from tunegym.core.errors import StoreError, StoreLockedError
 from tunegym.core.stop import Stop
 from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.model.values import spelled
 from tunegym.tuning.reports.results import SCENARIO, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import living_writer
@@ -40,7 +39,7 @@ def resume(
 
     Raises:
         TunegymError: ``server`` is no server, or the run's live experiments have an ``env_class``.
-        StoreError: another process writes it, or what is measured has changed and ``force`` is not set.
+        StoreError: another process writes it, or the measured system has changed and ``force`` is not set.
     """
     if server is not None:
         check_server(server)
@@ -68,11 +67,7 @@ def resume(
 def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scenario:
     """The run's scenario, with the user's changes."""
     overrides = [] if slots is None else [f"system.slots={slots}"]
-    # The folder may have been moved since, and with it the copies of the runs that it started from.
-    overrides += [
-        f"experiments.{copy.parent.name}.agent_config.warm_start={spelled(str(copy))}"
-        for copy in sorted(folder.glob(f"*/{WARM_START}"))
-    ]
+    overrides += copied_sources(folder)
     scenario = load(folder / SCENARIO, Catalog(), overrides)
     if agent_steps is None:
         return scenario

@@ -20,7 +20,7 @@ from tunegym.app.catalog import Catalog, build_agent
 from tunegym.app.kinds import OpenSession, kind_of
 from tunegym.app.report import FAILURE, report_run
 from tunegym.app.server import check_given, check_server, with_injected
-from tunegym.app.warm_start import with_sources
+from tunegym.app.warm_start import copied_sources, copy_sources
 from tunegym.config.load import load, parse
 from tunegym.core.errors import BudgetError, ServerLostError, StoreError
 from tunegym.core.files import dump_toml, write_atomic
@@ -117,7 +117,8 @@ def run(
         kind_of(experiment, server).check(checked, experiment)
     folder = new_run_folder(checked, output)
     if any(getattr(one.agent_config, "warm_start", None) for one in checked.experiments):
-        checked = with_sources(checked, folder)
+        copy_sources(checked, folder)
+        checked = as_scenario(checked, copied_sources(folder))
         write_scenario(folder, checked)
     with locked(folder):
         return drive(checked, folder, watch or Watch(), stop or Stop(), server)

@@ -64,29 +64,28 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
     return taken
 
 
-def with_sources(scenario: Scenario, folder: Path) -> Scenario:
-    """The scenario with the runs that it starts from copied into its own results folder.
+def copy_sources(scenario: Scenario, folder: Path) -> None:
+    """Copy the runs that a scenario starts from into its own results folder.
 
     So a resume starts from the same trials, whatever happens to the other run.
 
     Raises:
         StoreError: there is no such run, or it can't be copied.
     """
-    experiments: list[Experiment] = []
-    tables: list[Any] = []
-    for table, experiment in zip(scenario.document["experiments"], scenario.experiments, strict=True):
+    for experiment in scenario.experiments:
         source = getattr(experiment.agent_config, "warm_start", None)
         if source is not None:
-            copy = str(_copied(_chosen(scenario.scenario_dir / source, experiment), folder / experiment.name))
-            experiment = replace(experiment, agent_config=replace(experiment.agent_config, warm_start=copy))
-            table = {**table, "agent_config": {**table.get("agent_config", {}), "warm_start": copy}}
-        experiments.append(experiment)
-        tables.append(table)
-    return replace(scenario, experiments=tuple(experiments), document={**scenario.document, "experiments": tables})
+            _copy(_chosen(scenario.scenario_dir / source, experiment), folder / experiment.name)
 
 
-def _copied(results: Any, folder: Path) -> Path:
-    """Copy a run's scenario and journal to ``folder``, whole or not at all; the copy's folder."""
+def copied_sources(folder: Path) -> list[str]:
+    """Overrides by which a scenario starts from the copies in its results folder, wherever that is now."""
+    copies = sorted(folder.absolute().glob(f"*/{WARM_START}"))
+    return [f"experiments.{copy.parent.name}.agent_config.warm_start={spelled(str(copy))}" for copy in copies]
+
+
+def _copy(results: Any, folder: Path) -> None:
+    """Copy a run's scenario and journal to ``folder``, whole or not at all."""
     try:
         reader.scan(results.path)
     except StoreError as error:  # damaged: the message names the original, not the copy
@@ -98,7 +97,7 @@ def _copied(results: Any, folder: Path) -> Path:
         shutil.copyfile(results.folder.parent / SCENARIO, fresh / SCENARIO)
         if results.path.exists():
             shutil.copyfile(results.path, fresh / results.name / results.path.name)
-        return fresh.rename(copy)
+        fresh.rename(copy)
     except OSError as error:
         what = f"{copy} can't be written: {error.strerror}"
         raise StoreError(what, hint="choose another place with --output") from error

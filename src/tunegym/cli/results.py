@@ -19,7 +19,7 @@ from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
 from tunegym.tuning.model.values import counted, number, pairs, printable, spelled
-from tunegym.tuning.reports import results
+from tunegym.tuning.reports import page, results
 from tunegym.tuning.reports.trials import BEST
 
 
@@ -44,10 +44,11 @@ def status(folder: Path, *, as_json: bool) -> int:
 
 def compare(folders: list[Path], output: Path, *, as_json: bool) -> int:
     """Print a table of all experiments, and write a page with the curves."""
-    found = reports.compare(folders)
+    found = page.compare([results.load(folder) for folder in folders])
     for warning in found.facts["warnings"]:
         warn(warning)
-    reports.write_comparison(output, found)
+    runs = len({entry["folder"] for entry in found.facts["entries"]})
+    page.write_page(output, f"{runs} runs compared", found.facts, hint="choose another place with --output")
     if as_json:
         print_json({key: found.facts[key] for key in ("warnings", "entries")})
         return 0
@@ -136,7 +137,7 @@ def _context(texts: list[str]) -> dict[str, Any]:
 
 
 def _sureness(found: Recommendation) -> str:
-    """One line: what was measured with these settings, how often, and how much it varied."""
+    """One line: the metrics of these settings, how often they were measured, and how much they varied."""
     parts = []
     for name, mean in found.mean.items():
         spread = found.spread.get(name)
@@ -145,7 +146,7 @@ def _sureness(found: Recommendation) -> str:
 
 
 def _document(found: Recommendation, fixed: dict[str, Any]) -> dict[str, Any]:
-    """The table ``best`` of a ``best.toml``, with what was asked for and where it comes from."""
+    """The table ``best`` of a ``best.toml``, with the context that was asked for and its source."""
     best = {key: value for key, value in found.setting.as_dict().items() if key != "context"}
     more = {"note": found.note, "fixed": fixed or None, "context": nested(found.context) or None}
     return {"best": {**best, "source": found.source, **{key: one for key, one in more.items() if one is not None}}}

@@ -208,7 +208,7 @@ class LogHandler(logging.Handler):
 class Progress(app.Watch):
     """Watches a run. Use it as a context manager.
 
-    It never raises when the terminal or the pipe that it writes to is gone: the run goes on without it.
+    It never raises when the terminal or the pipe that it writes to is gone: the run continues without it.
 
     Attributes:
         folder: the run's results; None before the run has started.

@@ -1,7 +1,7 @@
 """The terminal: output, errors and signals that every command shares.
 
 Data goes to stdout, everything else to stderr. Both may be a pipe, a log file, a narrow terminal, or one that has been
-closed; the work goes on in any case.
+closed; the work continues in any case.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOW_CURSOR = b"\x1b[?25h\r\n"
 
 
 class SteadyConsole(Console):
-    """A console whose reader may go away: the process goes on, and further output is dropped."""
+    """A console whose reader may go away: the process continues, and further output is dropped."""
 
     def print(self, *objects: object, **options: object) -> None:
         """Print without markup. Unprintable characters in strings are escaped; escape the texts of tables yourself."""

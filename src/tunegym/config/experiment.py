@@ -124,7 +124,7 @@ def _is_live(raw: Mapping[str, Any], workload: Any, findings: Findings) -> bool 
         hint = f"write {LIVE_RL_MODE} = true, or leave it out"
         below.add(f"expected true or false, got {kind(mode)}", found=mode, hint=hint)
         mode = None
-    if workload is None:  # missing or unknown: then a server's class says what was meant
+    if workload is None:  # missing or unknown: a server's class then shows the intention
         return mode is True or (mode is None and ENV_CLASS in arguments)
     live = bool(getattr(workload, "live", False))
     if mode is None or mode == live:
@@ -259,7 +259,7 @@ def _driven(table: ExperimentTable, parameters: Parameters, complete: bool, find
 
 
 def _check_driven(entry: Entry, space: Space) -> None:
-    """Refuse an agent that has nothing to judge by, never ends, or can't search what is asked."""
+    """Refuse an agent that has nothing to judge by, never ends, or can't search the space."""
     table, findings, name = entry.table, entry.findings, shown(entry.agent_name)
     unjudged = table.agent_metrics is None and table.objectives is None
     if unjudged and not findings.broken() & {"agent_metrics", "objectives"}:

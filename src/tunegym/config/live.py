@@ -46,7 +46,7 @@ MEANINGLESS = {
 """Keys that mean nothing in a live experiment: why, and what to do besides removing them."""
 
 _HARMLESS: dict[str, Any] = {"repeats": 1, "cache": "off"}
-"""Values that say what is the case anyway."""
+"""Values that change nothing in a live experiment."""
 
 
 def check_servers(slots: int, findings: Findings) -> None:

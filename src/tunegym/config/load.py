@@ -450,5 +450,5 @@ def _apply(document: dict[str, Any], text: str, findings: Findings) -> None:
     try:
         table[path[-1]] = value_of(value.strip())
     except ValueError as error:
-        hint = "close what is opened, and mind the shell's own quotes"
+        hint = "close every bracket and quote; the shell takes quotes away"
         below.add(f"the value is no TOML: {error}", found=text, hint=hint)
