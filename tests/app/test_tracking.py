@@ -132,7 +132,6 @@ def test_a_server_that_is_away_fails_no_trial(
         done = tunegym("run", scenario(f'mlflow = "http://127.0.0.1:{reserved.getsockname()[1]}"'), "--output", "out")
     assert done.returncode == 0, done.stderr
     assert len(trials(tmp_path / "out")) == 20
-    assert "warning: tracker mlflow is away: " in done.stderr
     assert "20 of 20 trials were not sent; the journal has them, and a resume sends them" in done.stderr
 
 

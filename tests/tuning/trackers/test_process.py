@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tunegym.tuning.stores.trials import JournalStore
@@ -129,29 +126,3 @@ def test_one_that_can_not_be_started(
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     started().finish()
     assert "tracker test can't be started" in caplog.text
-
-
-def test_it_ends_with_its_driver(tmp_path: Path, journal: None, started: Callable, wait_until: Callable) -> None:
-    """Killed, the driver says nothing: the end of the pipe does."""
-    code = (
-        "import sys, time; from pathlib import Path\n"
-        "from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec\n"
-        "spec = TrackerSpec('test', 'sinks_of_test:FileSink', {'path': sys.argv[1], 'trouble': 'hang'})\n"
-        "print(TrackerProcess(spec, Path(sys.argv[2]))._child.pid, flush=True); time.sleep(600)"
-    )
-    driver = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "sent"), str(tmp_path / "e")], stdout=subprocess.PIPE, text=True
-    )
-    assert driver.stdout is not None
-    pid = int(driver.stdout.readline())
-    os.kill(pid, 0)
-    driver.kill()
-    driver.wait()
-    driver.stdout.close()
-
-    def gone() -> bool:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        return True
-
-    wait_until(gone, "the tracker's end")
