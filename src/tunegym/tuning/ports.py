@@ -43,12 +43,8 @@ class Agent(Protocol):
         """Release everything that the agent holds."""
 
 
-class Env(Protocol):
-    """The environment that an agent drives: trials at width ``slots``. One thread calls it.
-
-    A lane is one place for a trial in flight, numbered from 0. ``observe``, then ``begin``, then
-    ``next_finished`` is the walk of one trial.
-    """
+class Lanes(Protocol):
+    """The part that ``Env`` and ``LiveEnv`` share. A lane is one place for a trial in flight, numbered from 0."""
 
     @property
     def experiment(self) -> Experiment:
@@ -59,16 +55,23 @@ class Env(Protocol):
         """The experiment's results. An agent may keep its files in a folder in it."""
 
     @property
+    def slots(self) -> int:
+        """How many lanes there are."""
+
+
+class Env(Lanes, Protocol):
+    """The environment that an agent drives: trials at width ``slots``. One thread calls it.
+
+    ``observe``, then ``begin``, then ``next_finished`` is the walk of one trial.
+    """
+
+    @property
     def space(self) -> Space:
         """The knobs that an action must give."""
 
     @property
     def objectives(self) -> Sequence[Objective]:
         """The goal of each metric; empty if the reward alone decides."""
-
-    @property
-    def slots(self) -> int:
-        """How many trials may be in flight."""
 
     def exhausted(self, lane: int = 0) -> str | None:
         """Why the lane's next trial may not start (budget used up, run stopping), or None."""
@@ -278,19 +281,11 @@ class Transition:
     truncated: bool
 
 
-class LiveEnv(Protocol):
+class LiveEnv(Lanes, Protocol):
     """The environment of a live experiment: ``slots`` servers of one kind, a lane each. One thread calls it.
 
     Every step has a number of one counter that all lanes share, across resets, restarts and sessions.
     """
-
-    @property
-    def experiment(self) -> Experiment:
-        """The experiment: env_params, metrics, budget."""
-
-    @property
-    def folder(self) -> Path:
-        """The experiment's results. An agent may keep its files in a folder in it."""
 
     @property
     def action_space(self) -> spaces.Space[Any]:
@@ -299,10 +294,6 @@ class LiveEnv(Protocol):
     @property
     def observation_space(self) -> spaces.Space[Any]:
         """The server's own; with encoded env_params, a ``Dict`` of that and their ``context``."""
-
-    @property
-    def slots(self) -> int:
-        """How many lanes there are."""
 
     @property
     def taken(self) -> int:
