@@ -12,7 +12,6 @@ import pytest
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.tuning.reports.trials import TrialResults
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 RESULTS = Path("results")
@@ -165,44 +164,6 @@ def test_all_outcomes_in_one_experiment(tunegym: Cli, write: Callable[..., Path]
     assert "load=10" in done.stdout
 
 
-REPEATED = """
-name = "repeated"
-[[experiments]]
-name = "e"
-workload = "command"
-agent = "grid_search"
-agent_metrics = ["value"]
-repeats = 3
-  [experiments.cmd_args]
-  command = '''
-    cd {scenario_dir}; echo >> count-{x}; n=$(wc -l < count-{x})
-    test {x}$n != 22 && echo value=$((n * {x}))
-  '''
-  x = [1, 2]
-  [experiments.metrics]
-  value = { regex = 'value=([0-9]+)' }
-"""
-
-
-def test_repeats(write: Callable[..., Path], tunegym: Cli) -> None:
-    done = tunegym("run", write("repeated.toml", REPEATED))
-    assert done.returncode == 0
-    (results,) = assert_sound(RESULTS).values()
-    first, second = results.trials
-    assert [sample["value"] for sample in first.outcome.samples] == [1, 2, 3]  # type: ignore[union-attr]
-    assert first.reward == 2
-    assert second.status == "failed"
-    assert second.reason.startswith("repeat 2 of 3: ")
-    assert "2 ±1" in done.stdout
-    best = tomllib.loads((results.folder / "best.toml").read_text())["best"]
-    assert best["measured"] == 3
-    assert best["spread"]["value"] == 1
-    assert (results.folder / "trials" / "000001" / "repeat-3" / "stdout.txt").read_text() == "value=3\n"
-    frame = library.load(RESULTS).experiments["e"].to_pandas()
-    assert list(frame["status"]) == ["measured", "failed"]
-    assert frame["spread.value"][0] == 1
-
-
 FUNCTIONS = """
 name = "functions"
 [[experiments]]
@@ -210,49 +171,30 @@ name = "e"
 workload = "python"
 agent = "grid_search"
 agent_metrics = ["fast", "small"]
-agent_reward_function = "rules:{reward}"
-constraints = ["rules:{constraint}", "x < 6"]
+agent_reward_function = "rules:ratio"
+constraints = ["rules:odd", "rules:below", "x != 5"]
 isolate = false
   [experiments.cmd_args]
-  callable = "work:measure"
-  x = [1, 2, 3, 4, 5, 6]
-  limit = 4
+  callable = "rules:measure"
+  x = [1, 2, 3, 5, 7]
+  limit = 6
 """
 
 RULES = """
-def even(x):
-    return x % 2 == 0
-
-def below(parameters):
-    return parameters["x"] <= parameters["limit"]
-
-def both(fast, small):
-    return fast - small
-
-def whole(metrics):
-    return metrics["fast"] / (metrics["small"] - 4)
+def measure(x, limit): return {"fast": x * x, "small": x}
+def odd(x): return x % 2 == 1
+def below(parameters): return parameters["x"] <= parameters["limit"]
+def ratio(fast, small): return fast / (small - 3)
 """
 
 
-def run_functions(write: Callable[..., Path], constraint: str, reward: str) -> TrialResults:
+def test_constraints_and_rewards_that_are_functions(write: Callable[..., Path]) -> None:
+    """Of named values and of all; a reward that raises is a failure of that trial."""
     write("rules.py", RULES)
-    write("work.py", "def measure(x, limit): return {'fast': x * x, 'small': x}")
-    assert library.run(write("functions.toml", FUNCTIONS.format(constraint=constraint, reward=reward))) == 0
+    assert library.run(write("functions.toml", FUNCTIONS)) == 0
     (results,) = assert_sound(RESULTS).values()
-    return results
-
-
-def test_a_constraint_and_a_reward_of_named_values(write: Callable[..., Path]) -> None:
-    results = run_functions(write, "even", "both")
-    assert [trial.status for trial in results.trials] == ["infeasible", "measured"] * 2 + ["infeasible"] * 2
-    assert [trial.reward for trial in results.trials if trial.measured] == [2, 12]
-    assert "rules:even" in results.trials[0].reason
-    assert "x < 6" in results.trials[5].reason
-
-
-def test_a_constraint_and_a_reward_of_all_values(write: Callable[..., Path]) -> None:
-    results = run_functions(write, "below", "whole")
-    assert [trial.status for trial in results.trials] == [*["measured"] * 3, "failed", *["infeasible"] * 2]
-    assert "ZeroDivisionError" in results.trials[3].reason, "a reward that raises is a failure of that trial"
-    assert results.best is not None
-    assert results.best.action == {"x": 1}
+    found = [(trial.status, trial.reason) for trial in results.trials]
+    assert [status for status, _ in found] == ["measured", "infeasible", "failed", "infeasible", "infeasible"]
+    for (_, reason), part in zip(found, ("", "rules:odd", "ZeroDivisionError", "x != 5", "rules:below"), strict=True):
+        assert part in reason
+    assert results.trials[0].reward == -0.5
