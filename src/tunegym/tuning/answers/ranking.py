@@ -38,28 +38,18 @@ _NO_CONTEXT = exact_key({})
 
 @dataclass(frozen=True)
 class Setting:
-    """The record of one action, in one context or over all of them.
+    """The record of one action, in one context or over all of them."""
 
-    Attributes:
-        action: one value for every knob.
-        context: None if it is over all contexts.
-        reward: the mean reward of its measurements; over all, contexts weigh as often as they were drawn. NaN
-            without any measurement.
-        trials: those that measured it.
-        weights: how much each of their samples counts.
-        failed: how many of its trials gave no measurement.
-        cancelled: how many of these never ran to an end.
-        violation: by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't.
-    """
-
-    action: Action
-    context: Context | None
+    action: Action  # one value for every knob
+    context: Context | None  # None if it is over all contexts
+    # the mean reward of its measurements; over all, contexts weigh as often as they were drawn. NaN without any
+    # measurement.
     reward: float
-    trials: tuple[Trial, ...] = field(repr=False)
-    weights: tuple[float, ...] = field(repr=False)
-    failed: int
-    cancelled: int
-    violation: float
+    trials: tuple[Trial, ...] = field(repr=False)  # those that measured it
+    weights: tuple[float, ...] = field(repr=False)  # how much each of their samples counts
+    failed: int  # how many of its trials gave no measurement
+    cancelled: int  # how many of these never ran to an end
+    violation: float  # by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't
 
     @property
     def first(self) -> int:
@@ -335,18 +325,12 @@ def front(vectors: Mapping[bytes, Sequence[float]]) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Best:
-    """The best settings of an experiment.
+    """The best settings of an experiment."""
 
-    Attributes:
-        overall: the best over all contexts; of a Pareto set the one with the highest reward. None if nothing was
-            measured.
-        per_context: the best in each context, where there are several and not too many.
-        pareto: with several objectives, the Pareto set.
-    """
-
+    # the best over all contexts; of a Pareto set the one with the highest reward. None if nothing was measured.
     overall: Setting | None
-    per_context: tuple[Setting, ...] = ()
-    pareto: tuple[Setting, ...] = ()
+    per_context: tuple[Setting, ...] = ()  # the best in each context, where there are several and not too many
+    pareto: tuple[Setting, ...] = ()  # with several objectives, the Pareto set
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for TOML and JSON."""

@@ -22,33 +22,19 @@ FROM_POLICY = "policy"
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The settings to use.
+    """The settings to use."""
 
-    Attributes:
-        action: one value for every knob, by address.
-        context: the one that was asked for; empty if none was.
-        source: where it comes from: ``trials``, or ``policy``.
-        measured: how many samples of these settings it rests on, in that context; 0 only for a policy's choice.
-        mean: of the reward's metrics over these samples, by name.
-        spread: their sample standard deviations; empty with fewer than two samples.
-        violation: by how much it exceeds the objectives' limits, as a share of them; 0 if it keeps them all.
-        note: what one should know about it, such as that the context was never measured; None if nothing.
-        failed: how many trials of these settings gave no measurement.
-        experiment: its name.
-        setting: everything that was recorded about it.
-    """
-
-    action: Action
-    context: Context
-    source: str
-    measured: int
-    mean: Mapping[str, float]
-    spread: Mapping[str, float]
-    violation: float
-    note: str | None
-    failed: int
-    experiment: str
-    setting: Setting = field(repr=False)
+    action: Action  # one value for every knob, by address
+    context: Context  # the one that was asked for; empty if none was
+    source: str  # where it comes from: ``trials``, or ``policy``
+    measured: int  # how many samples of these settings it rests on, in that context; 0 only for a policy's choice
+    mean: Mapping[str, float]  # of the reward's metrics over these samples, by name
+    spread: Mapping[str, float]  # their sample standard deviations; empty with fewer than two samples
+    violation: float  # by how much it exceeds the objectives' limits, as a share of them; 0 if it keeps them all
+    note: str | None  # what one should know about it, such as that the context was never measured; None if nothing
+    failed: int  # how many trials of these settings gave no measurement
+    experiment: str  # its name
+    setting: Setting = field(repr=False)  # everything that was recorded about it
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as ``tunegym recommend --json`` prints it."""

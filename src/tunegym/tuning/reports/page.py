@@ -48,17 +48,11 @@ _INDENT = re.compile(r"^ +", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Known:
-    """Facts about an experiment that only the scenario has.
+    """Facts about an experiment that only the scenario has."""
 
-    Attributes:
-        total: how many trials it has at most; None if that is open.
-        fixed: the parameters that are not tuned.
-        note: why some of this is missing.
-    """
-
-    total: int | None = None
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    note: str | None = None
+    total: int | None = None  # how many trials it has at most; None if that is open
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # the parameters that are not tuned
+    note: str | None = None  # why some of this is missing
 
 
 def run_document(results: RunResults, known: Mapping[str, Known], failure: str | None) -> dict[str, Any]:

@@ -37,19 +37,12 @@ _EDITED = "it was changed after the run had started: undo that"
 
 @dataclass(frozen=True)
 class JournalResults(ABC):
-    """The results of one experiment. Reading while a run writes is fine: you see the state of the first look.
+    """The results of one experiment. Reading while a run writes is fine: you see the state of the first look."""
 
-    Attributes:
-        name: the experiment.
-        folder: its results.
-        declared: what the scenario says of it.
-        scenario_dir: the scenario's own folder.
-    """
-
-    name: str
-    folder: Path
-    declared: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    scenario_dir: str = field(default="", repr=False, compare=False)
+    name: str  # the experiment
+    folder: Path  # its results
+    declared: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what the scenario says of it
+    scenario_dir: str = field(default="", repr=False, compare=False)  # the scenario's own folder
 
     unit: ClassVar[str]
     """``trial`` or ``step``."""

@@ -24,21 +24,13 @@ EPISODES, FAILED = "episodes", "failed"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """The data that a tracker stores under one number.
+    """The data that a tracker stores under one number."""
 
-    Attributes:
-        number: the trial's, or the step that the episodes had come to; no two items share one.
-        at: when, in seconds since 1970.
-        values: metrics by name.
-        trial: the closed trial; None for a mean over episodes.
-        opened_at: when the trial was opened.
-    """
-
-    number: int
-    at: float
-    values: Mapping[str, float]
-    trial: Trial | None = None
-    opened_at: float = 0.0
+    number: int  # the trial's, or the step that the episodes had come to; no two items share one
+    at: float  # when, in seconds since 1970
+    values: Mapping[str, float]  # metrics by name
+    trial: Trial | None = None  # the closed trial; None for a mean over episodes
+    opened_at: float = 0.0  # when the trial was opened
 
 
 class Feed:

@@ -66,19 +66,12 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class TrackerSpec:
-    """What a tracker's process does.
+    """What a tracker's process does."""
 
-    Attributes:
-        name: what warnings call it.
-        sink: ``module:Class`` of the sink, which is imported in that process only.
-        options: what the sink is built with; plain data.
-        env: variables of that process, unless the user has set them.
-    """
-
-    name: str
-    sink: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
+    name: str  # what warnings call it
+    sink: str  # ``module:Class`` of the sink, which is imported in that process only
+    options: Mapping[str, Any] = field(default_factory=dict)  # what the sink is built with; plain data
+    env: Mapping[str, str] = field(default_factory=dict)  # variables of that process, unless the user has set them
 
 
 class TrackerProcess:
