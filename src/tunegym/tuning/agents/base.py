@@ -59,11 +59,20 @@ class TrainingError(Exception):
 
 
 class _Agent:
-    """What agents of both kinds have."""
+    """What agents of both kinds have.
+
+    Attributes:
+        Config: the frozen dataclass that ``agent_config`` is checked against.
+        kinds: the kinds of experiment (``trials``, ``live``) that run under this agent's name, each with the reference
+            of the class that drives it; None for this class itself. See ``driver``.
+        failure: why ``run`` returned non-zero, in a sentence; if it knows.
+        failure_hint: what to do about it, if known.
+    """
 
     Config: ClassVar[Any]
     kinds: ClassVar[Mapping[str, str | None]]
     failure: str | None = None
+    failure_hint: str | None = None
 
     def __init__(self, env: Any, config: Any = None, seed: int = 0) -> None:
         self.env = env
@@ -92,12 +101,8 @@ class BaseAgent(_Agent):
     ``(self.seed, name, observation.number)``: the same trial then gets the same draw after a crash and at any width.
 
     Attributes:
-        Config: the frozen dataclass that ``agent_config`` is checked against.
         supports_variable_environment: whether the agent handles env_params.
         finite: whether it ends by itself and needs no budget.
-        kinds: the kinds of experiment (``trials``, ``live``) that run under this agent's name, each with the reference
-            of the class that drives it; None for this class itself. See ``driver``.
-        failure: why ``run`` returned non-zero, in a sentence; if it knows.
     """
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
@@ -212,21 +217,13 @@ class LiveAgent(_Agent, ABC):
 
     The app only calls ``run``. A used-up budget and a stopped run are ordinary ends. A lost server, spaces that don't
     fit and a failing algorithm end it with code 1 and the reason in ``failure``: recorded steps are safe, and later
-    experiments run. Any other exception is a bug or broken infrastructure.
-
-    Attributes:
-        Config: the frozen dataclass that ``agent_config`` is checked against.
-        kinds: see ``BaseAgent``.
-        name: the agent's name; its draws depend on it.
-        failure: why ``run`` returned non-zero, in a sentence.
-        failure_hint: what to do about it, if known.
+    experiments run. Any other exception is a bug or broken infrastructure. Draws depend on ``name``, the agent's name.
     """
 
     Config: ClassVar[type[LiveConfig]] = LiveConfig
     kinds: ClassVar[Mapping[str, str | None]] = {"live": None}
     name: ClassVar[str]
     env: LiveEnv
-    failure_hint: str | None = None
 
     def run(self) -> int:
         """Drive the experiment to its end; 1 if it ends early."""
@@ -238,14 +235,11 @@ class LiveAgent(_Agent, ABC):
             return 0
         except ServerLostError as error:
             self.failure, self.failure_hint = error.message, error.hint
-            return 1
         except UnfitError as error:
             self.failure = str(error)
-            return 1
         except TrainingError as error:
             self.failure = f"training failed after {self.env.taken} steps: {error}"
-            return 1
-        return 0
+        return int(self.failure is not None)
 
     @abstractmethod
     def _drive(self) -> None:

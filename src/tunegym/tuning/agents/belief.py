@@ -100,13 +100,7 @@ JITTER = 1e-6
 
 
 class Told(NamedTuple):
-    """Statistics of cells.
-
-    Attributes:
-        means: mean reward of each cell.
-        counts: number of rewards of each cell.
-        within: sum over all rewards of the squared distance from their cell's mean.
-    """
+    """Mean and number of each cell's rewards, and the sum of squared distances of rewards from their cell's mean."""
 
     means: np.ndarray
     counts: np.ndarray
@@ -127,9 +121,7 @@ class Belief:
         self.shapes: list[Shape] = [axis.prior for axis in self._axes]
         self.noise = 0.1
         self.places = np.empty((0, len(self._axes)))
-        # Covariances of contexts and of settings; the covariance of two cells is the product.
-        self._contexts_alike = np.empty((0, 0))
-        self._settings_alike = np.empty((0, 0))
+        self._alike: tuple[np.ndarray, np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.places)
@@ -138,16 +130,22 @@ class Belief:
 
     def add(self, places: np.ndarray) -> None:
         """Add a cell: the places of its context, then those of its setting."""
-        row = places[None, :]
-        self._contexts_alike = _grown(self._contexts_alike, self._likeness(self._conditions, row, self.places)[0])
-        self._settings_alike = _grown(self._settings_alike, self._likeness(self._knobs, row, self.places)[0])
-        self.places = np.vstack([self.places, row])
+        self.places, self._alike = np.vstack([self.places, places]), None
 
     def keep(self, cells: np.ndarray) -> None:
         """Forget all cells but these."""
-        self.places = self.places[cells]
-        self._contexts_alike = self._contexts_alike[np.ix_(cells, cells)]
-        self._settings_alike = self._settings_alike[np.ix_(cells, cells)]
+        self.places, self._alike = self.places[cells], None
+
+    def _cells_alike(self) -> tuple[np.ndarray, np.ndarray]:
+        """Covariances of the cells' contexts and of their settings; the covariance of two cells is the product."""
+        if self._alike is None:
+            contexts, settings = (
+                self._likeness(one, self.places, self.places) for one in (self._conditions, self._knobs)
+            )
+            for alike in (contexts, settings):
+                np.fill_diagonal(alike, 1.0)  # also where a place is NaN
+            self._alike = contexts, settings
+        return self._alike
 
     def _likeness(self, axes: Iterable[int], ones: np.ndarray, others: np.ndarray) -> np.ndarray:
         product = np.ones((len(ones), len(others)))
@@ -163,20 +161,20 @@ class Belief:
 
     def weights(self, told: Told) -> np.ndarray:
         """The weights that ``expected`` takes, the same for all contexts."""
-        alike = self._contexts_alike * self._settings_alike
+        alike = np.multiply(*self._cells_alike())
         np.einsum("ii->i", alike)[:] += self.noise / told.counts + JITTER
         return np.linalg.solve(alike, told.means - _centre(told))
 
     def expected(self, context: np.ndarray, told: Told, weights: np.ndarray) -> np.ndarray:
         """Expected reward of every cell's setting under a context."""
-        return _centre(told) + self._settings_alike @ (self._like(context) * weights)
+        return _centre(told) + self._cells_alike()[1] @ (self._like(context) * weights)
 
     def drawn(self, context: np.ndarray, settings: np.ndarray, told: Told, normal: np.ndarray) -> np.ndarray:
         """Draws of the rewards of ``settings`` under a context: a row each, a joint draw per column of ``normal``."""
         count, asked = len(self), len(settings)
         rows = np.hstack([np.broadcast_to(context, (asked, len(context))), settings])
         joint = np.zeros((count + asked + 1, count + asked + 1))
-        joint[:count, :count] = self._contexts_alike * self._settings_alike
+        joint[:count, :count] = np.multiply(*self._cells_alike())
         joint[count:-1, :count] = self._likeness(self._knobs, rows, self.places) * self._like(context)
         joint[count:-1, count:-1] = self._likeness(self._knobs, rows, rows)
         diagonal = np.einsum("ii->i", joint)
@@ -214,18 +212,7 @@ class Belief:
             self.shapes[axis], alike[axis] = moves[best], factors[best]
             whole = rest * factors[best]
         self.noise = max(NOISES, key=lambda noise: _likelihood(whole, noise, told))
-        self._contexts_alike = self._likeness(self._conditions, self.places, self.places)
-        self._settings_alike = self._likeness(self._knobs, self.places, self.places)
-        for alike in (self._contexts_alike, self._settings_alike):
-            np.fill_diagonal(alike, 1.0)  # also where a place is NaN
-
-
-def _grown(square: np.ndarray, row: np.ndarray) -> np.ndarray:
-    size = len(square)
-    grown = np.ones((size + 1, size + 1))
-    grown[:size, :size] = square
-    grown[size, :size] = grown[:size, size] = row
-    return grown
+        self._alike = None
 
 
 def _centre(told: Told) -> float:

@@ -14,7 +14,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -282,17 +282,14 @@ class StudyProposer:
     def _set_sampler(self, **more: Any) -> None:
         from optuna import samplers
 
-        kinds: dict[SamplerName, Any] = {
-            "tpe": samplers.TPESampler,
-            "gp": samplers.GPSampler,
-            "cmaes": samplers.CmaEsSampler,
-            "nsgaii": samplers.NSGAIISampler,
-        }
+        kind = getattr(
+            samplers, {"tpe": "TPE", "gp": "GP", "cmaes": "CmaEs", "nsgaii": "NSGAII"}[self._name] + "Sampler"
+        )
         quiet = {"warn_independent_sampling": False} if self._name in ("gp", "cmaes") else {}
         seed = integer(self._seed, SEEDS, "optuna", self._name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "experimental": our choice, not the user's
-            self._study.sampler = kinds[self._name](seed=seed, **quiet, **self._options, **more)
+            self._study.sampler = kind(seed=seed, **quiet, **self._options, **more)
 
     def propose(self, number: int) -> dict[str, Scalar]:
         """The sampler's proposal with the seed that belongs to the number; a random draw if the sampler fails."""
@@ -310,7 +307,8 @@ class StudyProposer:
             generator.seed((seed + index) % SEEDS)
         known = len(self._study.get_trials(deepcopy=False))
         try:
-            with self._threads(), np.errstate(all="ignore"):
+            # Small matrices are many times slower on several threads of a busy machine.
+            with threadpool_limits(1) if self._name == "gp" else nullcontext(), np.errstate(all="ignore"):
                 trial = self._study.ask(self._distributions)
         except Exception as error:  # numerics of the sampler, for which some ranges are too large: no reason to stop
             self._study.tell(known, state=_states().FAIL)
@@ -328,10 +326,6 @@ class StudyProposer:
                 internal = distribution.to_internal_repr(value)
                 trial.storage.set_trial_param(trial._trial_id, name, internal, distribution)
         return action
-
-    def _threads(self) -> AbstractContextManager[Any]:
-        """One thread for ``gp``: small matrices are many times slower on several threads of a busy machine."""
-        return threadpool_limits(1) if self._name == "gp" else nullcontext()
 
     def _random(self, number: int, error: Exception) -> dict[str, Scalar]:
         if type(error) not in self._warned:
@@ -458,11 +452,8 @@ def _setting_problems(config: OptunaConfig) -> Iterator[Problem]:
     for setting, least in {"startup_trials": 1, "population": 2}.items():
         where, value = f"agent_config.{setting}", getattr(config, setting)
         if value is not None and setting not in takes:
-            what, hint = (
-                f"the sampler {config.sampler} has no {setting}",
-                f"remove {setting}, or choose another sampler",
-            )
-            yield Problem(where, what, str(value), ", ".join(takes) or "none of these settings", hint)
+            what, allowed = f"the sampler {config.sampler} has no {setting}", ", ".join(takes) or "none of these"
+            yield Problem(where, what, str(value), allowed, f"remove {setting}, or choose another sampler")
         elif value is not None and value < least:
             allowed, hint = f"an integer of at least {least}", f"write {setting} = {least} or more"
             yield Problem(where, "the value is out of bounds", str(value), allowed, hint)

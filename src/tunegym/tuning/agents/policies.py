@@ -15,7 +15,7 @@ import orjson
 from tunegym.core.errors import StoreError
 from tunegym.core.files import write_atomic
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable
-from tunegym.tuning.model.space import Choice, EnvParams, Range
+from tunegym.tuning.model.space import Choice, EnvParams
 from tunegym.tuning.model.values import Context, Scalar, exact_key, native, storable
 
 FOLDER = "policy"
@@ -36,6 +36,8 @@ def contexts_to_ask(params: EnvParams) -> list[dict[str, Scalar]]:
 
     Candidates of weight 0 are left out: a policy knows nothing of them.
     """
+    from tunegym.tuning.envs.actions import binned
+
     lists: dict[str, tuple[Scalar, ...]] = {}
     for name, param in params.params.items():
         if isinstance(param.domain, Choice):
@@ -48,20 +50,8 @@ def contexts_to_ask(params: EnvParams) -> list[dict[str, Scalar]]:
         places = min(places, int((MOST_CONTEXTS / count) ** (1 / ranges) + 1e-9))
     if count > MOST_CONTEXTS or places < 3:
         return _drawn(params)
-    axes: dict[str, tuple[Scalar, ...]] = {}
-    for name, param in params.params.items():
-        axes[name] = _places(param.domain, places) if isinstance(param.domain, Range) else lists[name]
+    axes = {name: lists.get(name) or binned(param.domain, places) for name, param in params.params.items()}
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
-def _places(domain: Range, most: int) -> tuple[Scalar, ...]:
-    """All values of a range, or ``most`` of them, evenly spread on its scale."""
-    step = domain.step or (1 if domain.dtype == "int" else None)
-    if step is not None:
-        count = round((domain.high - domain.low) / step) + 1
-        if count <= most:
-            return tuple(domain.snap(domain.low + index * step) for index in range(count))
-    return tuple(dict.fromkeys(domain.at_position(index / (most - 1)) for index in range(most)))
 
 
 def _drawn(params: EnvParams) -> list[dict[str, Scalar]]:

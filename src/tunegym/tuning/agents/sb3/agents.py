@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tunegym.core.errors import Problem
 from tunegym.tuning.agents.base import (
@@ -50,6 +50,24 @@ def _combinations(space: Space, bins: int) -> int:
     return math.prod(len(binned(knob, bins)) for knob in space.knobs.values())
 
 
+def _too_many(name: str, config: Any, space: Space) -> list[Problem]:
+    """Refuse to number more combinations than there may be."""
+    joint = getattr(config, "joint", None)
+    most = getattr(config, "max_actions", LIMIT if joint else math.inf)
+    count = 0 if most == math.inf else _combinations(space, config.bins)
+    if count <= most:
+        return []
+    if joint:
+        what = f"there are {count} combinations to choose among"
+        allowed = f"joint = true with up to {LIMIT} combinations"
+        hint = "write joint = false, or give lists fewer candidates or ranges fewer bins"
+        return [Problem("agent_config.joint", what, "true", allowed, hint)]
+    what = f"{name} numbers every combination, and there are {count}"
+    allowed = f"up to max_actions = {most}, or one of ppo, a2c, contextual_bandit"
+    hint = 'give lists fewer candidates or ranges fewer bins (agent_config.bins), or write agent = "ppo"'
+    return [Problem("agent", what, f'"{name}"', allowed, hint)]
+
+
 class PolicyAgent(BaseAgent, ABC):
     """Drives trials over all lanes, learns from each, and keeps its policy on disk.
 
@@ -71,12 +89,11 @@ class PolicyAgent(BaseAgent, ABC):
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Refuse settings that no algorithm can work with."""
-        config: configs.PolicyConfig = experiment.agent_config
-        return [
-            *configs.problems(config, experiment.most_trials),
-            *warm_start_problems(config.warm_start, scenario_dir),
-        ]
+        """Refuse settings that no algorithm can work with, and too many combinations of knobs."""
+        config = experiment.agent_config
+        found = configs.problems(config, experiment.most_trials)
+        found += warm_start_problems(config.warm_start, scenario_dir)
+        return found or _too_many(cls.name, config, experiment.space)
 
     @abstractmethod
     def view(self, kind: str | None) -> ActionView:
@@ -109,20 +126,6 @@ class PolicyAgent(BaseAgent, ABC):
 
 class _OnPolicy(PolicyAgent):
     """Chooses among combinations where there are few, otherwise every knob by itself."""
-
-    @classmethod
-    def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Refuse ``joint`` with too many combinations."""
-        found = super().check(experiment, scenario_dir)
-        if found or not experiment.agent_config.joint:
-            return found
-        count = _combinations(experiment.space, experiment.agent_config.bins)
-        if count <= LIMIT:
-            return []
-        what = f"there are {count} combinations to choose among"
-        allowed = f"joint = true with up to {LIMIT} combinations"
-        hint = "write joint = false, or give lists fewer candidates or ranges fewer bins"
-        return [Problem("agent_config.joint", what, "true", allowed, hint)]
 
     def view(self, kind: str | None) -> ActionView:
         """One index for all knobs, or one for each."""
@@ -157,19 +160,6 @@ class Dqn(PolicyAgent):
     Config: ClassVar[type[AgentConfig]] = configs.DqnConfig
     kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": f"{__name__}:LiveDqn"}
     name: ClassVar[str] = "dqn"
-
-    @classmethod
-    def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Refuse too many combinations."""
-        config: configs.DqnConfig = experiment.agent_config
-        found = super().check(experiment, scenario_dir)
-        count = 0 if found else _combinations(experiment.space, config.bins)
-        if count <= config.max_actions:
-            return found
-        what = f"dqn numbers every combination, and there are {count}"
-        allowed = f"up to max_actions = {config.max_actions}, or one of ppo, a2c, contextual_bandit"
-        hint = 'give lists fewer candidates or ranges fewer bins (agent_config.bins), or write agent = "ppo"'
-        return [Problem("agent", what, '"dqn"', allowed, hint)]
 
     def view(self, kind: str | None) -> ActionView:
         """One index for all knobs."""
@@ -221,29 +211,11 @@ class LivePolicy(LiveAgent):
         LiveTraining(self.env, self.name, self.config, self.seed).run()
 
 
-class LivePpo(LivePolicy):
-    """PPO on a live system."""
-
-    Config: ClassVar[type[LiveConfig]] = configs.LivePpoConfig
-    name: ClassVar[str] = "ppo"
+def _live(name: str, config: type[LiveConfig]) -> type[LivePolicy]:
+    return type(f"Live{name.capitalize()}", (LivePolicy,), {"name": name, "Config": config, "__module__": __name__})
 
 
-class LiveA2c(LivePolicy):
-    """A2C on a live system."""
-
-    Config: ClassVar[type[LiveConfig]] = configs.LiveA2cConfig
-    name: ClassVar[str] = "a2c"
-
-
-class LiveDqn(LivePolicy):
-    """DQN on a live system."""
-
-    Config: ClassVar[type[LiveConfig]] = configs.LiveDqnConfig
-    name: ClassVar[str] = "dqn"
-
-
-class LiveSac(LivePolicy):
-    """SAC on a live system."""
-
-    Config: ClassVar[type[LiveConfig]] = configs.LiveSacConfig
-    name: ClassVar[str] = "sac"
+LivePpo = _live("ppo", configs.LivePpoConfig)
+LiveA2c = _live("a2c", configs.LiveA2cConfig)
+LiveDqn = _live("dqn", configs.LiveDqnConfig)
+LiveSac = _live("sac", configs.LiveSacConfig)

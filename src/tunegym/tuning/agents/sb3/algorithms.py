@@ -53,10 +53,6 @@ class Draws:
         """A uniform integer in [0, bound) for these names."""
         return integer(self._seed, bound, self._name, *names)
 
-    def generator(self, *names: str | int) -> np.random.Generator:
-        """A generator for these names."""
-        return np.random.default_rng(self.integer(2**63, *names))
-
     @contextlib.contextmanager
     def stream(self, *names: str | int) -> Iterator[None]:
         """The library's draws inside depend on ``names`` alone."""

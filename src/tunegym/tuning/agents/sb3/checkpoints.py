@@ -18,6 +18,7 @@ import torch
 from tunegym.core.files import write_atomic
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.sb3.algorithms import state_of
+from tunegym.tuning.model.values import counted
 
 FILE = "checkpoint.pt"
 MODEL = "model.zip"
@@ -112,17 +113,15 @@ class PolicyFiles:
         ``saved`` of the ``closed`` trials are in its checkpoint, and ``remembered`` can still be learned from; None if
         only fresh choices can.
         """
-        where = f"from its checkpoint after {self._count(saved)}" if saved else "without a checkpoint"
+        unit = self._unit
+        where = f"from its checkpoint after {counted(saved, unit)}" if saved else "without a checkpoint"
         rest = ""
         if remembered is not None:
-            rest = f"; in its replay buffer: {self._count(remembered)} of the record"
+            rest = f"; in its replay buffer: {counted(remembered, unit)} of the record"
         elif closed > saved:
-            later = self._count(closed - saved, " later" if saved else "")
+            later = counted(closed - saved, f"later {unit}" if saved else unit)
             rest = f"; {later} on record can't teach it anything, as it learns from fresh choices only"
         logger.info("%s continues %s%s", self._agent, where, rest)
-
-    def _count(self, count: int, more: str = "") -> str:
-        return f"{count}{more} {self._unit}{'' if count == 1 else 's'}"
 
 
 @contextlib.contextmanager

@@ -181,33 +181,22 @@ FEWEST = 4
 AS_MANY = -1
 """``gradient_steps`` of a live experiment: as many as there were steps."""
 
-BOUNDS: Mapping[str, tuple[float, float, bool]] = {
-    "learning_rate": (0.0, 1.0, True),
-    "gamma": (0.0, 1.0, False),
-    "checkpoint_every": (1, float("inf"), False),
-    "n_steps": (FEWEST, 1_000_000, False),
-    "gae_lambda": (0.0, 1.0, False),
-    "ent_coef": (0.0, 1000.0, False),
-    "vf_coef": (0.0, 1000.0, False),
-    "max_grad_norm": (0.0, 1_000_000.0, True),
-    "bins": (2, 1000, False),
-    "batch_size": (2, 1_000_000, False),
-    "n_epochs": (1, 1000, False),
-    "clip_range": (0.0, 1000.0, True),
-    "buffer_size": (1, 10_000_000, False),
-    "learning_starts": (0, float("inf"), False),
-    "train_freq": (1, 1_000_000, False),
-    "gradient_steps": (1, 1000, False),
-    "exploration_fraction": (0.0, 1.0, True),
-    "exploration_final": (0.0, 1.0, False),
-    "exploration_initial_eps": (0.0, 1.0, False),
-    "exploration_final_eps": (0.0, 1.0, False),
-    "target_update": (1, 1_000_000, False),
-    "target_update_interval": (1, 1_000_000, False),
-    "max_actions": (1, 1_000_000, False),
-    "tau": (0.0, 1.0, True),
+BOUNDS: Mapping[tuple[float, float, bool], str] = {
+    (0.0, 1.0, True): "learning_rate exploration_fraction tau",
+    (0.0, 1.0, False): "gamma gae_lambda exploration_final exploration_initial_eps exploration_final_eps",
+    (0.0, 1000.0, False): "ent_coef vf_coef",
+    (0.0, 1000.0, True): "clip_range",
+    (0.0, 1_000_000.0, True): "max_grad_norm",
+    (0, float("inf"), False): "learning_starts",
+    (1, float("inf"), False): "checkpoint_every",
+    (1, 1000, False): "n_epochs gradient_steps",
+    (1, 1_000_000, False): "train_freq target_update target_update_interval max_actions",
+    (1, 10_000_000, False): "buffer_size",
+    (2, 1000, False): "bins",
+    (2, 1_000_000, False): "batch_size",
+    (FEWEST, 1_000_000, False): "n_steps",
 }
-"""Lower and upper bound of a setting, and whether the lower bound is excluded."""
+"""Settings by their lower and upper bound, and whether the lower bound is excluded."""
 
 
 def problems(config: PolicyConfig | LivePolicyConfig, most_trials: int | None) -> list[Problem]:
@@ -217,7 +206,8 @@ def problems(config: PolicyConfig | LivePolicyConfig, most_trials: int | None) -
 
 def _out_of_bounds(config: Any) -> Iterator[Problem]:
     live = isinstance(config, LivePolicyConfig)
-    for setting, (least, most, excluded) in BOUNDS.items():
+    rows = ((setting, *bounds) for bounds, settings in BOUNDS.items() for setting in settings.split())
+    for setting, least, most, excluded in rows:
         value: Any = getattr(config, setting, None)
         if not isinstance(value, int | float) or (least <= value <= most and not (excluded and value == least)):
             continue

@@ -123,9 +123,10 @@ class Learner(ABC):
     def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
         """The decision for a choice made elsewhere."""
 
-    @abstractmethod
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
         """The best choice, and its probability if it is known."""
+        with self.draws.one_thread():
+            return self.model.policy.predict(seen, deterministic=True)[0], None
 
     @abstractmethod
     def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
@@ -217,10 +218,8 @@ class OnPolicyLearner(Learner):
 
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
         """The most likely value of each knob."""
-        with self.asked() as policy:
-            distribution = policy.get_distribution(_batch(seen))
-            chosen = distribution.mode()
-            return chosen.numpy()[0], float(torch.exp(distribution.log_prob(chosen)))
+        chosen, _ = super().greedy(seen)
+        return chosen, float(self.preference(seen, chosen[None])[0])
 
     def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
         """Their probabilities."""
@@ -394,17 +393,10 @@ class DqnLearner(OffPolicyLearner):
         final = self.config.exploration_final
         return max(1.0 - (1.0 - final) * self.experience(number) / self._fades, final)
 
-    def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
-        """The action of the highest value."""
-        return np.int64(self._values(seen).argmax()), None
-
     def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
         """Their values."""
-        return self._values(seen)[elements]
-
-    def _values(self, seen: np.ndarray) -> np.ndarray:
         with self.asked() as policy:
-            return policy.q_net(_batch(seen)).numpy()[0]
+            return policy.q_net(_batch(seen)).numpy()[0][elements]
 
     def train(self, closed: int, last: bool = False) -> dict[str, float]:
         """One update; now and then the target network is copied."""
@@ -436,14 +428,9 @@ class SacLearner(OffPolicyLearner):
             return Decision(np.array([2.0 * one - 1.0 for one in units], dtype=np.float32).reshape(shape))
         with self.asked() as policy:
             mean, log_std, _ = policy.actor.get_action_dist_params(_batch(seen))
-            normal = self.draws.generator("act", number).standard_normal(mean.shape[1:])
+            normal = np.random.default_rng(self.draws.integer(2**63, "act", number)).standard_normal(mean.shape[1:])
             chosen = np.tanh(mean.numpy()[0] + np.exp(log_std.numpy()[0]) * normal)
         return Decision(chosen.astype(np.float32))
-
-    def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
-        """The mean of the policy."""
-        with self.asked() as policy:
-            return policy.actor(_batch(seen), deterministic=True).numpy()[0], None
 
     def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
         """Their values by the more careful of the critics."""

@@ -292,11 +292,11 @@ class LiveTraining:
         model._update_current_progress_remaining(model.num_timesteps, self._horizon)
         if buffer.full or buffer.pos * buffer.n_envs < FEWEST:
             return
-        for name in ("actions", "values", "log_probs", "advantages", "returns", "rewards", "episode_starts"):
-            setattr(buffer, name, getattr(buffer, name)[: buffer.pos])
-        seen = buffer.observations
-        whole = isinstance(seen, dict)
-        buffer.observations = {key: rows[: buffer.pos] for key, rows in seen.items()} if whole else seen[: buffer.pos]
+        for name, rows in vars(buffer).items():
+            if isinstance(rows, np.ndarray):
+                setattr(buffer, name, rows[: buffer.pos])
+            elif name == "observations":
+                buffer.observations = {key: column[: buffer.pos] for key, column in rows.items()}
         buffer.buffer_size, buffer.full = buffer.pos, True
         with torch.no_grad():
             values = model.policy.predict_values(obs_as_tensor(model._last_obs, model.device))
