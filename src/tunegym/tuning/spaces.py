@@ -124,7 +124,7 @@ def differences(expected: spaces.Space[Any], found: spaces.Space[Any], where: st
         return lines + [line for key in both for line in differences(before[key], now[key], f"{where}.{key}")]
     if type(expected) is type(found) and _described(expected) == _described(found):
         return []
-    return [f"{where}: {_short(expected)} before, {_short(found)} now"]
+    return [f"{where}: {_brief(expected, 120)} before, {_brief(found, 120)} now"]
 
 
 def space_differences(expected: tuple[Any, Any], found: tuple[Any, Any]) -> list[str]:
@@ -133,11 +133,6 @@ def space_differences(expected: tuple[Any, Any], found: tuple[Any, Any]) -> list
         *differences(expected[0], found[0], "action_space"),
         *differences(expected[1], found[1], "observation_space"),
     ]
-
-
-def _short(space: spaces.Space[Any]) -> str:
-    text = " ".join(repr(space).split())
-    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 # leaves -----------------------------------------------------------------------------------------------
@@ -328,6 +323,6 @@ def _nested_of(parts: dict[Any, Callable[[Any], Any]], *, named: bool) -> Callab
     return own
 
 
-def _brief(found: Any) -> str:
-    text = repr(found)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _brief(found: Any, most: int = 60) -> str:
+    text = " ".join(repr(found).split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -298,22 +298,15 @@ class EnvParams:
 class ObsLeafDescriptor:
     """Shape of one leaf of a structured observation: the result of an encoding.
 
-    Attributes:
-        kind: ``box``, a float32 vector, or ``discrete``, one of the integers from 0.
-        dim: a box's length; 1 for a discrete leaf.
-        n: number of integers of a discrete leaf; None for a box.
-        low: a box's smallest number.
-        high: a box's largest number.
-
     Raises:
         ValueError: the values contradict each other.
     """
 
-    kind: Literal["box", "discrete"]
-    dim: int = 1
-    n: int | None = None
-    low: float = -math.inf
-    high: float = math.inf
+    kind: Literal["box", "discrete"]  # ``box``, a float32 vector, or ``discrete``, one of the integers from 0
+    dim: int = 1  # a box's length; 1 for a discrete leaf
+    n: int | None = None  # number of integers of a discrete leaf; None for a box
+    low: float = -math.inf  # a box's smallest number
+    high: float = math.inf  # a box's largest number
 
     def __post_init__(self) -> None:
         if self.kind not in ("box", "discrete"):

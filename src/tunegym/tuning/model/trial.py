@@ -245,31 +245,18 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """The result of a closed trial, for the agent.
+    """The result of a closed trial, for the agent."""
 
-    Attributes:
-        trial_index: the trial's number.
-        value: its reward (a penalty unless ``status`` is ``measured``).
-        observation: the lane's present one: the trial's metrics and the next trial's context.
-        prev_observation: the one that the agent acted on.
-        action: the agent's choice, in native values.
-        done: no trial follows in this run's budget.
-        status: one of ``STATUSES``.
-        cached: the measurement came from the cache.
-        context: the context that the trial ran under.
-        reports: the intermediate values that it reported.
-    """
-
-    trial_index: int
-    value: float
-    observation: Observation
-    prev_observation: Observation
-    action: Action
-    done: bool
-    status: str
-    cached: bool = False
-    context: Mapping[str, object] = field(default_factory=dict)
-    reports: Reports = ()
+    trial_index: int  # the trial's number
+    value: float  # its reward (a penalty unless ``status`` is ``measured``)
+    observation: Observation  # the lane's present one: the trial's metrics and the next trial's context
+    prev_observation: Observation  # the one that the agent acted on
+    action: Action  # the agent's choice, in native values
+    done: bool  # no trial follows in this run's budget
+    status: str  # one of ``STATUSES``
+    cached: bool = False  # the measurement came from the cache
+    context: Mapping[str, object] = field(default_factory=dict)  # the context that the trial ran under
+    reports: Reports = ()  # the intermediate values that it reported
 
 
 EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "reset", "cut"]
