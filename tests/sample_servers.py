@@ -83,9 +83,7 @@ class Echo:
         """Nothing to close."""
 
 
-DEEDS = (
-    *("fine", "raise", "exit", "leave", "hang", "spin", "stop", "die", "fork", "mute", "unfit", "large", "garbage"),
-)
+DEEDS = ["fine", "raise", "exit", "leave", "hang", "spin", "stop", "die", "fork", "mute", "unfit", "large", "garbage"]
 
 
 def deed(name: str) -> np.int64:

@@ -65,9 +65,7 @@ def started(make: Callable[..., TcpHost]) -> Callable[..., TcpHost]:
     ("arguments", "token", "code", "lines"),
     [
         (["Trouble"], "", 2, ["MODULE:CLASS: 'Trouble' is a bare name", "found:   Trouble", "hint: write"]),
-        (["nowhere:Trouble"], "", 2, ["there is no module 'nowhere'", "hint: put nowhere.py"]),
         (["sample_servers:Troubel"], "", 2, ["has no 'Troubel'", "hint: did you mean 'Trouble'?"]),
-        (["sample_servers:spaces"], "", 2, ["sample_servers:spaces is no class", "hint: name a class"]),
         (["sample_servers:NoClose"], "", 2, ["NoClose has no close()", "hint: "]),
         ([TROUBLE, "--token-file", "/nothing"], "", 1, ["the token file /nothing can't be read: No such file"]),
         ([TROUBLE, "--token-file", "{empty}"], "", 1, ["is empty"]),

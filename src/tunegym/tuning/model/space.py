@@ -316,11 +316,8 @@ class ObsLeafDescriptor:
         if self.kind == "box":
             if self.n is not None:
                 raise ValueError(f"a box has a dim and no n, here n={self.n!r}")
-            sides = self.low, self.high
-            if (
-                any(isinstance(one, bool) or not isinstance(one, int | float) for one in sides)
-                or not sides[0] < sides[1]
-            ):
+            numbers = all(isinstance(one, int | float) for one in (self.low, self.high))
+            if not (numbers and self.low < self.high):
                 raise ValueError(f"low must be below high, here {self.low!r} and {self.high!r}")
         elif type(self.n) is not int or self.n < 1:
             raise ValueError(f"a discrete leaf needs n, an integer of at least 1, not {self.n!r}")
