@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tunegym.dataplane import (
     All,
@@ -42,75 +42,29 @@ def batch(numbers: Sequence[int], having: Collection[str] = PER_SAMPLE, **more: 
     return BatchMeta("rollouts", tuple(f"s{number}" for number in numbers), **given)
 
 
-class Parts(RuleBasedStateMachine):
-    """Every operation on a batch keeps the values of each sample together."""
+@given(st.integers(0, 12), st.frozensets(st.sampled_from(PER_SAMPLE)), st.data())
+def test_every_operation_keeps_the_values_of_a_sample_together(size: int, having: Any, data: st.DataObject) -> None:
+    def of(numbers: Sequence[int]) -> BatchMeta:
+        return batch(numbers, having, epoch=3)
 
-    @initialize(size=st.integers(0, 12), having=st.frozensets(st.sampled_from(PER_SAMPLE)))
-    def start(self, size: int, having: frozenset[str]) -> None:
-        self.meta = batch(range(size), having, epoch=3)
-        self.numbers = list(range(size))
-        self.stamps: dict[int, int] = {}
-        self.having = having
-        self.fields = ("tokens",)
-
-    @rule(data=st.data())
-    def subset(self, data: st.DataObject) -> None:
-        places = data.draw(st.permutations(range(len(self.numbers))))
-        places = places[: data.draw(st.integers(0, len(places)))]
-        self.meta = self.meta.subset(data.draw(st.sampled_from([list, tuple, np.array]))(places))
-        self.numbers = [self.numbers[at] for at in places]
-
-    @rule(data=st.data())
-    def mask(self, data: st.DataObject) -> None:
-        mask = data.draw(st.lists(st.booleans(), min_size=len(self.numbers), max_size=len(self.numbers)))
-        self.meta = self.meta.subset(mask or np.zeros(0, dtype=bool))
-        self.numbers = [number for number, wanted in zip(self.numbers, mask, strict=True) if wanted]
-
-    @rule(start=st.none() | st.integers(-15, 15), stop=st.none() | st.integers(-15, 15))
-    def slice(self, start: int | None, stop: int | None) -> None:
-        self.meta = self.meta.slice(start, stop)
-        self.numbers = self.numbers[start:stop]
-
-    @rule(data=st.data())
-    def drop(self, data: st.DataObject) -> None:
-        gone = data.draw(st.sets(st.sampled_from(self.numbers))) if self.numbers else set()
-        self.meta = self.meta.drop(f"s{number}" for number in gone)
-        self.numbers = [number for number in self.numbers if number not in gone]
-
-    @rule(data=st.data())
-    def concat(self, data: st.DataObject) -> None:
-        cut = data.draw(st.integers(0, len(self.numbers)))
-        self.meta = BatchMeta.concat([self.meta.slice(cut), self.meta.slice(0, 0), self.meta.slice(0, cut)])
-        self.numbers = self.numbers[cut:] + self.numbers[:cut]
-
-    @rule(stamp=st.integers(0, 99), each=st.booleans())
-    def stamp_tags(self, stamp: int, each: bool) -> None:
-        before = self.meta
-        kept = repr(before.tags)
-        self.meta = before.stamp_tags([{"stamp": stamp}] * before.size if each else {"stamp": np.int64(stamp)})
-        self.stamps |= dict.fromkeys(self.numbers, stamp)
-        assert repr(before.tags) == kept
-
-    @rule(fields=st.lists(st.sampled_from("abc"), unique=True))
-    def with_fields(self, fields: list[str]) -> None:
-        self.meta = pickle.loads(pickle.dumps(self.meta.with_fields(fields)))
-        self.fields = tuple(fields)
-
-    @invariant()
-    def aligned(self) -> None:
-        meta = self.meta
-        wanted = batch(self.numbers, self.having - {"tags"}, fields=self.fields, tags=meta.tags, epoch=3)
-        assert meta == wanted
-        assert (meta.size, len(meta)) == (len(self.numbers), len(self.numbers))
-        for number, tags in zip(self.numbers, meta.tags or (), strict=False):
-            assert tags.get("stamp") == self.stamps.get(number)
-            assert tags.get("number") == (number if "tags" in self.having else None)
-            assert {type(value) for value in tags.values()} <= {int}  # numpy's become plain
-        repr(meta)
-
-
-TestParts = Parts.TestCase
-TestParts.settings = settings(max_examples=40, stateful_step_count=15)
+    numbers, meta = range(size), of(range(size))
+    places = data.draw(st.permutations(numbers))[: data.draw(st.integers(0, size))]
+    start, stop = data.draw(st.tuples(*[st.none() | st.integers(-15, 15)] * 2))
+    cut, make = data.draw(st.integers(0, size)), data.draw(st.sampled_from([list, tuple, np.array]))
+    mask = np.isin(numbers, places)
+    assert meta.subset(make(places)) == of(places)
+    assert meta.subset(mask.tolist() if size else mask) == of([one for one in numbers if one in places])
+    assert meta.drop(f"s{one}" for one in places) == of([one for one in numbers if one not in places])
+    assert meta.slice(start, stop) == of(numbers[start:stop])
+    parts = [meta.slice(cut), meta.slice(0, 0), meta.slice(0, cut)]
+    assert BatchMeta.concat(parts) == of([*numbers[cut:], *numbers[:cut]])
+    assert pickle.loads(pickle.dumps(meta.with_fields(["a"]))) == replace(meta, fields=("a",))
+    for stamp in ({"stamp": np.int64(7)}, [{"stamp": 7}] * size):
+        stamped = meta.stamp_tags(stamp)
+        assert replace(stamped, tags=meta.tags) == meta == of(numbers)
+        assert stamped.tags == tuple({**one, "stamp": 7} for one in meta.tags or ({},) * size)
+        assert {type(one["stamp"]) for one in stamped.tags} <= {int}
+    assert (meta.size, len(meta), f"{size} samples" in repr(meta)) == (size, size, True)
 
 
 @pytest.mark.parametrize("places", [[0.5], [[0]], ["s0"], [None], 3, [2], [-3], [True], [True, False, True]])
@@ -261,28 +215,15 @@ def test_drops_are_counted_by_reason_age_and_length() -> None:
     one.split(versioned([5, 4, 3, 1], sequence_lengths=(100, 128, 900, 1000)), current_weight_version=5)
     one.split(versioned([5, 5, 1], ["a", "b", "b"]), current_weight_version=5)
     assert counts.reasons == {"stale": 3, "group": 1}
-    assert str(counts).splitlines() == [
+    assert str(counts).splitlines()[:5] == [
         "         samples  mean age  mean length",
         "kept           3       0.3         76.0",
         "dropped        4       2.5        475.8",
         "  group        1       0.0          1.0",
         "  stale        3       3.3        634.0",
-        "",
-        "age  kept  dropped",
-        "0       2        1",
-        "1       1        0",
-        "2       0        1",
-        "4       0        2",
-        "",
-        "length from  kept  dropped",
-        "0               1        0",
-        "1               0        1",
-        "2               0        1",
-        "64              1        0",
-        "128             1        0",
-        "512             0        2",
     ]
-    assert counts.plain()["dropped"]["group"]["lengths"] == {"1": 1}
+    stale = counts.plain()["dropped"]["stale"]
+    assert (stale["ages"], stale["lengths"]) == ({"2": 1, "4": 2}, {"2": 1, "512": 2})
 
 
 @given(st.lists(st.tuples(st.sampled_from([None, "stale", "group"]), st.integers(0, 9), st.integers(0, 99))))
@@ -387,14 +328,6 @@ def test_micro_batches_fit(lengths: list[int], ranks: int, balance: Any, cost: A
         costs = [max(one, default=0) * len(one) if cost == "padded" else sum(one) for one in parts]
         assert max(costs, default=0) <= most
         assert costs == sorted(costs, reverse=True)
-
-
-def test_a_rank_with_few_long_samples_gets_others() -> None:
-    """By tokens one rank has one sample, and the other needs three micro-batches."""
-    shards, _ = shard_meta_for_dp(long([100, 51, 51]), 2, max_tokens=100, allow_empty=True)
-    assert sorted(part.size for shard in shards for part in shard.micro_batches) == [0, 1, 1, 1]
-    shards, _ = shard_meta_for_dp(long([100, 40, 40, 20]), 2, max_tokens=100, cost="padded")
-    assert [shard.size for shard in shards] == [2, 2]
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.integers(9, 20))
