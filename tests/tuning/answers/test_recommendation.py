@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.tuning.answers.test_best import best_of
 
-from tunegym.core.errors import ConfigError, StoreError
+from tunegym.core.errors import ConfigError
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, Recommender
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.trial import Cancelled, Failed, Measured, Trial
@@ -140,12 +140,6 @@ def test_a_context_that_the_run_could_not_have_drawn(env_params: Any, context: A
     assert all(problem.hint for problem in caught.value.problems)
 
 
-@pytest.mark.parametrize("choices", [None, [PolicyChoice({"x": 2}, None, {"load": "low"})]])
-def test_nothing_was_measured(choices: Any) -> None:
-    with pytest.raises(StoreError, match="no trial was measured"):
-        ask(at("low", 1, None), {"load": "low"}, choices)
-
-
 CLOSEST = "no measured setting keeps the limits, and this one comes closest (s is 3, the limit 2)"
 ON_THE_SET = "one of 2 settings on the Pareto set, the one with the highest reward: see best.toml"
 LIMITS = [Objective("s", "min", limit=2.0), Objective("mb", "min", weight=0, limit=64)]
@@ -266,8 +260,3 @@ def test_the_nearest_place_of_a_range() -> None:
     assert "measurements are the 11 of 41 measured draws that are nearest to size=30.0" in str(found.note)
     assert dict(ask(rows, {"size": 9}, choices, env_params=SIZE).action) == {"x": 1}
     assert "asked" not in str(ask(rows, {"size": 100}, choices, env_params=SIZE).note)
-
-
-def test_rewards_near_the_largest_float() -> None:
-    rows = [*at("low", 1, 1.7e308, 1.6e308), *at("low", 2, -1.7e308, -1.7e308)]
-    assert ask(rows, {"load": "low"}, [chosen("low", 2)]).setting.reward == -1.7e308

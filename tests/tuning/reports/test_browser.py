@@ -540,20 +540,6 @@ def test_many_contexts_are_folded(written: Written, show: Opener, wait_until: Ca
     wait_until(lambda: page.evaluate(drawn), "the folded plots")
 
 
-def test_a_policy_without_contexts_and_a_damaged_one(runs: Written, show: Opener) -> None:
-    keys = {"trials": measured([n % 3 for n in range(1, 10)], lambda n: {"x": n % 3 + 1})}
-    keys |= {"knobs": {"x": {"values": [1, 2, 3]}}}
-    results = runs("two", good=keys, bad=keys)
-    policies.save(results.folder / "good", PolicyTable("agent", 9, (PolicyChoice({"x": 3}),)))
-    (results.folder / "bad" / "policy").mkdir()
-    (results.folder / "bad" / "policy" / "policy.json").write_text("</script><b>")
-    page = show(write(results))
-    assert page.locator("#policy th").all_text_contents()[0] == "choice"
-    assert page.locator("#policy td").all_text_contents()[:3] == ["x=3", "3", "2"], "the chance is unknown"
-    page.get_by_role("tab", name="bad").click()
-    assert "is damaged" in page.inner_text("#policy .empty")
-
-
 # comparisons and live experiments -------------------------------------------------------------------------
 
 

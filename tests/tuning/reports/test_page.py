@@ -15,12 +15,11 @@ from typing import Any
 import orjson
 import pytest
 
-from tunegym.core.errors import StoreError
 from tunegym.core.files import dump_toml
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Pruned, Trial
 from tunegym.tuning.model.values import masked
 from tunegym.tuning.reports.charts import TAIL, columns, command_of, commands, kept, tails
-from tunegym.tuning.reports.page import Known, embedded, render, run_document, write_page
+from tunegym.tuning.reports.page import Known, embedded, render, run_document
 from tunegym.tuning.reports.results import RunResults, load
 
 
@@ -74,17 +73,15 @@ CALL = "m:f(fixed='two words', a={'b': 4}, c='x')"
         ({"command": "{trial_dir} {scenario_dir} {step}"}, "{folder}/e/trials/000001 {folder} 1"),
         ({"callable": "m:f"}, CALL),
         ({"command": "run {"}, None),
-        ({"command": "run {nul}"}, None),
         ({"own": 1}, None),
     ],
 )
 def test_a_command_is_the_recorded_template_with_the_trials_values(
     written: Callable[..., RunResults], arguments: dict[str, Any], ran: str | None
 ) -> None:
-    nul = {"nul": "\0"} if "{nul}" in str(arguments) else {}
     one = Trial(1, {"c": "x"}, {"a.b": 4}, Measured(({"m": 1.0},)), 1.0, 0.1)
     results = written([one], knobs={"a.b": {"values": [4, 5]}}, declared={"cmd_args": arguments})
-    command = command_of(results.experiments["e"], {"fixed": "two words"} | nul)  # type: ignore[arg-type]
+    command = command_of(results.experiments["e"], {"fixed": "two words"})  # type: ignore[arg-type]
     folder = str(results.folder)
     assert (command and command(one)) == (ran and ran.replace("{folder}", folder))
     if command is not None:
@@ -202,18 +199,6 @@ def test_the_scripts_make_no_markup_of_text() -> None:
     for path in (resources.files("tunegym.tuning.reports") / "html").iterdir():
         if path.name.endswith(".js"):
             assert all(line.count("`") % 2 == 0 for line in path.read_text().splitlines()), path.name
-
-
-def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    write_page(tmp_path / "page.html", "one", {}, "h")
-    write_page(tmp_path / "page.html", "two & three", {}, "h")
-    assert "<title>two &amp; three</title>" in (tmp_path / "page.html").read_text()
-    (tmp_path / "taken.html").mkdir()
-    for place in (tmp_path / "missing" / "page.html", tmp_path / "taken.html"):
-        with pytest.raises(StoreError, match="can't be written") as told:
-            write_page(place, "t", {}, "try elsewhere")
-        assert told.value.hint == "try elsewhere"
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["page.html", "taken.html"], "nothing half is left"
 
 
 # passwords ------------------------------------------------------------------------------------------------

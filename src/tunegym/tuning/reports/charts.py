@@ -167,7 +167,7 @@ def command_of(results: TrialResults, fixed: Mapping[str, Any]) -> Callable[[Tri
         try:
             parsed = Template.parse(template)
             return parsed.render({name: values.get(name, f"{{{name}}}") for name in parsed.names})
-        except TemplateError:  # a value that no command line can hold
+        except TemplateError:  # scenario.toml was edited
             return None
 
     return command
