@@ -83,25 +83,6 @@ def test_left_behind_looks_past_many_pids(token: str) -> None:
         process.wait()
 
 
-def test_a_spared_process_goes_on(token: str) -> None:
-    code = (
-        "import subprocess, time; p = subprocess.Popen(['sleep', '1000']); print(p.pid, flush=True); time.sleep(1000)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, MARK: token}, stdout=subprocess.PIPE, start_new_session=True
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    start = process_start_time(process.pid)
-    assert start is not None
-    tree = Tree(token, ((process.pid, start),), frozenset({process.pid}))
-    assert end_tree(tree) == 1
-    assert marked(token) == [process.pid]
-    assert end_tree(Tree(token, ((process.pid, start),))) == 1
-    process.wait(60)
-    process.stdout.close()
-
-
 def test_a_child_calls_its_function_where_we_find_it(
     token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,20 +102,3 @@ def test_a_child_calls_its_function_where_we_find_it(
     assert child.wait(60) == "exited"
     assert child.end().describe() == "exited with 3"
     assert child.end().code == 3
-
-
-def test_a_detached_child_goes_on(token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "stay.py").write_text("import os\ndef stay(fd): os.write(int(fd), b'x'); os.read(0, 1)\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    reading, writing = os.pipe()
-    stdin, hold = os.pipe()
-    child = start_python("stay:stay", str(writing), marker=token, fds=[writing], stdin=stdin, detach=True)
-    assert child.reap().code == 0
-    assert os.read(reading, 1) == b"x"
-    assert len(marked(token)) == 1
-    os.close(hold)  # it ends now
-    os.close(stdin)
-    os.close(writing)
-    assert os.read(reading, 1) == b""
-    end_tree(Tree(token))
-    os.close(reading)

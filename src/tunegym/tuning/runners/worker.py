@@ -99,10 +99,9 @@ class Worker:
 
         Raises ``RunnerError``: the job's folder can't be used.
         """
-        reports = None if not job.reports else "unwatched" if watch is None else "watched"
         folder = os.path.abspath(job.folder)  # noqa: PTH100
         try:
-            message = encode(["call", job.target, dict(job.arguments), dict(job.env), folder, reports])
+            message = encode(["call", job.target, dict(job.arguments), dict(job.env), folder, job.reports])
         except WireError as error:
             return JobResult("exited", error=f"the arguments can't be sent to the worker: {error}")
         make_fresh(job.folder)

@@ -47,6 +47,11 @@ class Driver:
         """Send one message."""
         self._socket.sendall(encode(message))
 
+    def ask(self, message: Any) -> Any:
+        """Send a message; the answer."""
+        self.send(message)
+        return self.receive()
+
     def receive(self) -> Any:
         """The next message; EOFError when the driver has hung up."""
         while not self._messages:
@@ -95,7 +100,7 @@ def answer_call(
     arguments: dict[str, Any],
     env: dict[str, str],
     folder: str,
-    reports: str | None,
+    reports: bool,
 ) -> dict[str, Any]:
     """Load the target, say so, call it, and say how that went."""
     report = None
@@ -113,29 +118,16 @@ def answer_call(
             with environment(env):
                 if target not in functions:
                     functions[target] = load(target)
-                if reports is not None:
-                    report = arguments["report"] = reporter(driver, reports == "watched")
+                if reports:
+                    report = arguments["report"] = Report(lambda *reached: driver.ask(reached)[1])
                 driver.send("loaded")
                 return measured(functions[target], arguments)
         except BaseException as error:
-            if report is not None and report.told:
-                return {"pruned": True, "tracker": tracker_pid()}
-            return {"error": failure(error), "tracker": tracker_pid()}
+            told = report is not None and report.told  # a trial that is pruned may end as it likes
+            return {"error": "pruned" if told else failure(error), "tracker": tracker_pid()}
         finally:
             if report is not None:
                 report.close()
-
-
-def reporter(driver: Driver, watched: bool) -> Report:
-    """The function's argument ``report``."""
-
-    def tell(step: int, value: float) -> bool:
-        if not watched:
-            return False
-        driver.send((step, value))
-        return driver.receive()[1]
-
-    return Report(tell)
 
 
 def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
