@@ -1,8 +1,4 @@
-"""Names to classes, and classes to the objects that an experiment is built of.
-
-``Catalog`` finds what a scenario names: built in, offered by an installed package, or referenced. The ``build_...``
-functions give the objects of one experiment; ``app.kinds`` puts them together.
-"""
+"""Names to classes (``Catalog``), and classes to the objects of one experiment; ``app.kinds`` puts them together."""
 
 from __future__ import annotations
 
@@ -60,13 +56,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
 
 
 class Catalog:
-    """Finds concrete classes by kind and name.
+    """Finds concrete classes by kind and name; references are looked for in ``paths`` first.
 
     A name is one of this package's, one that an installed package offers under the entry point group
     ``tunegym.<kind>``, or a reference ``package.module:Name``. Ours win over an entry point of the same name.
-
-    Args:
-        paths: where references are looked for first: the scenario's folder.
     """
 
     def __init__(self, paths: tuple[str, ...] = ()) -> None:

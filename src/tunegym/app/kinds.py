@@ -29,7 +29,6 @@ from tunegym.tuning.model.values import number
 from tunegym.tuning.ports import Listener, Runner
 from tunegym.tuning.reports.trials import reached
 from tunegym.tuning.servers.factory import build_host, known_token
-from tunegym.tuning.servers.host import ServerHost
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
@@ -44,14 +43,7 @@ def kind_of(experiment: Experiment, server: Any = None) -> TrialsKind | LiveKind
 
 
 class OpenSession:
-    """Implements ``Session`` over an engine and its journal.
-
-    Args:
-        env: the engine.
-        store: its journal.
-        stop: asks the session to stop.
-        resources: closed at the end, after the engine.
-    """
+    """Implements ``Session`` over an engine and its journal; ``resources`` are closed at the end."""
 
     stopping = ""
 
@@ -218,11 +210,7 @@ class LiveSession(OpenSession):
 
 
 class LiveKind:
-    """Each step is answered by a server, one per slot.
-
-    Args:
-        server: the argument ``server=`` in Python; None without one.
-    """
+    """Each step is answered by a server, one per slot; ``server`` is the argument of that name in Python."""
 
     name, units = "live", "steps"
 
@@ -270,9 +258,16 @@ class LiveKind:
             leftovers = partial(_end_leftovers, store.head.run)
             parts = LiveParts(experiment, hosts, store, folder, scenario.seed, reward, encodings, leftovers)
             engine = LiveEngine(parts, stopping=lambda: stop.requested, spent_s=store.past.elapsed_s)
-            kill = partial(_kill, hosts)
-            stop.subscribe(_finish_step, kill)
-            resources.callback(stop.unsubscribe, _finish_step, kill)
+
+            def finish_step() -> None:
+                """A step that has begun is finished, unless the user asks twice."""
+
+            def kill() -> None:
+                for host in hosts:
+                    host.kill()
+
+            stop.subscribe(finish_step, kill)
+            resources.callback(stop.unsubscribe, finish_step, kill)
             return LiveSession(engine, store, stop, resources.pop_all())
 
     def face(
@@ -301,12 +296,3 @@ class LiveKind:
 def _end_leftovers(token: str, handles: Sequence[JobHandle]) -> int:
     """End what servers of a killed driver left running."""
     return end_tree(Tree(token, living_processes(handles))) if handles else 0
-
-
-def _kill(hosts: Sequence[ServerHost]) -> None:
-    for host in hosts:
-        host.kill()
-
-
-def _finish_step() -> None:
-    """A step that has begun is finished, unless the user asks twice."""

@@ -53,15 +53,9 @@ def make_vec(
 ) -> TuneVectorEnv | LiveVectorEnv:
     """A ``gymnasium.vector.VectorEnv`` whose sub-environments share one journal and one counter.
 
-    Trials share the runner's slots; live sub-environments have a server each, all of which are started.
-
-    Args:
-        scenario: a file, the same as plain data, or a checked one.
-        num_envs: the number of sub-environments; ``[system] slots`` says how many trials run at once, and doesn't
-            apply to a live experiment.
-        experiment: its name; may be left out when there is only one.
-        output: the folder for results instead of ``results``.
-        server: as in ``make``; an object can serve only one sub-environment.
+    Trials share the runner's slots, of which ``[system] slots`` says how many there are. Live sub-environments have a
+    server each, all of which are started. The other arguments are those of ``make``; a server object can serve only
+    one sub-environment.
 
     Raises:
         TunegymError: ``agent_steps`` can't be shared evenly by ``num_envs``.

@@ -222,7 +222,8 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
     """One experiment from its journal to its end; 0, or 1 for a recoverable failure."""
     kind = kind_of(experiment, server)
     session = kind.open(scenario, experiment, folder, stop=stop, listeners=[watch])
-    with session.interrupts(), Trackers(scenario, experiment, folder, stop), _closing(session, watch, stop):
+    trackers = Trackers(scenario, experiment, folder)
+    with session.interrupts(), _closing(session, trackers, watch, stop):
         watch.experiment_started(session)
         try:
             session.recover()
@@ -240,7 +241,7 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
 
 
 @contextlib.contextmanager
-def _closing(session: OpenSession, watch: Watch, stop: Stop) -> Iterator[None]:
+def _closing(session: OpenSession, trackers: Trackers, watch: Watch, stop: Stop) -> Iterator[None]:
     """Close the session however it ends. An error while closing never masks the error that ended it."""
     try:
         yield
@@ -253,8 +254,12 @@ def _closing(session: OpenSession, watch: Watch, stop: Stop) -> Iterator[None]:
             except Exception as error:
                 if error is not first:
                     logger.warning("and then: %s", error)
+        trackers.finish(interrupted=stop.requested or isinstance(first, KeyboardInterrupt))
         raise
-    session.close()
+    try:
+        session.close()
+    finally:
+        trackers.finish(interrupted=stop.requested)
 
 
 def _run_agent(agent: Agent, session: OpenSession, stop: Stop) -> tuple[int, str | None]:
@@ -322,12 +327,9 @@ def _write_failure(folder: Path, experiment: str, error: BaseException) -> None:
 
 
 class Trackers:
-    """The trackers that follow one experiment's journal. A context manager that never raises.
+    """The trackers that follow one experiment's journal, which is open. They never raise."""
 
-    Build it once the journal is open: a tracker may write files beside it.
-    """
-
-    def __init__(self, scenario: Scenario, experiment: Experiment, folder: Path, stop: Stop | None = None) -> None:
+    def __init__(self, scenario: Scenario, experiment: Experiment, folder: Path) -> None:
         specs: list[TrackerSpec] = []
         if scenario.tracking.mlflow is not None:
             options = {"uri": scenario.tracking.mlflow, "experiment": f"{scenario.name}/{experiment.name}"}
@@ -335,14 +337,7 @@ class Trackers:
         if scenario.tracking.tensorboard:
             options = {"folder": str(folder / tensorboard.FOLDER)}
             specs.append(TrackerSpec("tensorboard", f"{tensorboard.__name__}:TensorboardSink", options))
-        self._stop = stop or Stop()
         self._processes = [TrackerProcess(spec, folder) for spec in specs]
-
-    def __enter__(self) -> Trackers:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        self.finish(interrupted=self._stop.requested or isinstance(error, KeyboardInterrupt))
 
     def finish(self, *, interrupted: bool = False) -> None:
         """Let all trackers send the rest at the same time, and wait for them in bounded time."""

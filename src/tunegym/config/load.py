@@ -16,7 +16,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any
-from urllib.parse import urlsplit
 
 from tunegym.config.experiment import Draft, entry_of, read_jobs
 from tunegym.config.live import check_servers, read_live
@@ -48,6 +47,7 @@ _EXPERIMENT_NAME = "/\\.="
 
 _PLAIN = "strings, integers, floats, booleans, lists and tables"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9.-]+)(?:\+[A-Za-z0-9_]+)?:")
+_HOST = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SCHEMES = ("http", "https", *_DATABASES, "file", "databricks")
 
@@ -99,16 +99,13 @@ def parse(
         for problem in findings.problems[len(left_out) :]
         if not any(where == problem.where or where.startswith(f"{problem.where}[") for where in left_out)
     ]
+    # A problem that an override brought in says so: the file shows something else.
+    for at, problem in enumerate(problems):
+        if any(problem.where == path or problem.where.startswith((f"{path}.", f"{path}[")) for path in paths):
+            problems[at] = replace(problem, what=f"{problem.what} (set by {OVERRIDES})")
     if problems:
-        raise ConfigError(file, [_marked(problem, paths) for problem in problems])
+        raise ConfigError(file, problems)
     return scenario
-
-
-def _marked(problem: Problem, paths: Sequence[str]) -> Problem:
-    """A problem that an override brought in says so: the file shows something else."""
-    if any(problem.where == path or problem.where.startswith((f"{path}.", f"{path}[")) for path in paths):
-        return replace(problem, what=f"{problem.what} (set by {OVERRIDES})")
-    return problem
 
 
 def _scenario(document: dict[str, Any], catalog: Catalog, file: str, folder: Path, findings: Findings) -> Scenario:
@@ -228,7 +225,7 @@ def _tracking_uri(given: str, folder: Path, findings: Findings) -> str | None:
     elif scheme in _DATABASES and not _installed("sqlalchemy"):
         what = "the small MLflow package reaches servers, and no database by itself"
         hint = "pip install mlflow (the whole of it), or give the URL of a server"
-    elif scheme in ("http", "https") and not _host(given):
+    elif scheme in ("http", "https") and not _HOST.match(given):
         what = "this URL names no host"
     elif scheme == "sqlite" and path in ("", ":memory:"):
         what, hint = "this names no file", 'write for example mlflow = "sqlite:///mlflow.db"'
@@ -240,13 +237,6 @@ def _tracking_uri(given: str, folder: Path, findings: Findings) -> str | None:
     if scheme == "file" and not given.startswith("file:/"):
         return str(_absolute(folder / path))
     return given if scheme or given == "databricks" else str(_absolute(folder / given))
-
-
-def _host(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 def _installed(package: str) -> bool:

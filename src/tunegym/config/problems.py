@@ -115,31 +115,23 @@ def listed(names: Iterable[str]) -> str:
 
 
 class Catalog(Protocol):
-    """The agents, workloads, runners, rewards, encodings and pruners that a scenario may name.
+    """The agents, workloads, runners, rewards, encodings and pruners that a scenario may name: ``app.catalog``.
 
-    The configuration assumes of an agent class: ``Config`` (a frozen dataclass over ``AgentConfig``),
-    ``supports_variable_environment``, ``finite`` and the classmethod ``refuse(space) -> Problem | None``; it may
-    have ``kinds``, by kind of experiment the reference of the class with a ``Config`` that drives it;
-    of a workload class: ``reserved``, ``required`` and the classmethod
-    ``check(experiment, scenario_dir) -> list[Problem]``; ``live`` if a server answers instead of jobs; of their
-    problems: ``where`` is relative to the experiment; of a pruner class: ``Config`` (a frozen dataclass).
+    The classes have the attributes in ``_USED``. An agent may also have ``kinds``, by kind of experiment the
+    reference of the class that drives it, and a workload ``live`` if a server answers instead of jobs. ``refuse`` and
+    ``check`` return problems whose ``where`` is relative to the experiment.
     """
 
     def at(self, folder: Path) -> Catalog:
-        """A catalog that looks for references in ``folder`` (the scenario's) first."""
+        """A catalog that looks for references in ``folder`` first."""
         ...
 
     def names(self, kind: str) -> list[str]:
-        """The names of one kind: ``agents``, ``workloads``, ``runners``, ``rewards``, ``encodings`` or ``pruners``."""
+        """The names of one kind, such as ``agents``."""
         ...
 
     def get(self, kind: str, name: str) -> Any:
-        """The class behind a name or a ``package.module:Name`` reference.
-
-        Raises:
-            KeyError: there is no such name.
-            UnresolvedReferenceError: the reference can't be imported.
-        """
+        """The class behind a name or reference. Raises ``KeyError`` or ``UnresolvedReferenceError``."""
         ...
 
 
