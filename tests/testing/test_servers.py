@@ -68,7 +68,7 @@ def resetting(make: Callable[[Any, Any], Any]) -> type[Good]:
     """A server whose reset gives ``make(server, answer)``, or raises; ``before`` is ``taken`` from before the reset."""
 
     def reset(self: Any, *, seed: Any = None, options: Any = None) -> Any:
-        self.before, self.resets = self.taken, getattr(self, "resets", 0) + 1
+        self.before = self.taken
         return make(self, Good.reset(self, seed=seed))
 
     return patched(reset=reset)
@@ -153,17 +153,10 @@ BROKEN: list[tuple[type, str]] = [
     (patched(step=lambda self, action: fail(GeneratorExit())), "raised GeneratorExit"),
     (changed(info=OddDict()), "an answer could not be read (walks): RuntimeError: no items"),
     (patched(__init__=lambda self: None), "it has no action_space: set self.action_space in __init__"),
-    (built(observation_space=(2,)), "observation_space: (2,) is no space that can be passed on"),
     (built(action_space=spaces.Text(4)), "action_space: a Text is no space that can be passed on; those are Box,"),
     (patched(reset=None), "it has no reset(): write def reset(self, *, seed=None, options=None)"),
     (patched(reset=lambda self: None), "reset() can't be called as tunegym does (got an unexpected keyword argument"),
-    (patched(step=lambda self: None), "step() can't be called as tunegym does (too many positional arguments)"),
     (resetting(lambda self, answer: answer[0]), "reset() returned no tuple, not two: return observation, info"),
-    (resetting(lambda self, answer: (answer[0], [1])), "info of reset() is [1] (list), not a dict"),
-    (
-        resetting(lambda self, answer: (np.array([0, 200], np.float32), {})),
-        "the observation of reset() is not in observation_space: it is 200.0 at [1], outside of the space",
-    ),
     (resetting(lambda self, answer: fail_if(True, "not ready")), "reset(seed=0) raised RuntimeError: not ready"),
     (
         stepping(lambda self, action, answer: (*answer[:2], *answer[3:])),
@@ -175,7 +168,6 @@ BROKEN: list[tuple[type, str]] = [
     (changed(observation=[0.0, 0.0]), "it is [0.0, 0.0] (list), not a numpy array"),
     (changed(reward=np.float32("-inf")), "the reward of step() is -inf: it must be finite"),
     (changed(reward=np.zeros(1)), "the reward of step() is an array of shape (1,), not a number: return float(reward)"),
-    (changed(reward=True), "the reward of step() is True (bool), not a number"),
     (changed(reward=10**400), "and float() of it raises OverflowError"),
     (changed(terminated=0), "terminated of step() is 0 (int), not True or False: return bool(terminated)"),
     (changed(info=None), "info of step() is None, not a dict: return {} at least"),
@@ -192,18 +184,12 @@ BROKEN: list[tuple[type, str]] = [
         resetting(lambda self, answer: fail_if(0 < self.before < 10, "still running", answer)),
         "in the middle of an episode raised RuntimeError: still running",
     ),
-    (resetting(lambda self, answer: fail_if(self.resets > 1, "once only", answer)), "raised RuntimeError: once only"),
     (NO_CORNERS, "the largest action of its space, raised RuntimeError: too strong"),
-    (
-        patched(apply_env_params=lambda self, _: fail_if(not self.taken, "there is no episode")),
-        "before the first reset raised RuntimeError: there is no episode",
-    ),
     (
         patched(apply_env_params=lambda self, _: fail_if(self.taken, "it has begun")),
         "in the middle of an episode raised RuntimeError: it has begun",
     ),
     (patched(apply_env_params=None), "it has no apply_env_params(), and there are env_params (mass): write def apply_"),
-    (patched(apply_env_params=lambda self: None), "apply_env_params() can't be called as tunegym does (too many posi"),
     (ClosedOnce, "close() a second time raised RuntimeError: closed already: let it do nothing then"),
     (
         patched(close=lambda self: fail_if(not self.taken and abs(self.at).sum(), "in use")),
