@@ -190,27 +190,6 @@ def test_forked_child_leaves_the_environment_to_its_parent(live: Any, place: str
     assert len(live.notes("built")) == len(live.notes("closed")) == (2 if count == "many" else 1)
 
 
-def test_gymnasium_statistics_and_plain_sb3(live: Any) -> None:
-    """Both keep what an episode came to under ``episode`` in its info."""
-    from stable_baselines3 import PPO
-
-    experiment = live.experiment(agent_steps=10_000)
-    experiment["cmd_args"] = CARTPOLE
-    env = gymnasium.wrappers.RecordEpisodeStatistics(tunegym.make(live.document(experiment)))
-    env.reset()
-    while not (answer := env.step(env.action_space.sample()))[2]:
-        pass
-    assert answer[4]["episode"]["r"] > 0
-    env.close()
-    made = tunegym.make(live.document(experiment), output="others")
-    model = PPO("MlpPolicy", made, n_steps=64, batch_size=64, n_epochs=1, verbose=1, device="cpu")
-    model.learn(256)
-    assert model.ep_info_buffer
-    assert all(episode["l"] > 0 for episode in model.ep_info_buffer)
-    made.close()
-    assert_sound(find_run(Path("others")))
-
-
 # with a server that is given --------------------------------------------------------------------------------
 
 
@@ -238,14 +217,6 @@ def test_object_is_left_to_its_owner() -> None:
     assert "close" not in server.calls
     with pytest.raises(TunegymError, match="one server object can't be in 3 slots at once"):
         tunegym.run(injected(), server=server, slots=3)
-
-
-@pytest.mark.parametrize("maker", [Nested, lambda: Nested()])  # noqa: PLW0108
-def test_class_or_function_is_called(maker: Callable[[], Nested]) -> None:
-    before = Nested.made
-    assert tunegym.run(injected(), server=maker) == 0
-    assert Nested.made == before + 1
-    assert_sound(find_run(RESULTS))
 
 
 def test_run_with_an_object_is_resumed_with_one() -> None:

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 from tunegym.core.errors import ObservationError
 from tunegym.tuning.envs.face import TuneEnv
-from tunegym.tuning.envs.structure import Structure, structure_of
+from tunegym.tuning.envs.structure import Structure
 from tunegym.tuning.envs.trials.engine import TrialEngine
 from tunegym.tuning.model.space import Choice, EnvParam, ObsLeafDescriptor, Range
 from tunegym.tuning.model.trial import Observation
@@ -66,21 +66,6 @@ def test_environment_with_its_own_leaves(bench: Callable[..., Any], monkeypatch:
     assert observation["context"] == {"progress": np.float32(0.2), "measured": 1}
     assert env.observation_space.contains(observation)
     check_env(env, skip_render_check=True, skip_close_check=True)
-
-
-def test_half_a_structure_is_refused() -> None:
-    class Declares:
-        def structured_observation_descriptors(self) -> dict[str, ObsLeafDescriptor]:
-            return {"a": INDEX}
-
-    class Encodes:
-        def encode_observation(self, observation: Observation) -> dict[str, Any]:
-            return {}
-
-    with pytest.raises(ObservationError, match=r"Declares offers .*descriptors\(\) without encode_observation\(\)"):
-        structure_of(Declares())
-    with pytest.raises(ObservationError, match=r"Encodes offers encode_observation\(\) without .*descriptors\(\)"):
-        structure_of(Encodes())
 
 
 # what is declared is held to --------------------------------------------------------------------------------

@@ -105,10 +105,10 @@ class TrialScore:
                 return outcome, reward
         return outcome, self.penalty(outcome)
 
-    def _scored(self, outcome: Measured) -> float:
+    def _scored(self, found: Measured | Metrics) -> float:
         try:
-            metrics = outcome.mean()
-            if self._remember is not None:
+            metrics = found.mean() if isinstance(found, Measured) else found
+            if self._remember is not None and isinstance(found, Measured):
                 self._remember(metrics)
             reward = float(self._reward(metrics))
         except RewardError:
@@ -122,16 +122,11 @@ class TrialScore:
     def intermediate(self, metrics: Metrics) -> float | None:
         """The reward of a running trial's report; None, and a warning, if it has none."""
         try:
-            reward = float(self._reward(metrics))
-        except Exception as error:  # a function that needs more than the one metric there is
-            reason = str(error) or type(error).__name__
-        else:
-            if math.isfinite(reward):
-                return reward
-            reason = f"the reward is {reward}"
-        if not self._warned:
-            self._warned = True
-            logger.warning("a reported value can't be judged, so its trial isn't pruned there: %s", reason)
+            return self._scored(metrics)
+        except RewardError as error:  # a function that needs more than the one metric there is
+            if not self._warned:
+                self._warned = True
+                logger.warning("a reported value can't be judged, so its trial isn't pruned there: %s", error)
         return None
 
     def remember(self, trial: Trial) -> None:

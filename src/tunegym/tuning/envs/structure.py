@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 FindEncoding: TypeAlias = "Callable[[str], Callable[[Knob], Encoding]]"
 
-_OFFERED = ("structured_observation_descriptors", "encode_observation")
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -126,19 +125,9 @@ class Structure:
 
 
 def structure_of(env: object) -> Structure | None:
-    """The structure that ``env`` offers; None if it offers none, or one without leaves.
-
-    Raises:
-        ObservationError: it offers half of one.
-    """
-    there = [name for name in _OFFERED if callable(getattr(env, name, None))]
-    if len(there) == 1:
-        (missing,) = set(_OFFERED) - set(there)
-        raise ObservationError(f"{type(env).__name__} offers {there[0]}() without {missing}()")
-    if not isinstance(env, Structured):
-        return None
-    structure = Structure(env)
-    return structure if structure.leaves else None
+    """The structure that ``env`` offers; None if it offers none, or one without leaves."""
+    structure = Structure(env) if isinstance(env, Structured) else None
+    return structure if structure is not None and structure.leaves else None
 
 
 def _difference(declared: Iterable[str], encoded: Mapping[str, Any]) -> str:
