@@ -25,57 +25,58 @@ def plane() -> Iterator[DataPlaneClient]:
         yield client
 
 
-def wrong_puts(plane: DataPlaneClient) -> Refused:
-    ids, rows = named(2, 2), tokens(named(2, 2))
-    given: dict[str, Any] = {"partition_id": P, "sample_ids": ids, "fields": {"tokens": rows}}
-    wrong: dict[str, list[tuple[type[errors.DataPlaneError], tuple[Any, ...]]]] = {
-        "partition_id": [(errors.SpecError, NO_NAMES), (errors.UnknownPartitionError, ("elsewhere",))],
-        "sample_ids": [
-            (errors.SampleError, (None, 3, "s2", b"s2", {"s-2": 1, "s-3": 2}, ["s-2", "s-2"])),
-            (errors.SampleError, tuple(["s-2", one] for one in ("", 3, None, b"x", "\ud800"))),
-            (errors.FieldError, (["s-2"],)),
-        ],
-        "fields": [
-            (errors.FieldError, (None, {}, [rows], {"tokens": None}, {"tokens": 3})),
-            (errors.FieldError, ({"tokens": np.zeros((2, 3))}, {"tokens": np.zeros((2, 3, 3), dtype=np.int64)})),
-            (errors.SpecError, ({3: rows}, {"nothing": rows})),
-        ],
-        "tags": [
-            (errors.TagError, ([{}], 3, "ab", {"a": [1]}, {"a": math.nan}, {"a": math.inf}, {3: 1})),
-            (errors.TagError, ({"a": "\ud800"}, {"a": 2**70})),
-        ],
-        "group_ids": [(errors.SampleError, (3, "ab", ["a"], [1, 2], ["a", "b"]))],
-        "lengths": [(errors.SampleError, (3, [1], [1, 2, 3], [1, -1], [1, 1.5], [1, 2**31], "ab"))],
-        "epoch": [(errors.SpecError, (-1, 0.5, "0", True, 2**80))],
-        "timeout_s": [(errors.SpecError, NO_SECONDS)],
-    }
+def wrong_arguments(
+    call: Callable[..., Any], given: Any, wrong: dict[str, list[tuple[Any, tuple[Any, ...]]]]
+) -> Refused:
+    """The call with one wrong argument at a time, and the error that it raises."""
     return [
-        (error, lambda name=name, one=one: plane.put_samples(**{**given, name: one}))
+        (error, lambda name=name, one=one: call(**{**given, name: one}))
         for name, cases in wrong.items()
         for error, ones in cases
         for one in ones
     ]
 
 
-def wrong_claims(plane: DataPlaneClient) -> Refused:
-    given: dict[str, Any] = {"partition_id": P, "task_name": "train", "required_fields": ["tokens"], "batch_size": 2}
-    wrong: dict[str, tuple[Any, ...]] = {
-        "partition_id": NO_NAMES,
-        "task_name": (*NO_NAMES, "unknown"),
-        "required_fields": (None, 3, "tokens", [3], ["nothing"]),
-        "batch_size": (*NO_NUMBERS, 0, -1),
-        "min_batch": (*NO_NUMBERS[1:], 0, -1, 3),
-        "where": ("version > 3", True, Tag("version")),
-        "timeout_s": NO_SECONDS,
+def wrong_puts(plane: DataPlaneClient) -> Refused:
+    ids, rows = named(2, 2), tokens(named(2, 2))
+    given = {"partition_id": P, "sample_ids": ids, "fields": {"tokens": rows}}
+    shapes = {"tokens": np.zeros((2, 3))}, {"tokens": np.zeros((2, 3, 3), dtype=np.int64)}
+    names = (["s-2", one] for one in ("", 3, None, b"x", "\ud800", "s-2"))
+    tags = ({"a": one} for one in ([1], math.nan, math.inf, "\ud800", 2**70))
+    wrong: dict[str, Any] = {
+        "partition_id": [(errors.SpecError, NO_NAMES), (errors.UnknownPartitionError, ("elsewhere",))],
+        "sample_ids": [
+            (errors.SampleError, (None, 3, "s2", b"s2", {"s-2": 1, "s-3": 2}, *names)),
+            (errors.FieldError, (["s-2"],)),
+        ],
+        "fields": [
+            (errors.FieldError, (None, {}, [rows], {"tokens": None}, {"tokens": 3}, *shapes)),
+            (errors.SpecError, ({3: rows}, {"nothing": rows})),
+        ],
+        "tags": [(errors.TagError, ([{}], 3, "ab", {3: 1}, *tags))],
+        "group_ids": [(errors.SampleError, (3, "ab", ["a"], [1, 2], ["a", "b"]))],
+        "lengths": [(errors.SampleError, (3, [1], [1, 2, 3], [1, -1], [1, 1.5], [1, 2**31], "ab"))],
+        "epoch": [(errors.SpecError, (-1, 0.5, "0", True, 2**80))],
+        "timeout_s": [(errors.SpecError, NO_SECONDS)],
     }
-    refused: Refused = [
-        (errors.SpecError, lambda name=name, one=one: plane.claim_meta(**{**given, "timeout_s": 0, name: one}))
-        for name, ones in wrong.items()
-        for one in ones
-    ]
-    elsewhere = {**given, "partition_id": "elsewhere"}
-    refused += [(errors.TagError, lambda: plane.claim_meta(**given, where=Tag("version") < "text"))]
-    return [*refused, (errors.UnknownPartitionError, lambda: plane.claim_meta(**elsewhere))]
+    return wrong_arguments(plane.put_samples, given, wrong)
+
+
+def wrong_claims(plane: DataPlaneClient) -> Refused:
+    given = {"partition_id": P, "task_name": "train", "required_fields": ["tokens"], "batch_size": 2, "timeout_s": 0}
+    wrong: dict[str, Any] = {
+        "partition_id": [(errors.SpecError, NO_NAMES), (errors.UnknownPartitionError, ("elsewhere",))],
+        "task_name": [(errors.SpecError, (*NO_NAMES, "unknown"))],
+        "required_fields": [(errors.SpecError, (None, 3, "tokens", [3], ["nothing"]))],
+        "batch_size": [(errors.SpecError, (*NO_NUMBERS, 0, -1))],
+        "min_batch": [(errors.SpecError, (*NO_NUMBERS[1:], 0, -1, 3))],
+        "where": [
+            (errors.SpecError, ("version > 3", True, Tag("version"))),
+            (errors.TagError, (Tag("version") < "text",)),
+        ],
+        "timeout_s": [(errors.SpecError, NO_SECONDS)],
+    }
+    return wrong_arguments(plane.claim_meta, given, wrong)
 
 
 def wrong_calls(plane: DataPlaneClient, put: BatchMeta, claimed: BatchMeta) -> Refused:

@@ -28,15 +28,10 @@ Layout: TypeAlias = Literal["padded", "jagged"]
 
 @dataclass(frozen=True, eq=False)
 class Jagged:
-    """Rows of different lengths in one array.
+    """Rows of different lengths in one array."""
 
-    Attributes:
-        values: the items of all rows, concatenated.
-        offsets: row i is ``values[offsets[i] : offsets[i + 1]]``.
-    """
-
-    values: np.ndarray
-    offsets: np.ndarray
+    values: np.ndarray  # the items of all rows, concatenated
+    offsets: np.ndarray  # row i is ``values[offsets[i] : offsets[i + 1]]``
 
     @property
     def lengths(self) -> np.ndarray:

@@ -42,15 +42,11 @@ BUILT_IN: Mapping[Group, Mapping[str, str]] = {
 
 
 class Plane(NamedTuple):
-    """An open backend for one client.
-
-    Attributes:
-        owner: the name of the client at the host.
-    """
+    """An open backend for one client."""
 
     host: Host
     storage: Storage
-    owner: str
+    owner: str  # the name of the client at the host
 
 
 class Opener(Protocol):

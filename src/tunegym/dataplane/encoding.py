@@ -41,24 +41,16 @@ def aligned(nbytes: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Rows of one field.
+    """Rows of one field."""
 
-    Attributes:
-        kind: ``dense`` (rows of one shape), ``jagged`` (rows that differ in their first dimension), or ``object``.
-        rows: the number of rows.
-        dtype: its name; ``object`` for objects.
-        shape: the shape of a row; for jagged rows without the first dimension.
-        buffers: the bytes to write, each buffer as contiguous pieces: values; for jagged rows also offsets; for
-            objects the JSON text, offsets in it, and the bytes of arrays.
-        listed: the values came as a list of rows, so rows elsewhere may have other lengths.
-    """
-
-    kind: Kind
-    rows: int
-    dtype: str
-    shape: tuple[int, ...]
+    kind: Kind  # ``dense`` (rows of one shape), ``jagged`` (rows that differ in their first dimension), or ``object``
+    rows: int  # the number of rows
+    dtype: str  # its name; ``object`` for objects
+    shape: tuple[int, ...]  # the shape of a row; for jagged rows without the first dimension
+    # the bytes to write, each buffer as contiguous pieces: values; for jagged rows also offsets; for objects the
+    # JSON text, offsets in it, and the bytes of arrays
     buffers: tuple[tuple[np.ndarray, ...], ...]
-    listed: bool = False
+    listed: bool = False  # the values came as a list of rows, so rows elsewhere may have other lengths
 
     @property
     def rank(self) -> int:

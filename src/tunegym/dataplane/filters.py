@@ -187,21 +187,13 @@ def _fresh(meta: BatchMeta) -> BatchMeta:
 
 @dataclass
 class SampleCounts:
-    """Counts of samples by age and by length.
-
-    Attributes:
-        samples: the number of samples.
-        ages: samples by age (current version minus version of the sample); None for an unknown age.
-        lengths: samples by length in powers of two: ``n`` counts lengths of ``n`` to ``2 * n - 1``.
-        measured: samples with a known length.
-        tokens: the sum of the known lengths.
-    """
+    """Counts of samples by age and by length."""
 
     samples: int = 0
-    ages: Counter[int | None] = field(default_factory=Counter)
-    lengths: Counter[int] = field(default_factory=Counter)
-    measured: int = 0
-    tokens: int = 0
+    ages: Counter[int | None] = field(default_factory=Counter)  # current version minus the sample's; None if unknown
+    lengths: Counter[int] = field(default_factory=Counter)  # ``n`` counts lengths of ``n`` to ``2 * n - 1``
+    measured: int = 0  # samples with a known length
+    tokens: int = 0  # the sum of the known lengths
 
     def add(self, ages: Sequence[int | None], lengths: Sequence[int] | None) -> None:
         """Count samples."""
@@ -244,14 +236,10 @@ class DropCounts:
     """Samples that filters kept and dropped, by reason. Pass one to a filter to fill it.
 
     ``merge`` and ``+`` combine several; ``str`` prints a table. Not thread-safe: use one per thread.
-
-    Attributes:
-        kept: the kept samples.
-        dropped: the dropped samples by reason.
     """
 
     kept: SampleCounts = field(default_factory=SampleCounts)
-    dropped: dict[str, SampleCounts] = field(default_factory=dict)
+    dropped: dict[str, SampleCounts] = field(default_factory=dict)  # by reason
 
     def add(
         self, reasons: Sequence[str | None], ages: Sequence[int | None], lengths: Sequence[int] | None = None

@@ -16,18 +16,13 @@ PREFIX = "tunegym_dataplane_"
 
 
 class _Family(NamedTuple):
-    """One metric.
-
-    Attributes:
-        key: its entry in the stats of a partition or task; None there means unknown.
-        label: the label of the entry's keys, if the entry is a mapping.
-    """
+    """One metric."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     help: str
-    key: str
-    label: str | None = None
+    key: str  # the entry in the stats of a partition or task; None there means unknown
+    label: str | None = None  # the label of the entry's keys, if the entry is a mapping
 
 
 _PARTITION = (

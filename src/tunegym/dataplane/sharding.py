@@ -25,18 +25,13 @@ Places: TypeAlias = list[int]
 
 @dataclass(frozen=True)
 class Shard:
-    """The samples of one rank.
+    """The samples of one rank."""
 
-    Attributes:
-        meta: the samples, micro-batch by micro-batch.
-        pad_to: the length to which every rank can pad: the longest of all shards, rounded up to
-            ``pad_to_multiple``; None if the lengths are unknown.
-        ends: the end of each micro-batch in ``meta``.
-    """
-
-    meta: BatchMeta
+    meta: BatchMeta  # the samples, micro-batch by micro-batch
+    # the length to which every rank can pad: the longest of all shards, rounded up to ``pad_to_multiple``; None
+    # if the lengths are unknown
     pad_to: int | None = None
-    ends: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()  # the end of each micro-batch in ``meta``
 
     @property
     def size(self) -> int:

@@ -134,20 +134,14 @@ class MmapStorage:
 
 @dataclass
 class _Segment:
-    """A locked file that blocks are appended to.
-
-    Attributes:
-        used: where the next block starts.
-        on_the_way: blocks that the ledger may not know yet.
-        full: no block is added any more.
-    """
+    """A locked file that blocks are appended to."""
 
     path: Path
     descriptor: int
     capacity: int
-    used: int = HEAD_BYTES
-    on_the_way: set[int] = field(default_factory=set)
-    full: bool = False
+    used: int = HEAD_BYTES  # where the next block starts
+    on_the_way: set[int] = field(default_factory=set)  # blocks that the ledger may not know yet
+    full: bool = False  # no block is added any more
 
     def unlock(self) -> None:
         """Let the ledger's host unlink it. Unlocking also counts for a forked child's copy of the descriptor."""
