@@ -78,26 +78,6 @@ class ChooseExits(Chooses):
 class ChoosesNonsense(Chooses):
     def choose(self, context):
         return PolicyChoice({"x": 99})
-
-class Own:
-    Config = tunegym.AgentConfig
-    supports_variable_environment = True
-    finite = False
-
-    refuse = classmethod(lambda cls, space: None)
-    check = classmethod(lambda cls, experiment, scenario_dir: [])
-    ends_after = classmethod(lambda cls, space: None)
-
-    def __init__(self, env, config=None, seed=0):
-        self.env = env
-
-    def run(self):
-        while self.env.exhausted() is None:
-            self.env.step({"x": 1})
-        return 0
-
-    def close(self):
-        pass
 """
 
 
@@ -172,12 +152,6 @@ def test_a_policy_that_fails_is_a_warning(
     assert "the policy of e could not be saved" in caplog.text
     assert saved() is None
     assert library.recommend("results", {"load": 1}).source == "trials"
-
-
-def test_an_agent_without_a_policy(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
-    assert library.run(scenario("Own")) == 0
-    assert saved() is None
-    assert "policy" not in caplog.text
 
 
 def test_a_full_disk_is_a_warning(

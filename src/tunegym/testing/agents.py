@@ -391,7 +391,6 @@ class Trail:
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """The beginning of the next episode."""
-        del seed, options
         self._alive()
         self._log.resets += 1
         self._log.unasked += bool(self._place)

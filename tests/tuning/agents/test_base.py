@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tunegym.tuning.agents.base import BaseAgent, RunOnce
 from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Choice, EnvParam
@@ -97,45 +95,6 @@ def test_observation_is_threaded_per_lane(bench: Benches) -> None:
         assert feedback.prev_observation.number == feedback.trial_index
         assert feedback.prev_observation.metrics == ({"m": float(before)} if before is not None else {})
     assert [feedback.done for feedback in agent.told] == [False] * 6 + [True] * 2
-
-
-@pytest.mark.parametrize("slots", [1, 2, 4])
-def test_keeps_its_lanes_busy(bench: Benches, slots: int) -> None:
-    """As many in flight as there are slots, and never more."""
-    running = 0
-    most = 0
-    lock = threading.Lock()
-    full = threading.Barrier(slots)
-
-    def function(x: int) -> dict[str, float]:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        full.wait(60)  # nobody leaves before all lanes are in here
-        with lock:
-            running -= 1
-        return {"m": 1.0}
-
-    class All(Recorder):
-        plan = tuple(range(8))
-
-    one = bench(function, slots=slots, cache=False, budget=Budget(agent_steps=8))
-    assert All(one.engine).run() == 0
-    assert most == slots
-    assert [trial.number for trial in one.trials()] == list(range(1, 9))
-
-
-@pytest.mark.parametrize("slots", [1, 3])
-def test_none_ends_the_run(bench: Benches, slots: int) -> None:
-    """With 0, after what is in flight."""
-    one = bench(measure, slots=slots)
-    agent = Recorder(one.engine)
-    assert agent.run() == 0
-    assert sorted(trial.number for trial in one.trials()) == [1, 2, 3, 4, 5]
-    assert len(agent.told) == 5
-    one.engine.close()
-    assert [trial.number for trial in one.trials()] == [1, 2, 3, 4, 5]
 
 
 def test_a_budget_used_up_while_the_agent_thinks_is_no_error(bench: Benches, clock: Any) -> None:

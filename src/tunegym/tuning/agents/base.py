@@ -135,12 +135,10 @@ class BaseAgent(_Agent):
 
         ``policy/policy.json`` is written from it, and ``tunegym recommend`` reads that file.
         """
-        del context
         return None
 
     def select_action(self, observation: Observation) -> Action | None:
         """The action for the trial that ``observation`` describes; None ends the run."""
-        del observation
         return None
 
     def update_policy(self, feedback: Feedback) -> None:

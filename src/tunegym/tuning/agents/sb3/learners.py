@@ -201,14 +201,9 @@ class OnPolicyLearner(Learner):
 
     def act(self, seen: np.ndarray, number: int) -> Decision:
         """A draw from the policy."""
-        with self.asked() as policy:
-            choices = policy.get_distribution(_batch(seen)).distribution
-            single = not isinstance(choices, list)
-            drawn = [
-                _index(one.probs.numpy()[0], self.draws.unit("act", number, place))
-                for place, one in enumerate([choices] if single else choices)
-            ]
-        return self.judge(seen, np.int64(drawn[0]) if single else np.array(drawn, dtype=np.int64))
+        with self.asked() as policy, self.draws.torch_stream("act", number):
+            chosen, value, log_prob = policy(_batch(seen))
+        return Decision(chosen.numpy()[0], float(value), float(log_prob))
 
     def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
         """The policy's probability of this choice."""
@@ -295,12 +290,6 @@ class OnPolicyLearner(Learner):
         return buffer
 
 
-def _index(chances: np.ndarray, place: float) -> int:
-    """The index that ``place``, from 0 to 1, falls on."""
-    sums = np.cumsum(chances, dtype=np.float64)
-    return min(int(np.searchsorted(sums, place * sums[-1], side="right")), len(chances) - 1)
-
-
 class OffPolicyLearner(Learner):
     """Keeps trials in the library's replay buffer; rewards there are rescaled before each update."""
 
@@ -321,7 +310,6 @@ class OffPolicyLearner(Learner):
 
     def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
         """It doesn't matter who chose."""
-        del seen
         return Decision(np.asarray(chosen))
 
     def take(self, step: Step) -> None:
@@ -426,11 +414,8 @@ class SacLearner(OffPolicyLearner):
             shape = self.model.action_space.shape
             units = [self.draws.unit("random", number, place) for place in range(int(np.prod(shape)))]
             return Decision(np.array([2.0 * one - 1.0 for one in units], dtype=np.float32).reshape(shape))
-        with self.asked() as policy:
-            mean, log_std, _ = policy.actor.get_action_dist_params(_batch(seen))
-            normal = np.random.default_rng(self.draws.integer(2**63, "act", number)).standard_normal(mean.shape[1:])
-            chosen = np.tanh(mean.numpy()[0] + np.exp(log_std.numpy()[0]) * normal)
-        return Decision(chosen.astype(np.float32))
+        with self.asked() as policy, self.draws.torch_stream("act", number):
+            return Decision(policy.actor(_batch(seen)).numpy()[0])
 
     def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
         """Their values by the more careful of the critics."""

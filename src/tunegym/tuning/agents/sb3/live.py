@@ -69,7 +69,6 @@ class _Hooked:
         self.hooks.updated()
 
     def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
-        del total_timesteps
         self._current_progress_remaining = max(0.0, 1.0 - num_timesteps / self.hooks.horizon)
 
     def _excluded_save_params(self) -> list[str]:
