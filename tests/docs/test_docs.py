@@ -92,17 +92,8 @@ def write_files(page: Path, folder: Path) -> None:
 
 
 def each(kind: str) -> list[Any]:
-    return [
-        pytest.param(page, block, id=f"{name_of(page)}:{block.line}")
-        for page in PAGES
-        for block in blocks(page)
-        if block.kind == kind
-    ]
-
-
-def executed_pages() -> list[Any]:
-    pages = [page for page in PAGES if any(block.kind == "run" for block in blocks(page))]
-    return [pytest.param(page, id=name_of(page)) for page in pages]
+    found = [(page, block) for page in PAGES for block in blocks(page) if block.kind == kind]
+    return [pytest.param(page, block, id=f"{name_of(page)}:{block.line}") for page, block in found]
 
 
 @pytest.fixture
@@ -140,19 +131,15 @@ def test_scenario_loads(page: Path, block: Block, tmp_path: Path, clean_imports:
     assert tunegym.scenario(file).experiments
 
 
-@pytest.mark.parametrize(("page", "block"), each("cmd_args"))
-def test_parameters_load(page: Path, block: Block) -> None:
-    arguments = tomllib.loads(block.text)
-    used = " ".join(f"{{{address}}}" for address in addresses(arguments))
-    checked = tunegym.scenario(document({"command": f"echo {used}", **arguments}))
-    assert checked.experiments[0].space.knobs
-
-
-@pytest.mark.parametrize(("page", "block"), each("metrics"))
-def test_metrics_load(page: Path, block: Block) -> None:
-    metrics = tomllib.loads(block.text)
-    arguments = {"command": "echo {x}", "x": [1, 2]}
-    tunegym.scenario(document(arguments, metrics=metrics, agent_metrics=list(metrics)))
+@pytest.mark.parametrize(("page", "block"), [*each("cmd_args"), *each("metrics")])
+def test_tables_load(page: Path, block: Block) -> None:
+    table = tomllib.loads(block.text)
+    if block.kind == "metrics":
+        args = {"command": "echo {x}", "x": [1, 2]}
+        assert tunegym.scenario(document(args, metrics=table, agent_metrics=list(table))).experiments
+    else:
+        used = " ".join(f"{{{address}}}" for address in addresses(table))
+        assert tunegym.scenario(document({"command": f"echo {used}", **table})).experiments[0].space.knobs
 
 
 def document(cmd_args: Mapping[str, Any], **keys: Any) -> dict[str, Any]:
@@ -172,7 +159,7 @@ def addresses(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", executed_pages())
+@pytest.mark.parametrize("page", [one for one in PAGES if "<!-- run" in one.read_text()], ids=name_of)
 def test_page_runs(page: Path, tmp_path: Path) -> None:
     """Every block of the page, from top to bottom, as a reader would type it."""
     write_files(page, tmp_path)
