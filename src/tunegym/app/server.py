@@ -95,13 +95,12 @@ def check_given(scenario: Scenario, server: Any, only: Experiment | None = None)
 
 def _argument_problems(where: str, arguments: Mapping[str, Any], server: Any) -> list[Problem]:
     if inspect.isclass(server):
-        found = argument_problems(described(_name_of(server), server), arguments)
-    else:
-        what = "the server isn't given as a class, so that this would have no effect"
-        hint = "remove it, or give the class: it is called with cmd_args"
-        found = [Problem(key, what, None, "env_params only", hint) for key in arguments]
-    given = {key: spelled(value) for key, value in arguments.items()}
-    return [Problem(f"{where}.{one.where}", one.what, given.get(one.where), one.allowed, one.hint) for one in found]
+        return argument_problems(described(_name_of(server), server), arguments, f"{where}.")
+    what = "the server isn't given as a class, so that this would have no effect"
+    hint = "remove it, or give the class: it is called with cmd_args"
+    return [
+        Problem(f"{where}.{key}", what, spelled(value), "env_params only", hint) for key, value in arguments.items()
+    ]
 
 
 def check_injected(scenario: Scenario, experiment: Experiment, server: Any) -> None:

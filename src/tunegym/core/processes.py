@@ -138,17 +138,11 @@ def _has_mark(pid: int, marker: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The processes of one job: roots, their sessions, groups and descendants, and all that carry the mark.
+    """The processes of one job: roots, their sessions, groups and descendants, and all that carry the mark."""
 
-    Attributes:
-        marker: carried in their environment, by itself or followed by ``/...``.
-        roots: (pid, start time) of processes known to be ours.
-        spared: pids of ours that must go on.
-    """
-
-    marker: str
-    roots: tuple[tuple[int, str], ...] = ()
-    spared: frozenset[int] = frozenset()
+    marker: str  # by itself or followed by /...
+    roots: tuple[tuple[int, str], ...] = ()  # (pid, start time)
+    spared: frozenset[int] = frozenset()  # pids of ours that must go on
 
     def members(self, known: Iterable[psutil.Process] = ()) -> list[psutil.Process]:
         """The living processes of the tree; ``known`` were members before."""

@@ -54,17 +54,11 @@ class CommandRun:
     """One run of one command job.
 
     Processes that setup leaves running (a server, say) run until teardown has ended; those of the command are ended
-    before teardown begins.
-
-    Attributes:
-        marker: carried by all its processes, followed by the part they belong to.
-        stop: ends the job early; teardown then has ten seconds, or none if the flag is set twice.
-        started: called with the handle of every process that we start.
-        watch: told of the command's intermediate values; may end it.
+    before teardown begins. ``stop`` ends the job early; teardown then has ten seconds, or none if it is set twice.
     """
 
     job: CommandJob
-    marker: str
+    marker: str  # carried by all its processes, followed by the part they belong to
     launcher: Launcher
     stop: StopFlag
     started: Callable[[JobHandle], None]

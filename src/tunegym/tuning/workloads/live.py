@@ -41,11 +41,7 @@ class LiveWorkload(Fingerprinted):
             gym_class = describe_class(spec.env_class, _paths(scenario_dir))
         except TunegymError as error:
             return [Problem("cmd_args.env_class", error.message, found=spelled(spec.env_class), hint=error.hint)]
-        given = {name: spelled(value) for name, value in spec.arguments.items()}
-        problems = [
-            Problem(f"cmd_args.{one.where}", one.what, given.get(one.where), one.allowed, one.hint)
-            for one in argument_problems(gym_class, spec.arguments)
-        ]
+        problems = argument_problems(gym_class, spec.arguments, "cmd_args.")
         if experiment.env_params and not gym_class.applies_env_params:
             name = spec.env_class.partition(":")[2]
             problems.append(

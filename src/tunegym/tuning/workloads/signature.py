@@ -22,6 +22,7 @@ from tunegym.core.errors import Problem, UnresolvedReferenceError
 from tunegym.core.processes import start_python
 from tunegym.core.references import check_unconfused, is_reference, locate, resolve
 from tunegym.core.text import closest
+from tunegym.tuning.model.values import spelled
 
 IMPORT_TIMEOUT_S = 60.0
 
@@ -36,21 +37,13 @@ Variables = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments that a callable, or the constructor of a class, takes by name.
+    """The arguments that a callable, or the constructor of a class, takes by name."""
 
-    Attributes:
-        reference: ``module:name``.
-        parameters: the names it declares, in order.
-        required: those of them without a default.
-        takes_any: whether it takes ``**kwargs``, or doesn't say what it takes.
-        source_file: of the module; None for one without a source.
-    """
-
-    reference: str
-    parameters: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
-    takes_any: bool = False
-    source_file: str | None = None
+    reference: str  # module:name
+    parameters: tuple[str, ...] = ()  # the names it declares, in order
+    required: tuple[str, ...] = ()  # those without a default
+    takes_any: bool = False  # it takes **kwargs, or doesn't say what it takes
+    source_file: str | None = None  # of the module
 
 
 @dataclass(frozen=True)
@@ -85,21 +78,23 @@ def describe_class(reference: str, paths: Iterable[str] = ()) -> GymClass:
     return GymClass(**_asked("class", reference, folders))
 
 
-def argument_problems(gym_class: GymClass, arguments: Mapping[str, Any]) -> list[Problem]:
-    """Problems with the constructor's arguments; ``where`` is the argument's name alone."""
+def argument_problems(gym_class: GymClass, arguments: Mapping[str, Any], prefix: str = "") -> list[Problem]:
+    """Problems with the constructor's arguments; ``where`` is the prefix and the argument's name."""
     name = gym_class.reference.partition(":")[2]
     takes = ", ".join(gym_class.parameters) or "nothing"
     problems = []
-    for argument in arguments:
+    for argument, value in arguments.items():
         if argument not in gym_class.parameters and not gym_class.takes_any:
             near = closest(argument, gym_class.parameters)
             hint = f"did you mean {near!r}?" if near else "remove it"
-            problems.append(Problem(argument, f"{name}() doesn't take this argument", allowed=takes, hint=hint))
-    for argument in gym_class.required:
-        if argument not in arguments:
-            what = f"{name}() needs this argument, and it is missing"
-            problems.append(Problem(argument, what, allowed=takes, hint=f"add {argument} = ..."))
-    return problems
+            what = f"{name}() doesn't take this argument"
+            problems.append(Problem(f"{prefix}{argument}", what, spelled(value), takes, hint))
+    what = f"{name}() needs this argument, and it is missing"
+    return problems + [
+        Problem(f"{prefix}{argument}", what, allowed=takes, hint=f"add {argument} = ...")
+        for argument in gym_class.required
+        if argument not in arguments
+    ]
 
 
 def check_form(text: str, what: str) -> None:
