@@ -42,11 +42,9 @@ FIRST_STEP = -1.0
 
 
 class RewardScale:
-    """The worst and the largest reward measured so far, and the penalties that follow.
+    """The worst and the largest absolute reward measured so far, and the penalties that follow.
 
-    Attributes:
-        worst: infinity before the first measurement; the automatic penalty is ``unknown`` until then.
-        largest: the largest absolute reward, at least 1.
+    Before the first measurement ``worst`` is infinity, and the automatic penalty ``unknown``.
     """
 
     def __init__(self, penalties: Penalties, unknown: float, worst: float | None = None, largest: float = 1.0) -> None:
@@ -205,21 +203,14 @@ class StepScore:
 
 
 class Tally:
-    """Counts closed trials. Read by progress displays and the budget.
-
-    Attributes:
-        statuses: closed trials by status.
-        cached: how many of them were served from the cache.
-        best: the measured trial with the highest reward; the earliest of equals. Never any other kind.
-        idle: closed trials since the best one.
-    """
+    """Counts closed trials. Read by progress displays and the budget."""
 
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()
         self.cached = 0
         self.done = 0
-        self.best: Trial | None = None
-        self.idle = 0
+        self.best: Trial | None = None  # of the measured ones; the earliest of equals
+        self.idle = 0  # closed trials since the best one
 
     def add(self, trial: Trial) -> None:
         """Count a closed trial."""
@@ -235,15 +226,7 @@ class Tally:
 
 
 class StepTally:
-    """Counts steps and episodes. Read by progress displays and the budget.
-
-    Attributes:
-        done: steps taken, those of earlier sessions included.
-        statuses: those without a measurement, by status; all others are measured.
-        episodes: how many episodes are over.
-        returns: of the newest episodes that the server itself ended.
-        restarts: how often a server was started again in this session.
-    """
+    """Counts steps and episodes, of all sessions. Read by progress displays and the budget."""
 
     idle: int = 0
     """A live experiment is not ended for want of improvement."""
@@ -254,8 +237,8 @@ class StepTally:
             {status: count for status, count in past.statuses.items() if status != "measured"}
         )
         self.episodes = past.over
-        self.returns: deque[float] = deque(past.returns, maxlen=RECENT)
-        self.restarts = 0
+        self.returns: deque[float] = deque(past.returns, maxlen=RECENT)  # of episodes that the server itself ended
+        self.restarts = 0  # of servers, in this session
 
     @property
     def statuses(self) -> Counter[str]:

@@ -41,24 +41,16 @@ TRUNCATED added up, context, metrics, and status and reason if it has no measure
 
 
 class Elements:
-    """The elements of one space.
-
-    Attributes:
-        leaves: the arrays and numbers that an element consists of.
-        inline: whether an element is small enough for a journal and a CSV.
-        row_bytes: the size of a packed element in a side file.
-        array: the dtype of a space that is one array, which ``tobytes`` packs; None of any other.
-        scalar: whether an element is one number, packed as it is.
-    """
+    """The elements of one space: its leaves are the arrays and numbers that an element consists of."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.leaves: list[Leaf] = leaves(space)
-        self.inline = sum(leaf.size for leaf in self.leaves) <= INLINE
+        self.inline = sum(leaf.size for leaf in self.leaves) <= INLINE  # small enough for a journal and a CSV
         self._type = row_type(space)
         self.row_bytes = self._type.itemsize
         alone = len(self.leaves) == 1 and not self.leaves[0].path
-        self.scalar = alone and not self.leaves[0].shape
-        self.array = self.leaves[0].dtype if alone and not self.scalar else None
+        self.scalar = alone and not self.leaves[0].shape  # packed as it is
+        self.array = self.leaves[0].dtype if alone and not self.scalar else None  # packed by ``tobytes``
 
     def names(self, prefix: str) -> list[str]:
         """A column's name for each number of an inline element."""
@@ -121,11 +113,7 @@ def _cells(array: np.ndarray) -> list[str]:
 
 
 class SideFile:
-    """A file of rows of one size for large elements. Rows behind the journal's count are cut off at opening.
-
-    Attributes:
-        rows: the number of rows written.
-    """
+    """A file of rows of one size for large elements. Rows behind the journal's count are cut off at opening."""
 
     def __init__(self, path: Path, row_bytes: int, rows: int) -> None:
         self._row_bytes = row_bytes

@@ -35,38 +35,28 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Head:
-    """The experiment that a journal belongs to. Everything in it must be the same on resume.
-
-    Attributes:
-        run: a random token; marks the processes of this run.
-        knobs, env_params: their specs by address.
-        metrics: the names that have a column in the CSV view.
-        objectives: the directions of metrics, as plain data; empty where only the reward counts.
-        live: which steps of a live experiment are recorded; empty for one that runs jobs.
-    """
+    """The experiment that a journal belongs to. Everything in it must be the same on resume."""
 
     experiment: str
-    run: str
+    run: str  # a random token; marks the processes of this run
     seed: int
     agent: str | None
-    knobs: dict[str, Any]
+    knobs: dict[str, Any]  # knobs, env_params: their specs by address
     env_params: dict[str, Any]
-    metrics: list[str]
+    metrics: list[str]  # the names that have a column in the CSV view
     repeats: int = 1
+    # the directions of metrics, as plain data; empty where only the reward counts
     objectives: list[dict[str, Any]] = field(default_factory=list)
+    # which steps of a live experiment are recorded; empty for one that runs jobs
     live: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Session:
-    """One driver's time with the journal.
+    """One driver's time with the journal."""
 
-    Attributes:
-        fingerprint: of the workload; trials of another fingerprint are not served from the cache.
-        parts: the fingerprint's parts by name, so that a change can be named.
-    """
-
-    fingerprint: str
+    fingerprint: str  # of the workload; trials of another fingerprint are not served from the cache
+    # the fingerprint's parts by name, so that a change can be named
     parts: dict[str, str] = field(default_factory=dict)
     slots: int = 1
     agent_steps: int | None = None

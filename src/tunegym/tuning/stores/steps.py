@@ -49,18 +49,7 @@ MOST_WAITING = 4
 
 
 class StepStore(JournalFile):
-    """Writes down the steps of a live experiment. One thread steps; ``declare`` comes before the first step.
-
-    Attributes:
-        upto: the highest used number.
-        reserved: the highest number that may be used.
-        begun: the number of episodes begun.
-        worst, largest: the scale of the rewards measured.
-        lost: the number of steps that the last session lost.
-
-    Raises:
-        StoreError: see ``JournalFile``.
-    """
+    """Writes down the steps of a live experiment. One thread steps; ``declare`` comes before the first step."""
 
     every_s = FLUSH_S
 
@@ -72,9 +61,9 @@ class StepStore(JournalFile):
         self._budget = session.agent_steps
         self.recording = recording
         past = self.past
-        self.lost = past.reserved - past.upto
-        self.upto = self._written = past.upto
-        self.reserved = past.reserved
+        self.lost = past.reserved - past.upto  # steps of the last session
+        self.upto = self._written = past.upto  # the highest used number
+        self.reserved = past.reserved  # the highest number that may be used
         self.begun = past.episodes
         self.worst: float | None = past.worst
         self.largest = past.largest

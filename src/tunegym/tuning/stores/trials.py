@@ -68,12 +68,7 @@ class Numbers:
 
 
 class JournalStore(JournalFile):
-    """The ``TrialStore`` of a run: a journal, and the CSV views, which are written again at every opening.
-
-    Raises:
-        StoreLockedError: another process writes it.
-        StoreError: it can't be written, or belongs to another experiment than ``head`` describes.
-    """
+    """The ``TrialStore`` of a run: a journal, and the CSV views, which are written again at every opening."""
 
     def __init__(self, folder: Path, head: Head, session: Session, clock: Clock | None = None) -> None:
         super().__init__(folder, head, session, clock)

@@ -42,22 +42,16 @@ SHARE = 100
 
 @dataclass(frozen=True)
 class LiveParts:
-    """The seams of a live engine.
-
-    Attributes:
-        hosts: a server for each lane; not started yet.
-        reward: of a step's metrics; None if the server's own reward counts.
-        encodings: finds a class of encodings by its name; None for the built-in ones.
-        end_leftovers: ends servers that a killed driver left running; returns how many.
-    """
+    """The seams of a live engine."""
 
     experiment: Experiment
-    hosts: Sequence[ServerHost]
+    hosts: Sequence[ServerHost]  # a server for each lane; not started yet
     store: StepStore
     folder: Path
     seed: int
-    reward: Reward | None = None
-    encodings: FindEncoding | None = None
+    reward: Reward | None = None  # of a step's metrics; None if the server's own reward counts
+    encodings: FindEncoding | None = None  # finds a class of encodings by its name; None for the built-in ones
+    # ends servers that a killed driver left running; returns how many
     end_leftovers: Callable[[Sequence[JobHandle]], int] = lambda _: 0
 
 

@@ -67,12 +67,7 @@ class _Lanes:
 
 @dataclass(frozen=True)
 class Parts:
-    """The seams of a trial engine.
-
-    Attributes:
-        pruner: makes one for each context; None if no trial is ended early.
-        encodings: finds a class of encodings by its name; None for the built-in ones.
-    """
+    """The seams of a trial engine."""
 
     experiment: Experiment
     workload: Workload
@@ -81,8 +76,8 @@ class Parts:
     reward: Reward
     constraints: Sequence[Constraint]
     folder: Path
-    pruner: Callable[[], Pruner] | None = None
-    encodings: FindEncoding | None = None
+    pruner: Callable[[], Pruner] | None = None  # makes one for each context; None if no trial is ended early
+    encodings: FindEncoding | None = None  # finds a class of encodings by its name; None for the built-in ones
 
 
 class TrialEngine:
