@@ -77,11 +77,6 @@ def _outside(name: str, value: object, knob: Knob) -> tuple[str, str]:
     return "this is none of its candidates", hint
 
 
-def matches(context: Context, wanted: Context) -> bool:
-    """Whether a context has the wanted values, by exact type."""
-    return all(type(context[name]) is type(value) and context[name] == value for name, value in wanted.items())
-
-
 def trials_at(
     trials: Sequence[Trial], wanted: Context, domains: Mapping[str, Knob]
 ) -> tuple[tuple[Trial, ...], str | None]:
@@ -89,13 +84,10 @@ def trials_at(
 
     The text is None where the context itself was drawn.
     """
-    ranges = {name: knob for name, knob in domains.items() if name in wanted and isinstance(knob, Range)}
-    exact = {name: value for name, value in wanted.items() if name not in ranges}
-    there = tuple(trial for trial in trials if matches(trial.context, exact))
-    away = distance(ranges, wanted)
-    measured = [trial for trial in there if trial.measured and trial.cached_from is None]
-    near = sorted(away(trial.context) for trial in measured) if ranges else []
-    if not near:
+    away = distance(wanted, domains)
+    there = tuple(trial for trial in trials if away(trial.context) < math.inf)
+    near = sorted(away(trial.context) for trial in there if trial.measured and trial.cached_from is None)
+    if not near or not any(isinstance(domains[name], Range) for name in wanted):
         return there, None
     reach = near[max(math.ceil(NEAR_SHARE * len(near)), min(NEAR_LEAST, len(near))) - 1]
     taken = sum(one <= reach for one in near)
@@ -103,11 +95,17 @@ def trials_at(
     return tuple(trial for trial in there if away(trial.context) <= reach), about
 
 
-def distance(ranges: Mapping[str, Range], wanted: Context) -> Callable[[Context], float]:
-    """How far a context is from the wanted one; each range is 1 wide on its own scale."""
-    target = {name: knob.position(float(wanted[name])) for name, knob in ranges.items()}
+def distance(wanted: Context, domains: Mapping[str, Knob]) -> Callable[[Context], float]:
+    """How far a context is from the wanted one: a range is 1 wide on its own scale, any other difference infinite."""
 
     def away(context: Context) -> float:
-        return math.hypot(*(knob.position(float(context[name])) - target[name] for name, knob in ranges.items()))
+        steps: list[float] = []
+        for name, value in wanted.items():
+            knob = domains[name]
+            if isinstance(knob, Range):
+                steps.append(knob.position(float(context[name])) - knob.position(float(value)))
+            elif type(context[name]) is not type(value) or context[name] != value:
+                return math.inf
+        return math.hypot(*steps)
 
     return away

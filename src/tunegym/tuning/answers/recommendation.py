@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.answers.certainty import better_measured, described, exceeded, reward_metric
-from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, matches, trials_at
+from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, trials_at
 from tunegym.tuning.answers.ranking import Measurements, Setting, best_among
 from tunegym.tuning.model.scenario import Objective
-from tunegym.tuning.model.space import Knob, Range
+from tunegym.tuning.model.space import Knob
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, exact_key, spelled_pairs
 
@@ -61,10 +62,8 @@ class PolicyTable:
 
     def at(self, wanted: Context, domains: Mapping[str, Knob]) -> PolicyChoice | None:
         """Its choice in a whole context, of a range at the nearest place; None if it wasn't asked there."""
-        ranges = {name: knob for name, knob in domains.items() if isinstance(knob, Range)}
-        exact = {name: value for name, value in wanted.items() if name not in ranges}
-        away = distance(ranges, wanted)
-        there = (one for one in self.choices if matches(one.context, exact))
+        away = distance(wanted, domains)
+        there = (one for one in self.choices if away(one.context) < math.inf)
         return min(there, key=lambda one: away(one.context), default=None)
 
 
