@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -240,25 +239,3 @@ def test_living_run_is_left_alone(
     (results,) = assert_sound(run).values()
     assert len(results.trials) == 3
     assert all(trial.measured for trial in results.trials)
-
-
-def test_one_of_several_resumes_writes(scenario: Path, start_tunegym: Callable[..., subprocess.Popen[str]]) -> None:
-    """The others change nothing, not even the scenario."""
-    assert library.run(scenario) == 0
-    run = find_run(RESULTS)
-    logs = [Path(f"log-{slots}.txt") for slots in range(1, 6)]
-    processes = [
-        start_tunegym("resume", run, "--slots", str(slots), "--agent-steps", "40", log=log)
-        for slots, log in enumerate(logs, start=1)
-    ]
-    codes = [process.wait(60) for process in processes]
-    assert 0 in codes
-    for code, log in zip(codes, logs, strict=True):
-        assert code == 0 or "is being written by process" in log.read_text()
-        assert "Traceback" not in log.read_text()
-    for results in assert_sound(run).values():
-        assert len(results.trials) == 40
-        assert (
-            results.journal.sessions[-1]["slots"]
-            == tomllib.loads((run / "scenario.toml").read_text())["system"]["slots"]
-        )

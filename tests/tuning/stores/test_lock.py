@@ -124,13 +124,3 @@ def test_lost_lock_is_noticed_and_left_alone(tmp_path: Path, monkeypatch: pytest
         lock.beat()
     lock.release()
     assert read(tmp_path / LOCK)["host"] == "elsewhere"
-
-
-def test_nothing_is_left_behind(journal: Journals, tmp_path: Path) -> None:
-    journal(tmp_path).close()
-    assert not list(tmp_path.glob("writer.lock*"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "env.csv",
-        "journal.jsonl",
-        "trajectory.csv",
-    ]
