@@ -117,8 +117,10 @@ class LedgerMachine:
             assert late
         except SealedError:
             assert model.sealed
-        except FullError:
+        except FullError as full:
+            message = str(full)
             assert not model.room(new) or behind
+            assert ("before" in message) == behind
         except SpecError:
             assert self.spec.capacity is not None
             assert new > self.spec.capacity
@@ -369,8 +371,10 @@ class LedgerMachine:
     def settle(self) -> None:
         """Check the outcomes of the requests that wait no longer."""
         for waiter in self.ledger.take_settled():
-            self.waiting.remove(waiter)
             request, outcome = waiter.request, waiter.outcome
+            if outcome is None or isinstance(outcome, Grant):  # it did not overtake
+                assert next(one for one in self.waiting if line(one.request) == line(request)) is waiter
+            self.waiting.remove(waiter)
             assert waiter.settled
             if isinstance(request, Claim):
                 if isinstance(outcome, Grant):
