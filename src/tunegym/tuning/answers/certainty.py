@@ -48,10 +48,7 @@ def reward_metric(
 ) -> RewardMetric | None:
     """Which metric the reward is; None where it is computed from several.
 
-    Args:
-        metrics: those that the agent sees, the first one first.
-        objectives: those of the experiment.
-        declared: the experiment in the scenario.
+    ``metrics`` are those that the agent sees, ``declared`` is the experiment in the scenario.
     """
     name = declared.get("agent_reward_function")
     if name is None and objectives:

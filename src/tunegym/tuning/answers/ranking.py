@@ -117,11 +117,7 @@ class Ranking:
     A setting is compared with the *baseline* of its context: the mean of the measured trials there. Where contexts
     hardly come again (a range, or many parameters) that would compare each trial with itself; there every parameter
     shifts the overall mean by its own effect. Parameters are drawn independently, so their effects may be added.
-
-    Args:
-        cells: the trials.
-        contexts: the context of each exact key.
-        value: the number that counts.
+    ``contexts`` gives the context of each exact key, ``value`` the number that counts.
 
     Attributes:
         contexts: in how many different contexts something was measured.

@@ -18,17 +18,11 @@ from tunegym.core.randomness import unit
 
 @dataclass(frozen=True, kw_only=True)
 class HyperbandConfig:
-    """The settings of ``hyperband``.
+    """The settings of ``hyperband``."""
 
-    Attributes:
-        min_steps: the first rung of the first bracket.
-        reduction: one in this many continues from a rung; each rung is this many times the one before.
-        max_steps: the step at which a trial is complete; None for the longest measured one so far.
-    """
-
-    min_steps: int = 1
-    reduction: int = 3
-    max_steps: int | None = None
+    min_steps: int = 1  # the first rung of the first bracket
+    reduction: int = 3  # one in this many continues from a rung; each rung is this many times the one before
+    max_steps: int | None = None  # the step at which a trial is complete; None for the longest measured one so far
 
     def __post_init__(self) -> None:
         """Refuse impossible settings."""

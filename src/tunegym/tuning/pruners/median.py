@@ -12,15 +12,10 @@ from typing import ClassVar
 
 @dataclass(frozen=True, kw_only=True)
 class MedianConfig:
-    """The settings of ``median``.
+    """The settings of ``median``."""
 
-    Attributes:
-        startup_trials: so many trials must have been measured before any is judged.
-        warmup_steps: a trial is judged at steps above this one only.
-    """
-
-    startup_trials: int = 5
-    warmup_steps: int = 0
+    startup_trials: int = 5  # so many trials must have been measured before any is judged
+    warmup_steps: int = 0  # a trial is judged at steps above this one only
 
     def __post_init__(self) -> None:
         """Refuse impossible settings."""

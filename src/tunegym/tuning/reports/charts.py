@@ -202,12 +202,8 @@ def commands(trials: Sequence[Trial], command: Callable[[Trial], str | None], bu
 def tails(folder: Path, trials: Sequence[Trial], budget: int) -> dict[str, list[list[Any]]]:
     """The end of what trials printed: by number a list of file name, text, and whether something is before it.
 
-    Of several repeats the last one counts, which is the one that failed where one did.
-
-    Args:
-        folder: an experiment's ``trials/``.
-        trials: those of interest.
-        budget: characters for all of them together.
+    Of several repeats the last one counts, which is the one that failed where one did. ``folder`` is an experiment's
+    ``trials/``, ``budget`` the characters for all of them together.
     """
     try:
         there = {entry.name for entry in os.scandir(folder)}

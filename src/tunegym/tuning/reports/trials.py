@@ -146,12 +146,7 @@ class TrialResults(JournalResults):
         return Recommender(self.name, tuple(self), self.head, self.declared, policy).recommend(context)
 
     def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
-        """Plain data that ``report.html`` plots.
-
-        Args:
-            fixed: the parameters that are not tuned, to fill a command with.
-            share: this experiment's part of what a page can hold.
-        """
+        """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
         return charts_of(self, fixed, share)
 
     def to_pandas(self) -> pd.DataFrame:
