@@ -376,7 +376,6 @@ def test_deleted_results_folder_is_an_error(live: Any, start_tunegym: Start, awa
     [
         ("spaces", ("action", "kind"), "Torus", ["resume"]),
         ("steps", ("episodes", 0), [1, 0, 1], ["status", "report", "recommend", "resume"]),
-        ("steps", ("count",), 99, ["status", "report", "resume"]),
     ],
 )
 def test_every_command_names_the_damaged_line(

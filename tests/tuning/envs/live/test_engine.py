@@ -284,25 +284,6 @@ def test_lost_server_is_started_again(engines: Engines) -> None:
     assert (after["episode_number"], after["env_params"]) == (1, before["env_params"])
 
 
-def test_restarts_in_a_row_are_limited(engines: Engines) -> None:
-    host = Frail(Counter)
-    engine = engines(hosts=[host], restarts=3)
-    engine.reset()
-    for _ in range(10):
-        host.dies = 1
-        assert engine.step(0)[4]["status"] == "failed"
-        assert engine.step(0)[4]["status"] == "measured"
-        if engine.step(0)[2]:
-            engine.reset()
-    host.dies, host.fails_to_start = 1, 99
-    with pytest.raises(ServerLostError, match="failed 4 times in a row, at last with: no such program"):
-        engine.step(0)
-    taken = engine.taken
-    engines.close()
-    assert [int(row["step"]) for row in engines.rows()] == list(range(1, taken + 1))
-    assert engines.rows()[-1]["status"] == "failed"
-
-
 def test_server_that_never_worked_is_not_restarted(engines: Engines) -> None:
     class Odd(Counter):
         def apply_env_params(self, params: dict[str, Any]) -> None:
@@ -315,26 +296,6 @@ def test_server_that_never_worked_is_not_restarted(engines: Engines) -> None:
     ):
         engine.reset()
     assert host.starts == 1
-
-
-def test_stop_cancels_the_running_step(engines: Engines) -> None:
-    stopping: list[bool] = []
-    engine = engines(stopping=lambda: bool(stopping))
-    engine.reset()
-    engine.step(0)
-
-    def hangs(action: Any) -> Any:
-        del action
-        stopping.append(True)
-        raise ServerFailure("killed by SIGKILL", lost=True)
-
-    engine._lanes[0].host.step = hangs
-    with pytest.raises(BudgetError, match="stopped while the step ran"):
-        engine.step(0)
-    with pytest.raises(BudgetError, match="the run is stopping"):
-        engine.step(0)
-    engines.close()
-    assert [row["status"] for row in engines.rows()] == ["measured", "cancelled"]
 
 
 # lanes ------------------------------------------------------------------------------------------------
