@@ -7,7 +7,6 @@ import logging
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from tunegym.tuning.stores import reader
 pytest.importorskip("stable_baselines3")
 pytestmark = pytest.mark.slow  # torch takes seconds to import
 
-Start = Callable[..., subprocess.Popen[str]]
 Document = dict[str, Any]
 
 WORK = """
@@ -111,42 +109,6 @@ def closed_trials(folder: Path) -> int:
 # kill -9 --------------------------------------------------------------------------------------------------
 
 
-class Killed:
-    """A run that is killed at moments that the test chooses, and resumed each time."""
-
-    def __init__(self, agent: str, folder: Path, start: Start, wait_until: Callable[..., None]) -> None:
-        self.agent, self.output, self.log = agent, folder / "killed", folder / "log.txt"
-        self.start, self.wait_until = start, wait_until
-        self.process = start("run", "s.toml", "--output", self.output, log=self.log)
-
-    def at(self, moment: int) -> None:
-        """Kill it once so many trials are closed."""
-        self.wait_until(lambda: closed_trials(self.output) >= moment, f"trial {moment}: {self.log.read_text()}")
-        self.process.kill()
-        self.process.wait()
-
-    def resume(self) -> int | None:
-        """Resume it; how many trials its checkpoint has seen, if there is one."""
-        checkpoint = checkpointed(find_run(self.output) / "e")
-        expected = f"{self.agent} continues without a checkpoint"
-        if checkpoint is not None:
-            expected = f"{self.agent} continues from its checkpoint after {checkpoint} trials"
-        self.log.write_text("")
-        self.process = self.start("resume", self.output, log=self.log)
-        self.wait_until(lambda: expected in self.log.read_text(), f"{expected}: {self.log.read_text()}")
-        later = "in its replay buffer" if self.agent == "dqn" else "as it learns from fresh choices only"
-        assert later in self.log.read_text() or checkpoint is not None
-        return checkpoint
-
-    def ended(self, steps: int) -> TrialResults:
-        """Its results; every number is there once."""
-        assert self.process.wait(240) == 0, self.log.read_text()
-        results = results_of(self.output)
-        assert [trial.number for trial in results.trials] == list(range(1, steps + 1))
-        assert {trial.status for trial in results.trials} == {"measured"}
-        return results
-
-
 @pytest.mark.invariant
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -157,47 +119,36 @@ def test_a_killed_run_continues_from_its_checkpoint(
     slots: int,
     moments: tuple[int, ...],
     scenario: Callable[..., Document],
-    start_tunegym: Start,
+    start_tunegym: Callable[..., subprocess.Popen[str]],
     wait_until: Callable[..., None],
     tmp_path: Path,
 ) -> None:
     """Trials are held back at each moment, so that chance has no part in it."""
-    steps, calls = 360, tmp_path / "calls.txt"
+    steps, calls, output, log = 360, tmp_path / "calls.txt", tmp_path / "killed", tmp_path / "log.txt"
     (tmp_path / "s.toml").write_text(dump_toml(scenario(agent, steps, slots=slots, function="held")))
     calls.write_text(str(moments[0]))
-    run = Killed(agent, tmp_path, start_tunegym, wait_until)
+    process = start_tunegym("run", "s.toml", "--output", output, log=log)
     for moment, following in zip(moments, [*moments[1:], steps], strict=True):
-        run.at(moment)
-        assert closed_trials(run.output) == moment
+        wait_until(lambda moment=moment: closed_trials(output) >= moment, f"trial {moment}: {log.read_text()}")
+        process.kill()
+        process.wait()
+        assert closed_trials(output) == moment
         calls.write_text(str(following - moment))
-        assert (run.resume() is None) == (moment < 20)
-    results = run.ended(steps)
-    assert library.resume(run.output, agent_steps=steps + 30) == 0
-    assert len(results_of(run.output).trials) == steps + 30
+        checkpoint = checkpointed(find_run(output) / "e")
+        assert (checkpoint is None) == (moment < 20)
+        where = "without a checkpoint" if checkpoint is None else f"from its checkpoint after {checkpoint} trials"
+        log.write_text("")
+        process = start_tunegym("resume", output, log=log)
+        expected = f"{agent} continues {where}"
+        wait_until(lambda expected=expected: expected in log.read_text(), f"{expected}: {log.read_text()}")
+    assert process.wait(240) == 0, log.read_text()
+    assert [trial.status for trial in results_of(output).trials] == ["measured"] * steps
+    assert library.resume(output, agent_steps=steps + 30) == 0
+    results = results_of(output)
+    assert len(results.trials) == steps + 30
     curve = [json.loads(line)["trials"] for line in (results.folder / "policy" / "training.jsonl").open()]
     assert curve == sorted(curve)
     assert curve[-1] == steps + 30
-
-
-@pytest.mark.chaos
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("agent", "slots"), [("ppo", 1), ("dqn", 1), ("ppo", 3)])
-def test_a_run_killed_at_any_time_continues_from_its_checkpoint(
-    agent: str,
-    slots: int,
-    scenario: Callable[..., Document],
-    start_tunegym: Start,
-    wait_until: Callable[..., None],
-    tmp_path: Path,
-) -> None:
-    """Also while it is saved: no trial is held back."""
-    steps, random = 1200, Random(slots)
-    (tmp_path / "s.toml").write_text(dump_toml(scenario(agent, steps, slots=slots, pause=0.004)))
-    run = Killed(agent, tmp_path, start_tunegym, wait_until)
-    for least in range(50, 1050, 100):
-        run.at(max(least, closed_trials(run.output)) + random.randrange(20))
-        run.resume()
-    run.ended(steps)
 
 
 # runs that are continued ------------------------------------------------------------------------------

@@ -52,7 +52,6 @@ class TrialTraining:
         self._history = TrialHistory()
         self._flat = FlatObservations(env)
         self._elements: dict[bytes, np.ndarray] = {}
-        self._stacked: np.ndarray | None = None
         self._contexts = len(policies.contexts_to_ask(env.experiment.env_params))
         self._episodes: dict[int, int] = {}  # trials of each lane's episode
         self.closed = 0
@@ -119,10 +118,8 @@ class TrialTraining:
         key = exact_key(action)
         if not self._learner.continuous or key in self._elements or not self._elements:
             return key
-        if self._stacked is None or len(self._stacked) < len(self._elements):
-            self._stacked = np.stack(list(self._elements.values()))
-        nearest = int(np.argmin(((self._stacked - element) ** 2).sum(axis=1)))
-        return next(itertools.islice(self._elements, nearest, None))
+        away = ((np.stack(list(self._elements.values())) - element) ** 2).sum(axis=1)
+        return list(self._elements)[int(away.argmin())]
 
     def _typical(self, context: Context) -> np.ndarray:
         """A lane's observation if only the context is known.
