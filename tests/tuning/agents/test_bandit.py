@@ -293,20 +293,6 @@ def test_it_is_a_gaussian_process(fitted: bool) -> None:
     assert belief.expected(context, told, belief.weights(told)) == pytest.approx(everywhere, abs=1e-5)
 
 
-def test_forgotten_cells_leave_no_trace() -> None:
-    cells = cells_of(30)
-    belief = believing(cells)
-    belief.fit(told_of(cells))
-    few = believing(cells[::3])
-    few.shapes, few.noise = list(belief.shapes), belief.noise
-    kept = np.arange(0, 30, 3)
-    belief.keep(kept)
-    few.fit(told_of(cells[::3]))
-    belief.fit(told_of(cells[::3]))
-    told = told_of(cells[::3])
-    assert np.array_equal(belief.weights(told), few.weights(told))
-
-
 def test_a_fit_finds_the_axes_that_matter() -> None:
     """The list is of no consequence, the range matters and is smooth, and there is little noise."""
     draw = np.random.default_rng(3)

@@ -125,12 +125,6 @@ def test_a_stop_while_the_agent_thinks_is_no_error(bench: Benches) -> None:
     assert one.store.open_trials() == []
 
 
-def test_own_seed_wins(bench: Benches) -> None:
-    one = bench(measure)
-    assert BaseAgent(one.engine, None, 5).seed == 5
-    assert BaseAgent(one.engine, BaseAgent.Config(random_seed=0), 5).seed == 0
-
-
 def test_plain_job_runs_once(bench: Benches) -> None:
     one = bench(lambda: {"m": 1.0}, knobs={}, store="journal")
     assert RunOnce(one.engine).run() == 0
