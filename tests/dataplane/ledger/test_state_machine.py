@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -12,17 +12,7 @@ import pytest
 from tests.dataplane.ledger.ledger_model import LedgerModel
 
 from tunegym.core import wire
-from tunegym.dataplane.errors import (
-    ClaimTimeoutError,
-    EndOfStreamError,
-    EpochError,
-    FullError,
-    LeaseLostError,
-    SampleError,
-    SealedError,
-    SpecError,
-    UnknownPartitionError,
-)
+from tunegym.dataplane import errors
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
@@ -39,23 +29,12 @@ WHERES = (
     Tag("weight_version").isin([1, 3]) | (Tag("kind") == "odd"),
 )
 FIELD_SETS = (("x", "y"), ("x",), ("y",), ())
-WEIGHTS = {
-    "put_new": 8,
-    "put_known": 4,
-    "write_tags": 1,
-    "train": 6,
-    "claim_some": 8,
-    "settle_claims": 8,
-    "clear": 2,
-    "commit": 2,
-    "rewind": 1,
-    "pass_time": 2,
-    "lose_owner": 1,
-    "give_up": 1,
-    "restart": 1,
-    "replay": 1,
-    "delete": 1,
-    "seal": 1,
+STEPS = {
+    8: ("put_new", "claim_some", "settle_claims"),
+    6: ("train",),
+    4: ("put_known",),
+    2: ("clear", "commit", "rewind", "pass_time"),
+    1: ("write_tags", "lose_owner", "give_up", "restart", "replay", "delete", "seal"),
 }
 """How often each step is taken: mostly those that get samples through."""
 pytestmark = pytest.mark.invariant
@@ -92,6 +71,17 @@ class LedgerMachine:
         self.journal.append((name, *arguments))
         return result
 
+    def attempt(self, reasons: Mapping[type[Exception], Any], name: str, *arguments: Any, **options: Any) -> Any:
+        """Call the ledger. It may refuse for one of the reasons that hold: then return its error; nothing changed."""
+        before = snapshot(self.ledger)
+        try:
+            return getattr(self.ledger, name)(*arguments, **options)
+        except errors.DataPlaneError as error:
+            refusal = error
+        assert reasons[type(refusal)], refusal
+        assert snapshot(self.ledger) == before
+        return refusal
+
     def version(self, low: int, high: int) -> int:
         """A version near the latest commits."""
         return max([0, *self.model.committed.values()]) + self.chance.randint(low, high)
@@ -107,39 +97,33 @@ class LedgerMachine:
         tags = (None, tags, [tags] * len(names))[min(version, 2)]
         shapes, epoch, owner = {name: SHAPES[name] for name in fields}, self.model.epoch - late, OWNERS[self.block % 3]
         request = Put("p", names, shapes, {"n": self.block}, 10, tags=tags, epoch=epoch, owner=owner, **more)
-        model, new = self.model, self.model.new(request)
-        dead = [one for one in names if one in model.used and not (one in model.samples and model.samples[one].alive)]
+        model, new, capacity = self.model, self.model.new(request), self.spec.capacity
+        dead = {one for one in names if one in model.used} - {one.name for one in model.alive()}
         behind = any(isinstance(one.request, Put) for one in self.waiting)
-        before = snapshot(self.ledger)
-        try:
-            waiter = self.ledger.put(request, self.now, self.now + 2.0, wait=self.block % 4 != 0)
-        except EpochError:
-            assert late
-        except SealedError:
-            assert model.sealed
-        except FullError as full:
-            message = str(full)
-            assert not model.room(new) or behind
-            assert ("before" in message) == behind
-        except SpecError:
-            assert self.spec.capacity is not None
-            assert new > self.spec.capacity
-        except SampleError:
-            assert dead or more.get("group_ids") is not None
-        else:
-            assert not dead
-            assert not (late and names)
-            if waiter is None:
-                assert model.room(new)
-                assert not behind or not new
-                self.took(request)
-                self.settle()
-            else:
-                assert not model.room(new) or behind
-                assert self.spec.on_full == "block"
-                self.waiting.append(waiter)
+        full = behind or not model.room(new)
+        reasons = {
+            errors.EpochError: late,
+            errors.SealedError: model.sealed,
+            errors.FullError: full,
+            errors.SpecError: capacity is not None and new > capacity,
+            errors.SampleError: dead or more.get("group_ids") is not None,
+        }
+        deadline, wait = self.now + 2.0, self.block % 4 != 0
+        waiter = self.attempt(reasons, "put", request, self.now, deadline, wait=wait)
+        if isinstance(waiter, errors.FullError):
+            assert ("puts wait before" in str(waiter)) == behind
+        if isinstance(waiter, errors.DataPlaneError):
             return
-        assert snapshot(self.ledger) == before
+        assert not dead
+        assert not (late and names)
+        if waiter is None:
+            assert not full or not new
+            self.took(request)
+            self.settle()
+        else:
+            assert full
+            assert self.spec.on_full == "block"
+            self.waiting.append(waiter)
 
     def took(self, request: Put) -> None:
         self.journal.append(("put", request, self.now))
@@ -158,7 +142,7 @@ class LedgerMachine:
         self.put(self.some(self.names, 0, 4), self.chance.choice(FIELD_SETS), self.chance.randint(0, 3))
 
     def write_tags(self) -> None:
-        names = self.some([name for name, one in self.model.samples.items() if one.alive], 1, 4)
+        names = self.some([one.name for one in self.model.alive()], 1, 4)
         tags = [{"weight_version": self.chance.randint(1, 3)}, {"kind": self.chance.choice(["odd", "even", None])}] * 2
         self.do("write_tags", "p", names, tags[: len(names)], self.now)
         for name, own in zip(names, tags, strict=False):
@@ -185,15 +169,15 @@ class LedgerMachine:
         behind = request.where is None and any(line(one.request) == line(request) for one in self.waiting)
         try:
             found = self.ledger.claim(request, self.now, self.now + 3.0, wait=wait)
-        except SpecError:
+        except errors.SpecError:
             return
-        except ClaimTimeoutError as late:
+        except errors.ClaimTimeoutError as late:
             assert not wait
             message = str(late)
-            assert self.grouped or f"{len(self.model.ready(request))} of at least" in message
+            assert self.grouped or f"{len(self.ready(request))} of at least" in message
             if not behind:
                 self.assert_not_ready(request)
-        except EndOfStreamError:
+        except errors.EndOfStreamError:
             self.assert_ended(request)
         else:
             if isinstance(found, Waiter):
@@ -203,8 +187,11 @@ class LedgerMachine:
                 assert not behind
                 self.got(request, found)
 
+    def ready(self, request: Claim) -> list[str]:
+        return self.model.ready(request.task_name, request.fields, request.where)
+
     def assert_not_ready(self, request: Claim) -> None:
-        ready = self.model.ready(request)
+        ready = self.ready(request)
         if not self.grouped:
             assert len(ready) < request.min_batch
             assert not (ready and self.model.sealed and self.over(request))
@@ -218,14 +205,12 @@ class LedgerMachine:
 
     def over(self, request: Claim) -> bool:
         """Whether no more samples can become ready."""
-        alive = [one for one in self.model.samples.values() if one.alive]
-        free = [one for one in alive if one.states[request.task_name] == "free"]
-        leased = [one for one in alive if one.states[request.task_name] == "leased"]
+        free, leased = (self.model.alive(request.task_name, state) for state in ("free", "leased"))
         return not leased and all(set(request.fields) <= set(one.blocks) for one in free)
 
     def assert_ended(self, request: Claim) -> None:
         assert self.model.sealed
-        assert self.grouped or (self.over(request) and not self.model.ready(request))
+        assert self.grouped or (self.over(request) and not self.ready(request))
 
     def got(self, request: Claim, grant: Grant) -> None:
         self.journal.append(("claim_again", request, grant.lease, grant.sample_ids, self.now))
@@ -254,20 +239,14 @@ class LedgerMachine:
         held = all(self.model.held(*one) for one in claims)
         covered = version is not None and version <= self.model.committed.get(task, version - 1)
         more = {"ack": (version,), "release": (), "extend": (5.0,)}[name]
-        before = snapshot(self.ledger)
-        try:
-            self.do(name, "p", task, ids, leases, *more, self.now)
-        except LeaseLostError:
-            assert not held
-        except SpecError:
-            assert covered
-        else:
+        arguments = ("p", task, ids, leases, *more, self.now)
+        reasons = {errors.LeaseLostError: not held, errors.SpecError: covered}
+        if self.attempt(reasons, name, *arguments) is None:
             assert held
             assert not covered
+            self.journal.append((name, *arguments))
             getattr(self.model, name)(task, ids, *((self.now + 5.0,) if name == "extend" else more))
             self.settle()
-            return
-        assert snapshot(self.ledger) == before
 
     def give_up(self) -> None:
         for waiter in self.some(self.waiting, 1, 1):
@@ -290,16 +269,15 @@ class LedgerMachine:
 
     def rewind(self) -> None:
         task, version = self.chance.choice(TASKS), max(0, self.version(-1, 2))
-        try:
-            counts = self.do("rewind", "p", task, version, self.now)
-        except SpecError:
-            assert version < self.model.committed[task]
-            return
-        assert counts == self.model.rewind(task, version)
-        self.settle()
+        reasons = {errors.SpecError: version < self.model.committed.get(task, 0)}
+        counts = self.attempt(reasons, "rewind", "p", task, version, self.now)
+        if not isinstance(counts, errors.SpecError):
+            self.journal.append(("rewind", "p", task, version, self.now))
+            assert counts == self.model.rewind(task, version)
+            self.settle()
 
     def seal(self) -> None:
-        if self.chance.random() < 0.03:
+        if self.chance.random() < 0.1:
             self.do("seal", "p", self.now)
             self.model.sealed = True
             self.settle()
@@ -323,7 +301,7 @@ class LedgerMachine:
         self.do("delete", "p")
         settled = self.ledger.take_settled()
         assert settled == sorted(self.waiting, key=lambda one: one.number)
-        assert all(isinstance(one.outcome, UnknownPartitionError) for one in settled)
+        assert all(isinstance(one.outcome, errors.UnknownPartitionError) for one in settled)
         self.waiting = []
         self.do("register", self.spec)
         fresh = LedgerModel(self.spec)
@@ -376,20 +354,17 @@ class LedgerMachine:
                 assert next(one for one in self.waiting if line(one.request) == line(request)) is waiter
             self.waiting.remove(waiter)
             assert waiter.settled
-            if isinstance(request, Claim):
-                if isinstance(outcome, Grant):
-                    self.got(request, outcome)
-                elif isinstance(outcome, EndOfStreamError):
-                    self.assert_ended(request)
-                else:
-                    assert isinstance(outcome, ClaimTimeoutError)
+            if isinstance(outcome, Grant):
+                self.got(request, outcome)
             elif outcome is None:
                 self.took(request)
-            else:
-                assert isinstance(outcome, FullError | EpochError | SealedError | SampleError)
-            if isinstance(outcome, ClaimTimeoutError | FullError):
+            elif isinstance(outcome, errors.EndOfStreamError):
+                self.assert_ended(request)
+            elif isinstance(outcome, errors.ClaimTimeoutError | errors.FullError):
                 assert waiter.deadline is not None
                 assert waiter.deadline <= self.now
+            else:
+                assert isinstance(outcome, errors.EpochError | errors.SealedError | errors.SampleError)
 
     def collect(self) -> None:
         for location in self.ledger.take_freed():
@@ -430,7 +405,8 @@ def contents(ledger: Ledger) -> Any:
 def run(seed: int, steps: int) -> None:
     chance = random.Random(seed)
     machine = LedgerMachine(chance)
-    for step in chance.choices(list(WEIGHTS), weights=list(WEIGHTS.values()), k=steps):
+    weighted = [step for weight, names in STEPS.items() for step in names * weight]
+    for step in chance.choices(weighted, k=steps):
         getattr(machine, step)()
         machine.check()
     machine.replayed()
