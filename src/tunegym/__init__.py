@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tunegym.app.make import make, make_vec
-    from tunegym.app.resume import resume
     from tunegym.app.run import as_scenario as scenario
-    from tunegym.app.run import run
+    from tunegym.app.run import resume, run
     from tunegym.tuning.agents.base import AgentConfig, BaseAgent
     from tunegym.tuning.reports.results import load, recommend
 
@@ -26,7 +25,7 @@ _EXPORTS = {
     "make": "tunegym.app.make",
     "make_vec": "tunegym.app.make",
     "recommend": "tunegym.tuning.reports.results",
-    "resume": "tunegym.app.resume",
+    "resume": "tunegym.app.run",
     "run": "tunegym.app.run",
     "scenario": "tunegym.app.run",
 }

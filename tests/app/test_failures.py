@@ -159,7 +159,7 @@ def test_the_exception_is_raised_with_its_own_traceback(scenario: Callable[[str]
 @pytest.mark.parametrize(
     ("agent", "error", "logged"),
     [
-        ("RaisesWithoutReports", "LookupError", ["the report of first could not be", "dse_failure.txt could not be"]),
+        ("RaisesWithoutReports", "LookupError", ["best.toml could not be", "dse_failure.txt could not be"]),
         ("RaisesUnsayable", "Unsayable", []),
         ("BothRaise", "LookupError", ["the agent's close() failed"]),
     ],

@@ -7,9 +7,10 @@ the scenario, as far as it can still be loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tunegym.app.catalog import Catalog
 from tunegym.config.load import load as load_scenario
@@ -17,9 +18,11 @@ from tunegym.core.errors import TunegymError
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Counts
 from tunegym.tuning.reports.page import REPORT, Known, run_document, write_page
-from tunegym.tuning.reports.results import SCENARIO, AnyResults, RunResults, load
+from tunegym.tuning.reports.results import SCENARIO, RunResults, load
+from tunegym.tuning.reports.trials import BEST
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 FAILURE = "dse_failure.txt"
 """Says which exception ended a run."""
@@ -42,30 +45,28 @@ def report_run(folder: Path, scenario: Scenario, experiments: Iterable[Experimen
 
     A failure is logged, and masks nothing.
     """
-    path = folder / REPORT
-    results = None
-    try:
-        results = load(folder)
+    results = _tried(folder / REPORT, lambda: load(folder))
+    if results is not None:
         for experiment in experiments:
-            _write_best(results.experiments[experiment.name], experiment)
-        write_report(results, scenario)
-    except (OSError, TunegymError) as error:
-        why = error.message if isinstance(error, TunegymError) else str(error)
-        what = why if why.startswith(str(path)) else f"{path} could not be written: {why}"
-        logger.error("%s; tunegym report writes it later", what)  # noqa: TRY400
-    except (Exception, SystemExit):
-        logger.exception("%s could not be written", path)
+            found = results.experiments[experiment.name]
+            if found.path.exists():
+                _tried(found.folder / BEST, partial(found.write_best, experiment.space.fixed))
+        _tried(folder / REPORT, lambda: write_report(results, scenario))
     return results
 
 
-def _write_best(results: AnyResults, experiment: Experiment) -> None:
+def _tried(path: Path, write: Callable[[], T]) -> T | None:
+    """The result of ``write``, which is to write ``path``; None and a log line if it fails."""
     try:
-        if results.path.exists():
-            results.write_best(experiment.space.fixed)
+        return write()
     except (OSError, TunegymError) as error:
-        logger.error("the report of %s could not be written: %s", experiment.name, error)  # noqa: TRY400
-    except Exception:
-        logger.exception("the report of %s could not be written", experiment.name)
+        why = error.message if isinstance(error, TunegymError) else str(error)
+        what = why if why.startswith(str(path)) else f"{path} could not be written: {why}"
+        later = "; tunegym report writes it later" if path.name == REPORT else ""
+        logger.error("%s%s", what, later)  # noqa: TRY400
+    except (Exception, SystemExit):
+        logger.exception("%s could not be written", path)
+    return None
 
 
 def write_report(results: RunResults, scenario: Scenario | None = None) -> Path:

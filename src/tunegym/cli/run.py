@@ -18,7 +18,6 @@ from types import TracebackType
 from rich.live import Live
 from rich.text import Text
 
-from tunegym.app import resume as app_resume
 from tunegym.app import run as app
 from tunegym.app.kinds import OpenSession
 from tunegym.cli.terminal import (
@@ -53,7 +52,7 @@ def run(scenario: Path, output: Path | None, overrides: list[str], slots: int | 
 
 def resume(folder: Path, agent_steps: int | None, slots: int | None, *, force: bool) -> int:
     """Continue a run where it was left."""
-    return drive(partial(app_resume.resume, folder, agent_steps=agent_steps, slots=slots, force=force))
+    return drive(partial(app.resume, folder, agent_steps=agent_steps, slots=slots, force=force))
 
 
 def drive(work: Callable[..., int]) -> int:

@@ -61,40 +61,28 @@ _CONSTRAINT = 'an expression such as "threads * 2 <= 8", or "module:function"'
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """An experiment while it is read: its checked table, the classes that it names, and its problems.
-
-    Attributes:
-        raw: the table as it is written.
-        agent: the agent's class; None if there is none of this name. So is ``workload``.
-        live: whether a server answers; None, with a problem, if the experiment says both.
-    """
+    """An experiment while it is read: its checked table, the classes that it names, and its problems."""
 
     name: str
-    raw: Mapping[str, Any]
+    raw: Mapping[str, Any]  # the table as it is written
     table: ExperimentTable
     agent_name: str
-    agent: Any
+    agent: Any  # the agent's class; None if there is none of this name. So is ``workload``.
     workload: Any
-    live: bool | None
+    live: bool | None  # whether a server answers; None, with a problem, if the experiment says both
     scope: Scope
     findings: Findings
 
 
 @dataclasses.dataclass(frozen=True)
 class Draft:
-    """The result of reading one experiment.
-
-    Attributes:
-        driven: whether an agent drives it; None when its problems leave that open.
-        experiment: None if it has a problem.
-        live: whether a server answers it.
-    """
+    """The result of reading one experiment."""
 
     name: str
-    driven: bool | None
-    experiment: Experiment | None
+    driven: bool | None  # whether an agent drives it; None when its problems leave that open
+    experiment: Experiment | None  # None if it has a problem
     warnings: tuple[str, ...] = ()
-    live: bool = False
+    live: bool = False  # whether a server answers it
 
 
 def entry_of(name: str, raw: Mapping[str, Any], scope: Scope, findings: Findings) -> Entry:

@@ -43,16 +43,12 @@ _NOT_DRAWABLE = {
 
 @dataclass
 class Parameters:
-    """What a walk over the parameters found, by address.
+    """What a walk over the parameters found, by address."""
 
-    Attributes:
-        own: the workload's own keys.
-        kinds: what stands at an address: list, range, single, scalar, table, excluded, own or broken.
-    """
-
-    own: dict[str, Any] = field(default_factory=dict)
+    own: dict[str, Any] = field(default_factory=dict)  # the workload's own keys
     knobs: dict[str, Knob] = field(default_factory=dict)
     fixed: dict[str, Any] = field(default_factory=dict)
+    # what stands at an address: list, range, single, scalar, table, excluded, own or broken
     kinds: dict[str, str] = field(default_factory=dict)
 
     def put(self, address: str, value: Any, findings: Findings) -> None:
