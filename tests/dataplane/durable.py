@@ -56,11 +56,14 @@ def kill_host(folder: Path) -> None:
     until(lambda: set(killed).isdisjoint(hosts_of(folder)), "the host is dead")
 
 
-def claim_and_stay(url: str, count: int) -> None:
-    """In another process: claim, put, report, and wait until killed."""
+def claim_and_stay(url: str, count: int, forks: bool) -> None:
+    """In another process: claim, put, report, and wait until killed. A child lives on until its input ends."""
     client = attach(url)
     client.claim_meta(P, "train", ["tokens"], count)
     client.put_samples(P, ["s-1000"], {"tokens": tokens(["s-1000"])})
+    if forks and not os.fork():
+        sys.stdin.read()
+        os._exit(0)
     print("claimed", flush=True)  # noqa: T201 - the starter reads it
     client.claim_meta(P, "judge", ["reward"], 1, timeout_s=None)
 
@@ -123,18 +126,20 @@ class DurablePlaneSuite(DataPlaneSuite):
         assert claimed.sample_ids == ("s-2", "s-3")
         assert again.get_data(claimed)["tokens"].lengths == [len(row) for row in tokens(claimed.sample_ids)]
 
-    @pytest.mark.parametrize("with_host", [False, True])
-    def test_killed_client_gives_back(self, plane: DataPlaneClient, folder: Path, with_host: bool) -> None:
+    @pytest.mark.parametrize(("with_host", "child_lives"), [(False, False), (False, True), (True, False)])
+    def test_killed_client_gives_back(
+        self, plane: DataPlaneClient, folder: Path, with_host: bool, child_lives: bool
+    ) -> None:
         plane.put_samples(P, named(3), {"tokens": tokens(named(3))})
-        with running("claim_and_stay", self.url(folder), 3) as other:
+        with running("claim_and_stay", self.url(folder), 3, child_lives) as other:
             assert answer_of(other) == "claimed"
             until(lambda: plane.stats()[P]["waiting"]["claims"] == 1, "the other client waits")
             other.kill()
             if with_host:
                 kill_host(folder)
             other.wait()
-        assert set(plane.claim_meta(P, "train", ["tokens"], 4).sample_ids) == {*named(3), "s-1000"}
-        until(lambda: plane.stats()[P]["waiting"]["claims"] == 0, "the dead client waits no longer")
+            assert set(plane.claim_meta(P, "train", ["tokens"], 4).sample_ids) == {*named(3), "s-1000"}
+            until(lambda: plane.stats()[P]["waiting"]["claims"] == 0, "the dead client waits no longer")
 
     def test_processes_that_race_to_start_get_one_host(self, folder: Path, join: Join) -> None:
         with contextlib.ExitStack() as stack:

@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -183,32 +181,6 @@ def test_host_that_dies_while_it_starts_is_started_again(join: Join, monkeypatch
 
 # clients ----------------------------------------------------------------------------------------------
 
-FORKS = """
-import os, sys, time
-from tunegym.dataplane import attach
-plane = attach(sys.argv[1])
-plane.claim_meta("p", "train", ["x"], 2)
-child = os.fork()
-if not child:
-    time.sleep(600)
-print(child, flush=True)
-time.sleep(600)
-"""
-
-
-@slow
-def test_dead_client_gives_back_though_its_child_lives(plane: DataPlaneClient, folder: Path) -> None:
-    plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
-    command = [sys.executable, "-c", FORKS, f"mmap://{folder}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        child = int(owner.stdout.readline())
-        try:
-            owner.kill()
-            assert plane.claim_meta("p", "train", ["x"], 2, timeout_s=30).sample_ids == ("a", "b")
-        finally:
-            os.kill(child, signal.SIGKILL)
-
 
 @slow
 def test_client_of_another_format_is_told(plane: DataPlaneClient, join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,31 +192,24 @@ def test_client_of_another_format_is_told(plane: DataPlaneClient, join: Join, mo
 
 
 @slow
-def test_hostile_messages_hurt_no_other_client(plane: DataPlaneClient, folder: Path) -> None:
+def test_hostile_messages_and_calls_hurt_no_other_client(plane: DataPlaneClient, folder: Path, join: Join) -> None:
     hosts = hosts_of(folder)
-    greetings = [[1], "hello", None, {"format": FORMAT}, {"format": FORMAT, "client": {"name": "x"}}]
-    for message in [b"\xff" * 100, pack([1])[:16] + b"[1}", *map(pack, greetings)]:
-        with socket.socket(socket.AF_UNIX) as other:
-            other.connect(str(folder / "host.sock"))
-            other.settimeout(30)
-            other.sendall(message)
-            assert other.recv(1000) == b""
-    plane.put_samples("p", ["a"], {"x": [1]})
-    assert hosts_of(folder) == hosts
-
-
-@slow
-def test_failing_call_is_an_error_for_its_caller_only(plane: DataPlaneClient, folder: Path, join: Join) -> None:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(join(attach).claim_meta, "p", "train", ["x"], 1)
         until(lambda: plane.stats()["p"]["waiting"]["claims"] == 1, "it waits")
-        hosts = hosts_of(folder)
+        greetings = [[1], "hello", None, {"format": FORMAT}, {"format": FORMAT, "client": {"name": "x"}}]
+        for message in [b"\xff" * 100, pack([1])[:16] + b"[1}", *map(pack, greetings)]:
+            with socket.socket(socket.AF_UNIX) as other:
+                other.connect(str(folder / "host.sock"))
+                other.settimeout(30)
+                other.sendall(message)
+                assert other.recv(1000) == b""
         for operation, arguments in (("claim", {"partition_id": "p"}), ("put", {}), ("ack", {"partition_id": ["p"]})):
             with pytest.raises(DataPlaneError, match="failed at this call"):
                 plane._host.call(operation, arguments)
         plane.put_samples("p", ["a"], {"x": [1]})
         assert waiting.result(30).sample_ids == ("a",)
-        assert hosts_of(folder) == hosts
+    assert hosts_of(folder) == hosts
 
 
 @slow

@@ -194,7 +194,7 @@ class LedgerMachine:
         ready = self.ready(request)
         if not self.grouped:
             assert len(ready) < request.min_batch
-            assert not (ready and self.model.sealed and self.over(request))
+            assert not (self.model.sealed and self.over(request))
             return
         sizes = Counter(self.model.samples[name].group for name in ready).values()
         least, most = request.min_batch, request.batch_size
