@@ -153,17 +153,6 @@ def test_teardown_runs_on_interrupt(runner: LocalRunner, folder: Path) -> None:
     assert (folder / "torn").exists()
 
 
-def test_a_second_stop_cuts_teardown_short(runner: LocalRunner, folder: Path, wait: Callable) -> None:
-    teardown = "trap '' TERM; echo > torn; sleep 1000; sleep 1000"
-    thread, results = in_thread(runner, CommandJob("1", str(folder), "sleep 1000", teardown=teardown))
-    wait((folder / "stdout.txt").exists)
-    runner.stop()
-    wait((folder / "torn").exists)
-    runner.stop()
-    thread.join(60)
-    assert [result.ending for result in results] == ["interrupted"]
-
-
 def test_a_long_teardown_that_is_interrupted_leaves_the_trial_open(
     runner: LocalRunner, folder: Path, monkeypatch: pytest.MonkeyPatch, wait: Callable
 ) -> None:
@@ -174,17 +163,6 @@ def test_a_long_teardown_that_is_interrupted_leaves_the_trial_open(
     runner.stop()
     thread.join(60)
     assert [result.ending for result in results] == ["interrupted"]
-
-
-def test_stop_from_a_signal_handler(runner: LocalRunner, folder: Path) -> None:
-    before = signal.signal(signal.SIGUSR1, lambda *_: runner.stop())
-    try:
-        timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGUSR1))
-        timer.start()
-        assert run(runner, folder, "sleep 1000").ending == "interrupted"
-        timer.join()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_memory_and_time_are_the_commands_own(runner: LocalRunner, folder: Path) -> None:

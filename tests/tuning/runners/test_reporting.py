@@ -120,7 +120,7 @@ def call(tmp_path: Path) -> Call:
     return make
 
 
-def nobody(*_: Any) -> None:
+def ignore(*_: Any) -> None:
     pass
 
 
@@ -163,11 +163,11 @@ def test_finally_runs_and_the_worker_stays_warm(
     runner: LocalRunner, call: Call, tmp_path: Path, isolate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    before = runner.run(call("pid", False, isolate=isolate), nobody).value["pid"]
-    assert runner.run(call("calm", isolate=isolate), nobody, Seen(until=1)).ending == "pruned"
+    before = runner.run(call("pid", False, isolate=isolate), ignore).value["pid"]
+    assert runner.run(call("calm", isolate=isolate), ignore, Seen(until=1)).ending == "pruned"
     assert int((tmp_path / "finally.txt").read_text()) == before
     assert not (tmp_path / "trial" / "stderr.txt").exists()
-    assert runner.run(call("pid", False, isolate=isolate), nobody).value["pid"] == before
+    assert runner.run(call("pid", False, isolate=isolate), ignore).value["pid"] == before
 
 
 @pytest.mark.parametrize("function", ["deaf", "stuck", "leaves", "changes"])
@@ -176,9 +176,9 @@ def test_a_function_that_ignores_its_end_is_pruned(
 ) -> None:
     """Within a bound, and the next call runs."""
     monkeypatch.setattr(worker_module, "PRUNED_S", 0.3)
-    result = runner.run(call(function), nobody, Seen(until=1))
+    result = runner.run(call(function), ignore, Seen(until=1))
     assert (result.ending, result.error) == ("pruned", None)
-    assert runner.run(call("pid", False), nobody).exit_code == 0
+    assert runner.run(call("pid", False), ignore).exit_code == 0
 
 
 @both
@@ -192,7 +192,7 @@ def test_threads_take_turns(runner: LocalRunner, call: Call, isolate: bool) -> N
         inside.release()
         return False
 
-    result = runner.run(call("threads", isolate=isolate, arguments={"count": 4}), nobody, watch)
+    result = runner.run(call("threads", isolate=isolate, arguments={"count": 4}), ignore, watch)
     assert result.error is None
     assert sorted(seen) == [(100 * lane + step, float(lane)) for lane in range(4) for step in range(20)]
 
@@ -203,15 +203,15 @@ def test_refused_in_another_process_and_after_the_end(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     seen = Seen()
-    assert runner.run(call("forks", isolate=isolate), nobody, seen).exit_code == 0
+    assert runner.run(call("forks", isolate=isolate), ignore, seen).exit_code == 0
     assert seen.values == [(2, 2.0)]
     assert "another process" in (tmp_path / "fork.txt").read_text()
-    said = runner.run(call("late", False, isolate=isolate), nobody).value
+    said = runner.run(call("late", False, isolate=isolate), ignore).value
     assert "after the function had returned" in said["error"]
 
 
 def test_a_function_that_never_stops_reporting(runner: LocalRunner, call: Call) -> None:
-    assert runner.run(call("chatty", timeout_s=0.5), nobody, lambda *_: False).ending == "timed_out"
+    assert runner.run(call("chatty", timeout_s=0.5), ignore, lambda *_: False).ending == "timed_out"
 
     def watch(step: int, value: float) -> bool:
         del value
@@ -219,11 +219,11 @@ def test_a_function_that_never_stops_reporting(runner: LocalRunner, call: Call) 
             runner.stop()
         return False
 
-    assert runner.run(call("chatty"), nobody, watch).ending == "interrupted"
+    assert runner.run(call("chatty"), ignore, watch).ending == "interrupted"
 
 
 def test_an_error_of_the_watch_is_raised(runner: LocalRunner, call: Call, wait: Callable[..., None]) -> None:
-    first = runner.run(call("pid", False), nobody).value["pid"]
+    first = runner.run(call("pid", False), ignore).value["pid"]
     begun: list[int] = []
 
     def watch(step: int, value: float) -> bool:
@@ -233,6 +233,6 @@ def test_an_error_of_the_watch_is_raised(runner: LocalRunner, call: Call, wait: 
         runner.run(call("chatty"), lambda handle: begun.append(handle["pid"]), watch)
     assert begun == [first]
     wait(lambda: not Path(f"/proc/{first}").exists())
-    after = runner.run(call("pid", False), nobody)
+    after = runner.run(call("pid", False), ignore)
     assert after.exit_code == 0
     assert after.value["pid"] != first
