@@ -42,11 +42,18 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def begun(folder: Path, rotated: bool) -> tuple[LedgerJournal, list[Any]]:
+    """A journal with one change, before which it may have been rotated, and its contents."""
+    journal, _ = opened(folder)
+    if rotated:
+        journal.rotate(b"before")
+    write(journal, 1)
+    return journal, [*[b"before"] * rotated, 1]
+
+
 def test_snapshots_and_changes_come_back(tmp_path: Path) -> None:
-    journal, found = opened(tmp_path)
-    assert found == []
-    write(journal, 1, 2)
-    assert opened(tmp_path)[1] == [1, 2]
+    journal, found = begun(tmp_path, rotated=False)
+    assert opened(tmp_path)[1] == found
     for number in (3, 4):
         journal.rotate(b"snapshot %d" % number)
         write(journal, number)
@@ -112,8 +119,7 @@ def test_full_disk_keeps_room_for_changes_that_make_room(tmp_path: Path, monkeyp
 
 
 def test_partial_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal, _ = opened(tmp_path)
-    write(journal, 1)
+    journal, _ = begun(tmp_path, rotated=False)
     real, calls = os.pwrite, iter([3])
 
     def nearly_full(file: int, data: Any, at: int) -> int:
@@ -129,38 +135,30 @@ def test_partial_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("step", [(module.os, "open"), (Path, "write_bytes"), (Path, "replace")])
-@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("before", [False, True])
 def test_failed_rotation_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str], before: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str], before: bool
 ) -> None:
-    journal, _ = opened(tmp_path)
-    if before:
-        journal.rotate(b"before")
-    write(journal, 1)
-    there = names(tmp_path)
+    (journal, found), there = begun(tmp_path, before), names(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(*step, full)
         with pytest.raises(StorageError, match="No space left"):
             journal.rotate(b"next")
     assert names(tmp_path) == there
     write(journal, 2)
-    assert opened(tmp_path)[1] == [*([b"before"] if before else []), 1, 2]
+    assert opened(tmp_path)[1] == [*found, 2]
     journal.rotate(b"next")
     write(journal, 3)
     assert opened(tmp_path)[1] == [b"next", 3]
 
 
-@pytest.mark.parametrize("before", [0, 1])
-def test_interrupted_rotation(tmp_path: Path, before: int) -> None:
-    """The new generation counts from the moment when its snapshot has its name."""
-    journal, _ = opened(tmp_path)
-    if before:
-        journal.rotate(b"before")
-    write(journal, 1)
+@pytest.mark.parametrize("before", [False, True])
+def test_rotation_counts_when_its_snapshot_has_its_name(tmp_path: Path, before: bool) -> None:
+    journal, found = begun(tmp_path, before)
     kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     (tmp_path / f"ledger-{before + 1:08d}.journal").touch()
     (tmp_path / f"ledger-{before + 1:08d}.new").write_bytes(b"half of it")
-    assert opened(tmp_path)[1] == [*([b"before"] if before else []), 1]
+    assert opened(tmp_path)[1] == found
     assert names(tmp_path) == kept.keys()
     journal.rotate(b"next")
     for name, content in kept.items():

@@ -85,11 +85,6 @@ def desk() -> Desk:
     return Desk()
 
 
-@pytest.fixture
-def one_task() -> Desk:
-    return Desk(tasks=("train",))
-
-
 # refusals -------------------------------------------------------------------------------------------------
 
 
@@ -171,16 +166,16 @@ def test_refused_call_changes_nothing(make: Callable[[], Desk], refused: Any) ->
     assert snapshot(desk.ledger) == before
 
 
-def test_latest_retired_ids_are_refused(one_task: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latest_retired_ids_are_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "REMEMBERED", 3)
-    one_task.put(list("abcde"))
-    one_task.clear(list("abcd"))
-    one_task.restart()
+    desk.put(list("abcde"))
+    desk.clear(list("abcd"))
+    desk.restart()
     for one in "bcd":
         with pytest.raises(errors.SampleError, match="ids are used once"):
-            one_task.put([one])
-    one_task.put(["a"])
-    assert one_task.claim(2).sample_ids == ["e", "a"]
+            desk.put([one])
+    desk.put(["a"])
+    assert desk.claim(2).sample_ids == ["e", "a"]
 
 
 # fields and tags -------------------------------------------------------------------------------------
@@ -206,16 +201,16 @@ def test_tag_values_keep_their_type() -> None:
         assert [repr(tags["v"]) for tags in found or ()] == [repr(one)] * 2 + [repr(other)] * 2
 
 
-def test_too_many_tag_names_are_refused(one_task: Desk) -> None:
+def test_too_many_tag_names_are_refused(desk: Desk) -> None:
     ids = [f"{number}" for number in range(257)]
-    one_task.put(ids[:256], tags=[{f"at-{one}": 1} for one in ids[:256]])
+    desk.put(ids[:256], tags=[{f"at-{one}": 1} for one in ids[:256]])
     with pytest.raises(errors.TagError, match="there would be 257 different tags") as caught:
-        one_task.put(ids[256:], tags=[{"more": 1}])
+        desk.put(ids[256:], tags=[{"more": 1}])
     assert "into its value" in str(caught.value)
-    assert one_task.stats["produced"] == 256
-    one_task.clear(ids[8:9])
-    one_task.put(ids[256:], tags=[{"more": 1}])
-    found = one_task.claim(256).tags or []
+    assert desk.stats["produced"] == 256
+    desk.clear(ids[8:9])
+    desk.put(ids[256:], tags=[{"more": 1}])
+    found = desk.claim(256).tags or []
     assert (found[0], found[-1]) == ({"at-0": 1}, {"more": 1})
 
 
@@ -263,16 +258,13 @@ def test_samples_given_back_come_first(how: str, where: Any, groups: list[str] |
     assert desk.stats["tasks"]["train"]["redelivered"] == 6
 
 
-@pytest.mark.parametrize(
-    ("spec", "most", "message"),
-    [({"group_size": 3}, 3, "2 in incomplete groups"), ({}, 1, "2 in groups larger than 1")],
-)
-def test_end_of_stream_tells_what_is_left(spec: dict[str, int], most: int, message: str) -> None:
-    desk = Desk(**spec)
+@pytest.mark.parametrize(("size", "message"), [(3, "2 in incomplete groups"), (None, "2 in groups larger than 1")])
+def test_end_of_stream_tells_the_rest(size: int | None, message: str) -> None:
+    desk = Desk(group_size=size)
     desk.put(["a", "b"], group_ids=["g", "g"])
     desk.ledger.seal("p", 0.0)
     with pytest.raises(errors.EndOfStreamError, match=message):
-        desk.claim(most)
+        desk.claim(size or 1)
 
 
 def test_groups_without_a_size_come_whole(desk: Desk) -> None:
@@ -289,66 +281,66 @@ def test_groups_without_a_size_come_whole(desk: Desk) -> None:
 # waiting ----------------------------------------------------------------------------------------------
 
 
-def test_claims_of_other_fields_take_turns(one_task: Desk) -> None:
-    waiters = [one_task.wait(1, fields=fields) for fields in [("x",), ("x",), ("x", "y"), ("x",), ("x", "y")]]
+def test_claims_of_other_fields_take_turns(desk: Desk) -> None:
+    waiters = [desk.wait(1, fields=fields) for fields in [("x",), ("x",), ("x", "y"), ("x",), ("x", "y")]]
     for number in range(5):
-        one_task.put([f"s{number}"], ["x", "y"])
-    assert one_task.settled() == waiters
+        desk.put([f"s{number}"], ["x", "y"])
+    assert desk.settled() == waiters
 
 
-def test_expired_lease_serves_a_claim_in_its_last_moment(one_task: Desk) -> None:
-    one_task.put(["a"])
-    one_task.claim(1, lease_s=5.0)
-    waiters = [one_task.wait(1, timeout_s=5.0) for _ in range(2)]
-    one_task.pass_time(4.9)
-    assert one_task.settled() == []
-    one_task.pass_time(0.1)
-    assert one_task.settled() == waiters
+def test_expired_lease_serves_a_claim_in_its_last_moment(desk: Desk) -> None:
+    desk.put(["a"])
+    desk.claim(1, lease_s=5.0)
+    waiters = [desk.wait(1, timeout_s=5.0) for _ in range(2)]
+    desk.pass_time(4.9)
+    assert desk.settled() == []
+    desk.pass_time(0.1)
+    assert desk.settled() == waiters
     assert waiters[0].outcome.sample_ids == ["a"]
     assert isinstance(waiters[1].outcome, errors.ClaimTimeoutError)
 
 
-def test_predicate_that_cannot_compare_fails_the_claim_only(one_task: Desk) -> None:
-    waiters = [one_task.wait(2, where=Tag("v") > 1, timeout_s=9.0) for _ in range(2)]
-    one_task.put(["a"], tags=[{"v": 1}])
-    other = one_task.wait(2, where=Tag("v") == "x")
-    one_task.put(["b"], tags=[{"v": "x"}])
-    assert one_task.settled() == waiters
+def test_predicate_that_cannot_compare_fails_the_claim_only(desk: Desk) -> None:
+    waiters = [desk.wait(2, where=Tag("v") > 1, timeout_s=9.0) for _ in range(2)]
+    desk.put(["a"], tags=[{"v": 1}])
+    other = desk.wait(2, where=Tag("v") == "x")
+    desk.put(["b"], tags=[{"v": "x"}])
+    assert desk.settled() == waiters
     assert all(isinstance(one.outcome, errors.TagError) for one in waiters)
     with pytest.raises(errors.TagError, match="can't be compared"):
-        one_task.claim(1, where=Tag("v") > 1)
-    one_task.clear(["b"])
-    waiter = one_task.wait(1, where=Tag("v") > 1)
-    one_task.put(["c"], tags=[{"v": 2}])
-    assert one_task.settled() == [waiter]
+        desk.claim(1, where=Tag("v") > 1)
+    desk.clear(["b"])
+    waiter = desk.wait(1, where=Tag("v") > 1)
+    desk.put(["c"], tags=[{"v": 2}])
+    assert desk.settled() == [waiter]
     assert not other.settled
 
 
 # versions ---------------------------------------------------------------------------------------------
 
 
-def test_rewound_samples_come_in_the_order_of_their_versions(one_task: Desk) -> None:
-    one_task.put(list("abcd"))
-    grant = one_task.claim(4)
+def test_rewound_samples_come_in_the_order_of_their_versions(desk: Desk) -> None:
+    desk.put(list("abcd"))
+    grant = desk.claim(4)
     for place, version in ((3, 2), (2, 3), (0, 1), (1, 4)):
-        one_task.ack(grant, version, places=slice(place, place + 1))
-    one_task.rewind(0)
-    assert one_task.claim(4).sample_ids == ["a", "d", "c", "b"]
-    one_task.ledger.commit("p", "train", 1, 0.0)
+        desk.ack(grant, version, places=slice(place, place + 1))
+    desk.rewind(0)
+    assert desk.claim(4).sample_ids == ["a", "d", "c", "b"]
+    desk.ledger.commit("p", "train", 1, 0.0)
     with pytest.raises(errors.SpecError, match="rewind to 1 or later"):
-        one_task.rewind(0)
+        desk.rewind(0)
 
 
-def test_rewind_drops_orphans_and_starts_an_epoch(one_task: Desk) -> None:
-    one_task.put(list("abcdef"), tags=[{"weight_version": version} for version in (1, 2, 3, "four", None, 5)])
-    grant = one_task.claim(1)
-    assert one_task.rewind(1) == (0, 3)
-    assert (one_task.stats["gone"], one_task.stats["epoch"]) == ({"orphaned": 3}, 1)
+def test_rewind_drops_orphans_and_starts_an_epoch(desk: Desk) -> None:
+    desk.put(list("abcdef"), tags=[{"weight_version": version} for version in (1, 2, 3, "four", None, 5)])
+    grant = desk.claim(1)
+    assert desk.rewind(1) == (0, 3)
+    assert (desk.stats["gone"], desk.stats["epoch"]) == ({"orphaned": 3}, 1)
     with pytest.raises(errors.LeaseLostError):
-        one_task.ack(grant, 2)
+        desk.ack(grant, 2)
     with pytest.raises(errors.EpochError, match="was rewound"):
-        one_task.put(["z"])
-    assert one_task.claim(3).sample_ids == ["a", "d", "e"]
+        desk.put(["z"])
+    assert desk.claim(3).sample_ids == ["a", "d", "e"]
 
 
 # stats ------------------------------------------------------------------------------------------------
@@ -373,15 +365,15 @@ def test_reasons_after_256_count_as_other(desk: Desk) -> None:
     assert desk.stats["gone"] == {}
 
 
-def test_ages_and_lags(one_task: Desk) -> None:
-    one_task.put(["a", "b"])
-    one_task.now = 2.0
-    one_task.put(["c"])
-    one_task.claim(1)
-    one_task.now = 50.0
-    assert buckets(one_task.stats["tasks"]["train"]["age"]) == {100.0: 2}
-    one_task.claim(2)
-    found = one_task.stats["tasks"]["train"]
+def test_ages_and_lags(desk: Desk) -> None:
+    desk.put(["a", "b"])
+    desk.now = 2.0
+    desk.put(["c"])
+    desk.claim(1)
+    desk.now = 50.0
+    assert buckets(desk.stats["tasks"]["train"]["age"]) == {100.0: 2}
+    desk.claim(2)
+    found = desk.stats["tasks"]["train"]
     assert (buckets(found["age"]), buckets(found["lag"])) == ({}, {3.0: 1, 100.0: 2})
     assert found["lag"]["sum"] == 2.0 + 50.0 + 48.0
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,26 +35,12 @@ STUCK_EVERY, STUCK = 40, 1_000_000
 LINGER_S = 3.0
 
 
-@dataclass(frozen=True)
 class Place:
-    """The folder of the plane, and the folder of the files that the processes keep."""
+    """The folder of the plane, and the files that the processes keep; ``stop`` exists when consumers may end."""
 
-    plane: Path
-    own: Path
-
-    @property
-    def url(self) -> str:
-        return f"mmap://{self.plane}"
-
-    @property
-    def weights(self) -> Path:
-        """Holds the version of the current weights."""
-        return self.own / "weights"
-
-    @property
-    def stop(self) -> Path:
-        """Exists when consumers may end."""
-        return self.own / "stop"
+    def __init__(self, plane: Path, own: Path) -> None:
+        self.plane, self.own = plane, own
+        self.url, self.weights, self.stop = f"mmap://{plane}", own / "weights", own / "stop"
 
     def checkpoint(self) -> tuple[int, int]:
         """The version of the last checkpoint, and how much of the model's file belongs to it."""
