@@ -8,9 +8,9 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.soundness import assert_sound
 
@@ -54,11 +54,9 @@ def killing(live: Any) -> Killing:
 def _serves(pid: int) -> bool:
     """Whether it is a living process of a server."""
     try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
+        return "TUNEGYM_MARK" in psutil.Process(pid).environ()
+    except psutil.Error:
         return False
-    return status.rsplit(")", 1)[1].split()[0] not in "ZX" and b"TUNEGYM_MARK=" in environment
 
 
 def _stepping(live: Any) -> bool:
@@ -66,18 +64,10 @@ def _stepping(live: Any) -> bool:
     return any(record["record"] == "reserve" for journal in journals for record in reader.records(journal))
 
 
-def _children() -> set[int]:
-    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return {int(pid) for pid in found}
-
-
-@pytest.fixture
-def where(request: pytest.FixtureRequest, serve: Callable[..., Any]) -> Callable[[str], str]:
+@pytest.fixture(params=["process", "tcp"])
+def server(request: pytest.FixtureRequest, serve: Callable[..., Any]) -> str:
     """The ``server`` key of a scenario: a process, or a ``tunegym serve`` that was started."""
-    return lambda place: "process" if place == "process" else f"tcp://127.0.0.1:{serve().port}"
-
-
-PLACES = pytest.mark.parametrize("place", ["process", "tcp"])
+    return "process" if request.param == "process" else f"tcp://127.0.0.1:{serve().port}"
 
 
 @pytest.mark.parametrize(
@@ -89,18 +79,11 @@ PLACES = pytest.mark.parametrize("place", ["process", "tcp"])
         pytest.param(100, 3, marks=[pytest.mark.chaos, pytest.mark.timeout(1800)]),
     ],
 )
-@PLACES
 def test_servers_that_are_killed_again_and_again(
-    live: Any,
-    killing: Killing,
-    where: Callable[[str], str],
-    wait_until: Callable[..., None],
-    place: str,
-    kills: int,
-    slots: int,
+    live: Any, killing: Killing, server: str, wait_until: Callable[..., None], kills: int, slots: int
 ) -> None:
     """Steps take 2 ms, so that the storm is over well before the budget is."""
-    server, before, steps = where(place), _children(), 150 * kills
+    before, steps = psutil.Process().children(), 150 * kills
     arguments = {"sleep_s": 0.002, "load": [1, 2, 3]}
     keys: dict[str, Any] = {"server": server, "agent_steps": steps, "server_restarts": 1000, "step_timeout_s": 20}
     document = live.document(args=arguments, env_params={"load": {}}, slots=slots, **keys)
@@ -113,7 +96,7 @@ def test_servers_that_are_killed_again_and_again(
     reasons = live.reasons()
     assert 0 < results.statuses["failed"] == len(reasons) <= kills, "some die between two steps' answers, or at a reset"
     assert all("SIGKILL" in why or "broke" in why or "hung up" in why for why in reasons.values()), reasons
-    assert _children() == before, "a zombie"
+    assert psutil.Process().children() == before, "a zombie"
     after = [one.end for one in results.episodes if one.first > max(reasons)]
     assert "terminated" in after, "episodes continue"
     assert set(after[:-slots]) <= {"terminated"}
@@ -126,7 +109,6 @@ def test_servers_that_are_killed_again_and_again(
 
 
 @pytest.mark.slow
-@PLACES
 @pytest.mark.parametrize(
     ("faults", "failed", "reason", "built"),
     [
@@ -142,15 +124,14 @@ def test_servers_that_are_killed_again_and_again(
     ],
 )
 def test_a_fault_costs_its_step_and_nothing_else(
-    live: Any, where: Callable[[str], str], place: str, faults: str, failed: int, reason: str, built: int
+    live: Any, server: str, faults: str, failed: int, reason: str, built: int
 ) -> None:
     arguments = {"faults": faults, "load": [1, 2, 3]}
-    keys: dict[str, Any] = {"server": where(place), "step_timeout_s": 4, "env_params": {"load": {}}}
+    keys: dict[str, Any] = {"server": server, "step_timeout_s": 4, "env_params": {"load": {}}}
     assert tunegym.run(live.document(args=arguments, **keys)) == 0
     (results,) = assert_sound(live.run).values()
     assert results.steps == 40
-    assert results.statuses["failed"] == failed
-    assert results.statuses["measured"] == 40 - failed
+    assert (results.statuses["failed"], results.statuses["measured"]) == (failed, 40 - failed)
     reasons = live.reasons()
     assert list(reasons) == [10] * failed
     assert all(reason in why for why in reasons.values()), reasons
@@ -160,7 +141,6 @@ def test_a_fault_costs_its_step_and_nothing_else(
 
 
 @pytest.mark.slow
-@PLACES
 @pytest.mark.parametrize(
     ("faults", "steps", "said"),
     [
@@ -172,24 +152,17 @@ def test_a_fault_costs_its_step_and_nothing_else(
     ],
 )
 def test_a_server_that_always_dies(
-    live: Any,
-    where: Callable[[str], str],
-    caplog: pytest.LogCaptureFixture,
-    place: str,
-    faults: str,
-    steps: int,
-    said: str,
+    live: Any, server: str, caplog: pytest.LogCaptureFixture, faults: str, steps: int, said: str
 ) -> None:
     arguments = {"faults": faults, "load": [1, 2, 3]}
-    keys: dict[str, Any] = {"server": where(place), "server_restarts": 3, "env_params": {"load": {}}}
+    keys: dict[str, Any] = {"server": server, "server_restarts": 3, "env_params": {"load": {}}}
     doomed = live.experiment("doomed", args=arguments, **keys)
     assert tunegym.run(live.document(doomed, live.experiment("fine"))) == 1
     results = assert_sound(live.run)
     assert results["doomed"].steps == steps
     assert list(live.reasons("doomed")) == list(range(10, steps + 1))
-    ended = results["doomed"].journal.ended
-    assert ended["code"] == 1
-    assert said in ended["reason"]
+    assert results["doomed"].journal.ended["code"] == 1
+    assert said in results["doomed"].journal.ended["reason"]
     assert said in caplog.text
     assert results["fine"].steps == 40
     (live.folder / "mended").touch()

@@ -101,16 +101,10 @@ BITS = np.array([0, 1], np.int8)
 
 def nested(value: Any) -> type[Good]:
     """A server with a nested observation space that gives just this."""
-
-    def init(self: Any) -> None:
-        Good.__init__(self)
-        self.observation_space = NESTED
-
-    methods: dict[str, Any] = {
-        "reset": lambda self, *, seed=None, options=None: (value, {}),
-        "step": lambda self, action: (value, *Good.step(self, action)[1:]),
-    }
-    return patched(__init__=init, **methods)
+    server = built(observation_space=NESTED)
+    server.reset = lambda self, *, seed=None, options=None: (value, {})
+    server.step = lambda self, action: (value, *Good.step(self, action)[1:])
+    return server
 
 
 class ClosedOnce(Good):
@@ -143,8 +137,8 @@ class Shared(Good):
 
     def step(self, action: Any) -> Any:
         self.everywhere[0] += 1.0
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, self.everywhere[0], terminated, truncated, info
+        observation, _, *rest = super().step(action)
+        return observation, self.everywhere[0], *rest
 
 
 NO_CORNERS = stepping(lambda self, action, five: fail_if((np.asarray(action) >= 1.0).any(), "too strong", five))
@@ -209,9 +203,6 @@ def test_broken(server: type, message: str) -> None:
     problems = list(raised.value.problems)
     assert any(message in problem for problem in problems), problems
     assert len(problems) <= 3, "one mistake, and a page of problems"
-
-
-# warnings ----------------------------------------------------------------------------------------------
 
 
 class Reusing(Good):

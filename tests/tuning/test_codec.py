@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.strategies import choices, ranges
 
@@ -26,6 +26,7 @@ units = st.lists(st.floats(0.0, 1.0, exclude_max=True), min_size=4, max_size=4)
 
 
 @given(spaces_of_knobs, units, st.integers(0, 2**32 - 1))
+@example(Space({f"k{index}": Choice((1, 1.0, True, "1")) for index in range(4)}), [0.0, 0.25, 0.5, 0.75], 0)
 def test_there_and_back(space: Space, places: list[float], seed: int) -> None:
     """``decode(encode(v))`` is v, by exact type; any element decodes to an action that stays."""
     codec = ActionCodec(space)
@@ -37,13 +38,6 @@ def test_there_and_back(space: Space, places: list[float], seed: int) -> None:
     encoded = codec.encode(action)
     assert codec.action_space.contains(encoded)
     assert exact_key(codec.decode(encoded)) == exact_key(action)
-
-
-def test_equal_looking_candidates_stay_apart() -> None:
-    codec = ActionCodec(Space({"x": Choice((1, 1.0, True, "1"))}))
-    decoded = [codec.decode({"x": index})["x"] for index in range(4)]
-    assert [type(value) for value in decoded] == [int, float, bool, str]
-    assert [codec.encode({"x": value})["x"] for value in (1, 1.0, True, "1")] == [0, 1, 2, 3]
 
 
 @given(st.integers(0, 100), st.floats(-0.49, 0.49))
@@ -60,13 +54,8 @@ def test_range_is_clamped() -> None:
 
 def test_spaces() -> None:
     codec = ActionCodec(Space({"c": Choice(("a", "b", "c")), "n": Range(1, 8, "int"), "big": Range(0, 2**60, "int")}))
-    assert codec.action_space == spaces.Dict(
-        {
-            "c": spaces.Discrete(3),
-            "n": spaces.Box(1.0, 8.0, shape=(1,), dtype=np.float64),
-            "big": spaces.Box(0, 2**60, shape=(1,), dtype=np.int64),
-        }
-    )
+    boxes = {"n": spaces.Box(1.0, 8.0, (1,), np.float64), "big": spaces.Box(0, 2**60, (1,), np.int64)}
+    assert codec.action_space == spaces.Dict({"c": spaces.Discrete(3), **boxes})
 
 
 CODEC = ActionCodec(Space({"c": Choice(("a", "b")), "n": Range(1, 8, "int")}))
@@ -82,9 +71,7 @@ CODEC = ActionCodec(Space({"c": Choice(("a", "b")), "n": Range(1, 8, "int")}))
         ({"c": 0.5, "n": 1}, r"c: index 0.5 is out of range"),
         ({"c": "a", "n": 1}, r"c: 'a' is not one number"),
         ({"c": True, "n": 1}, r"c: True is not one number"),
-        ({"c": None, "n": 1}, r"c: None is not one number"),
         ({"c": 0, "n": [1, 2]}, r"n: \[1, 2\] is not one number"),
-        ({"c": 0, "n": []}, r"n: \[\] is not one number"),
         ({"c": 0, "n": [[1], [1, 2]]}, r"n: .* is not one number"),
         ({"c": 0, "n": float("nan")}, r"n: nan is not finite"),
         ({"c": 0, "n": np.array([np.inf])}, r"n: inf is not finite"),

@@ -37,12 +37,9 @@ def test_function_without_a_finite_value(value: object) -> None:
         ByName("m:f", lambda _: value)({})
 
 
-def test_one_objective_is_the_reward() -> None:
+def test_objectives_are_weighed_in_units_of_the_first_measurement() -> None:
     assert FromObjectives([Objective("a", "max", 3.0)])({"a": 4.0, "b": 1.0}) == 4.0
     assert FromObjectives([Objective("a", "min")])({"a": 4.0}) == -4.0
-
-
-def test_several_are_weighed_in_units_of_the_first_measurement() -> None:
     reward = FromObjectives([Objective("a", "max", 3.0), Objective("b", "min", 1.0)])
     reward.remember({"a": -200.0, "b": 0.5})
     reward.remember({"a": 7.0, "b": 7.0})

@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tunegym.core.processes import Tree, end_tree, marked
+from tunegym.tuning.servers.host import ServerHost
 
 TESTS = Path(__file__).resolve().parents[2]
 TROUBLE = "sample_servers:Trouble"
@@ -41,6 +43,19 @@ def wait() -> Callable[[Callable[[], object]], None]:
 
 
 @pytest.fixture
+def started(make: Callable[..., ServerHost]) -> Callable[..., ServerHost]:
+    """As the test file's ``make``, started and reset."""
+
+    def start(*arguments: Any, **options: Any) -> ServerHost:
+        host = make(*arguments, **options)
+        host.start()
+        host.reset(None, None)
+        return host
+
+    return start
+
+
+@pytest.fixture
 def token() -> Iterator[str]:
     """Marks the processes of a test; none may be left."""
     name = f"test-{uuid.uuid4().hex}"
@@ -64,7 +79,6 @@ class Serve:
 
     @property
     def said(self) -> str:
-        """What it printed on stderr."""
         return self.log.read_text()
 
     def servers(self) -> list[psutil.Process]:

@@ -33,7 +33,7 @@ class HostSuite(ABC):
     """The contract of the ``ServerHost`` port, as tests."""
 
     @abstractmethod
-    def make_host(self, reference: str, arguments: dict[str, Any], timeout_s: float | None) -> ServerHost:
+    def make_host(self, reference: str, arguments: dict[str, Any]) -> ServerHost:
         """A host of the class that ``reference`` names, not started."""
 
     @pytest.fixture
@@ -41,8 +41,8 @@ class HostSuite(ABC):
         """Make hosts, and close them in the end."""
         made: list[ServerHost] = []
 
-        def make(reference: str = TROUBLE, timeout_s: float | None = None, **arguments: Any) -> ServerHost:
-            made.append(self.make_host(reference, arguments, timeout_s))
+        def make(reference: str = TROUBLE, **arguments: Any) -> ServerHost:
+            made.append(self.make_host(reference, arguments))
             return made[-1]
 
         yield make
@@ -160,16 +160,6 @@ class IsolatedHostSuite(HostSuite):
         host.start()
         assert host.reset(None, None)[0].tolist() == [0, 1]
 
-    def test_server_that_hangs(self, make: Any) -> None:
-        host = make(timeout_s=1.0)
-        host.start()
-        host.reset(None, None)
-        with pytest.raises(ServerFailure, match=r"^no answer within step_timeout_s = 1 s$") as failed:
-            host.step(HANG)
-        assert failed.value.lost is True
-        host.start()
-        assert host.reset(None, None)[0].tolist() == [0, 1]
-
     def test_answer_that_is_not_waited_for(self, host: ServerHost) -> None:
         host.send(FINE)
         host.close()
@@ -197,7 +187,7 @@ def _failure(host: ServerHost, action: Any, halved: bool) -> ServerFailure:
 
 
 class TestInProcess(HostSuite):
-    def make_host(self, reference: str, arguments: dict[str, Any], timeout_s: float | None) -> InProcess:
+    def make_host(self, reference: str, arguments: dict[str, Any]) -> InProcess:
         return InProcess(lambda: resolve(reference, (str(TESTS),))(**arguments))
 
     def test_the_step_is_the_servers_own(self) -> None:
@@ -224,9 +214,8 @@ class TestProcessHost(IsolatedHostSuite):
     def _own_token(self, token: str, tmp_path: Path) -> None:
         self._token, self._folder = token, tmp_path
 
-    def make_host(self, reference: str, arguments: dict[str, Any], timeout_s: float | None) -> ProcessHost:
-        setup = reference, arguments, (str(TESTS),)
-        return ProcessHost(*setup, folder=self._folder, token=self._token, step_timeout_s=timeout_s)
+    def make_host(self, reference: str, arguments: dict[str, Any]) -> ProcessHost:
+        return ProcessHost(reference, arguments, (str(TESTS),), folder=self._folder, token=self._token)
 
 
 @pytest.mark.slow
@@ -236,10 +225,10 @@ class TestTcpHost(IsolatedHostSuite):
         self._serve, self._secret = serve, secret
         self._addresses: dict[str, tuple[str, int]] = {}
 
-    def make_host(self, reference: str, arguments: dict[str, Any], timeout_s: float | None) -> TcpHost:
+    def make_host(self, reference: str, arguments: dict[str, Any]) -> TcpHost:
         if reference not in self._addresses:
             self._addresses[reference] = self._serve(reference=reference).address
-        return TcpHost(self._addresses[reference], self._secret, reference, arguments, step_timeout_s=timeout_s)
+        return TcpHost(self._addresses[reference], self._secret, reference, arguments)
 
 
 # which host a scenario gets ---------------------------------------------------------------------------

@@ -42,19 +42,6 @@ def make(tmp_path: Path, token: str) -> Iterator[Callable[..., ProcessHost]]:
         assert os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
 
-@pytest.fixture
-def started(make: Callable[..., ProcessHost]) -> Callable[..., ProcessHost]:
-    """As ``make``, started and reset."""
-
-    def start(**options: Any) -> ProcessHost:
-        host = make(**options)
-        host.start()
-        host.reset(None, None)
-        return host
-
-    return start
-
-
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -99,7 +86,6 @@ def test_servers_that_can_not_be_built(make: Callable[..., ProcessHost], token: 
         "class Blank:\n    action_space = observation_space = 3\n    def step(self): pass\n    close = step\n"
     )
     for host, reason in (
-        (make(build="no such thing"), "it could not be built: OSError: no such thing"),
         (make(sise=3), "it could not be built: TypeError: .*sise"),
         (make("nothing:Here"), "it could not be built: UnresolvedReferenceError: there is no module"),
         (make("blank:Blank"), "it can't be used: its action_space: 3 is no space"),

@@ -75,17 +75,11 @@ def test_malformed_welcome(welcome: Any) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        ["ok", FIVE],
-        ["ok", FIVE, "long"],
-        ["ok", FIVE, float("nan")],
-        ["ok", FIVE, -1.0],
-        ["ok", FIVE[:4], 0.1],
-        ["ok", [*FIVE[:4], 1], 0.1],
-        ["maybe", FIVE, 0.1],
-        3,
+        ["ok", FIVE], ["ok", FIVE, "long"], ["ok", FIVE, float("nan")], ["ok", FIVE, -1.0], ["ok", FIVE[:4], 0.1],
+        ["ok", [*FIVE[:4], 1], 0.1], ["maybe", FIVE, 0.1], 3,
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_malformed_answer(hear: Callable[..., Scripted], reply: Any) -> None:
     with pytest.raises(ServerFailure, match="no answer") as failed:
         hear(reply).step(0)

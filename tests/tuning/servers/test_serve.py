@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,19 +44,6 @@ def make(secret: str) -> Iterator[Callable[..., TcpHost]]:
         yield make
 
 
-@pytest.fixture
-def started(make: Callable[..., TcpHost]) -> Callable[..., TcpHost]:
-    """As ``make``, started and reset."""
-
-    def start(*arguments: Any, **options: Any) -> TcpHost:
-        host = make(*arguments, **options)
-        host.start()
-        host.reset(None, None)
-        return host
-
-    return start
-
-
 # the command line -------------------------------------------------------------------------------------
 
 
@@ -75,12 +61,7 @@ def started(make: Callable[..., TcpHost]) -> Callable[..., TcpHost]:
     ],
 )
 def test_wrong_arguments_are_refused(
-    command: Callable[..., subprocess.Popen[str]],
-    tmp_path: Path,
-    arguments: list[str],
-    token: str,
-    code: int,
-    lines: list[str],
+    command: Callable, tmp_path: Path, arguments: list[str], token: str, code: int, lines: list[str]
 ) -> None:
     (tmp_path / "empty").write_text(" \n")
     (tmp_path / "short").write_text("0123456789abcde\n")
@@ -110,9 +91,7 @@ def test_tokens(serve: Callable, make: Callable[..., TcpHost], secret: str, tmp_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_closes_servers_in_good_order(
-    serve: Callable, started: Callable[..., TcpHost], number: signal.Signals
-) -> None:
+def test_a_signal_closes_servers_in_good_order(serve: Callable, started: Callable, number: int) -> None:
     served = serve()
     started(served.address, arguments={"close": "0.3"}).step(FINE)
     served.process.send_signal(number)
@@ -137,8 +116,7 @@ def test_a_second_signal_does_not_wait(serve: Callable, started: Callable[..., T
 @pytest.mark.parametrize(
     ("options", "reason", "hint"),
     [
-        ({"token": "wrong"}, "the token is wrong", "TUNEGYM_SERVER_TOKEN"),
-        ({"token": "\U0001f600 é"}, "the token is wrong", "token"),
+        ({"token": "\U0001f600 é"}, "the token is wrong", "TUNEGYM_SERVER_TOKEN"),
         ({"env_class": "sample_servers:Other"}, "it serves .*:Trouble, and .*:Other is wanted", "env_class"),
         ({"arguments": {"sise": 3}}, r"sise: Trouble\(\) doesn't take this argument .it takes: size, start", "'size'"),
         ({"arguments": {"size": object()}}, "arguments can't be sent: a object", "file"),
@@ -169,9 +147,7 @@ def test_no_more_than_allowed(serve: Callable, make: Callable[..., TcpHost], wai
 
 
 @pytest.mark.parametrize(("what", "most"), [("stop", 8), ("spin", 8), ("hang", 1)])
-def test_a_server_that_hangs_is_ended(
-    serve: Callable, started: Callable[..., TcpHost], wait: Callable, what: str, most: int
-) -> None:
+def test_a_server_that_hangs_is_ended(serve: Callable, started: Callable, wait: Callable, what: str, most: int) -> None:
     """Where there is one place only, the next client waits for it."""
     served = serve("--max-connections", str(most))
     host = started(served.address, step_timeout_s=2.0)
@@ -208,28 +184,6 @@ def test_a_serve_that_is_killed_and_started_again(serve: Callable, started: Call
 # strangers --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def pretend() -> Iterator[Callable[[Callable[[socket.socket], None]], tuple[str, int]]]:
-    """Something else that listens: an address, and what is done with the first connection."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    threads: list[threading.Thread] = []
-
-    def start(behave: Callable[[socket.socket], None]) -> tuple[str, int]:
-        def run() -> None:
-            connected, _ = listener.accept()
-            with connected, contextlib.suppress(OSError, ConnectionClosedError):
-                behave(connected)
-
-        threads.append(threading.Thread(target=run, daemon=True))
-        threads[-1].start()
-        return listener.getsockname()
-
-    yield start
-    for thread in threads:
-        thread.join(10)
-    listener.close()
-
-
 def _lie(connected: socket.socket) -> None:
     channel = Connection(connected)
     channel.send({"protocol": "tunegym-server", "version": VERSION, "nonce": "x"})
@@ -253,10 +207,19 @@ GREETING = {"protocol": "tunegym-server", "version": 99, "nonce": "x"}
     ],
 )
 def test_something_else_listens(
-    make: Callable[..., TcpHost], pretend: Callable, behave: Any, error: type[Exception], message: str
+    make: Callable[..., TcpHost], behave: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=message):
-        make(pretend(behave), connect_s=2.0).start()
+    def run() -> None:
+        connected, _ = listener.accept()
+        with connected, contextlib.suppress(OSError, ConnectionClosedError):
+            behave(connected)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        with pytest.raises(error, match=message):
+            make(listener.getsockname(), connect_s=2.0).start()
+        thread.join(10)
 
 
 def connect(address: tuple[str, int]) -> tuple[Connection, dict[str, Any]]:
@@ -264,9 +227,7 @@ def connect(address: tuple[str, int]) -> tuple[Connection, dict[str, Any]]:
     return channel, channel.receive(time.monotonic() + 30)
 
 
-def test_strangers_are_refused_and_do_no_harm(
-    serve: Callable, started: Callable[..., TcpHost], secret: str, wait: Callable
-) -> None:
+def test_strangers_are_refused_and_do_no_harm(serve: Callable, started: Callable, secret: str, wait: Callable) -> None:
     served = serve()
     host = started(served.address)
     silent = socket.create_connection(served.address, timeout=30)
