@@ -40,7 +40,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
-COMMAND = [sys.executable, "-c", "from tunegym.cli.main import main; main()"]
+_START = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # nohup ignores it, and children inherit that
+COMMAND = [sys.executable, "-c", f"{_START}; from tunegym.cli.main import main; main()"]
 
 
 @pytest.fixture(autouse=True)
