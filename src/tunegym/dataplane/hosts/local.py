@@ -22,19 +22,15 @@ from tunegym.dataplane.storage import Storage
 
 @dataclass
 class SharedLedger:
-    """A ledger, its storage, and the lock of the threads that share them.
-
-    Attributes:
-        users: the number of open clients; the plane ends with the last one.
-        changed: set when a call is done waiting or the next deadline is earlier, then replaced by a new event.
-    """
+    """A ledger, its storage, and the lock of the threads that share them."""
 
     storage: Storage
     ledger: Ledger = field(default_factory=new_ledger)
     latencies: Latencies = field(default_factory=Latencies)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    # set when a call is done waiting or the next deadline is earlier, then replaced by a new event
     changed: threading.Event = field(default_factory=threading.Event)
-    users: int = 0
+    users: int = 0  # the number of open clients; the plane ends with the last one
 
     @contextlib.contextmanager
     def change(self) -> Iterator[float]:

@@ -45,19 +45,13 @@ _RETRY_S = 0.01
 
 @dataclass
 class _Peer:
-    """One client's connection.
-
-    Attributes:
-        name: of the client; empty before it has introduced itself.
-        visible: whether its process can be seen from here, so that its end can be, too.
-        out: bytes that the socket has not accepted yet.
-    """
+    """One client's connection."""
 
     socket: socket.socket
     decoder: Decoder = field(default_factory=lambda: Decoder(MESSAGE_BYTES))
-    name: str = ""
-    visible: bool = False
-    out: bytearray = field(default_factory=bytearray)
+    name: str = ""  # of the client; empty before it has introduced itself
+    visible: bool = False  # whether its process can be seen from here, so that its end can be, too
+    out: bytearray = field(default_factory=bytearray)  # bytes that the socket has not accepted yet
 
 
 class Server:

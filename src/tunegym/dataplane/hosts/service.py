@@ -64,20 +64,15 @@ Reply = tuple[Call, Any]
 
 @dataclass
 class Caller:
-    """One client, over all of its connections.
-
-    Attributes:
-        pid, start, boot: identify its process.
-        replies: answers to calls that took effect, by number, while the client may ask again.
-        waiting: its calls that wait, by number.
-    """
+    """One client, over all of its connections."""
 
     name: str
-    pid: int
+    pid: int  # pid, start, boot: identify its process
     start: str
     boot: str
+    # answers to calls that took effect, by number, while the client may ask again
     replies: dict[int, Any] = field(default_factory=dict)
-    waiting: dict[int, Waiter] = field(default_factory=dict)
+    waiting: dict[int, Waiter] = field(default_factory=dict)  # its calls that wait, by number
 
     def alive(self) -> bool:
         """Whether its process lives."""

@@ -69,18 +69,13 @@ class Timers:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """The samples that an owner has claimed for a task.
-
-    Attributes:
-        rows: all samples of the claim.
-        left: the number that are not settled yet.
-    """
+    """The samples that an owner has claimed for a task."""
 
     number: int
     task: int
     owner: str
-    rows: np.ndarray
-    left: int
+    rows: np.ndarray  # all samples of the claim
+    left: int  # the number that are not settled yet
 
 
 class Leases:

@@ -144,18 +144,12 @@ def _first_fit(weights: np.ndarray, most: int) -> Any:
 
 @dataclass(slots=True)
 class Group:
-    """A group of samples.
-
-    Attributes:
-        expected: how many samples make it whole; cleared ones don't count.
-        members: the rows that are alive, in order of arrival.
-        away: the number of cleared rows that a rewind may bring back.
-    """
+    """A group of samples."""
 
     name: str
-    expected: int
-    members: dict[int, None] = field(default_factory=dict)
-    away: int = 0
+    expected: int  # how many samples make it whole; cleared ones don't count
+    members: dict[int, None] = field(default_factory=dict)  # the rows that are alive, in order of arrival
+    away: int = 0  # the number of cleared rows that a rewind may bring back
 
 
 class Groups:

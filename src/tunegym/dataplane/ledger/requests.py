@@ -13,28 +13,20 @@ from tunegym.dataplane.predicate import Predicate
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Fields of samples whose bytes are already written.
-
-    Attributes:
-        shapes: dtype and rank by field.
-        tags: one mapping per sample, or one mapping for all of them.
-        lengths_given: the producer named ``lengths`` itself: they replace the recorded ones.
-        location: where the storage has the bytes; if the put is refused, the caller frees them.
-        epoch: the partition's epoch as the producer knows it.
-        owner: the client that waits if there is no room; "" for none.
-    """
+    """Fields of samples whose bytes are already written."""
 
     partition_id: str
     sample_ids: Sequence[str]
-    shapes: Mapping[str, tuple[str, int]]
-    location: Mapping[str, Any]
+    shapes: Mapping[str, tuple[str, int]]  # dtype and rank by field
+    location: Mapping[str, Any]  # where the storage has the bytes; if the put is refused, the caller frees them
     nbytes: int = 0
     lengths: Sequence[int] | None = None
+    # one mapping per sample, or one mapping for all of them
     tags: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None
     group_ids: Sequence[str] | None = None
-    epoch: int = 0
-    owner: str = ""
-    lengths_given: bool = False
+    epoch: int = 0  # the partition's epoch as the producer knows it
+    owner: str = ""  # the client that waits if there is no room; "" for none
+    lengths_given: bool = False  # the producer named ``lengths`` itself: they replace the recorded ones
 
 
 class Claim(NamedTuple):
@@ -68,17 +60,12 @@ class Grant(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A put that waits for room, or a claim that waits for samples.
-
-    Attributes:
-        deadline: when it times out; None for never.
-        outcome: its result, once ``settled``.
-    """
+    """A put that waits for room, or a claim that waits for samples."""
 
     number: int
     request: Put | Claim
-    deadline: float | None
-    outcome: Grant | DataPlaneError | None = None
+    deadline: float | None  # when it times out; None for never
+    outcome: Grant | DataPlaneError | None = None  # its result, once ``settled``
     settled: bool = False
 
 
