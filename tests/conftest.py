@@ -40,8 +40,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
-_START = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # nohup ignores it, and children inherit that
-COMMAND = [sys.executable, "-c", f"{_START}; from tunegym.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from tunegym.cli.main import main; main()"]
+DEFAULT_SIGNALS = ["env", "--default-signal=HUP"]  # these tests may run under nohup, and children inherit its choice
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def mount() -> Iterator[Callable[[Path, str], Path]]:
 @pytest.fixture
 def command_line() -> list[str]:
     """How the command line is called, without arguments."""
-    return list(COMMAND)
+    return [*DEFAULT_SIGNALS, *COMMAND]
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def start_tunegym() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def start(*arguments: str | Path, log: Path, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         with log.open("a") as file:
-            command = [*prefix, *COMMAND, *map(str, arguments)]
+            command = [*DEFAULT_SIGNALS, *prefix, *COMMAND, *map(str, arguments)]
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, text=True)
         started.append(process)
         return process
