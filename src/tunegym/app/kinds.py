@@ -26,7 +26,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
 from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.model.values import number
-from tunegym.tuning.ports import Listener, Runner
+from tunegym.tuning.ports import Kind, Listener, Runner, Session
 from tunegym.tuning.reports.trials import reached
 from tunegym.tuning.servers.factory import build_host, known_token
 from tunegym.tuning.stores import reader
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv, TuneEnv, TuneVectorEnv
 
 
-def kind_of(experiment: Experiment, server: Any = None) -> TrialsKind | LiveKind:
+def kind_of(experiment: Experiment, server: Any = None) -> Kind:
     """The kind of an experiment; ``server`` is the server that a live one was given in Python, if it was."""
     return LiveKind(server) if experiment.kind == LiveKind.name else TrialsKind()
 
@@ -143,7 +143,7 @@ class TrialsKind:
             resources.callback(stop.unsubscribe, runner.stop, runner.kill)
             return TrialSession(engine, store, stop, resources.pop_all())
 
-    def face(self, session: OpenSession, num_envs: int | None, finish: Callable[[], None]) -> TuneEnv | TuneVectorEnv:
+    def face(self, session: Session, num_envs: int | None, finish: Callable[[], None]) -> TuneEnv | TuneVectorEnv:
         """A Gymnasium environment over an open session; a vector one shares the scenario's slots."""
         from tunegym.tuning.envs.face import TuneEnv, TuneVectorEnv
 
@@ -270,9 +270,7 @@ class LiveKind:
             resources.callback(stop.unsubscribe, finish_step, kill)
             return LiveSession(engine, store, stop, resources.pop_all())
 
-    def face(
-        self, session: OpenSession, num_envs: int | None, finish: Callable[[], None]
-    ) -> LiveTuneEnv | LiveVectorEnv:
+    def face(self, session: Session, num_envs: int | None, finish: Callable[[], None]) -> LiveTuneEnv | LiveVectorEnv:
         """A Gymnasium environment with the server's spaces; a vector one has a server for each sub-environment."""
         from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from tunegym.app.kinds import OpenSession, kind_of
+from tunegym.app.kinds import kind_of
 from tunegym.app.report import report_run
 from tunegym.app.run import Source, Trackers, as_scenario, new_run_folder
 from tunegym.app.server import check_given
@@ -19,6 +19,7 @@ from tunegym.core.stop import Stop
 from tunegym.envs import ENV_ID
 from tunegym.tuning.envs.face import check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.ports import Session
 
 if TYPE_CHECKING:
     from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv, TuneEnv, TuneVectorEnv
@@ -96,7 +97,7 @@ def _opened(
     return env
 
 
-def _finish(session: OpenSession, trackers: Trackers, scenario: Scenario, folder: Path) -> None:
+def _finish(session: Session, trackers: Trackers, scenario: Scenario, folder: Path) -> None:
     """End the experiment as ``tunegym run`` does."""
     try:
         session.end(0, session.env.exhausted() or "the environment was closed")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.app.catalog import Catalog, build_agent, build_workload
-from tunegym.app.kinds import OpenSession, kind_of
+from tunegym.app.kinds import kind_of
 from tunegym.app.report import FAILURE, report_run
 from tunegym.app.server import check_given, check_server, with_injected
 from tunegym.app.warm_start import copied_sources, copy_sources
@@ -29,7 +29,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
 from tunegym.tuning.model.values import Context, printable
-from tunegym.tuning.ports import Agent
+from tunegym.tuning.ports import Agent, Session
 from tunegym.tuning.reports.results import SCENARIO, RunResults, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import WriterLock, living_writer
@@ -53,7 +53,7 @@ class Watch:
     def run_started(self, scenario: Scenario, folder: Path) -> None:
         """The run begins; results will be in ``folder``."""
 
-    def experiment_started(self, session: OpenSession) -> None:
+    def experiment_started(self, session: Session) -> None:
         """The experiment is open, and its trials or steps follow."""
 
     def trial_opened(self, trial: OpenTrial) -> None:
@@ -62,7 +62,7 @@ class Watch:
     def trial_closed(self, trial: Trial) -> None:
         """A trial ended."""
 
-    def experiment_ended(self, session: OpenSession) -> None:
+    def experiment_ended(self, session: Session) -> None:
         """No more trials of it follow in this session."""
 
     def run_reported(self, results: RunResults) -> None:
@@ -319,7 +319,7 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
 
 
 @contextlib.contextmanager
-def _closing(session: OpenSession, trackers: Trackers, watch: Watch, stop: Stop) -> Iterator[None]:
+def _closing(session: Session, trackers: Trackers, watch: Watch, stop: Stop) -> Iterator[None]:
     """Close the session however it ends. An error while closing never masks the error that ended it."""
     try:
         yield
@@ -340,7 +340,7 @@ def _closing(session: OpenSession, trackers: Trackers, watch: Watch, stop: Stop)
         trackers.finish(interrupted=stop.requested)
 
 
-def _run_agent(agent: Agent, session: OpenSession, stop: Stop) -> tuple[int, str | None]:
+def _run_agent(agent: Agent, session: Session, stop: Stop) -> tuple[int, str | None]:
     """The agent's code, and why it is not 0; non-zero too when its ``close`` raises, which masks nothing."""
     close_failed = False
     try:
@@ -368,7 +368,7 @@ def _run_agent(agent: Agent, session: OpenSession, stop: Stop) -> tuple[int, str
     return code, reason
 
 
-def _save_policy(agent: Agent, session: OpenSession) -> None:
+def _save_policy(agent: Agent, session: Session) -> None:
     """Write down what the agent would choose, if it has a policy. A failure to do so masks nothing."""
     choose = getattr(agent, "choose", None)  # an agent need not be a BaseAgent
     if choose is None:

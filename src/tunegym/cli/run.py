@@ -19,7 +19,6 @@ from rich.live import Live
 from rich.text import Text
 
 from tunegym.app import run as app
-from tunegym.app.kinds import OpenSession
 from tunegym.cli.terminal import (
     INTERRUPTED,
     SteadyConsole,
@@ -37,6 +36,7 @@ from tunegym.core.errors import TunegymError
 from tunegym.core.stop import Stop
 from tunegym.tuning.model.scenario import Scenario
 from tunegym.tuning.model.values import counted, rate
+from tunegym.tuning.ports import Session
 from tunegym.tuning.reports.page import REPORT
 from tunegym.tuning.reports.results import RunResults, load
 
@@ -118,7 +118,7 @@ class Line:
     The pace is that of this session's trials or steps, without the time that an agent or a server takes to get ready.
     """
 
-    def __init__(self, session: OpenSession) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._total = session.experiment.most_trials
         self._first = session.progress()
@@ -251,7 +251,7 @@ class Progress(app.Watch):
         """Keep the results for the closing table."""
         self.results = results
 
-    def experiment_started(self, session: OpenSession) -> None:
+    def experiment_started(self, session: Session) -> None:
         """Begin a line for the experiment."""
         self.stopping = session.stopping
         self._line = Line(session)
@@ -264,7 +264,7 @@ class Progress(app.Watch):
         with contextlib.suppress(OSError):
             self._moving.start()
 
-    def experiment_ended(self, session: OpenSession) -> None:
+    def experiment_ended(self, session: Session) -> None:
         """Leave the last state on the screen."""
         self._end_line()
         if self._line is None:

@@ -365,6 +365,12 @@ class Kind(Protocol):
         ``listeners`` hear of trials. Steps are too many: read ``Session.progress`` for those.
         """
 
+    def slots(self, scenario: Scenario, num_envs: int | None) -> int:
+        """How many slots an environment for ``num_envs`` needs; None is a single environment."""
+
+    def face(self, session: Session, num_envs: int | None, finish: Callable[[], None]) -> Any:
+        """The Gymnasium environment over a session, a vector of ``num_envs`` unless that is None."""
+
     def used(self, folder: Path) -> int:
         """The highest number that the journal in ``folder`` has used; raises ``StoreError`` if it is damaged."""
 
