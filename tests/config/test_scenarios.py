@@ -129,15 +129,6 @@ def test_servers_in_another_process(catalog):
         assert one(catalog, {}, server=f"tcp://{host}:1").live.address == (host.strip("[]"), 1)
 
 
-NO_PLACES = ["", "tcp", "tcp://", "tcp://a", "tcp://a:", "tcp://a:0", "tcp://a:65536", "tcp://a b:1", "tcp://::1:7"]
-
-
-@pytest.mark.parametrize("text", [*NO_PLACES, "udp://a:1"])
-def test_no_place_of_a_server(text, catalog):
-    (problem,) = refused(catalog, server=text)
-    assert problem.where == "experiments.e.server"
-
-
 def test_arguments_of_a_server(catalog):
     (drawn,) = load(GOOD / "live_env_params.toml", catalog).experiments
     assert drawn.env_params.params == {
@@ -171,9 +162,6 @@ def test_rewards_of_live_experiments(catalog):
 
 
 def test_problems_of_a_live_experiment_are_told_at_once_and_once(catalog):
-    found = refused(catalog, keep="all", isolate=True, timeout_s=3.0, repeats=2, num_nodes=[1, 2])
-    names = [problem.where.rpartition(".")[2] for problem in found]
-    assert names == ["repeats", "keep", "isolate", "timeout_s", "num_nodes"]
     (problem,) = refused(catalog, keep="al")
     assert problem.what == "not one of the possible values"
     contradiction = {"live_rl_mode": False, "env_class": "good_live:Server", "size": 3}

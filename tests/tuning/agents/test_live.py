@@ -17,8 +17,6 @@ from tests.sample_servers import SPACES
 
 from tunegym.testing.agents import Driven, LiveAgentSuite, Log, Trail
 from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac
-from tunegym.tuning.model.scenario import Budget, Experiment
-from tunegym.tuning.model.space import EnvParams, Space
 from tunegym.tuning.spaces import element_of
 
 pytest.importorskip("stable_baselines3")
@@ -44,13 +42,6 @@ def drive(folder: Path, agent: type[LivePolicy], **more: Any) -> Driven:
     Suite.agent = agent
     Suite.actions = space
     return Suite().drive(folder, **more)
-
-
-def problems(agent: type[LivePolicy], budget: Budget | None = None, **settings: Any) -> list[str]:
-    config = agent.Config(**settings)
-    budget = budget or Budget(agent_steps=1000)
-    experiment = Experiment("x", "live", {}, Space({}), EnvParams({}, 0), agent.name, config, (), budget=budget)
-    return [problem.render("x.toml") for problem in agent.check(experiment, Path())]
 
 
 # the library's learning -----------------------------------------------------------------------------------
@@ -134,20 +125,6 @@ def test_defaults_are_the_librarys(agent: type[LivePolicy]) -> None:
     config = agent.Config()
     for name in vars(config).keys() - own - {"learning_starts"}:
         assert getattr(config, name) == theirs[name].default, name
-    assert problems(agent) == []
-
-
-def test_impossible_settings_are_refused() -> None:
-    timed, linear = Budget(max_time_s=10.0), {"learning_rate_schedule": "linear", "clip_range_schedule": "linear"}
-    for says, found in {
-        "agent_config.tau: the value is out of bounds": problems(LiveSac, tau=0.0),
-        "from 1 to 1000, or -1 for as many as there were steps": problems(LiveDqn, gradient_steps=0),
-        "it would never learn: the budget is 1000 steps": problems(LiveDqn, learning_starts=1000),
-        "and there is none": problems(LivePpo, timed, **linear),
-    }.items():
-        assert found
-        assert all(says in one and "hint: " in one for one in found)
-    assert problems(LivePpo, timed) == problems(LivePpo, Budget(agent_steps=10, max_time_s=10.0), **linear) == []
 
 
 # spaces ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunegym.core.errors import Problem
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, EnvParams, Space
 
@@ -14,8 +13,3 @@ def experiment(workload: str, args: Any, knobs: Any = None, fixed: Any = None, e
     space = Space({"a": Choice((1, 2))} if knobs is None else knobs, fixed or {})
     more.setdefault("agent_metrics", ("rate",))
     return Experiment("e", workload, args, space, EnvParams(env or {}), "grid_search", None, **more)
-
-
-def only(problems: list[Problem]) -> Problem:
-    assert len(problems) == 1, problems
-    return problems[0]

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tuning.workloads.build import experiment, only
+from tests.tuning.workloads.build import experiment
 
-from tunegym.core.errors import Problem
 from tunegym.tuning.model.scenario import MetricSpec
-from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.trial import JobResult, Stream
 from tunegym.tuning.ports import MetricError, Workload
 from tunegym.tuning.workloads.command import CommandWorkload
@@ -23,10 +21,6 @@ RATE = MetricSpec("rate", "regex", r"rate=(\S+)")
 def build(command: Any = "run {a}", **more: Any) -> Any:
     more.setdefault("metrics", (RATE,))
     return experiment("command", {"command": command, **more.pop("args", {})}, **more)
-
-
-def check(*arguments: Any, **more: Any) -> list[Problem]:
-    return CommandWorkload.check(build(*arguments, **more), Path("/scenario"))
 
 
 def test_stream_of_a_plan() -> None:
@@ -84,30 +78,3 @@ def test_read(tmp_path: Path, printed: str, result: JobResult, expected: Any) ->
     with pytest.raises(MetricError) as caught:
         workload.read(job, result)
     assert str(caught.value) == expected
-
-
-def test_hints_for_a_placeholder_without_parameter() -> None:
-    problem = only(check("run {a} {bufer}", fixed={"extra_env_vars.buffer": 3}))
-    assert problem.allowed == "extra_env_vars.buffer, a, trial_dir, scenario_dir, step"
-    assert problem.hint == "add bufer to cmd_args, or for a literal brace write {{bufer}}"
-    problem = check("run {a} {bufer}", fixed={"buffer": 3})[0]
-    assert problem.hint == "did you mean 'buffer'? For a literal brace write {{bufer}}"
-
-
-@pytest.mark.parametrize(
-    ("where", "arguments", "more"),
-    [
-        *(("cmd_args.command", (command,), {}) for command in (3, "", "  ", ["a"], "a\0b", "awk {")),
-        ("cmd_args.setup", (), {"args": {"setup": "{zz}"}}),
-        ("cmd_args.teardown", (), {"args": {"teardown": "{"}}),
-        ("cmd_args.trial_dir", ("run {a} {trial_dir}",), {"fixed": {"trial_dir": 1}}),
-        ("cmd_args.a", (), {"knobs": {"a": Choice(("x", "a\0"))}}),
-        ("extra_env_vars.A=B", (), {"fixed": {"extra_env_vars.A=B": 1}}),
-        ("agent_metrics", (), {"agent_metrics": ("ratte",)}),
-        ("metrics.rate.csv", (), {"metrics": (MetricSpec("rate", "csv", " "),)}),
-    ],
-)
-def test_other_problems(where: str, arguments: Any, more: Any) -> None:
-    problem = only(check(*arguments, **more))
-    assert problem.where == where
-    assert problem.hint

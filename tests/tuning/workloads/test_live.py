@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from tests.tuning.workloads.build import experiment
 
-from tunegym.core.errors import Problem
 from tunegym.tuning.model.scenario import INJECTED, LiveSpec
 from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.workloads.live import LiveWorkload, declared_arguments
@@ -35,22 +34,6 @@ def build(env_class: str = "live_bench:Server", drawn: tuple[str, ...] = (), **m
     params = {name: EnvParam(Choice((1, 2))) for name in drawn}
     live = LiveSpec(env_class, arguments, **more)
     return experiment("live", {"env_class": env_class}, {}, arguments, params, live=live)
-
-
-def checked(folder: Path, *arguments: Any, **more: Any) -> list[Problem]:
-    return LiveWorkload.check(build(*arguments, **more), folder)
-
-
-def test_check(folder: Path) -> None:
-    assert checked(folder) == []
-    assert checked(folder, INJECTED, drawn=("load",)) == []
-    for elsewhere in ("", "there:Server"):  # nothing is imported
-        assert checked(folder, elsewhere, server="tcp://127.0.0.1:7000", drawn=("load",)) == []
-    unknown, missing = checked(folder, arguments={"siez": {"a": 1}})
-    assert (unknown.where, unknown.found, unknown.allowed) == ("cmd_args.siez", "{a = 1}", "size, speed")
-    assert (missing.where, missing.found) == ("cmd_args.size", None)
-    (problem,) = checked(folder, drawn=("load",))
-    assert problem.where == "env_params"
 
 
 def parts(folder: Path, *arguments: Any, **more: Any) -> dict[str, str]:

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tuning.workloads.build import experiment, only
+from tests.tuning.workloads.build import experiment
 
-from tunegym.core.errors import Problem
-from tunegym.tuning.model.scenario import MetricSpec, PrunerSpec
-from tunegym.tuning.model.space import Choice
+from tunegym.tuning.model.scenario import PrunerSpec
 from tunegym.tuning.model.trial import JobResult
 from tunegym.tuning.ports import MetricError, Workload
 from tunegym.tuning.workloads.python import PythonWorkload
@@ -24,8 +22,6 @@ def nested(a, server, num_nodes=1): ...
 def given(a, step, trial_dir, scenario_dir): ...
 def anything(**kwargs): ...
 def reports(a, report): ...
-class C:
-    def method(self, a): ...
 """
 
 
@@ -118,28 +114,3 @@ def test_other_failures_of_a_call(folder: Path) -> None:
         read(folder, 3, metrics=("a", "b"))
     with pytest.raises(MetricError, match="ValueError: x"):
         read(folder, {"rate": 1.0}, error="ValueError: x")
-
-
-def check(folder: Path, *arguments: Any, **more: Any) -> list[Problem]:
-    return PythonWorkload.check(build(*arguments, **more), folder)
-
-
-@pytest.mark.parametrize(
-    ("target", "more", "where", "what", "hint"),
-    [
-        ("py_bench", {}, "cmd_args.callable", "is a bare name", "module"),
-        ("py_bemch:run", {}, "cmd_args.callable", "no module", "did you mean 'py_bench'?"),
-        ("py_bench:rum", {}, "cmd_args.callable", "has no 'rum'", "did you mean 'run'?"),
-        (3, {}, "cmd_args.callable", "must name a function", "module:function"),
-        ("py_bench:run", {"fixed": {"bb": 1}}, "cmd_args.bb", "run takes no argument 'bb'", "did you mean 'b'?"),
-        ("py_bench:nested", {}, "cmd_args.callable", "needs an argument 'server' that no parameter", "add server"),
-        ("py_bench:C.method", {}, "cmd_args.callable", "needs an argument 'self'", "a function or a static method"),
-        ("py_bench:run", {"metrics": (MetricSpec("rate", "regex", "x"),)}, "metrics", "returns", "remove"),
-        ("py_bench:run", {"knobs": {"a": Choice((1, 2)), "num_nodes": Choice((1, 2))}}, "num_nodes", "takes no", "add"),
-    ],
-)
-def test_problems(folder: Path, target: Any, more: Any, where: str, what: str, hint: str) -> None:
-    problem = only(check(folder, target, **more))
-    assert problem.where == where
-    assert what in problem.what
-    assert hint in (problem.hint or "")
