@@ -13,7 +13,7 @@ from tunegym.config.load import load as load_scenario
 from tunegym.tuning.model.scenario import Experiment, Recording
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.reports.live import LiveResults
-from tunegym.tuning.reports.results import SCENARIO, AnyResults, find_run
+from tunegym.tuning.reports.results import SCENARIO, Results, find_run
 from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.reader import Lost, Steps
@@ -23,7 +23,7 @@ _Row = tuple[int, str, Mapping[str, Any], int | None]
 """Number, status, context and episode of a step; a lost one has no episode."""
 
 
-def assert_sound(folder: str | Path, *, complete: bool = True) -> dict[str, AnyResults]:
+def assert_sound(folder: str | Path, *, complete: bool = True) -> dict[str, Results]:
     """Check every experiment of a run that is not being written; returns their results.
 
     Every number once and none missing, the contexts that the seed gives, the views row by row as the journal
@@ -31,7 +31,7 @@ def assert_sound(folder: str | Path, *, complete: bool = True) -> dict[str, AnyR
     """
     run = find_run(Path(folder))
     scenario = load_scenario(run / SCENARIO, Catalog())
-    checked: dict[str, AnyResults] = {}
+    checked: dict[str, Results] = {}
     for experiment in scenario.experiments:
         if experiment.live is not None:
             live = LiveResults(experiment.name, run / experiment.name)
@@ -163,17 +163,23 @@ def _check_live_numbers(results: LiveResults, rows: list[_Row], recording: Recor
 
 
 def _check_episodes(results: LiveResults, rows: list[_Row], recording: Recording) -> dict[int, int]:
-    """Every episode's steps are those that it says it has; by number of the episode, its first step."""
+    """Every episode's steps are those that it says it has; by number of the episode, its first step.
+
+    An interrupt may lose the last step of the episode that it cuts.
+    """
     name, firsts = results.name, {}
     steps: dict[int, list[int]] = {}
     for number, _, _, episode in rows:
         if episode is not None:
             steps.setdefault(episode, []).append(number)
+    lost = {number for number, _, _, episode in rows if episode is None}
     over: list[Episode] = list(results.stream_episodes())
     assert len({one.number for one in over}) == len(over), f"{name}: an episode is on record twice"
     for one in over:
         found = steps.get(one.number, [])
         firsts[one.number] = one.first
+        if one.end == "cut" and one.last in lost:
+            found.append(one.last)
         assert all(one.first <= number <= one.last for number in found), f"{name}: steps outside of {one}: {found}"
         if recording.kind == "all":
             assert (found[0], found[-1], len(found)) == (one.first, one.last, one.length), f"{name}: {one} has {found}"

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tunegym.app.make import make, make_vec
+    from tunegym.app.environment import make, make_vec
     from tunegym.app.run import as_scenario as scenario
     from tunegym.app.run import resume, run
     from tunegym.tuning.agents.base import AgentConfig, BaseAgent
@@ -22,8 +22,8 @@ _EXPORTS = {
     "AgentConfig": "tunegym.tuning.agents.base",
     "BaseAgent": "tunegym.tuning.agents.base",
     "load": "tunegym.tuning.reports.results",
-    "make": "tunegym.app.make",
-    "make_vec": "tunegym.app.make",
+    "make": "tunegym.app.environment",
+    "make_vec": "tunegym.app.environment",
     "recommend": "tunegym.tuning.reports.results",
     "resume": "tunegym.app.run",
     "run": "tunegym.app.run",

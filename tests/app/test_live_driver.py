@@ -331,7 +331,6 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 for _ in range(11):
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
         tunegym.resume(sys.argv[2], watch=Interrupting())
     except KeyboardInterrupt:
@@ -347,7 +346,7 @@ def test_ctrl_c_in_a_python_program(live: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["interrupted"] * 12
     (results,) = assert_sound(live.run).values()
-    assert set(results.statuses) == {"measured"}
+    assert set(results.statuses) <= {"measured", "cancelled"}  # the step in progress may be lost
     assert len(results.journal.sessions) == 12
     assert sorted(live.notes("built")) == sorted(live.notes("closed"))
 

@@ -7,12 +7,10 @@ and the command line works with the ``Kind`` and ``Session`` protocols.
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tunegym.app.catalog import Catalog, build_head, build_pruner, build_reward, build_session, build_workload
@@ -42,25 +40,20 @@ def kind_of(experiment: Experiment, server: Any = None) -> Kind:
     return LiveKind(server) if experiment.kind == LiveKind.name else TrialsKind()
 
 
-class OpenSession:
+class OpenSession(ABC):
     """Implements ``Session`` over an engine and its journal; ``resources`` are closed at the end."""
 
     stopping = ""
 
-    def __init__(self, env: Any, store: JournalStore | StepStore, stop: Stop, resources: contextlib.ExitStack) -> None:
+    def __init__(self, env: Any, store: JournalStore | StepStore, resources: contextlib.ExitStack) -> None:
         self.env = env
         self.experiment: Experiment = env.experiment
         self._store = store
-        self._stop = stop
         self._resources = resources
 
+    @abstractmethod
     def progress(self) -> Progress:
         """How far it is."""
-        raise NotImplementedError
-
-    def interrupts(self) -> contextlib.AbstractContextManager[None]:
-        """Ctrl-C is handled as Python does by default."""
-        return contextlib.nullcontext()
 
     def recover(self) -> None:
         """Finish or record what earlier sessions left open."""
@@ -141,7 +134,7 @@ class TrialsKind:
             )
             stop.subscribe(runner.stop, runner.kill)
             resources.callback(stop.unsubscribe, runner.stop, runner.kill)
-            return TrialSession(engine, store, stop, resources.pop_all())
+            return TrialSession(engine, store, resources.pop_all())
 
     def face(self, session: Session, num_envs: int | None, finish: Callable[[], None]) -> TuneEnv | TuneVectorEnv:
         """A Gymnasium environment over an open session; a vector one shares the scenario's slots."""
@@ -179,34 +172,6 @@ class LiveSession(OpenSession):
         if tally.restarts:
             shown["restarts"] = str(tally.restarts)
         return Progress(tally.done, "step", tally.statuses["measured"], self.env.budget.elapsed_s, shown)
-
-    @contextlib.contextmanager
-    def interrupts(self) -> Iterator[None]:
-        """Turn Ctrl-C into a request to stop, and raise ``KeyboardInterrupt`` once the experiment has stopped.
-
-        A second Ctrl-C raises at once. A program that handles interrupts itself, as the command line does, is left
-        alone.
-        """
-        ours = threading.current_thread() is threading.main_thread()
-        if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-        interrupted = False
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            nonlocal interrupted
-            if interrupted:
-                signal.default_int_handler(number, frame)
-            interrupted = True
-            self._stop.request()
-
-        signal.signal(signal.SIGINT, handle)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if interrupted:
-            raise KeyboardInterrupt
 
 
 class LiveKind:
@@ -268,7 +233,7 @@ class LiveKind:
 
             stop.subscribe(finish_step, kill)
             resources.callback(stop.unsubscribe, finish_step, kill)
-            return LiveSession(engine, store, stop, resources.pop_all())
+            return LiveSession(engine, store, resources.pop_all())
 
     def face(self, session: Session, num_envs: int | None, finish: Callable[[], None]) -> LiveTuneEnv | LiveVectorEnv:
         """A Gymnasium environment with the server's spaces; a vector one has a server for each sub-environment."""

@@ -301,7 +301,7 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
     kind = kind_of(experiment, server)
     session = kind.open(scenario, experiment, folder, stop=stop, listeners=[watch])
     trackers = Trackers(scenario, experiment, folder)
-    with session.interrupts(), _closing(session, trackers, watch, stop):
+    with _closing(session, trackers, watch, stop):
         watch.experiment_started(session)
         try:
             session.recover()
@@ -423,6 +423,3 @@ class Trackers:
             process.ask_to_finish()
         for process in self._processes:
             process.finish(interrupted=interrupted)
-
-
-logger = logging.getLogger(__name__)

@@ -6,19 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tunegym.tuning.model.scenario import Experiment, Objective, Scenario
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
-from tunegym.tuning.model.summary import Counts, Plan, Progress, Summary
+from tunegym.tuning.model.summary import Plan, Progress
 from tunegym.tuning.model.trial import Job, JobHandle, JobResult, Observation, OpenTrial, Trial, Watch
 from tunegym.tuning.model.values import Action, Context, Metrics
 
 if TYPE_CHECKING:
-    import pandas as pd
     from gymnasium import spaces
 
     from tunegym.core.stop import Stop
@@ -334,7 +332,8 @@ class Kind(Protocol):
     """How the experiments of one kind are planned, opened and resumed.
 
     There are two: ``trials`` runs a job for each trial, ``live`` takes steps of servers that answer themselves. The
-    app, the command line, reports and trackers use this interface and ``Results``, and never ask for the kind.
+    app, the command line, reports and trackers use this interface and ``Results``, the base class in ``reports``, and
+    never ask for the kind.
     """
 
     @property
@@ -393,9 +392,6 @@ class Session(Protocol):
     def stopping(self) -> str:
         """The effect of a request to stop on the work in progress, in words for the user."""
 
-    def interrupts(self) -> AbstractContextManager[None]:
-        """Handles Ctrl-C while the session is driven, where the kind can't be interrupted just anywhere."""
-
     def recover(self) -> None:
         """Finish or record work that earlier sessions left open. Raises ``ServerLostError`` if no server starts."""
 
@@ -407,41 +403,3 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Release processes and the journal. Calling it twice is fine."""
-
-
-class Results(Protocol):
-    """One experiment's results, read from its journal. Reading while a run writes is fine.
-
-    Implementations are siblings, one for each kind.
-    """
-
-    @property
-    def name(self) -> str:
-        """The experiment's name."""
-
-    @property
-    def folder(self) -> Path:
-        """The experiment's folder, with ``journal.jsonl`` in it."""
-
-    @property
-    def state(self) -> str:
-        """``not started``, ``running``, ``finished`` or ``interrupted``."""
-
-    @property
-    def ended(self) -> str | None:
-        """Why the experiment came to its end; None while it has not."""
-
-    def counts(self, total: int | None = None) -> Counts:
-        """How far the experiment is; ``total`` is how many trials or steps it has at most, if that is known."""
-
-    def summary(self, total: int | None = None) -> Summary:
-        """The experiment's findings, for the terminal, the report and ``--json``."""
-
-    def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
-        """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
-
-    def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """The experiment among others: plain data, and the cells of a table by column."""
-
-    def to_pandas(self) -> pd.DataFrame:
-        """One row per trial or recorded step."""

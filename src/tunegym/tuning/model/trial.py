@@ -270,7 +270,7 @@ class Episode:
     number: int  # counts the experiment's episodes in the order in which they began
     lane: int  # which server
     first: int  # number of its first step
-    last: int  # number of its last step; other lanes have numbers in between
+    last: int  # number of its last step, which an interrupt may have lost; other lanes have numbers in between
     length: int  # number of steps
     total: float  # sum of its rewards
     end: EpisodeEnd  # how it ended

@@ -21,7 +21,7 @@ from tunegym.tuning.answers.episodes import ContextGroups, Curve, Pace, Windows,
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import counted, number, rate, seconds
-from tunegym.tuning.reports.results import JournalResults, need_pandas
+from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.reader import OWN_ENDS, Entry, JobStart, Lost, SessionStart, Steps
 
@@ -104,7 +104,7 @@ class _Pass:
 
 
 @dataclass(frozen=True)
-class LiveResults(JournalResults):
+class LiveResults(Results):
     """One live experiment. It has steps and episodes instead of trials, and a policy instead of settings."""
 
     unit: ClassVar[str] = "step"

@@ -25,7 +25,7 @@ from tunegym.core.files import write_atomic
 from tunegym.core.text import escaped
 from tunegym.tuning.model.summary import Comparison, table_of
 from tunegym.tuning.model.values import labels, masked, printable
-from tunegym.tuning.reports.results import SCENARIO, AnyResults, RunResults
+from tunegym.tuning.reports.results import SCENARIO, Results, RunResults
 
 REPORT = "report.html"
 
@@ -80,7 +80,7 @@ def _source(results: RunResults) -> str:
         return ""
 
 
-def _experiment(results: AnyResults, known: Known, share: float) -> dict[str, Any]:
+def _experiment(results: Results, known: Known, share: float) -> dict[str, Any]:
     """One experiment's facts, and under ``page`` the data that only the page needs."""
     try:
         facts = results.summary(known.total).facts

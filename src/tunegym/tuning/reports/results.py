@@ -1,7 +1,7 @@
 """Results as a user reads them back: from the journal, never from a view.
 
 ``load`` gives a run's results. An experiment of each kind has its own class, ``trials.TrialResults`` and
-``live.LiveResults``. Both extend ``JournalResults``, which makes the counts, the summary and the comparison of what
+``live.LiveResults``. Both extend ``Results``, which makes the counts, the summary and the comparison of what
 each kind has to say. A journal is parsed once, at the first look at it.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tunegym.core.errors import ConfigError, Problem, StoreError, TunegymError
 from tunegym.core.text import closest, escaped
@@ -26,9 +26,9 @@ from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import living_writer
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tunegym.tuning.answers.recommendation import Recommendation
-    from tunegym.tuning.reports.live import LiveResults
-    from tunegym.tuning.reports.trials import TrialResults
 
 SCENARIO = "scenario.toml"
 MOST_REASONS = 50
@@ -36,7 +36,7 @@ _EDITED = "it was changed after the run had started: undo that"
 
 
 @dataclass(frozen=True)
-class JournalResults(ABC):
+class Results(ABC):
     """The results of one experiment. Reading while a run writes is fine: you see the state of the first look."""
 
     name: str  # the experiment
@@ -87,6 +87,22 @@ class JournalResults(ABC):
     @abstractmethod
     def statuses(self) -> Counter[str]:
         """Trials or steps by status."""
+
+    @abstractmethod
+    def recommend(self, context: Mapping[str, Any]) -> Recommendation:
+        """The settings to use; see ``tunegym.recommend``."""
+
+    @abstractmethod
+    def write_best(self, fixed: Mapping[str, Any]) -> None:
+        """Write ``best.toml``, with the fixed parameters in it, if the kind has settings."""
+
+    @abstractmethod
+    def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
+        """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
+
+    @abstractmethod
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per trial or recorded step."""
 
     @abstractmethod
     def _counts(self) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
@@ -222,8 +238,6 @@ def need_pandas() -> None:
 
 # runs -----------------------------------------------------------------------------------------------------
 
-AnyResults: TypeAlias = "TrialResults | LiveResults"
-
 
 @dataclass(frozen=True)
 class RunResults:
@@ -231,7 +245,7 @@ class RunResults:
 
     folder: Path
     scenario: Mapping[str, Any]
-    experiments: Mapping[str, AnyResults]
+    experiments: Mapping[str, Results]
 
 
 def load(folder: str | Path) -> RunResults:
@@ -252,7 +266,7 @@ def load(folder: str | Path) -> RunResults:
     return RunResults(run, scenario, {name: _open(name, run / name, one, place) for name, one in declared.items()})
 
 
-def _open(name: str, folder: Path, declared: Mapping[str, Any], scenario_dir: str) -> AnyResults:
+def _open(name: str, folder: Path, declared: Mapping[str, Any], scenario_dir: str) -> Results:
     """The results of an experiment of either kind: its journal knows which; before there is one, the scenario does."""
     from tunegym.tuning.reports.live import LiveResults
     from tunegym.tuning.reports.trials import TrialResults
@@ -312,7 +326,7 @@ def recommend(
     return _chosen(load(folder).experiments, experiment, Path(folder)).recommend(context or {})
 
 
-def _chosen(experiments: Mapping[str, AnyResults], name: str | None, folder: Path) -> AnyResults:
+def _chosen(experiments: Mapping[str, Results], name: str | None, folder: Path) -> Results:
     """The experiment that is asked about: by name, by its own folder, or the only one."""
     if name is None and len(experiments) == 1:
         return next(iter(experiments.values()))

@@ -24,7 +24,7 @@ from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.model.values import counted, exact_key, labels, number, pairs, seconds, spelled, spelled_pairs
 from tunegym.tuning.reports.charts import charts_of
-from tunegym.tuning.reports.results import JournalResults, need_pandas
+from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ EXCEEDED = "limits exceeded"
 
 
 @dataclass(frozen=True)
-class TrialResults(JournalResults):
+class TrialResults(Results):
     """One experiment's trials. Iterate over them in the order of closing."""
 
     unit: ClassVar[str] = "trial"
