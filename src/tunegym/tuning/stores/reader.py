@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,7 +22,15 @@ import orjson
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.trial import Episode, JobHandle, OpenTrial, Trial
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.stores.records import VERSION, Record, closed_trial, damage, is_record, job_handle
+from tunegym.tuning.stores.records import (
+    VERSION,
+    Record,
+    check_counts,
+    closed_trial,
+    is_record,
+    job_handle,
+    numeric,
+)
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -47,7 +55,7 @@ class Journal:
     handles: dict[int, list[JobHandle]] = field(default_factory=dict)  # of open trials; 0: of live servers
 
     # of trials
-    open: dict[int, OpenTrial] = field(default_factory=dict)
+    open: dict[int, tuple[OpenTrial, float]] = field(default_factory=dict)  # with the time of day of its opening
     used: set[int] = field(default_factory=set)
     closed: int = 0
 
@@ -95,7 +103,8 @@ class Journal:
                 self.head = record
             case "open":
                 self.used.add(record["number"])
-                self.open[record["number"]] = _opened(record)
+                trial = OpenTrial(record["number"], dict(record["context"]), dict(record["action"]))
+                self.open[trial.number] = trial, record.get("at", 0.0)
             case "job":
                 self._note_job(record)
             case "close":
@@ -122,9 +131,11 @@ class Journal:
 
     def _note_steps(self, record: Record) -> None:
         self.upto = max(self.upto, record["upto"])
-        self.worst, self.largest = record["worst"], record["largest"]
+        self.worst = None if record["worst"] is None else numeric(record["worst"])
+        self.largest = numeric(record["largest"])
         self.episodes = max(self.episodes, record["begun"])
-        self.statuses.update(record["statuses"])
+        for status, count in record["statuses"].items():
+            self.statuses[status] += count
         for name in ("action", "observation"):
             place = record.get(name)
             if isinstance(place, dict):
@@ -227,7 +238,6 @@ class Reader:
         self.path = path
         self.journal = Journal()
         self._line = 0
-        self._open: dict[int, tuple[OpenTrial, float]] = {}
 
     def read(self, *, last: bool = False) -> Iterator[Entry]:
         """The entries appended since the last call. A line that is still being written is left for the next call.
@@ -240,13 +250,15 @@ class Reader:
         Raises:
             StoreError: the journal is damaged, or its format is newer.
         """
-        for record in self.records(last=last):
-            entry = self._entry(record)
+        for _, entry in self._read(last):
             if entry is not None:
                 yield entry
 
     def records(self, *, last: bool = False) -> Iterator[Record]:
         """As ``read``, as plain records."""
+        return (record for record, _ in self._read(last))
+
+    def _read(self, last: bool) -> Iterator[tuple[Record, Entry | None]]:
         journal = self.journal
         try:
             file = self.path.open("rb")
@@ -263,36 +275,38 @@ class Reader:
                     if whole and file.read(1):
                         raise _damaged(self.path, self._line + 1, "", "it is not a record, and not the last line")
                     return
-                self._check(record)
+                entry = self._take(record)
                 self._line += 1
                 journal.valid_size += len(line)
                 journal.ends_with_newline = whole
-                journal.note(record)
-                if record["record"] == "spaces":
-                    journal.spaces_line = self._line
-                yield record
+                yield record, entry
                 if not whole:
                     return
 
-    def _check(self, record: Record) -> None:
-        kind = record["record"]
-        if kind == "head" and record["version"] > VERSION:
-            raise StoreError(
-                f"{self.path}: has journal format {record['version']}, this tunegym reads up to {VERSION}",
-                hint="install a newer tunegym",
-            )
-        fault = damage(record)
-        if fault is not None:
-            raise _damaged(self.path, self._line + 1, kind, fault)
+    def _take(self, record: Record) -> Entry | None:
+        """Take one record into account; ``StoreError`` if a part of it is missing or has the wrong type or length."""
+        kind, line = record["record"], self._line + 1
+        try:
+            if kind == "head" and record["version"] > VERSION:
+                raise StoreError(
+                    f"{self.path}: has journal format {record['version']}, this tunegym reads up to {VERSION}",
+                    hint="install a newer tunegym",
+                )
+            check_counts(record)
+            opened = self.journal.open.get(record.get("number", 0))
+            self.journal.note(record)
+            if kind == "spaces":
+                self.journal.spaces_line = line
+            return self._entry(record, opened)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise _damaged(self.path, line, kind, f"{error} ({type(error).__name__})") from error
 
-    def _entry(self, record: Record) -> Entry | None:
+    def _entry(self, record: Record, opened: tuple[OpenTrial, float] | None) -> Entry | None:
         match record["record"]:
             case "steps":
                 return _steps(record, self.journal.elapsed_s)
-            case "open":
-                self._open[record["number"]] = _opened(record), record.get("at", 0.0)
             case "close":
-                return self._closed(record)
+                return self._closed(record, opened)
             case "job":
                 return JobStart(record["number"])
             case "lost":
@@ -303,13 +317,12 @@ class Reader:
                 return SessionEnd(record)
         return None
 
-    def _closed(self, record: Record) -> ClosedTrial:
+    def _closed(self, record: Record, opened: tuple[OpenTrial, float] | None) -> ClosedTrial:
         number, at = record["number"], record.get("at", 0.0)
-        opened = self._open.pop(number, None)
         if opened is None:
             if "context" not in record:
-                raise _damaged(self.path, self._line, "close", f"trial {number} was not open")
-            opened = OpenTrial(number, record["context"], {}), at
+                raise ValueError(f"trial {number} was not open")
+            opened = OpenTrial(number, dict(record["context"]), {}), at
         fingerprint = self.journal.fingerprint or ""
         return ClosedTrial(closed_trial(record, opened[0]), fingerprint, opened[1], at, self.journal.elapsed_s)
 
@@ -351,13 +364,12 @@ def episodes(path: Path) -> Iterator[Episode]:
             yield from one.over
 
 
-def _opened(record: Record) -> OpenTrial:
-    return OpenTrial(record["number"], record["context"], record["action"])
-
-
 def _finished(record: Record) -> list[Episode]:
     """The episodes that a ``steps`` record says are over."""
-    return [Episode(*one) for one in record.get("episodes", ())]
+    return [
+        Episode(number, lane, first, last, length, numeric(total), end, dict(context))
+        for number, lane, first, last, length, total, end, context in record.get("episodes", ())
+    ]
 
 
 def head_of(path: Path) -> Record | None:
@@ -403,24 +415,46 @@ def _damaged(path: Path, line: int, kind: str, fault: str) -> StoreError:
 
 def _steps(record: Record, elapsed_s: float) -> Steps:
     count, first = record["count"], record.get("first")
-    numbers = record.get("numbers", []) if first is None else list(range(first, first + count))
-    action, observation = record.get("action", []), record.get("observation", [])
-    return Steps(
-        numbers if count else [],
-        record.get("episode", []),
-        record.get("reward", []),
-        record.get("duration_s", []),
+    actions, action_row = _elements(record, "action", count)
+    observations, observation_row = _elements(record, "observation", count)
+    metrics = record.get("metrics", {})
+    steps = Steps(
+        _column(record, "numbers", count, int) if first is None else list(range(first, first + count)),
+        _column(record, "episode", count, int),
+        _column(record, "reward", count, int, float),
+        _column(record, "duration_s", count, int, float),
         record.get("terminated", []),
         record.get("truncated", []),
-        None if isinstance(action, dict) else action,
-        None if isinstance(observation, dict) else observation,
-        action["row"] if isinstance(action, dict) else 0,
-        observation["row"] if isinstance(observation, dict) else 0,
-        [(at, context) for at, context in record.get("context", ())],
-        record.get("metrics", {}),
+        actions,
+        observations,
+        action_row,
+        observation_row,
+        [(at, dict(context)) for at, context in record.get("context", ())],
+        {name: _column(metrics, name, count, int, float, type(None)) for name in metrics},
         {at: (status, why) for at, status, why in record.get("unmeasured", ())},
         _finished(record),
         record["upto"],
         record.get("at", 0.0),
         elapsed_s,
     )
+    places = [*steps.terminated, *steps.truncated, *steps.unmeasured, *(at for at, _ in steps.contexts)]
+    if not set(range(count)).issuperset(places) or len(steps.context_of()) != count:
+        raise ValueError(f"terminated, truncated, unmeasured or context doesn't fit its {count} steps")
+    return steps
+
+
+def _column(columns: Mapping[str, Any], name: str, count: int, *types: type) -> list[Any]:
+    column = columns.get(name, [])
+    if len(column) != count or not set(types).issuperset(map(type, column)):
+        raise ValueError(f"{name} doesn't fit its {count} steps")
+    return column
+
+
+def _elements(record: Record, name: str, count: int) -> tuple[list[Any] | None, int]:
+    """The inline elements, or None and the row of the side file; only their space tells what a row holds."""
+    found = record.get(name, [])
+    if isinstance(found, dict):
+        return None, found["row"]
+    if any(len(leaf) != count for leaf in found):
+        raise ValueError(f"{name} doesn't fit its {count} steps")
+    return found, 0

@@ -1,4 +1,4 @@
-"""The records of a journal: their form, how they are made, and what makes one damaged.
+"""The records of a journal: their form, how they are made, and how they are checked.
 
 One JSON object per line. ``record`` names its kind:
 
@@ -21,7 +21,7 @@ A live experiment has these instead of ``open`` and ``close``:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -119,15 +119,16 @@ def end_record(code: int, reason: str, at: float, since: float) -> Record:
 
 def closed_trial(record: Record, opened: OpenTrial) -> Trial:
     """The trial that a ``close`` record ends."""
+    samples = [{name: numeric(value) for name, value in sample.items()} for sample in record.get("samples", ())]
     return Trial(
         number=record["number"],
         context=opened.context,
         action=opened.action,
-        outcome=outcome_of(record["status"], record.get("reason", ""), record.get("samples", [])),
-        reward=record["reward"],
-        duration_s=record["duration_s"],
+        outcome=outcome_of(record["status"], record.get("reason", ""), samples),
+        reward=numeric(record["reward"]),
+        duration_s=numeric(record["duration_s"]),
         cached_from=record.get("cached_from"),
-        reports=tuple((step, value) for step, value in record.get("reports", ())),
+        reports=tuple((step, numeric(value)) for step, value in record.get("reports", ())),
     )
 
 
@@ -152,9 +153,7 @@ _NEEDS = {
     "steps": {"upto", "count", "begun", "statuses", "worst", "largest"},
     "lost": {"first", "last"},
 }
-_COUNTS = {"reserve": ("upto",), "lost": ("first", "last"), "steps": ("upto", "count", "begun")}
-_NUMBERS = {int, float}
-_EPISODE = (int, int, int, int, int, (int, float), str, dict)
+_COUNTS = ("number", "upto", "count", "begun", "first", "last")
 
 
 def is_record(found: Any) -> bool:
@@ -166,78 +165,16 @@ def is_record(found: Any) -> bool:
     return isinstance(found["handle"], dict) if "handle" in found else {"pid", "start_time"} <= found.keys()
 
 
-def damage(record: Record) -> str | None:
-    """What is wrong with a whole record, apart from the elements of spaces in it; None if nothing is."""
-    if type(record.get("since", 0.0)) not in _NUMBERS:
-        return "since is not a number"
-    kind = record["record"]
-    for name in _COUNTS.get(kind, ()):
-        if type(record[name]) is not int or record[name] < 0:
-            return f"{name} is not a count"
-    if kind != "steps":
-        return None
-    count = record["count"]
-    for name, fits in (_FACTS | _COLUMNS if count else _FACTS).items():
-        if not fits(record.get(name), count):
-            return f"{name} doesn't fit the record's {count} steps"
-    if count and type(record.get("first")) is not int and not _column(record.get("numbers"), count, {int}):
-        return f"it doesn't have the numbers of its {count} steps"
-    return None
+def check_counts(record: Record) -> None:
+    """Raise ``ValueError`` if a number of trials or steps is not a count."""
+    for name in _COUNTS:
+        count = record.get(name, 0)
+        if type(count) is not int or count < 0:
+            raise ValueError(f"{name} is not a count")
 
 
-def _column(found: Any, count: int, kinds: set[type]) -> bool:
-    return isinstance(found, list) and len(found) == count and set(map(type, found)) <= kinds
-
-
-def _places(found: Any, count: int) -> bool:
-    return isinstance(found, list) and set(map(type, found)) <= {int} and all(0 <= at < count for at in found)
-
-
-def _elements(found: Any, count: int) -> bool:
-    """Whether there is a row for each step; only the spaces tell what a row holds."""
-    if isinstance(found, dict):
-        return type(found.get("row")) is int and found["row"] >= 0
-    return _lists(found, lambda leaf: len(leaf) == count)
-
-
-def _lists(found: Any, fits: Callable[[list[Any]], bool]) -> bool:
-    return isinstance(found, list) and all(isinstance(one, list) and fits(one) for one in found)
-
-
-def _placed(found: Any, count: int, *kinds: type) -> bool:
-    """Whether each of ``found`` is a place with values of these kinds; absent is fine."""
-    pairs = found or []
-    return _lists(pairs, lambda one: [*map(type, one)] == [int, *kinds]) and _places([one[0] for one in pairs], count)
-
-
-def _contexts(found: Any, count: int) -> bool:
-    """Whether contexts hold from the first step on, one after another."""
-    if not _placed(found, count, dict):
-        return False
-    places = [one[0] for one in found or []]
-    return not places or (places[0] == 0 and places == sorted(set(places)))
-
-
-_FACTS: dict[str, Callable[[Any, int], bool]] = {
-    "worst": lambda found, _: found is None or type(found) in _NUMBERS,
-    "largest": lambda found, _: type(found) in _NUMBERS,
-    "statuses": lambda found, _: isinstance(found, dict) and set(map(type, found.values())) <= {int},
-    "episodes": lambda found, _: _lists(
-        found or [], lambda one: len(one) == len(_EPISODE) and all(map(isinstance, one, _EPISODE))
-    ),
-}
-_COLUMNS: dict[str, Callable[[Any, int], bool]] = {
-    "episode": lambda found, count: _column(found, count, {int}),
-    "reward": lambda found, count: _column(found, count, _NUMBERS),
-    "duration_s": lambda found, count: _column(found, count, _NUMBERS),
-    "terminated": _places,
-    "truncated": _places,
-    "action": _elements,
-    "observation": _elements,
-    "metrics": lambda found, count: (
-        isinstance(found or {}, dict)
-        and all(_column(one, count, {*_NUMBERS, type(None)}) for one in (found or {}).values())
-    ),
-    "context": _contexts,
-    "unmeasured": lambda found, count: _placed(found, count, str, str),
-}
+def numeric(value: float) -> float:
+    """Return ``value``; raise ``ValueError`` if it is not a number."""
+    if type(value) not in (int, float):
+        raise ValueError(f"expected a number, got {value!r:.60}")
+    return value

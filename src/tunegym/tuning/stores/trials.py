@@ -74,7 +74,7 @@ class JournalStore(JournalFile):
         super().__init__(folder, head, session, clock)
         self.fingerprint = session.fingerprint
         self._numbers = Numbers(self.past.used)
-        self._open = dict(self.past.open)
+        self._open = {number: trial for number, (trial, _) in self.past.open.items()}
         self._views: TrialViews | None = None
         try:
             self._views = TrialViews(folder, list(head.knobs), list(head.env_params), head.metrics)
