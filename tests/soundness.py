@@ -68,7 +68,7 @@ def _check_contexts(results: TrialResults, experiment: Experiment) -> None:
 
 
 def _check_views(results: TrialResults) -> None:
-    trajectory, env = (_rows(results.folder / name) for name in (TRAJECTORY, ENV))
+    trajectory, env = (read_rows(results.folder / name) for name in (TRAJECTORY, ENV))
     steps = [row["step"] for row in trajectory]
     assert steps == [str(trial.number) for trial in results.trials], f"{results.name}: {TRAJECTORY} differs"
     assert steps == [row["step"] for row in env], f"{results.name}: {TRAJECTORY} and {ENV} are not aligned"
@@ -80,7 +80,8 @@ def _check_views(results: TrialResults) -> None:
             assert row[f"context.{name}"] == drawn[name], f"{results.name}: trial {trial.number}, {name}"
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a CSV view."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -213,7 +214,7 @@ def _check_live_views(results: LiveResults, rows: list[_Row], experiment: Experi
     name = results.name
     if results.journal.spaces is None and not (results.folder / TRAJECTORY).exists():
         return
-    trajectory, env, episodes = (_rows(results.folder / view) for view in (TRAJECTORY, ENV, EPISODES))
+    trajectory, env, episodes = (read_rows(results.folder / view) for view in (TRAJECTORY, ENV, EPISODES))
     steps = [int(row["step"]) for row in trajectory]
     assert steps == [number for number, *_ in rows], f"{name}: {TRAJECTORY} differs from the journal"
     assert steps == [int(row["step"]) for row in env], f"{name}: {TRAJECTORY} and {ENV} are not aligned"

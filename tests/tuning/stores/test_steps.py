@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
 import os
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import orjson
 import pytest
 from gymnasium import spaces
 from tests.sample_servers import SPACES
+from tests.soundness import read_rows
 from tests.tuning.stores.conftest import head
 
 from tunegym.core.errors import StoreError
@@ -85,13 +85,8 @@ def add(store: StepStore, number: int, *, end: str | None = None, **more: Any) -
     store.add(**{**known, **more})
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        return list(csv.DictReader(file))
-
-
 def numbers(folder: Path, name: str = "trajectory.csv") -> list[int]:
-    return [int(row["step"]) for row in rows(folder / name)]
+    return [int(row["step"]) for row in read_rows(folder / name)]
 
 
 def groups(folder: Path) -> list[Steps]:
@@ -107,7 +102,7 @@ def test_steps_are_in_the_journal_and_in_both_views(tmp_path: Path, opened: Call
         context = {"load": number // 100}
         add(store, number, context=context, metrics={"p99": number * 1.5}, episode=number // 10 + 1)
     store.close()
-    trajectory, env = rows(tmp_path / "trajectory.csv"), rows(tmp_path / "env.csv")
+    trajectory, env = read_rows(tmp_path / "trajectory.csv"), read_rows(tmp_path / "env.csv")
     assert numbers(tmp_path) == numbers(tmp_path, "env.csv") == list(range(1, 701))
     assert [row["load"] for row in env] == [row["context.load"] for row in trajectory]
     for number, row in enumerate(trajectory, start=1):
@@ -212,7 +207,7 @@ def test_views_written_again_are_the_same(tmp_path: Path, opened: Callable[..., 
     assert (again.upto, again.lost) == (1005, 0)
     again.close()
     assert {name: (tmp_path / name).read_bytes() for name in VIEWS} == before
-    statuses = [row["status"] for row in rows(tmp_path / "trajectory.csv")]
+    statuses = [row["status"] for row in read_rows(tmp_path / "trajectory.csv")]
     assert statuses == ["measured"] * 999 + ["failed"] + ["cancelled"] * 5
     assert reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 999, "failed": 1, "cancelled": 5}
 
@@ -311,7 +306,7 @@ def test_killed_writer_loses_waiting_steps_only(tmp_path: Path) -> None:
     add(store, 1001)
     store.close()
     assert numbers(tmp_path) == numbers(tmp_path, "env.csv") == list(range(1, 1002))
-    statuses = [row["status"] for row in rows(tmp_path / "trajectory.csv")]
+    statuses = [row["status"] for row in read_rows(tmp_path / "trajectory.csv")]
     assert statuses == ["measured"] * (1000 - lost) + ["cancelled"] * lost + ["measured"]
     assert reader.scan(tmp_path / reader.JOURNAL).statuses == {"measured": 1001 - lost, "cancelled": lost}
     again = open_store(tmp_path)

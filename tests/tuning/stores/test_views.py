@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from tests.soundness import read_rows
 
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut, Trial
 from tunegym.tuning.stores.trials import JournalStore
@@ -18,11 +18,6 @@ NASTY = [
     "a,b", 'say "hi"', "two\nlines", "cr\rlf\r\n", " leading", "trailing ", "", '"', ",", "'", "tab\there", "é€😀",
     "#hash", "=1+1", "-", "a;b", "\\n", '"quoted"', "line\u2028separator",
 ]  # fmt: skip
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def trial(number: int, outcome: Outcome | None = None, **more: Any) -> Trial:
@@ -63,7 +58,7 @@ def test_quoting(tmp_path: Path, text: str) -> None:
     views.add(Trial(1, {f"p{text}": text}, {"x": text, text: "v"}, measured, 0.0, 0.0))
     views.add(Trial(2, {f"p{text}": "z"}, {"x": "z", text: "v"}, measured, 0.0, 0.0))
     views.close()
-    trajectory, env = rows(tmp_path / "trajectory.csv"), rows(tmp_path / "env.csv")
+    trajectory, env = read_rows(tmp_path / "trajectory.csv"), read_rows(tmp_path / "env.csv")
     assert [row["action.x"] for row in trajectory] == [text, "z"]
     assert [row[f"context.p{text}"] for row in trajectory] == [text, "z"]
     assert [row[f"p{text}"] for row in env] == [text, "z"]

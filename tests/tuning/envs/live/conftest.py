@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.soundness import read_rows
 
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Penalties, Recording
@@ -116,8 +116,7 @@ class Engines:
             store.close()
 
     def rows(self, name: str = "trajectory.csv") -> list[dict[str, str]]:
-        with (self.folder / name).open() as file:
-            return list(csv.DictReader(file))
+        return read_rows(self.folder / name)
 
 
 @pytest.fixture
