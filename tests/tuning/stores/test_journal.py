@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ class Cut:
         self.used: set[int] = set()
         self.open: list[int] = []
         self.closed: list[int] = []
+        self.ended = False
         start = 0
         for line in data.splitlines(keepends=True):
             if size < start + len(line) - 1:  # only the line's end may be missing
@@ -84,6 +86,7 @@ class Cut:
             if record["record"] == "close":
                 self.closed.append(record["number"])
                 self.open = [number for number in self.open if number != record["number"]]
+            self.ended = record["record"] == "end"
             start += len(line)
 
     @property
@@ -95,6 +98,7 @@ def check_taken_over(store: JournalStore, folder: Path, said: Cut) -> None:
     assert [trial.number for _, trial in store.recorded()] == said.closed
     assert [trial.number for trial in store.open_trials()] == sorted(said.open)
     assert store.highest == max(said.used, default=0)
+    assert (store.past.ended is not None) == said.ended
     trial = store.open(0, {"load": "more"}, {"x": 3})
     assert trial.number == said.lowest_free
     for opened in store.open_trials():
@@ -107,11 +111,12 @@ def check_taken_over(store: JournalStore, folder: Path, said: Cut) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.invariant
 def test_cut_at_every_byte(journal: Journals, written: bytes, tmp_path: Path) -> None:
     """Whatever is whole before the cut is there, the torn record is gone, and it goes on from there."""
-    folder = tmp_path / "cut"
-    folder.mkdir()
     for size in range(len(written) + 1):
+        folder = tmp_path / str(size)
+        folder.mkdir()
         (folder / reader.JOURNAL).write_bytes(written[:size])
         check_taken_over(journal(folder, env_params=("load",)), folder, Cut(written, size))
 
@@ -123,14 +128,6 @@ def test_cut_and_padded_with_zeros(journal: Journals, written: bytes, tmp_path: 
     (tmp_path / reader.JOURNAL).write_bytes(written[:size] + b"\0" * 5000)
     whole = written.rfind(b"\n", 0, size) + 1
     check_taken_over(journal(tmp_path, env_params=("load",)), tmp_path, Cut(written, whole))
-
-
-def test_last_record_without_its_newline(journal: Journals, written: bytes, tmp_path: Path) -> None:
-    """It is whole, so it counts, and what follows starts on a line of its own."""
-    (tmp_path / reader.JOURNAL).write_bytes(written.rstrip(b"\n"))
-    store = journal(tmp_path, env_params=("load",))
-    assert store.past.ended is not None
-    check_taken_over(store, tmp_path, Cut(written, len(written)))
 
 
 @pytest.mark.parametrize("broken", [b'{"record": "op', b"\0\0\0\n", b"\n", b"[1]\n", b'{"number": 3}\n', b"\xff\xfe\n"])
@@ -244,6 +241,35 @@ def test_disk_that_refuses_to_sync_is_told(journal: Journals, tmp_path: Path, mo
         with pytest.raises(StoreError, match="Input/output error"):
             store.close()
     assert journal(tmp_path).highest == 1  # the lock is free again
+
+
+def test_full_disk_leaves_no_part_of_a_record(
+    journal: Journals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever part of it the system took is taken back, and a resume goes on from there."""
+    store = journal(tmp_path)
+    trial, path, write = store.open(0, {}, {"x": 1}), tmp_path / reader.JOURNAL, os.write
+    store.close()
+    for size in range(200):
+        store = journal(tmp_path)
+        before, sizes = path.read_bytes(), iter([size] if size else [])
+
+        def nearly_full(file: int, data: bytes, sizes: Iterator[int] = sizes) -> int:
+            if (fits := next(sizes, None)) is None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(file, data[: min(fits, len(data) - 1)])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(journal_module.os, "write", nearly_full)
+            with pytest.raises(StoreError, match=r"No space left(.|\n)*then resume"):
+                store.close_trial(closed(trial))
+        with pytest.raises(StoreError, match="No space left"):
+            store.close()
+        assert path.read_bytes() == before
+    store = journal(tmp_path)
+    assert store.open_trials() == [trial]
+    store.close_trial(closed(trial))
+    assert lines(path)[-1]["number"] == 1
 
 
 def test_processes_in_journals_of_version_1_are_leftovers(journal: Journals, tmp_path: Path) -> None:

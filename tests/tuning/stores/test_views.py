@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,7 @@ import pytest
 from tests.soundness import read_rows
 
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut, Trial
-from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.stores.views import TrialViews
-
-Journals = Callable[..., JournalStore]
 
 NASTY = [
     "a,b", 'say "hi"', "two\nlines", "cr\rlf\r\n", " leading", "trailing ", "", '"', ",", "'", "tab\there", "é€😀",
@@ -67,34 +64,12 @@ def test_quoting(tmp_path: Path, text: str) -> None:
     assert f"action.{text}" in frame.columns
 
 
-def test_pandas_reads_the_views(journal: Journals, tmp_path: Path) -> None:
-    """With the dtypes that the values have."""
-    knobs = {"threads": {}, "ratio": {}, "name": {}, "fast": {}}
-    store = journal(tmp_path, knobs=knobs, env_params=("load",), metrics=["score"])
-    for number in range(1, 5):
-        action = {"threads": number, "ratio": number / 7, "name": f"n,{number}", "fast": number % 2 == 0}
-        opened = store.open(0, {"load": number}, action)
-        outcome = Measured(({"score": number / 3},)) if number != 3 else Failed("no")
-        cached_from = 2 if number == 4 else None
-        store.close_trial(Trial(number, opened.context, opened.action, outcome, -0.1, 1e-7, cached_from))
-    store.close()
-    frame = pd.read_csv(tmp_path / "trajectory.csv")
-    kinds = {name: dtype.kind for name, dtype in frame.dtypes.items() if not pd.api.types.is_string_dtype(dtype)}
-    assert kinds == {
-        "step": "i",
-        "cached": "b",
-        "reward": "f",
-        "action.threads": "i",
-        "action.ratio": "f",
-        "action.fast": "b",
-        "context.load": "i",
-        "observation.score": "f",
-        "duration_s": "f",
-    }
-    assert list(frame["cached"]) == [False, False, False, True]
-    assert list(frame["action.ratio"]) == [number / 7 for number in range(1, 5)]  # to the last digit
-    assert list(frame["action.name"]) == [f"n,{number}" for number in range(1, 5)]
-    assert list(frame["observation.score"].isna()) == [False, False, True, False]
-    env = pd.read_csv(tmp_path / "env.csv")
-    assert list(env["step"]) == list(frame["step"])
-    assert list(env["load"]) == list(frame["context.load"])
+def test_pandas_reads_the_types_of_the_values(tmp_path: Path) -> None:
+    views, ratios = TrialViews(tmp_path, ["n", "ratio", "fast"], [], ["score"]), [n / 7 for n in range(1, 5)]
+    for n, ratio in enumerate(ratios, 1):
+        outcome = Failed("no") if n == 3 else Measured(({"score": n / 3},))
+        views.add(Trial(n, {}, {"n": n, "ratio": ratio, "fast": n == 2}, outcome, -0.1, 1e-7))
+    views.close()
+    frame = pd.read_csv(tmp_path / "trajectory.csv").drop(columns="status")
+    assert "".join(dtype.kind for dtype in frame.dtypes) == "ibfifbff"
+    assert list(frame["action.ratio"]) == ratios, "to the last digit"
