@@ -40,6 +40,14 @@ def main() -> None:
     _show(f"modules with one importer: {len(single)}", single)
     _show(f"modules under {SMALL} lines: {len(small)}", small)
     _show(f"modules named by a participle: {len(doubtful)}", doubtful)
+    classes: dict[str, list[Path]] = defaultdict(list)
+    for path, text in files.items():
+        for name in re.findall(r"^class (\w+)", text, re.MULTILINE):
+            classes[name].append(path)
+    twice = {name: paths for name, paths in classes.items() if len(paths) > 1}
+    print(f"class names with two meanings: {len(twice)}")
+    for name, paths in sorted(twice.items()):
+        print(f"  {name}: {', '.join(str(path.relative_to(ROOT / 'tunegym')) for path in paths)}")
 
 
 def _show(title: str, paths: list[Path]) -> None:

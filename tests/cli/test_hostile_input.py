@@ -16,7 +16,7 @@ from tests.cli.conftest import Cli, experiment
 
 import tunegym as library
 from tunegym.app import run as module
-from tunegym.cli.run import Progress
+from tunegym.cli.run import ProgressDisplay
 from tunegym.tuning.reports.results import load
 
 Scenario = Callable[..., Path]
@@ -175,6 +175,6 @@ def test_log_lines_and_errors_of_any_text(
     assert_printable(cli("verify", "missing\x1b[31m.toml"), 2)
     reason = library.load("out").experiments["e"].trials[0].reason
     assert reason.endswith(EVIL), "the recorded text is unchanged"
-    with Progress():
+    with ProgressDisplay():
         logging.getLogger("tunegym.test").warning("%s\n  more", EVIL)
     assert capsys.readouterr().err == f"warning: {ESCAPED}\n  more\n"

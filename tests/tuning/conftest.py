@@ -23,7 +23,7 @@ from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import MetricError, TrialStore
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.worker_main import Report, TrialPruned
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.trials import JournalStore
 
 
@@ -139,7 +139,7 @@ def _journal(folder: Path, experiment: Experiment, fingerprint: str, clock: Any)
         metrics=list(experiment.agent_metrics),
         repeats=experiment.repeats,
     )
-    return JournalStore(folder, head, Session(fingerprint), clock)
+    return JournalStore(folder, head, SessionRecord(fingerprint), clock)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tunegym.tuning.agents.base import RunOnce, driver
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
 from tunegym.tuning.ports import Agent, Pruner, Reward, Workload
 from tunegym.tuning.rewards import ByName, FromObjectives
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "agents": {
@@ -163,9 +163,9 @@ def build_head(scenario: Scenario, experiment: Experiment, **more: Any) -> Head:
     )
 
 
-def build_session(scenario: Scenario, experiment: Experiment, workload: Workload) -> Session:
+def build_session(scenario: Scenario, experiment: Experiment, workload: Workload) -> SessionRecord:
     """The journal's record of this session: what it measures, and how wide."""
-    return Session(
+    return SessionRecord(
         fingerprint=workload.fingerprint(),
         parts=workload.fingerprint_parts(),
         slots=scenario.slots,

@@ -28,7 +28,7 @@ WARM_START = "warm_start"
 """The folder, in an experiment's, with a copy of the run that it started from."""
 
 
-class UnfitError(Exception):
+class UnfitTrialError(Exception):
     """A trial that can't be taken over; the message says why."""
 
 
@@ -50,7 +50,7 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
         try:
             action, context = _mapped({**fixed, **trial.action, **trial.context}, trial, experiment)
             taken.append(_scored(replace(trial, action=action, context=context), experiment, reward))
-        except UnfitError as error:
+        except UnfitTrialError as error:
             unfit[str(error)] += 1
         else:
             mapped += exact_key(action, context) != exact_key(trial.action, trial.context)
@@ -134,18 +134,18 @@ def _mapped(
     knobs, fixed = experiment.space.knobs, experiment.space.fixed
     drawn = {name: param.domain for name, param in experiment.env_params.params.items()}
     if not trial.action or trial.cached_from is not None or isinstance(trial.outcome, Cancelled):
-        raise UnfitError("nothing was run for it, or not to its end")
+        raise UnfitTrialError("nothing was run for it, or not to its end")
     for name in (*trial.action, *trial.context):
         if name in knobs or name in drawn:
             continue
         if name not in fixed:
             where = f"it ran under env_params ({', '.join(trial.context)})" if name in trial.context else None
-            raise UnfitError(where or f"there is no {name} here")
+            raise UnfitTrialError(where or f"there is no {name} here")
         if not _equal(fixed[name], there[name]):
-            raise UnfitError(f"{name} is fixed at {spelled(fixed[name])} here")
+            raise UnfitTrialError(f"{name} is fixed at {spelled(fixed[name])} here")
     missing = next((name for name in (*knobs, *drawn) if name not in there), None)
     if missing is not None:
-        raise UnfitError(f"it has no {missing}")
+        raise UnfitTrialError(f"it has no {missing}")
     action, context = (
         {name: _value(name, there[name], knob) for name, knob in domains.items()} for domains in (knobs, drawn)
     )
@@ -159,13 +159,13 @@ def _value(name: str, value: Any, knob: Knob) -> Scalar:
         same = same or [one for one in knob.values if _equal(one, value)]
         if len(same) == 1:
             return same[0]
-        raise UnfitError(f"{name} has a value that is no candidate here")
+        raise UnfitTrialError(f"{name} has a value that is no candidate here")
     try:
         accepted = knob.accept(value)
     except ValueError:
-        raise UnfitError(f"{name} is outside of its range here") from None
+        raise UnfitTrialError(f"{name} is outside of its range here") from None
     if accepted != value:
-        raise UnfitError(f"{name} is between the steps here")
+        raise UnfitTrialError(f"{name} is between the steps here")
     return accepted
 
 
@@ -181,13 +181,13 @@ def _scored(trial: Trial, experiment: Experiment, reward: Reward) -> Trial:
     metrics = trial.outcome.mean()
     for objective in experiment.objectives:
         if objective.metric not in metrics:
-            raise UnfitError(f"metric {objective.metric} was not measured")
+            raise UnfitTrialError(f"metric {objective.metric} was not measured")
     try:
         remember = getattr(reward, "remember", None)
         if remember is not None:
             remember(metrics)
         return replace(trial, reward=float(reward(metrics)))
     except KeyError as error:
-        raise UnfitError(f"metric {error.args[0]} was not measured") from None
+        raise UnfitTrialError(f"metric {error.args[0]} was not measured") from None
     except Exception as error:  # a user's function
-        raise UnfitError(f"it can't be scored: {error}") from error
+        raise UnfitTrialError(f"it can't be scored: {error}") from error

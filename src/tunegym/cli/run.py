@@ -1,6 +1,6 @@
 """``tunegym run`` and ``tunegym resume``: the results on stdout, progress on stderr.
 
-Progress is one moving line on a terminal, and a line now and then elsewhere.
+ProgressDisplay is one moving line on a terminal, and a line now and then elsewhere.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def resume(folder: Path, agent_steps: int | None, slots: int | None, *, force: b
 
 def drive(work: Callable[..., int]) -> int:
     """Run or resume with progress, signals and the results at the end; the exit code."""
-    progress, stop = Progress(), Stop()
+    progress, stop = ProgressDisplay(), Stop()
     unfinished = True
 
     def handle() -> None:
@@ -204,7 +204,7 @@ class LogHandler(logging.Handler):
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class Progress(app.Watch):
+class ProgressDisplay(app.Watch):
     """Watches a run. Use it as a context manager.
 
     It never raises when the terminal or the pipe that it writes to is gone: the run continues without it.
@@ -226,7 +226,7 @@ class Progress(app.Watch):
         self.results: RunResults | None = None
         self.stopping = "no further experiment is started"
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressDisplay:
         logger = logging.getLogger("tunegym")
         logger.addHandler(self._handler)
         self._level = logger.level

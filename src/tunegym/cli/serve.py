@@ -8,7 +8,7 @@ from pathlib import Path
 from tunegym.cli.terminal import heard, note, say, say_stopping
 from tunegym.core.stop import StopFlag
 from tunegym.core.text import escaped
-from tunegym.tuning.servers.listener import Listener, Offer, checked_class, is_loopback
+from tunegym.tuning.servers.listener import Offer, ServerListener, checked_class, is_loopback
 from tunegym.tuning.servers.protocol import SHORTEST_TOKEN, TOKEN_VARIABLE, read_token
 
 
@@ -18,7 +18,7 @@ def serve(reference: str, host: str, port: int, token_file: Path | None, max_con
     gym_class = checked_class(reference, folder)
     token = read_token(token_file, shortest=SHORTEST_TOKEN)
     offer = Offer(gym_class, folder, token or secrets.token_hex(16), max_connections)
-    listener = Listener(offer, host, port, note)
+    listener = ServerListener(offer, host, port, note)
     if token is None:
         note(f"clients need this token:\nexport {TOKEN_VARIABLE}={offer.token}")
     if not is_loopback(host):

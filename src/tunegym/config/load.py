@@ -20,7 +20,7 @@ from typing import Any
 from tunegym.config.experiment import Draft, entry_of, read_jobs
 from tunegym.config.live import check_servers, read_live
 from tunegym.config.problems import (
-    Catalog,
+    Components,
     Findings,
     Scope,
     did_you_mean,
@@ -52,7 +52,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SCHEMES = ("http", "https", *_DATABASES, "file", "databricks")
 
 
-def load(path: str | Path, catalog: Catalog, overrides: Sequence[str] = ()) -> Scenario:
+def load(path: str | Path, catalog: Components, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario in a TOML file, with ``--set`` strings applied before anything is checked.
 
     Raises:
@@ -70,7 +70,7 @@ def load(path: str | Path, catalog: Catalog, overrides: Sequence[str] = ()) -> S
 
 def parse(
     document: Mapping[str, Any],
-    catalog: Catalog,
+    catalog: Components,
     *,
     file: str = "<python>",
     scenario_dir: str | Path,
@@ -108,7 +108,7 @@ def parse(
     return scenario
 
 
-def _scenario(document: dict[str, Any], catalog: Catalog, file: str, folder: Path, findings: Findings) -> Scenario:
+def _scenario(document: dict[str, Any], catalog: Components, file: str, folder: Path, findings: Findings) -> Scenario:
     """The scenario, which must not be used if there are findings."""
     top = checked(ScenarioTable, document, findings, _stray)
     if "name" not in findings.broken():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from tunegym.config.problems import Catalog, Findings, did_you_mean, kind, known, listed, shown
+from tunegym.config.problems import Components, Findings, did_you_mean, kind, known, listed, shown
 from tunegym.config.schema import LIVE_KEYS, EnvParamTable, ExperimentTable, RangeTable, checked
 from tunegym.core.errors import ObservationError
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
@@ -238,7 +238,7 @@ def flattened(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def environment(
     tables: Mapping[str, dict[str, Any]],
     parameters: Parameters,
-    catalog: Catalog,
+    catalog: Components,
     findings: Findings,
     complete: bool = True,
     *,
@@ -297,7 +297,7 @@ def _check_weights(weights: list[float], domain: Knob, findings: Findings) -> No
     findings.add(what, found=weights, allowed=f"{domain.size} numbers of at least 0 that sum to 1", hint=hint)
 
 
-def _try_encoding(name: str, domain: Knob, catalog: Catalog, findings: Findings) -> None:
+def _try_encoding(name: str, domain: Knob, catalog: Components, findings: Findings) -> None:
     """Let an encoding show what will be drawn, and refuse it if that fails."""
     from tunegym.tuning.envs.structure import Structure
 

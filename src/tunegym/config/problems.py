@@ -114,7 +114,7 @@ def listed(names: Iterable[str]) -> str:
 # names ----------------------------------------------------------------------------------------------------------------
 
 
-class Catalog(Protocol):
+class Components(Protocol):
     """The agents, workloads, runners, rewards, encodings and pruners that a scenario may name: ``app.catalog``.
 
     The classes have the attributes in ``_USED``. An agent may also have ``kinds``, by kind of experiment the
@@ -122,7 +122,7 @@ class Catalog(Protocol):
     ``check`` return problems whose ``where`` is relative to the experiment.
     """
 
-    def at(self, folder: Path) -> Catalog:
+    def at(self, folder: Path) -> Components:
         """A catalog that looks for references in ``folder`` first."""
         ...
 
@@ -139,12 +139,12 @@ class Catalog(Protocol):
 class Scope:
     """The parts of a scenario that its experiments use."""
 
-    catalog: Catalog
+    catalog: Components
     scenario_dir: Path
     seed: int
 
 
-def known(catalog: Catalog, kind: str, name: str, findings: Findings) -> Any:
+def known(catalog: Components, kind: str, name: str, findings: Findings) -> Any:
     """The class that ``name`` means among ``kind`` (``agents``, ...), or None and a problem."""
     allowed = f'{listed(catalog.names(kind))}, or "package.module:Name"'
     try:

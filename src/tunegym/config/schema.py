@@ -118,7 +118,7 @@ LIVE_KEYS = ("server", "step_timeout_s", "server_restarts", "record", "server_to
 """The keys that only a live experiment has."""
 
 
-class Table(BaseModel):
+class TomlTable(BaseModel):
     """A table whose keys are all known. No value is converted to another type."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -130,7 +130,7 @@ class Table(BaseModel):
         findings.at(key).add(what, allowed=says.allowed, hint=says.hint(key))
 
 
-class ScenarioTable(Table):
+class ScenarioTable(TomlTable):
     """The top level of a file."""
 
     name: Annotated[str | None, Says("a string", '"my-scenario"')] = None
@@ -143,21 +143,21 @@ class ScenarioTable(Table):
     )
 
 
-class SystemTable(Table):
+class SystemTable(TomlTable):
     """``[system]``: where trials run."""
 
     runner: Annotated[str, Says("a runner's name", '"local"')] = "local"
     slots: _Count = 1
 
 
-class TrackingTable(Table):
+class TrackingTable(TomlTable):
     """``[tracking]``: trackers that get a copy of the trials."""
 
     mlflow: Annotated[str | None, Says("a URL or a folder", '"http://127.0.0.1:5000"')] = None
     tensorboard: bool = False
 
 
-class ExperimentTable(Table):
+class ExperimentTable(TomlTable):
     """One ``[[experiments]]``; the tables in it are checked one by one."""
 
     name: Annotated[str | None, Says("a string", '"iperf"')] = None
@@ -191,7 +191,7 @@ class ExperimentTable(Table):
     agent_config: _Table = {}
 
 
-class MetricTable(Table):
+class MetricTable(TomlTable):
     """One metric: where it is read from."""
 
     regex: Annotated[str | None, Says("a pattern", "'time=([0-9.]+)'")] = None
@@ -203,7 +203,7 @@ class MetricTable(Table):
     stream: bool = False
 
 
-class ObjectiveTable(Table):
+class ObjectiveTable(TomlTable):
     """One objective: which way a metric is better, how much it counts, and its limit."""
 
     metric: Annotated[str | None, Says("a metric's name", '"time_s"')] = None
@@ -212,7 +212,7 @@ class ObjectiveTable(Table):
     limit: Annotated[float | None, Says("a finite number", "2.0")] = None
 
 
-class EnvParamTable(Table):
+class EnvParamTable(TomlTable):
     """One env_param: how its candidates are drawn and shown to the agent."""
 
     weights: Annotated[list[float] | None, Says("numbers that sum to 1", "[0.5, 0.3, 0.2]")] = None
@@ -220,7 +220,7 @@ class EnvParamTable(Table):
     draw: Literal["episode", "step"] = "episode"
 
 
-class RangeTable(Table):
+class RangeTable(TomlTable):
     """A continuous or integer knob."""
 
     low: _Number | None = None
@@ -232,7 +232,7 @@ class RangeTable(Table):
 
 # from plain tables to checked ones ------------------------------------------------------------------------------------
 
-TableT = TypeVar("TableT", bound=Table)
+TableT = TypeVar("TableT", bound=TomlTable)
 
 
 def checked(
@@ -352,9 +352,9 @@ def _says(annotation: Any, path: tuple[str | int, ...]) -> Says:
 
 def _inside(annotation: Any, key: str | int) -> Any:
     """The type of an item or a field; None for a type that has none."""
-    if isinstance(annotation, type) and issubclass(annotation, Table):
+    if isinstance(annotation, type) and issubclass(annotation, TomlTable):
         key = next((name for name, field in annotation.model_fields.items() if field.alias == key), key)
-    if dataclasses.is_dataclass(annotation) or (isinstance(annotation, type) and issubclass(annotation, Table)):
+    if dataclasses.is_dataclass(annotation) or (isinstance(annotation, type) and issubclass(annotation, TomlTable)):
         return typing.get_type_hints(annotation, include_extras=True).get(str(key))
     arguments = typing.get_args(annotation)
     return arguments[-1 if isinstance(key, str) else 0] if arguments else None

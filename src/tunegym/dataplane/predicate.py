@@ -66,7 +66,7 @@ class Predicate(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Predicate):
+class TagComparison(Predicate):
     """A tag compared with a value, or with several for ``in``."""
 
     tag: str
@@ -147,7 +147,7 @@ class Combined(Predicate):
 
 
 def _comparer(sign: str) -> Callable[[Tag, Any], Predicate]:
-    return lambda tag, value: Comparison(tag.name, sign, _value(tag.name, value))
+    return lambda tag, value: TagComparison(tag.name, sign, _value(tag.name, value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class Tag:
         """Matches any of these values."""
         if isinstance(values, str):
             raise TagError(f"tag {self.name!r}: isin takes several values, not the text {values!r:.60}")
-        return Comparison(self.name, "in", tuple(_value(self.name, one) for one in values))
+        return TagComparison(self.name, "in", tuple(_value(self.name, one) for one in values))
 
 
 def from_plain(plain: Any, depth: int = 0) -> Predicate:
@@ -193,7 +193,7 @@ def from_plain(plain: Any, depth: int = 0) -> Predicate:
         if word == "in" and isinstance(rest[1], list | tuple):
             return Tag(rest[0]).isin(rest[1])
         if isinstance(word, str) and word in _COMPARISONS:
-            return Comparison(rest[0], word, _value(rest[0], rest[1]))
+            return TagComparison(rest[0], word, _value(rest[0], rest[1]))
     raise TagError(f"not a predicate: {plain!r:.100}")
 
 

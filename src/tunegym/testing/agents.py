@@ -40,7 +40,7 @@ from tunegym.tuning.ports import Agent, Env
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.servers.host import InProcess
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.workloads.python import PythonWorkload
@@ -191,7 +191,7 @@ class AgentSuite(_Suite):
         """
         experiment = self._experiment(steps or self.trials, landscape, seed)
         workload = PythonWorkload(experiment, Path.cwd())
-        store = JournalStore(folder, self._head(experiment, seed), Session(workload.fingerprint()))
+        store = JournalStore(folder, self._head(experiment, seed), SessionRecord(workload.fingerprint()))
         runner = LocalRunner(f"suite-{uuid.uuid4().hex}", slots=slots)
         closed: list[Trial] = []
         listener: Any = SimpleNamespace(trial_opened=lambda _: None, trial_closed=closed.append)
@@ -336,7 +336,7 @@ def _chosen(trials: list[Trial]) -> list[str]:
 
 
 @dataclass
-class Log:
+class CallLog:
     """Calls of all servers of one session: ``unasked`` resets in an episode, steps that ``missed`` a reset."""
 
     actions: list[Any] = field(default_factory=list)
@@ -355,7 +355,7 @@ class Trail:
     observation_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def __init__(
-        self, actions: spaces.Space[Any], log: Log, dies_at: int | None = None, fails_at: tuple[int, ...] = ()
+        self, actions: spaces.Space[Any], log: CallLog, dies_at: int | None = None, fails_at: tuple[int, ...] = ()
     ) -> None:
         self.action_space = actions
         self._log = log
@@ -417,7 +417,7 @@ class Driven:
     code: int
     failure: str | None
     taken: int
-    log: Log
+    log: CallLog
 
 
 class LiveAgentSuite(_Suite):
@@ -469,9 +469,9 @@ class LiveAgentSuite(_Suite):
             budget=Budget(agent_steps=steps or self.steps),
             live=live,
         )
-        log = Log()
+        log = CallLog()
         head = Head("suite", "suite", seed, "suite", {}, {}, [], live={"record": "all"})
-        store = StepStore(folder, head, Session("suite"), Recording())
+        store = StepStore(folder, head, SessionRecord("suite"), Recording())
         hosts = [InProcess(lambda: Trail(self.actions, log, dies_at, fails_at)) for _ in range(slots)]
         engine = LiveEngine(
             LiveParts(experiment, hosts, store, folder, seed),

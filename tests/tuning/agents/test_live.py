@@ -15,7 +15,7 @@ import pytest
 from gymnasium import spaces
 from tests.sample_servers import SPACES
 
-from tunegym.testing.agents import Driven, LiveAgentSuite, Log, Trail
+from tunegym.testing.agents import CallLog, Driven, LiveAgentSuite, Trail
 from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac
 from tunegym.tuning.spaces import element_of
 
@@ -51,7 +51,7 @@ class TrailEnv(gymnasium.Env[Any, Any]):
     """A ``Trail`` as an environment of the library's."""
 
     def __init__(self, actions: spaces.Space[Any]) -> None:
-        self._trail = Trail(actions, Log())
+        self._trail = Trail(actions, CallLog())
         self.action_space, self.observation_space = actions, self._trail.observation_space
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:

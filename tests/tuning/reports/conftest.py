@@ -13,7 +13,7 @@ from tunegym.core.files import dump_toml
 from tunegym.tuning.model.trial import OpenTrial, Trial
 from tunegym.tuning.reports.results import RunResults, load
 from tunegym.tuning.stores import records
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 
 
 def write_journal(
@@ -23,7 +23,7 @@ def write_journal(
     given: dict[str, Any] = {"agent": "random_search", "knobs": {}, "env_params": {}, "metrics": ["m"], **head}
     lines = [
         records.head_record(Head(experiment=folder.name, run="token", seed=1, **given), 1.7e9),
-        records.session_record(Session("f"), 1.7e9, "host", "boot", 1),
+        records.session_record(SessionRecord("f"), 1.7e9, "host", "boot", 1),
     ]
     since = 0.0
     for trial in trials:

@@ -14,7 +14,7 @@ from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import load
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.steps import StepStore
 
 GRAVITY = {"gravity": {"values": [9.8, 20.0], "weights": None}}
@@ -35,7 +35,7 @@ def open_store(
     folder.mkdir(parents=True, exist_ok=True)
     head = Head(folder.name, "token", 1, agent, {}, dict(env_params or {}), list(metrics), live={"record": record})
     kind, _, every = record.partition(":")
-    store = StepStore(folder, head, Session("f", agent_steps=1000), Recording(kind, int(every or 1)))  # type: ignore[arg-type]
+    store = StepStore(folder, head, SessionRecord("f", agent_steps=1000), Recording(kind, int(every or 1)))  # type: ignore[arg-type]
     store.declare(spaces.Discrete(2), observations)
     return store
 

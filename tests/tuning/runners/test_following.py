@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tunegym.testing.runners import Seen
 from tunegym.tuning.model.trial import Stream
 from tunegym.tuning.runners import command
-from tunegym.tuning.runners.command import Follower
+from tunegym.tuning.runners.command import OutputFollower
 
 STREAM = Stream("a=([0-9.e_]+|nan)", "out")
 
@@ -33,11 +33,11 @@ def seen() -> Seen:
 
 
 @pytest.fixture
-def follower(out: Path, seen: Seen) -> Follower:
-    return Follower(str(out.parent), STREAM, seen)
+def follower(out: Path, seen: Seen) -> OutputFollower:
+    return OutputFollower(str(out.parent), STREAM, seen)
 
 
-def test_a_file_that_is_cut_short_or_replaced(out: Path, seen: Seen, follower: Follower) -> None:
+def test_a_file_that_is_cut_short_or_replaced(out: Path, seen: Seen, follower: OutputFollower) -> None:
     """Cut short, it is read from its start again; replaced, the rest of the old one is read first."""
     append(out, "a=1\na=2\nnoise a=9")
     follower.look()
@@ -55,7 +55,7 @@ def test_a_file_that_is_cut_short_or_replaced(out: Path, seen: Seen, follower: F
     assert seen.values == [(n, float(n)) for n in range(1, 7)]
 
 
-def test_a_folder_or_pipe_is_not_touched(out: Path, seen: Seen, follower: Follower) -> None:
+def test_a_folder_or_pipe_is_not_touched(out: Path, seen: Seen, follower: OutputFollower) -> None:
     os.mkfifo(out)
     follower.look()
     out.unlink()
@@ -68,7 +68,7 @@ def test_a_folder_or_pipe_is_not_touched(out: Path, seen: Seen, follower: Follow
     assert seen.values == [(1, 1.0)]
 
 
-def test_the_end_of_a_long_line_counts(out: Path, seen: Seen, follower: Follower) -> None:
+def test_the_end_of_a_long_line_counts(out: Path, seen: Seen, follower: OutputFollower) -> None:
     append(out, "a=1 " + "x" * command.LONGEST_LINE)
     follower.look()
     append(out, "x" * 10 + " a=2\na=3\n")
@@ -76,13 +76,15 @@ def test_the_end_of_a_long_line_counts(out: Path, seen: Seen, follower: Follower
     assert [value for _, value in seen.values] == [2.0, 3.0]
 
 
-def test_a_match_that_is_no_number_counts_as_a_step(out: Path, seen: Seen, follower: Follower) -> None:
+def test_a_match_that_is_no_number_counts_as_a_step(out: Path, seen: Seen, follower: OutputFollower) -> None:
     append(out, "a=1\na=1_0\na=e\na=nan\na=5\n")
     follower.finish()
     assert [step for step, _ in seen.values] == [1, 4, 5]
 
 
-def test_a_flood_is_read_in_pieces(out: Path, seen: Seen, follower: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_is_read_in_pieces(
+    out: Path, seen: Seen, follower: OutputFollower, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So that a time-out comes in between; at the end all of it counts."""
     monkeypatch.setattr(command, "_CHUNK", 64)
     monkeypatch.setattr(command, "_LONGEST_LOOK", 128)
@@ -95,7 +97,7 @@ def test_a_flood_is_read_in_pieces(out: Path, seen: Seen, follower: Follower, mo
 
 def test_a_pattern_that_never_ends_is_given_up(out: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "MATCH_S", 0.05)
-    follower = Follower(str(out.parent), Stream("a=((?:1|11)+)$", "out"), seen)
+    follower = OutputFollower(str(out.parent), Stream("a=((?:1|11)+)$", "out"), seen)
     append(out, "a=1\na=" + "1" * 60 + "x\na=1\n")
     assert follower.finish() is False
     assert seen.values == [(1, 1.0)]
@@ -106,9 +108,9 @@ def test_values_in_pieces(tmp_path_factory: pytest.TempPathFactory, content: byt
     folder = tmp_path_factory.mktemp("pieces")
     whole, pieces = Seen(), Seen()
     (folder / "out").write_bytes(content)
-    Follower(str(folder), STREAM, whole).finish()
+    OutputFollower(str(folder), STREAM, whole).finish()
     (folder / "out").unlink()
-    follower = Follower(str(folder), STREAM, pieces)
+    follower = OutputFollower(str(folder), STREAM, pieces)
     rest = content
     for cut in cuts:
         with (folder / "out").open("ab") as file:

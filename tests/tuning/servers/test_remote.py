@@ -119,10 +119,10 @@ class Answering:
 
 
 @pytest.fixture
-def session() -> serve.Session:
+def session() -> serve.RequestHandler:
     host = InProcess(Answering)
     host.start()
-    return serve.Session(host)
+    return serve.RequestHandler(host)
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ def session() -> serve.Session:
         (ValueError("caf\udce9 is closed"), "step: ValueError: caf\\udce9 is closed"),
     ],
 )
-def test_servers_that_give_no_answer(session: serve.Session, answer: Any, reason: str) -> None:
+def test_servers_that_give_no_answer(session: serve.RequestHandler, answer: Any, reason: str) -> None:
     assert decode(session.answer(["step", answer]))[:2] == ["raised", reason]
 
 
 def test_info_that_can_not_be_sent_is_named_only_so_often(
-    session: serve.Session, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    session: serve.RequestHandler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "MOST_LEFT_OUT", 3)
     for at in (1, 1, 2, 3, 4, 5):
@@ -153,6 +153,6 @@ def test_info_that_can_not_be_sent_is_named_only_so_often(
 
 
 @pytest.mark.parametrize("request_", [None, [], ["fly"], [["step"], 1], {"step": 1}, "step", ["step"]])
-def test_malformed_request(session: serve.Session, request_: Any) -> None:
+def test_malformed_request(session: serve.RequestHandler, request_: Any) -> None:
     with pytest.raises(WireError, match="is no request"):
         session.answer(request_)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.trials import JournalStore
 
 
@@ -38,7 +38,7 @@ def journal() -> Iterator[Callable[..., JournalStore]]:
     opened: list[JournalStore] = []
 
     def make(folder: Path, *, fingerprint: str = "f", **changes: Any) -> JournalStore:
-        store = JournalStore(folder, head(**changes), Session(fingerprint))
+        store = JournalStore(folder, head(**changes), SessionRecord(fingerprint))
         opened.append(store)
         return store
 

@@ -25,10 +25,10 @@ WRITER = """
 import sys
 from pathlib import Path
 from tunegym.tuning.stores.trials import JournalStore
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 
 head = Head("e", "token", 1, "random_search", {"x": {"values": [1, 2, 3]}}, {}, ["score"])
-store = JournalStore(Path(sys.argv[1]), head, Session("f"))
+store = JournalStore(Path(sys.argv[1]), head, SessionRecord("f"))
 store.open(0, {}, {"x": 2})
 print("ready", flush=True)
 sys.stdin.readline()

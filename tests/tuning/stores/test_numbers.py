@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, OpenTrial, Outcome, TimedOut, Trial
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.trials import JournalStore
 
 LANES = st.integers(0, 3)
@@ -43,7 +43,7 @@ class JournalMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.folder = self.root / str(self.sessions)
         head = Head("e", "t", 1, "a", {"x": {}}, {"load": {}}, ["score"])
-        self.store = JournalStore(self.folder, head, Session("f"))
+        self.store = JournalStore(self.folder, head, SessionRecord("f"))
         self.sessions += 1
         self.held.clear()
 

@@ -25,7 +25,7 @@ from tunegym.tuning.spaces import describe, leaves
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import leaf_values, row_type
 from tunegym.tuning.stores.reader import Steps
-from tunegym.tuning.stores.records import Session
+from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.steps import StepStore
 
 ACTIONS = spaces.Discrete(3)
@@ -44,7 +44,7 @@ def open_store(
 ) -> StepStore:
     record = record or Recording()
     known: dict[str, Any] = {"knobs": {}, "metrics": [], "live": {"record": record.spelled}}
-    store = StepStore(folder, head(**{**known, **changes}), Session("f"), record)
+    store = StepStore(folder, head(**{**known, **changes}), SessionRecord("f"), record)
     store.declare(actions, observations)
     return store
 
@@ -243,7 +243,7 @@ def test_failed_resume_gives_nothing_back(
     (tmp_path / reader.JOURNAL).write_bytes(journal)
     (tmp_path / "observations.bin").write_bytes(b"")
     live = head(knobs={}, metrics=[], live={"record": "all"})
-    broken = StepStore(tmp_path, live, Session("f"), Recording())
+    broken = StepStore(tmp_path, live, SessionRecord("f"), Recording())
     with pytest.raises(StoreError, match=r"observations\.bin is too short: the journal has 1 rows, and it has 0"):
         broken.declare(ACTIONS, PICTURES)
     assert "at most 499 steps were lost (numbers 2 to 500)" in caplog.text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tunegym.tuning.model.trial import Measured, Outcome, Trial
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.trials import JournalStore
 
 TOKEN = "a-token"
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Callable[[], JournalStore]:
     return lambda: JournalStore(
         tmp_path / "e",
         Head("e", TOKEN, 0, "random_search", {"x": {"values": [1, 2, 3]}}, {"load": {"values": [0.1, 0.2]}}, ["v"]),
-        Session("print"),
+        SessionRecord("print"),
     )
 
 

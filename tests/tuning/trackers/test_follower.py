@@ -14,7 +14,7 @@ from tunegym.tuning.stores.reader import JOURNAL
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.trackers import process
 from tunegym.tuning.trackers.feed import Feed, Item
-from tunegym.tuning.trackers.process import Follower, Message, reason_of
+from tunegym.tuning.trackers.process import JournalFollower, Message, reason_of
 
 Fails = Callable[[str, int], None]
 ALL = list(range(1, 21))
@@ -69,7 +69,7 @@ def follow(journal: Path, sink: Memory, until: Callable[[Message], bool]) -> tup
         if until(message):
             finish.set()
 
-    return Follower(Feed(journal), sink, tell, finish).run(), told
+    return JournalFollower(Feed(journal), sink, tell, finish).run(), told
 
 
 def all_sent(message: Message) -> bool:
@@ -140,7 +140,7 @@ def test_nothing_to_send_opens_nothing(tmp_path: Path, store: Callable[[], Journ
     sink = Memory()
     finish = threading.Event()
     finish.set()
-    assert Follower(Feed(tmp_path / "e" / JOURNAL), sink, lambda _: None, finish).run()
+    assert JournalFollower(Feed(tmp_path / "e" / JOURNAL), sink, lambda _: None, finish).run()
     assert sink.opened == 0
 
 

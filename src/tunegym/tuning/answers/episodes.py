@@ -37,11 +37,11 @@ class Windows:
     def __init__(self) -> None:
         self.width = 1
         self._upto = 0
-        self._curves: list[Curve] = []
+        self._curves: list[WindowedCurve] = []
 
-    def curve(self) -> Curve:
+    def curve(self) -> WindowedCurve:
         """A curve over these windows."""
-        made = Curve(self)
+        made = WindowedCurve(self)
         self._curves.append(made)
         return made
 
@@ -59,7 +59,7 @@ class Windows:
         return [min((at + 1) * self.width, self._upto) for at in range(count)]
 
 
-class Curve:
+class WindowedCurve:
     """Values by window: how many, their sum, the lowest and the highest."""
 
     def __init__(self, windows: Windows) -> None:
@@ -145,7 +145,7 @@ class Pace:
 
 @dataclass
 class _Group:
-    curve: Curve
+    curve: WindowedCurve
     episodes: int = 0
     mean_return: float = 0.0
     mean_length: float = 0.0

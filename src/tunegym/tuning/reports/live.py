@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tunegym.core.errors import StoreError
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.episodes import ContextGroups, Curve, Pace, Windows, context_groups
+from tunegym.tuning.answers.episodes import ContextGroups, Pace, WindowedCurve, Windows, context_groups
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import counted, number, rate, seconds
@@ -381,7 +381,7 @@ class LiveResults(Results):
 
 def _training_curves(folder: Path, windows: Windows) -> list[dict[str, Any]]:
     """The means by window of each training value."""
-    curves: dict[str, Curve] = {}
+    curves: dict[str, WindowedCurve] = {}
     last = max(1, windows.ends()[-1])
     for trials, values in policies.read_training(folder)[0]:
         for name, value in values.items():

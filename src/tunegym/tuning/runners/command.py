@@ -123,7 +123,7 @@ class CommandRun:
 
     def _wait(self, child: Child, part: Part, deadline: float | None) -> Ending:
         if self.job.stream is not None and self.watch is not None and part == "command":
-            with contextlib.closing(Follower(self.job.folder, self.job.stream, self.watch)) as follower:
+            with contextlib.closing(OutputFollower(self.job.folder, self.job.stream, self.watch)) as follower:
                 return self._follow(child, deadline, follower)
         ending = _wait(child, deadline, self.stop.fd)
         if part != "teardown" or ending != "interrupted":
@@ -132,7 +132,7 @@ class CommandRun:
         ending = _wait(child, soon if deadline is None else min(soon, deadline), self.stop.hurry_fd)
         return "exited" if ending == "exited" else "interrupted"  # it was us who had no more time
 
-    def _follow(self, child: Child, deadline: float | None, follower: Follower) -> Ending:
+    def _follow(self, child: Child, deadline: float | None, follower: OutputFollower) -> Ending:
         """As ``_wait``, with a look at the output now and then."""
         while True:
             soon = time.monotonic() + LOOK_S
@@ -268,7 +268,7 @@ def _environment(job: CommandJob, marker: str) -> dict[bytes, bytes]:
 # following --------------------------------------------------------------------------------------------
 
 
-class Follower:
+class OutputFollower:
     """Tells ``watch`` of the values that a growing file has, match by match, in whole lines only.
 
     The file may appear late. One that is cut short is read from its start again, one that is replaced is read to

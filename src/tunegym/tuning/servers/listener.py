@@ -61,7 +61,7 @@ def checked_class(reference: str, folder: Path) -> GymClass:
         raise ConfigError("tunegym serve", [problem]) from None
 
 
-class Listener:
+class ServerListener:
     """Listens on an address until it is stopped.
 
     Args:

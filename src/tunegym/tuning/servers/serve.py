@@ -29,12 +29,12 @@ MOST_LEFT_OUT = 100
 def serve(connection: Connection, build: Callable[[], GymServer]) -> None:
     """Build the server and answer until the other side hangs up, then close it."""
     host = InProcess(build)
-    session = Session(host)
+    handler = RequestHandler(host)
     try:
         host.start()
         connection.send(_welcome(host))
         while True:
-            connection.send_frame(session.answer(connection.receive()))
+            connection.send_frame(handler.answer(connection.receive()))
     except ServerFailure as failure:
         _print_cause(failure)
         connection.send({"failed": str(failure)})
@@ -56,7 +56,7 @@ def _welcome(host: InProcess) -> dict[str, Any]:
     return welcome
 
 
-class Session:
+class RequestHandler:
     """Answers requests to one server."""
 
     def __init__(self, host: InProcess) -> None:

@@ -32,7 +32,7 @@ from tunegym.core.errors import StoreError, StoreLockedError
 from tunegym.core.processes import boot_id, process_start_time
 from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.stores import reader, records
-from tunegym.tuning.stores.records import Head, Record, Session
+from tunegym.tuning.stores.records import Head, Record, SessionRecord
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class JournalFile:
         StoreError: it can't be written, or belongs to another experiment than ``head`` describes.
     """
 
-    def __init__(self, folder: Path, head: Head, session: Session, clock: Clock | None = None) -> None:
+    def __init__(self, folder: Path, head: Head, session: SessionRecord, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._begun = self._clock.monotonic()
         self.path = folder / reader.JOURNAL

@@ -52,7 +52,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Session:
+class SessionRecord:
     """One driver's time with the journal."""
 
     fingerprint: str  # of the workload; trials of another fingerprint are not served from the cache
@@ -70,7 +70,7 @@ def head_record(head: Head, at: float) -> Record:
     return {"record": "head", "version": VERSION, "at": at, **described}
 
 
-def session_record(session: Session, at: float, host: str, boot: str, pid: int) -> Record:
+def session_record(session: SessionRecord, at: float, host: str, boot: str, pid: int) -> Record:
     """The line that starts a session; ``boot`` names the machine and its start, in which pids mean something."""
     return {"record": "session", "at": at, "host": host, "boot": boot, "pid": pid, **asdict(session)}
 

@@ -37,7 +37,7 @@ from tunegym.tuning.stores.columns import (
 )
 from tunegym.tuning.stores.journal import JournalFile, unwritable
 from tunegym.tuning.stores.reader import Lost, Steps
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.views import ENV, EPISODES, TRAJECTORY, CsvFiles
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class StepStore(JournalFile):
     every_s = FLUSH_S
 
     def __init__(
-        self, folder: Path, head: Head, session: Session, recording: Recording, clock: Clock | None = None
+        self, folder: Path, head: Head, session: SessionRecord, recording: Recording, clock: Clock | None = None
     ) -> None:
         super().__init__(folder, head, session, clock)
         self._folder = folder

@@ -15,7 +15,7 @@ from tunegym.tuning.model.trial import Cancelled, JobHandle, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context
 from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.journal import JournalFile
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.views import TrialViews
 
 
@@ -70,7 +70,7 @@ class Numbers:
 class JournalStore(JournalFile):
     """The ``TrialStore`` of a run: a journal, and the CSV views, which are written again at every opening."""
 
-    def __init__(self, folder: Path, head: Head, session: Session, clock: Clock | None = None) -> None:
+    def __init__(self, folder: Path, head: Head, session: SessionRecord, clock: Clock | None = None) -> None:
         super().__init__(folder, head, session, clock)
         self.fingerprint = session.fingerprint
         self._numbers = Numbers(self.past.used)

@@ -181,7 +181,7 @@ def main() -> None:
         os.nice(NICENESS)
         module, _, name = settings["sink"].partition(":")
         sink = getattr(import_module(module), name)(**settings["options"])
-        follower = Follower(Feed(Path(settings["journal"])), sink, tell, finish)
+        follower = JournalFollower(Feed(Path(settings["journal"])), sink, tell, finish)
         code = 0 if follower.run() else 1
     except BaseException as error:  # the driver reports it, whatever it is
         why = f"ended: {type(error).__name__}: {error}; trials go on without it"
@@ -189,7 +189,7 @@ def main() -> None:
     os._exit(code)  # threads of libraries must not keep us
 
 
-class Follower:
+class JournalFollower:
     """Sends every item of a journal to a sink, until it is asked to finish.
 
     Args:

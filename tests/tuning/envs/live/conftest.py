@@ -16,7 +16,7 @@ from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Penaltie
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Space
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.servers.host import InProcess
-from tunegym.tuning.stores.records import Head, Session
+from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.steps import StepStore
 
 
@@ -100,7 +100,7 @@ class Engines:
         named = {name: {"values": [], "weights": None} for name in params.params}
         kind = f"every:{record.every}" if record.kind == "every" else record.kind
         head = Head("live", "token", 7, "random_search", {}, named, list(metrics), live={"record": kind})
-        store = StepStore(self.folder, head, Session("f", agent_steps=steps), record)
+        store = StepStore(self.folder, head, SessionRecord("f", agent_steps=steps), record)
         made = hosts or [InProcess(lambda one=one: one) for one in (servers or [self.server])]
         engine = LiveEngine(LiveParts(experiment, made, store, self.folder, 7, reward), stopping=stopping)
         self._open.append((engine, store))

@@ -76,7 +76,7 @@ class _Hooked:
         return [*base._excluded_save_params(), "hooks"]
 
 
-class _OnPolicy(_Hooked):
+class _LiveOnPolicy(_Hooked):
     policy: Any
 
     def seed_choices(self) -> None:
@@ -121,8 +121,8 @@ class _Dqn(_OffPolicy, DQN):
 
 
 _KINDS: dict[str, Any] = {
-    "ppo": type("_Ppo", (_OnPolicy, PPO), {}),
-    "a2c": type("_A2c", (_OnPolicy, A2C), {}),
+    "ppo": type("_Ppo", (_LiveOnPolicy, PPO), {}),
+    "a2c": type("_A2c", (_LiveOnPolicy, A2C), {}),
     "dqn": _Dqn,
     "sac": type("_Sac", (_OffPolicy, SAC), {}),
 }
@@ -142,7 +142,7 @@ def build_model(name: str, config: LivePolicyConfig, vector: Any, hooks: Hooks) 
             settings["learning_starts"] = min(STARTS, hooks.horizon // 10)
     model = algorithms.build(_KINDS[name], _policy(vector.observation_space), vector, config, hooks.draws, **settings)
     model.hooks = hooks
-    if isinstance(model, _OnPolicy):
+    if isinstance(model, _LiveOnPolicy):
         model.seed_choices()
     return model
 
