@@ -69,7 +69,8 @@ def _kinds(scenario: Scenario) -> dict[str, Callable[[], None]]:
 
     def alone() -> None:
         for action in native:
-            engine.step(action)
+            engine.begin(action)
+            engine.next_finished()
 
     def step() -> None:
         for action in encoded:

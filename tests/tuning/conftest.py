@@ -104,9 +104,10 @@ class Bench:
         return sorted((trial for _, trial in self.store.recorded()), key=lambda trial: trial.number)
 
     def step(self, **action: Any) -> Trial:
-        trial = self.engine.step(action)
-        assert trial is not None
-        return trial
+        self.engine.begin(action)
+        finished = self.engine.next_finished()
+        assert finished is not None
+        return finished[1]
 
 
 class Clock:

@@ -93,7 +93,6 @@ def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> lis
         space=experiment.space,
         objectives=experiment.objectives,
         slots=1,
-        in_flight=0,
         history=tuple,
         context=experiment.env_params.context,
         exhausted=lambda _lane=0: "this is a dry run",

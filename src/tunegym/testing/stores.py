@@ -74,14 +74,9 @@ class TrialStoreSuite(ABC):
     # numbers ------------------------------------------------------------------------------------------
 
     def test_lane_holds_the_lowest_free_number(self, store: TrialStore) -> None:
-        """From 1, the same until it is used or released; a released number is handed out before any higher one."""
-        store.release(3)
+        """From 1, the same until it is used."""
         assert [store.hold(lane) for lane in (0, 1, 0, 2, 3, 1)] == [1, 2, 1, 3, 4, 2]
         assert store.highest == 0
-        store.release(2)
-        store.release(0)
-        store.release(0)
-        assert [store.hold(7), store.hold(8), store.hold(9)] == [1, 3, 5]
 
     def test_opening_uses_the_held_number(self, store: TrialStore) -> None:
         """Also when other lanes hold lower ones, and when none was held before."""
@@ -93,14 +88,11 @@ class TrialStoreSuite(ABC):
         assert store.hold(0) == 1
 
     def test_used_number_never_comes_back(self, store: TrialStore) -> None:
-        """Neither by release, nor by closing, nor for another lane."""
+        """Neither by closing, nor for another lane."""
         trial = _open(store, 0)
-        store.release(0)
         assert store.hold(0) == 2
         store.close_trial(closed(trial))
         assert store.hold(1) == 3
-        store.release(0)
-        assert store.hold(2) == 2
 
     # trials -------------------------------------------------------------------------------------------
 
@@ -165,10 +157,9 @@ class TrialStoreSuite(ABC):
     # the end ------------------------------------------------------------------------------------------
 
     def test_cancel_held_fills_the_gaps(self, store: TrialStore) -> None:
-        """Unused numbers below the highest used one, held or released, are recorded; no higher ones are."""
+        """Unused numbers below the highest used one are recorded; no higher ones are."""
         for lane in range(6):
             store.hold(lane)
-        store.release(1)
         fifth = _open(store, 4)
         third = _open(store, 2)
         cancelled = store.cancel_held(context_of, lambda: -7.0)

@@ -161,9 +161,6 @@ class TrialStore(Protocol):
     def hold(self, lane: int) -> int:
         """The lowest number that is neither used nor held by another lane. Asking again keeps it."""
 
-    def release(self, lane: int) -> None:
-        """Release the number that the lane holds, if any; it is free again."""
-
     def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
         """Write down the decision for the lane's number, before anything runs. The number is used now."""
 

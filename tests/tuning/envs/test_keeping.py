@@ -58,5 +58,6 @@ def test_folder_of_an_open_trial_stays(bench: Benches) -> None:
         raise InterruptedError
 
     one = bench(interrupted, keep=Keep("none"))
-    assert one.engine.step({"x": 1}) is None
+    one.engine.begin({"x": 1})
+    assert one.engine.next_finished() is None
     assert kept(one) == [1]

@@ -82,7 +82,7 @@ def test_past_measurements_count(bench: Benches) -> None:
 
     first = bench(function, reward=negative, store="journal")
     first.step(x=9)
-    expected = first.engine.step({"x": 5}).reward
+    expected = first.step(x=5).reward
     first.store.close()
     again = bench(function, reward=negative, store="journal")
     assert again.step(x=5).reward == expected < -9e6

@@ -58,11 +58,6 @@ class JournalMachine(RuleBasedStateMachine):
         assert self.store.hold(lane) == self.held.setdefault(lane, lowest)
 
     @rule(lane=LANES)
-    def release(self, lane: int) -> None:
-        self.store.release(lane)
-        self.held.pop(lane, None)
-
-    @rule(lane=LANES)
     def open(self, lane: int) -> None:
         number = self.store.hold(lane)
         assert number not in self.used

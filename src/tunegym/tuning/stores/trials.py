@@ -5,8 +5,8 @@ Written first, believed after: a record that can't be written has not happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 from tunegym.core.clock import Clock
@@ -19,61 +19,16 @@ from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.views import TrialViews
 
 
-class Numbers:
-    """Trial numbers 1, 2, 3, ...: hands out the lowest number that is neither used nor held.
-
-    ``used`` are the numbers of earlier sessions; a number missing below the highest of them is free.
-    """
-
-    def __init__(self, used: Iterable[int] = ()) -> None:
-        taken = set(used)
-        self.highest = max(taken, default=0)
-        self._frontier = self.highest
-        self._free = [number for number in range(1, self.highest) if number not in taken]
-        heapify(self._free)
-        self._held: dict[int, int] = {}
-
-    def hold(self, lane: int) -> int:
-        """The lane's number; asking again keeps it."""
-        number = self._held.get(lane)
-        if number is None:
-            if self._free:
-                number = heappop(self._free)
-            else:
-                number = self._frontier = self._frontier + 1
-            self._held[lane] = number
-        return number
-
-    def release(self, lane: int) -> None:
-        """The lane's number, if it holds one, is free again."""
-        number = self._held.pop(lane, None)
-        if number is not None:
-            heappush(self._free, number)
-
-    def use(self, lane: int) -> int:
-        """The lane's number is used from here on; the lane holds none."""
-        number = self.hold(lane)
-        del self._held[lane]
-        self.highest = max(self.highest, number)
-        return number
-
-    def take_unused(self) -> list[int]:
-        """Use up every unused number below the highest used one, and return them in order."""
-        free = {*self._free, *self._held.values()}
-        unused = sorted(number for number in free if number < self.highest)
-        self._free.clear()
-        self._held.clear()
-        self._frontier = self.highest
-        return unused
-
-
 class JournalStore(JournalFile):
     """The ``TrialStore`` of a run: a journal, and the CSV views, which are written again at every opening."""
 
     def __init__(self, folder: Path, head: Head, session: SessionRecord, clock: Clock | None = None) -> None:
         super().__init__(folder, head, session, clock)
         self.fingerprint = session.fingerprint
-        self._numbers = Numbers(self.past.used)
+        self._used = set(self.past.used)
+        self.highest = max(self._used, default=0)
+        self._free = (number for number in count(1) if number not in self._used)
+        self._held: dict[int, int] = {}
         self._open = {number: trial for number, (trial, _) in self.past.open.items()}
         self._views: TrialViews | None = None
         try:
@@ -87,24 +42,20 @@ class JournalStore(JournalFile):
 
     # numbers and trials -------------------------------------------------------------------------------
 
-    @property
-    def highest(self) -> int:
-        """The highest used number."""
-        return self._numbers.highest
-
     def hold(self, lane: int) -> int:
         """The lane's number."""
-        return self._numbers.hold(lane)
-
-    def release(self, lane: int) -> None:
-        """The lane's number is free again."""
-        self._numbers.release(lane)
+        number = self._held.get(lane)
+        if number is None:
+            number = self._held[lane] = next(self._free)
+        return number
 
     def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
         """Write a decision down, then use its number."""
-        trial = OpenTrial(self._numbers.hold(lane), context, action)
+        trial = OpenTrial(self.hold(lane), context, action)
         self.append(records.open_record(trial, self.wall(), self.since()))
-        self._numbers.use(lane)
+        del self._held[lane]
+        self._used.add(trial.number)
+        self.highest = max(self.highest, trial.number)
         self._open[trial.number] = trial
         return trial
 
@@ -117,10 +68,12 @@ class JournalStore(JournalFile):
 
     def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
         """Record unused numbers below the highest used one."""
+        unused = [number for number in range(1, self.highest) if number not in self._used]
+        self._used.update(unused)
+        self._held.clear()
+        self._free = count(self.highest + 1)
         reason = Cancelled("the experiment ended before this number was used")
-        cancelled = [
-            Trial(number, contexts(number), {}, reason, reward(), 0.0) for number in self._numbers.take_unused()
-        ]
+        cancelled = [Trial(number, contexts(number), {}, reason, reward(), 0.0) for number in unused]
         for trial in cancelled:
             self._write_close(trial, opened=False)
         return cancelled

@@ -135,11 +135,6 @@ class TrialEngine:
         """The goal of each metric."""
         return self.experiment.objectives
 
-    @property
-    def in_flight(self) -> int:
-        """How many trials have begun and are not yet handed back by ``next_finished``."""
-        return len(self._flights) + len(self._closed)
-
     def exhausted(self, lane: int = 0) -> str | None:
         """Why the lane's next trial may not start, or None."""
         if self._stopping():
@@ -228,12 +223,6 @@ class TrialEngine:
             pass
         self._last.clear()
         self.budget.pause()  # the agent comes next, and may take its time to get ready
-
-    def step(self, action: Action, lane: int = 0) -> Trial | None:
-        """One whole trial, for a caller with nothing else in flight; None if the run stops meanwhile."""
-        self.begin(action, lane)
-        finished = self.next_finished()
-        return finished[1] if finished is not None else None
 
     def context(self, number: int) -> Context:
         """The context that trial ``number`` has, had or would have."""
