@@ -27,7 +27,6 @@ from tunegym.tuning.model.values import number
 from tunegym.tuning.ports import Kind, Listener, Runner, Session
 from tunegym.tuning.reports.trials import reached
 from tunegym.tuning.servers.factory import build_host, known_token
-from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
 
@@ -147,10 +146,6 @@ class TrialsKind:
         del num_envs
         return scenario.slots
 
-    def used(self, folder: Path) -> int:
-        """The highest trial number in the journal."""
-        return reader.scan(folder / reader.JOURNAL).taken
-
 
 # live -----------------------------------------------------------------------------------------------------------------
 
@@ -246,14 +241,6 @@ class LiveKind:
         """How many servers there are: one for each sub-environment."""
         del scenario
         return num_envs or 1
-
-    def used(self, folder: Path) -> int:
-        """The highest step number that may have been taken. Refuses a journal whose spaces can't be read."""
-        path = folder / reader.JOURNAL
-        past = reader.scan(path)
-        for space in ("action", "observation"):
-            reader.space_of(path, past, space)
-        return past.taken
 
 
 def _end_leftovers(token: str, handles: Sequence[JobHandle]) -> int:

@@ -158,8 +158,11 @@ def resume(
                 raise StoreLockedError(f"{place} is being written by {writer}", hint="wait for it, or end that process")
             kind = kind_of(experiment, server)
             kind.check(scenario, experiment)
-            _check_unchanged(scenario, experiment, place, force=force)
-            used = kind.used(place)
+            path = place / reader.JOURNAL
+            past = reader.scan(path)
+            reader.spaces_of(path, past)  # damaged ones are refused before anything is written
+            _check_unchanged(scenario, experiment, past, force=force)
+            used = past.taken
             if agent_steps is not None and agent_steps < used:
                 what = f"{experiment.name} has used {used} {kind.units} already, --agent-steps {agent_steps} is less"
                 raise StoreError(what, hint=f"give {used} or more")
@@ -181,9 +184,7 @@ def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scena
     return load(folder / SCENARIO, Catalog(), overrides)
 
 
-def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *, force: bool) -> None:
-    path = folder / reader.JOURNAL
-    past = reader.scan(path) if path.exists() else reader.Journal()
+def _check_unchanged(scenario: Scenario, experiment: Experiment, past: reader.Journal, *, force: bool) -> None:
     if not past.sessions:
         return
     workload = build_workload(scenario, experiment)
@@ -191,7 +192,7 @@ def _check_unchanged(scenario: Scenario, experiment: Experiment, folder: Path, *
         return
     before, now = past.sessions[-1]["parts"], workload.fingerprint_parts()
     changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-    message = f"{folder.name}: what is measured has changed since the last session: {', '.join(changed)}"
+    message = f"{experiment.name}: what is measured has changed since the last session: {', '.join(changed)}"
     # A new file is most often one that the trials write.
     appeared = all(name.startswith(FILE_PART) and name not in before for name in changed)
     if not force and not appeared:

@@ -367,9 +367,6 @@ class Kind(Protocol):
     def face(self, session: Session, num_envs: int | None, finish: Callable[[], None]) -> Any:
         """The Gymnasium environment over a session, a vector of ``num_envs`` unless that is None."""
 
-    def used(self, folder: Path) -> int:
-        """The highest number that the journal in ``folder`` has used; raises ``StoreError`` if it is damaged."""
-
 
 class Session(Protocol):
     """One experiment, open and ready to be driven. ``close`` must follow, however the session goes."""

@@ -182,12 +182,14 @@ class LiveResults(Results):
     @property
     def action_space(self) -> spaces.Space[Any] | None:
         """The server's; None if it never answered."""
-        return reader.space_of(self.path, self.journal, "action")
+        found = reader.spaces_of(self.path, self.journal)
+        return found and found[0]
 
     @property
     def observation_space(self) -> spaces.Space[Any] | None:
         """The server's own, without the context; None if it never answered."""
-        return reader.space_of(self.path, self.journal, "observation")
+        found = reader.spaces_of(self.path, self.journal)
+        return found and found[1]
 
     def observations(self) -> np.ndarray:
         """The observation after each recorded step: a structured array, one field per part of ``observation_space``.

@@ -377,16 +377,16 @@ def head_of(path: Path) -> Record | None:
     return next(records(path), None)
 
 
-def space_of(path: Path, journal: Journal, name: str) -> spaces.Space[Any] | None:
-    """The live server's ``action`` or ``observation`` space; None before its first answer. Raises ``StoreError``."""
-    from tunegym.tuning.spaces import SpaceError, build  # only here: a status needs no gymnasium
-
+def spaces_of(path: Path, journal: Journal) -> tuple[spaces.Space[Any], spaces.Space[Any]] | None:
+    """The live server's action and observation space; None before its first answer. Raises ``StoreError``."""
     if journal.spaces is None:
         return None
+    from tunegym.tuning.spaces import SpaceError, build  # only here: a status needs no gymnasium
+
     try:
-        return build(journal.spaces[name])
+        return build(journal.spaces["action"]), build(journal.spaces["observation"])
     except SpaceError as error:
-        raise _damaged(path, journal.spaces_line, "spaces", f"{name}: {error}") from None
+        raise _damaged(path, journal.spaces_line, "spaces", str(error)) from None
 
 
 def mean_return(returns: Collection[float]) -> float | None:

@@ -22,7 +22,7 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode, JobHandle
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.spaces import SpaceError, build, describe, leaves, space_differences
+from tunegym.tuning.spaces import SpaceError, describe, leaves, space_differences
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import (
     MEASURED,
@@ -94,7 +94,7 @@ class StepStore(JournalFile):
         if self.past.spaces is None:
             self.append({"record": "spaces", **described})
         else:
-            actions, observations = self._same(actions, observations)
+            actions, observations = self._same((actions, observations))
         if self.lost > 0:
             logger.warning(
                 "the last session was cut off: at most %d step%s lost (numbers %d to %d), which are not used again",
@@ -108,11 +108,9 @@ class StepStore(JournalFile):
         self._start()
         return actions, observations
 
-    def _same(
-        self, actions: spaces.Space[Any], observations: spaces.Space[Any]
-    ) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-        known = self.past.spaces or {}
-        recorded, found = (build(known["action"]), build(known["observation"])), (actions, observations)
+    def _same(self, found: tuple[spaces.Space[Any], spaces.Space[Any]]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        recorded = reader.spaces_of(self.path, self.past)
+        assert recorded is not None
         lines = space_differences(recorded, found)
         if lines:
             raise StoreError(
