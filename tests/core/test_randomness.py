@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from collections import Counter
@@ -53,10 +52,3 @@ def test_uniform_and_independent() -> None:
     ours, other = (np.array([unit(0, name, n) for n in range(5000)]) for name in "ab")
     assert abs(np.corrcoef(ours, other)[0, 1]) < 0.07
     assert abs(np.corrcoef(ours[1:], ours[:-1])[0, 1]) < 0.07
-
-
-def test_no_global_generator_is_touched() -> None:
-    before = random.getstate(), repr(np.random.get_state())
-    unit(1, "a")
-    integer(1, 5, "a")
-    assert (random.getstate(), repr(np.random.get_state())) == before

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -21,14 +19,6 @@ from tunegym.tuning.model.trial import Cancelled, Failed, Feedback, Measured, Ob
 from tunegym.tuning.model.values import Action
 
 Benches = Callable[..., Any]
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def flip(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The flip task of the benchmarks."""
-    monkeypatch.syspath_prepend(ROOT)
-    return importlib.import_module("benchmarks.flip.task")
 
 
 def measure_x(x: int) -> dict[str, float]:
@@ -48,24 +38,6 @@ def told(number: int, action: Action, value: float = 1.0, status: str = "measure
 
 
 # what it learns ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_learns_which_setting_wins_in_which_context(bench: Benches, flip: Any, seed: int) -> None:
-    flip.seed(seed)
-    budget = Budget(agent_steps=300)
-    params = {"context": EnvParam(flip.DOMAIN)}
-    metrics = ("throughput",)
-    one = bench(
-        flip.measure, knobs=flip.KNOBS, env_params=params, seed=seed, budget=budget, cache=False, agent_metrics=metrics
-    )
-    agent = ContextualBandit(one.engine, None, seed)
-    assert agent.run() == 0
-    assert flip.best_single_share() <= 0.7
-    assert flip.score(lambda context: chosen(agent, context)) >= 0.9
-    last = one.trials()[-60:]
-    exploring = fmean(flip.true_value(trial.context, trial.action) / flip.optimum(trial.context) for trial in last)
-    assert exploring >= 0.85, "what it tries is nearly as good as what it would choose"
 
 
 @pytest.fixture

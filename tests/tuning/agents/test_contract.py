@@ -45,6 +45,8 @@ def optuna(sampler: str, **more: Any) -> Any:
 
 
 TestTpe = optuna("tpe", startup_trials=5)
+TestTpeOverRanges = optuna("tpe", startup_trials=5, knobs=NUMBERS)
+TestTpeInASmallSpace = optuna("tpe", startup_trials=5, knobs={"algorithm": ALGORITHM, "x": Choice(tuple(range(10)))})
 TestGp = optuna("gp", startup_trials=20)
 TestCmaes = optuna(
     "cmaes",

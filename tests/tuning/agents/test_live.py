@@ -247,36 +247,18 @@ def test_an_episode_ends_under_its_own_context(encoding: str | None, context: in
 
 @slow
 @EACH
-def test_checkpoint_model_and_curves_are_saved(tmp_path: Path, agent: type[LivePolicy]) -> None:
-    import stable_baselines3
-    import torch
-
-    drive(tmp_path, agent, config={"checkpoint_every": 50})
-    checkpoint = torch.load(tmp_path / "policy" / "checkpoint.pt", weights_only=True)
-    assert (checkpoint["agent"], checkpoint["closed"]) == (agent.name, 160)
-    theirs = getattr(stable_baselines3, agent.name.upper())
-    model = theirs.load(tmp_path / "policy" / "model.zip")
-    assert type(model) is theirs
-    assert model.num_timesteps == 160
-    for name, tensor in model.policy.state_dict().items():
-        assert torch.equal(tensor, checkpoint["state"]["model"]["policy"][name])
-    lines = [json.loads(line) for line in (tmp_path / "policy" / "training.jsonl").read_text().splitlines()]
-    assert [line["trials"] for line in lines] == sorted(line["trials"] for line in lines)
-    assert {"rollout/ep_rew_mean", "rollout/ep_len_mean", "train/learning_rate"} <= lines[-1]["values"].keys()
-
-
-@slow
-@EACH
-def test_a_resume_continues_from_the_checkpoint(
+def test_checkpoint_model_and_curves_across_a_resume(
     tmp_path: Path, agent: type[LivePolicy], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    import stable_baselines3
     import torch
 
     from tunegym.tuning.agents.sb3.live import LiveTraining
 
     caplog.set_level(logging.INFO)
-    drive(tmp_path, agent, stop_after=60)
-    saved = torch.load(tmp_path / "policy" / "checkpoint.pt", weights_only=True)
+    checkpoint = tmp_path / "policy" / "checkpoint.pt"
+    drive(tmp_path, agent, stop_after=60, config={"checkpoint_every": 50})
+    saved = torch.load(checkpoint, weights_only=True)
     begun: dict[str, Any] = {}
     learn = LiveTraining._learn
 
@@ -288,7 +270,7 @@ def test_a_resume_continues_from_the_checkpoint(
         return learn(self)
 
     monkeypatch.setattr(LiveTraining, "_learn", watched)
-    assert drive(tmp_path, agent).taken == 160
+    assert drive(tmp_path, agent, config={"checkpoint_every": 50}).taken == 160
     assert (begun["at"], begun["progress"]) == (60, 1 - 60 / 160)
     for name, tensor in begun["state"].items():
         assert torch.equal(tensor, saved["state"]["model"]["policy"][name]), name
@@ -298,6 +280,17 @@ def test_a_resume_continues_from_the_checkpoint(
         assert 40 <= begun["remembered"] < 60
         says += f"; in its replay buffer: {begun['remembered']} steps of the record"
     assert says in caplog.text
+    saved = torch.load(checkpoint, weights_only=True)
+    assert (saved["agent"], saved["closed"]) == (agent.name, 160)
+    theirs = getattr(stable_baselines3, agent.name.upper())
+    model = theirs.load(tmp_path / "policy" / "model.zip")
+    assert type(model) is theirs
+    assert model.num_timesteps == 160
+    for name, tensor in model.policy.state_dict().items():
+        assert torch.equal(tensor, saved["state"]["model"]["policy"][name])
+    lines = [json.loads(line) for line in (tmp_path / "policy" / "training.jsonl").read_text().splitlines()]
+    assert [line["trials"] for line in lines] == sorted(line["trials"] for line in lines)
+    assert {"rollout/ep_rew_mean", "rollout/ep_len_mean", "train/learning_rate"} <= lines[-1]["values"].keys()
 
 
 # failures -------------------------------------------------------------------------------------------------

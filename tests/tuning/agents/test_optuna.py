@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import optuna
@@ -20,7 +20,6 @@ Benches = Callable[..., Any]
 LEARNING = ["tpe", "gp", "cmaes", "nsgaii"]
 ALL = [*LEARNING, "qmc", "random"]
 PLANE: dict[str, Knob] = {"x": Range(-2.0, 2.0), "y": Range(-2.0, 2.0)}
-STEPS: dict[str, Knob] = {"x": Range(-2.0, 2.0, step=0.1), "y": Range(-1.8, 1.8, step=0.3)}
 
 
 def bowl(x: float, y: float) -> dict[str, float]:
@@ -146,32 +145,7 @@ def test_failed_settings_are_not_proposed_forever(bench: Benches) -> None:
     assert any(trial.measured for trial in one.trials())
 
 
-# seeds and resuming -----------------------------------------------------------------------------------
-
-
-def actions(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    return [dict(trial.action) for trial in trials]
-
-
-SMALL: dict[str, Knob] = {"x": Choice(tuple(range(6))), "y": Choice(tuple(range(5)))}
-
-
-@pytest.mark.parametrize("knobs", [PLANE, STEPS, SMALL], ids=["continuous", "in steps", "small"])
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii", "qmc", "random"])
-def test_a_resumed_run_proposes_as_the_uninterrupted_one(bench: Benches, sampler: str, knobs: dict[str, Knob]) -> None:
-    """Also long after it began to learn, and in a small space, where most proposals repeat earlier ones."""
-    if sampler == "cmaes" and knobs is SMALL:
-        pytest.skip("it needs a range")
-    settings = {"sampler": sampler, **({"population": 6} if sampler in ("nsgaii", "cmaes") else {})}
-    whole = bench(bowl, knobs=knobs, budget=Budget(agent_steps=40))
-    agent_of(whole, **settings).run()
-    assert len({repr(trial.action) for trial in whole.trials()}) >= 30
-    for cut in (9, 19, 33):
-        part = bench(bowl, knobs=knobs, budget=Budget(agent_steps=cut))
-        agent_of(part, **settings).run()
-        rest = bench(bowl, knobs=knobs, budget=Budget(agent_steps=40), store=part.store)
-        agent_of(rest, **settings).run()
-        assert actions(rest.trials()) == actions(whole.trials())
+# draws by number --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampler", ["random", "qmc"])

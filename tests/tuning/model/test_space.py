@@ -174,13 +174,6 @@ def test_steps_of_an_episode() -> None:
     assert EnvParams(PARAMS, 3).next_context({"x": 1}, 9) == {"x": 1}
 
 
-def test_equal_parameters_are_independent() -> None:
-    coin = EnvParam(Choice((0, 1)))
-    params = EnvParams({"a": coin, "b": coin}, seed=1)
-    counts = Counter(tuple(params.context(number).values()) for number in range(1, 4001))
-    assert all(900 < counts[pair] < 1100 for pair in [(0, 0), (0, 1), (1, 0), (1, 1)])
-
-
 @pytest.mark.parametrize("weights", [(0.5, 0.3, 0.2), (0.9, 0.05, 0.05), (0.0, 0.25, 0.75), None])
 def test_weights(weights: tuple[float, ...] | None) -> None:
     """Chi-square over 20,000 draws: with 2 degrees of freedom 25 is far beyond any chance."""
