@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.conftest import Cli, experiment, live
@@ -95,17 +97,15 @@ class Server:
 """
 
 
-@pytest.fixture
-def planned(scenario: Scenario, write: Callable[..., Path]) -> Path:
+def test_dry_run_of_a_live_experiment_starts_no_server(
+    scenario: Scenario, cli: Cli, write: Callable[..., Path]
+) -> None:
     write("my_live.py", SERVER)
     args = {"env_class": "my_live:Server", "size": 3, "limits": {"most": "x"}, "load": [10, 20]}
     params = {"load": {"weights": [0.25, 0.75], "encoding": "minmax"}, "noise": {"draw": "step"}}
     keys = {"server": "process", "step_timeout_s": 2, "record": "every:100", "max_time": "1m", "env_params": params}
     noise = {"low": 0.0, "high": 1.0}
-    return scenario(live("e", args={**args, "noise": noise}, agent_metrics=["latency_s"], **keys))
-
-
-def test_dry_run_of_a_live_experiment_starts_no_server(planned: Path, cli: Cli) -> None:
+    planned = scenario(live("e", args={**args, "noise": noise}, agent_metrics=["latency_s"], **keys))
     done = cli("dry-run", planned)
     assert done.stdout.splitlines() == [
         "e: random_search, 400 steps of one live server",
@@ -124,69 +124,45 @@ def test_dry_run_of_a_live_experiment_starts_no_server(planned: Path, cli: Cli) 
     assert plan["live"]["env_params"]["noise"]["draw"] == "step"
     bad = cli("dry-run", planned, "--set", "experiments.e.cmd_args.sise=3")
     assert (bad.returncode, "Server() doesn't take this argument" in bad.stderr) == (2, True)
+    for change, expected in {
+        "server=tcp://a:7000": "at tcp://a:7000, 2 s to answer, up to 5 restarts in a row",
+        "server_restarts=1": "in its own process, 2 s to answer, up to 1 restart in a row",
+        "server_restarts=0": "in its own process, 2 s to answer, never restarted",
+        "agent_reward_function=negative": "  reward: negative of latency_s in the server's info",
+    }.items():
+        shown = cli("dry-run", planned, "--set", f"experiments.e.{change}", "--slots", 3).stdout
+        assert expected in shown
+        assert "400 steps of 3 live servers" in shown
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ("server=tcp://a:7000", "at tcp://a:7000, 2 s to answer, up to 5 restarts in a row"),
-        ("server_restarts=1", "in its own process, 2 s to answer, up to 1 restart in a row"),
-        ("server_restarts=0", "in its own process, 2 s to answer, never restarted"),
-        ("agent_reward_function=negative", "  reward: negative of latency_s in the server's info"),
-    ],
-)
-def test_dry_run_of_other_live_settings(change: str, expected: str, planned: Path, cli: Cli) -> None:
-    shown = cli("dry-run", planned, "--set", f"experiments.e.{change}", "--slots", 3).stdout
-    assert expected in shown
-    assert "400 steps of 3 live servers" in shown
-
-
-@pytest.mark.slow
-def test_status_of_every_state(
-    scenario: Scenario,
-    cli: Cli,
-    start_tunegym: Callable[..., subprocess.Popen[str]],
-    wait_until: Callable[..., None],
-    tmp_path: Path,
+def test_status_of_every_state_and_of_odd_failure_files(
+    scenario: Scenario, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wait = "while test {x} -eq 2 -a ! -d {scenario_dir}/go; do sleep 0.02; done; echo value={x}"
-    one = experiment(args={"command": wait}, constraints=["x < 3"])
+    one = experiment(constraints=["x < 3"])
+    assert library.run(scenario(one, {**one, "name": "f"})) == 0
+    run = find_run(Path("results"))
 
-    def states() -> list[str]:
-        done = cli("status", "results", "--json")
-        assert (done.returncode, done.stderr) == (0, "")
-        return [one["state"] for one in json.loads(done.stdout)["experiments"]]
+    def told() -> list[dict[str, Any]]:
+        return json.loads(cli("status", run, "--json").stdout)["experiments"]
 
-    process = start_tunegym("run", scenario(one, {**one, "name": "f"}), log=tmp_path / "log.txt")
-    wait_until(lambda: list(tmp_path.glob("results/*/*/e/trials/000002/*")), "the second trial")
-    assert states() == ["running", "not started"]
-    shown = cli("status", "results").stdout
-    assert "1/3" in shown
-    assert "\x1b" not in shown
-    process.terminate()
-    assert process.wait(60) == 130
-    assert states() == ["interrupted", "not started"]
-    (tmp_path / "go").mkdir()
-    assert cli("resume", "results").returncode == 0
-    assert states() == ["finished", "finished"]
-    (first, _) = json.loads(cli("status", "results", "--json").stdout)["experiments"]
+    first, second = told()
+    assert (first["state"], second["state"]) == ("finished", "finished")
     assert (first["total"], first["done"], first["open"], first["ended"]) == (3, 3, 0, "the agent ended")
     assert first["statuses"] == {"measured": 2, "infeasible": 1}
     assert first["best"] == {"step": 2, "reward": 2.0, "action": {"x": 2}, "context": {}}
-
-
-def test_status_of_a_killed_run_and_of_odd_failure_files(scenario: Scenario, cli: Cli) -> None:
-    assert library.run(scenario()) == 0
-    run = find_run(Path("results"))
+    shutil.rmtree(run / "f")
     lines = (run / "e" / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (run / "e" / "journal.jsonl").write_bytes(b"".join(lines[:-1]) + b'{"record": "en')
+    assert [one["state"] for one in told()] == ["interrupted", "not started"]
     for content in (b"", b"\xff\xfe\n", b"2026: experiment e was ended\nmore"):
         (run / "dse_failure.txt").write_bytes(content)
         done = cli("status", run)
         assert done.returncode == 0, done.stderr
-        assert "interrupted" in done.stdout
+        assert ("interrupted" in done.stdout, "3/3" in done.stdout, "\x1b" in done.stdout) == (True, True, False)
         assert "failure: " in done.stdout
     assert "more" not in done.stdout
+    monkeypatch.setattr("tunegym.tuning.reports.results.living_writer", lambda folder: 1)
+    assert [one["state"] for one in told()] == ["running", "not started"]
 
 
 @pytest.mark.parametrize("kind", Catalog().kinds())

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
-import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.cli.conftest import Cli, experiment, live
+from tests.tuning.reports.live_journals import write_killed, write_live
 
 import tunegym as library
 from tunegym.tuning.agents import policies
@@ -42,6 +40,11 @@ def results(scenario: Scenario) -> Path:
     return load("out").folder
 
 
+def save_policy(results: Path, size: int, trials: int = 40) -> None:
+    choices = tuple(PolicyChoice({"pool.size": size}, 0.5, {"load": load}) for load in ("low", "high"))
+    policies.save(results / "e", PolicyTable("contextual_bandit", trials, choices))
+
+
 def test_recommend_settings_and_how_sure_they_are(results: Path, cli: Cli) -> None:
     done = cli("recommend", results, "--context", "load=low")
     lines = done.stdout.splitlines()
@@ -66,7 +69,7 @@ def test_recommend_prints_the_table_of_best_toml(results: Path, cli: Cli, cut: b
     assert (found["context"], found["settings"]) == ({"load": "high"}, {"pool": {"size": 1}})
 
 
-def test_recommend_warns_of_too_few_samples(scenario: Scenario, cli: Cli) -> None:
+def test_recommend_warns_of_few_samples_and_of_none(scenario: Scenario, cli: Cli) -> None:
     assert library.run(scenario(drawn(COMMAND.partition("&& ")[2], steps=1)), output="once") == 0
     assert "warning: it was measured only once" in cli("recommend", "once").stderr
     (trial,) = library.load("once").experiments["e"].trials
@@ -74,6 +77,13 @@ def test_recommend_warns_of_too_few_samples(scenario: Scenario, cli: Cli) -> Non
     done = cli("recommend", "once", "--context", f"load={other}", "--json")
     assert f'note: load="{other}" was never measured: this is the best over all contexts' in done.stderr
     assert json.loads(done.stdout)["note"].startswith(f'load="{other}" was never measured')
+    save_policy(load("once").folder, 2 if trial.action["pool.size"] == 1 else 1)
+    done = cli("recommend", "once", "--context", "load=low")
+    assert done.stdout.splitlines()[-1] == "never measured at load=low"
+    assert "warning: these settings were never measured at load=low: measure them before you use them" in done.stderr
+    found = tomllib.loads(cli("recommend", "once", "--context", "load=low", "--toml").stdout)["best"]
+    assert found["measured"] == 0
+    assert not {"reward", "trial", "spread"} & found.keys()
 
 
 def test_recommend_warns_of_failures(scenario: Scenario, cli: Cli) -> None:
@@ -123,11 +133,6 @@ def test_recommend_without_a_measurement(scenario: Scenario, cli: Cli) -> None:
     assert cli("recommend", "missing").returncode == 1
 
 
-def save_policy(results: Path, size: int, trials: int = 40) -> None:
-    choices = tuple(PolicyChoice({"pool.size": size}, 0.5, {"load": load}) for load in ("low", "high"))
-    policies.save(results / "e", PolicyTable("contextual_bandit", trials, choices))
-
-
 def test_recommend_by_a_policy(results: Path, cli: Cli) -> None:
     save_policy(results, 2, trials=30)
     done = cli("recommend", results, "--context", "load=low")
@@ -144,18 +149,6 @@ def test_recommend_by_a_policy(results: Path, cli: Cli) -> None:
     assert (done.returncode, json.loads(done.stdout)["source"]) == (0, "trials")
     assert "policy.json is damaged" in done.stderr
     assert "resume the run" in done.stderr
-
-
-def test_recommend_settings_that_were_never_measured(scenario: Scenario, cli: Cli) -> None:
-    assert library.run(scenario(drawn(sizes=(1, 2, 4, 8), steps=1), seed=2), output="out") == 0
-    results = load("out").folder
-    save_policy(results, next(size for size in (4, 8) if size != library.recommend("out").action["pool.size"]))
-    done = cli("recommend", results, "--context", "load=low")
-    assert done.stdout.splitlines()[-1] == "never measured at load=low"
-    assert "warning: these settings were never measured at load=low: measure them before you use them" in done.stderr
-    found = tomllib.loads(cli("recommend", results, "--context", "load=low", "--toml").stdout)["best"]
-    assert found["measured"] == 0
-    assert not {"reward", "trial", "spread"} & found.keys()
 
 
 # report and compare ---------------------------------------------------------------------------------------
@@ -228,27 +221,6 @@ def test_compare(run: Path, cli: Cli, scenario: Scenario) -> None:
 
 # live experiments -----------------------------------------------------------------------------------------
 
-SERVERS = """
-from gymnasium import spaces
-from tunegym.servers import GymnasiumServer
-class Flaky(GymnasiumServer):
-    steps = 0
-    def step(self, action):
-        self.steps += 1
-        if self.steps % 100 == 0:
-            raise RuntimeError(f"stumbled after {self.steps}")
-        return super().step(action)
-class Steep:
-    action_space, observation_space = spaces.Discrete(2), spaces.Discrete(2)
-    def reset(self, *, seed=None, options=None):
-        self.at = 0
-        return 0, {}
-    def step(self, action):
-        self.at += 1
-        return 0, -1e308, self.at == 2, False, {}
-    def close(self): pass
-"""
-
 
 def test_a_live_run_in_every_command(scenario: Scenario, cli: Cli) -> None:
     args = {**live()["cmd_args"], "gravity": [9.8, 20.0]}
@@ -284,66 +256,26 @@ def test_a_live_run_in_every_command(scenario: Scenario, cli: Cli) -> None:
     assert (refused.returncode, "has no trials to start from" in refused.stderr) == (1, True)
 
 
-def test_live_steps_that_fail(scenario: Scenario, cli: Cli, write: Callable[..., Path]) -> None:
-    write("odd_servers.py", SERVERS)
-    path = scenario(live(args={"env_class": "odd_servers:Flaky", "env_id": "CartPole-v1"}))
-    done = cli("run", path, "--output", "runs")
-    assert (done.returncode, "failed 4" in done.stderr) == (0, True)
-    assert "4 x failed: step: RuntimeError: stumbled after 100" in done.stdout
-    (facts,) = json.loads(cli("report", "runs", "--json").stdout)["experiments"]
-    assert facts["steps"]["statuses"] == {"measured": 396, "failed": 4}
-    assert facts["reasons"] == [{"status": "failed", "reason": "step: RuntimeError: stumbled after 100", "count": 4}]
+def test_odd_live_runs_are_shown(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Returns whose sum has no number, failed steps, and a driver that was killed."""
 
+    def told(*command: str) -> dict[str, Any]:
+        return json.loads(cli(*command, "--json").stdout)["experiments"][0]
 
-def test_returns_whose_sum_has_no_number_are_shown(scenario: Scenario, cli: Cli, write: Callable[..., Path]) -> None:
-    write("odd_servers.py", SERVERS)
-    one = {"args": {"env_class": "odd_servers:Steep"}, "agent_steps": 20}
-    commands = [
-        ("run", scenario(live("a", **one), live("b", **one)), "--output", "out"),
-        ("resume", "out", "--agent-steps", "30"),
-        ("compare", "out", "out"),
-        ("report", "out"),
-    ]
-    for command in commands:
-        assert cli(*command).returncode == 0
-    assert "-1.798e+308" in cli("status", "out").stdout
-    told = json.loads(cli("report", "out", "--json").stdout)["experiments"]
-    assert [one["episodes"]["mean_return"] < -1.79e308 for one in told] == [True, True]
-
-
-@pytest.mark.slow
-def test_a_live_run_whose_reader_leaves_and_that_is_killed(
-    scenario: Scenario, cli: Cli, command_line: list[str], wait_until: Callable[..., None], tmp_path: Path
-) -> None:
-    path = scenario(live(agent_steps=10_000_000))
-    command = [*command_line, "run", str(path), "--output", "runs"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def told() -> dict[str, Any]:
-        return json.loads(cli("status", "runs", "--json").stdout)["experiments"][0]
-
-    try:
-        journals = tmp_path.rglob
-        wait_until(lambda: any(one.stat().st_size > 100_000 for one in journals("journal.jsonl")), "steps on record")
-        assert process.stderr is not None
-        process.stderr.close()  # lines that are due from now on have no reader
-        going = told()
-        assert (going["state"], going["done"] > 0) == ("running", True)
-        assert "not on record" not in cli("status", "runs").stdout
-        time.sleep(3.0)  # a line is due every two seconds
-        before = told()["done"]
-        wait_until(lambda: told()["done"] > before, "more steps")
-        assert process.poll() is None
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-    cut = told()
-    assert (cut["state"], cut["done"] >= going["done"]) == ("interrupted", True)
-    unrecorded = cut["live"]["unrecorded"]
-    assert unrecorded > 0
-    shown = cli("status", "runs").stdout
-    assert f"pole: it was cut off: up to {unrecorded} steps may have been taken and are not on record" in shown
-    assert f"a resume counts numbers {cut['done'] + 1} to {cut['done'] + unrecorded} as lost" in shown
-    assert json.loads(cli("report", "runs", "--json").stdout)["experiments"][0]["steps"]["unrecorded"] == unrecorded
+    write_live(tmp_path / "steep", [{"length": 1, "reward": -1.7e308}] * 15)
+    assert "-1.7e+308" in cli("status", "steep").stdout
+    assert "-1.7e+308" in cli("compare", "steep", "steep").stdout
+    assert told("report", "steep")["episodes"]["mean_return"] == pytest.approx(-1.7e308)
+    write_live(tmp_path / "flaky", [{"length": 3, "failing": 1}])
+    assert told("report", "flaky")["steps"]["statuses"] == {"measured": 2, "failed": 1}
+    assert told("report", "flaky")["reasons"] == [{"status": "failed", "reason": "it broke", "count": 1}]
+    write_killed(tmp_path / "cut", 3, reserved=5)
+    shown = cli("status", "cut").stdout
+    assert "e: it was cut off: up to 2 steps may have been taken and are not on record" in shown
+    assert "a resume counts numbers 4 to 5 as lost" in shown
+    cut = told("status", "cut")
+    assert (cut["state"], cut["done"], cut["live"]["unrecorded"]) == ("interrupted", 3, 2)
+    assert told("report", "cut")["steps"]["unrecorded"] == 2
+    monkeypatch.setattr("tunegym.tuning.reports.results.living_writer", lambda folder: 1)
+    assert told("status", "cut")["state"] == "running"
+    assert "not on record" not in cli("status", "cut").stdout

@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import re
-import signal
 import subprocess
 import termios
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ import pexpect
 import pytest
 from tests.soundness import assert_sound
 
-from tunegym.cli import run, terminal
+from tunegym.cli import run
 from tunegym.tuning.model.summary import Progress
 from tunegym.tuning.reports.results import find_run
 
@@ -236,12 +235,3 @@ def test_counts_that_are_just_being_changed(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Session, "progress", changed)
     assert line.parts() == before
-
-
-def test_nohup_stays_as_it_is() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with terminal.heard(lambda: None):
-            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)

@@ -104,3 +104,16 @@ def write_live(
     results = load(folder).experiments[name]
     assert isinstance(results, LiveResults)
     return results
+
+
+def write_killed(folder: Path, length: int, reserved: int) -> None:
+    """A run whose driver was killed: an episode of ``length`` steps is on record, and more numbers are reserved."""
+    write_scenario(folder, "e")
+    store = open_store(folder / "e")
+    add_episode(store, length)
+    store.flush()
+    store.reserve(reserved)
+    path = folder / "e" / "journal.jsonl"
+    killed = path.read_bytes()
+    store.close()
+    path.write_bytes(killed)
