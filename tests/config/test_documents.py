@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import os
+from importlib.metadata import EntryPoint
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -241,6 +242,13 @@ def test_documents_that_are_no_tables(catalog):
 def test_a_builtin_module_has_no_file(catalog):
     (found,) = problems(document(agent_reward_function="builtins:no_such_function"), catalog)
     assert found.where == "experiments.e.agent_reward_function"
+
+
+def test_a_plugin_that_cannot_be_imported_is_a_problem(catalog, monkeypatch):
+    broken = EntryPoint("broken", "not_installed:Agent", "tunegym.agents")
+    monkeypatch.setattr("tunegym.app.catalog.entry_points", lambda group: [broken] * (group == broken.group))
+    (found,) = problems(document(agent="broken"), catalog)
+    assert found.what.endswith("there is no module 'not_installed'")
 
 
 def test_all_problems_are_told_at_once(catalog):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -119,6 +120,15 @@ def test_errors(tmp_path: Path, reference: str, message: str) -> None:
     )]  # fmt: skip
     with pytest.raises(UnresolvedReferenceError, match=message):
         resolve(reference, paths)
+
+
+def test_module_that_the_program_imported_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_already.py").write_text("def f(): return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = importlib.import_module("mine_already")
+    assert resolve("mine_already:f", (str(tmp_path),)) is mine.f
+    (tmp_path / "mine_already.py").write_text("def f(): return 22\n")
+    assert resolve("mine_already:f", (str(tmp_path),))() == 22
 
 
 VALUES = MappingProxyType({"a": 1, "b": 2})

@@ -89,7 +89,7 @@ class Catalog:
             return resolve(BUILT_IN[kind][name])
         if is_reference(name):
             return resolve(name, self._paths)
-        return self._plugins(kind)[name].load()
+        return resolve(self._plugins(kind)[name].value)
 
     def where(self, kind: str, name: str) -> str:
         """The reference behind a name, without importing it."""

@@ -32,7 +32,7 @@ _UNWRITABLE = "copy the results to a folder that you can write, or take the numb
 def status(folder: Path) -> tuple[Path, list[Counts], str | None]:
     """The run's folder, how far every experiment is, and the first line of a hard failure if there was one."""
     results = load(folder)
-    scenario, _ = _scenario_of(results)
+    scenario, _ = scenario_of(results.folder)
     totals = {one.name: one.most_trials for one in scenario.experiments} if scenario is not None else {}
     counts = [one.counts(totals.get(name)) for name, one in results.experiments.items()]
     failure = failure_of(results.folder)
@@ -82,7 +82,7 @@ def write_document(results: RunResults, document: Mapping[str, Any]) -> Path:
 
 def document_of(results: RunResults, scenario: Scenario | None = None) -> dict[str, Any]:
     """What a run's page shows, as plain data; ``page`` of each experiment is only for the page."""
-    scenario, problem = (scenario, "") if scenario is not None else _scenario_of(results)
+    scenario, problem = (scenario, "") if scenario is not None else scenario_of(results.folder)
     if scenario is None:
         note = f"fixed parameters are left out, since the scenario can't be loaded any more: {problem}"
         known = dict.fromkeys(results.experiments, Known(note=note))
@@ -101,9 +101,9 @@ def failure_of(folder: Path) -> str | None:
         return f"{folder / FAILURE} can't be read: {error.strerror}"
 
 
-def _scenario_of(results: RunResults) -> tuple[Scenario | None, str]:
+def scenario_of(run: Path) -> tuple[Scenario | None, str]:
     """The run's scenario, or None and why: its files or plugins may be gone, and the results can still be shown."""
     try:
-        return load_scenario(results.folder / SCENARIO, Catalog()), ""
+        return load_scenario(run / SCENARIO, Catalog()), ""
     except Exception as error:
         return None, str(error).partition("\n")[0]

@@ -74,15 +74,16 @@ def as_scenario(source: Source, overrides: Sequence[str] = (), *, server: Any = 
 
     ``server`` replaces the ``env_class`` of its live experiments; ``check_given`` says whether it fits them.
     """
+    named = {"file": str(source)} if isinstance(source, str | Path) else {}
     if isinstance(source, Scenario):
         if not overrides and server is None:
             return source
-        source = dict(source.document)
+        named, source = {"file": source.file}, dict(source.document)
     if server is not None:
         check_server(server)
         source = with_injected(source)
     if isinstance(source, Mapping):
-        return parse(source, Catalog(), scenario_dir=Path.cwd(), overrides=overrides)
+        return parse(source, Catalog(), scenario_dir=Path.cwd(), overrides=overrides, **named)
     return load(Path(source), Catalog(), overrides)
 
 

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tunegym.app.catalog import Catalog
-from tunegym.config.load import load as load_scenario
-from tunegym.core.errors import ConfigError, StoreError
+from tunegym.app.report import scenario_of
+from tunegym.core.errors import StoreError
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Cancelled, Measured, Trial
@@ -120,11 +119,9 @@ def _chosen(folder: Path, experiment: Experiment) -> Any:
 
 def _fixed(results: Any) -> Mapping[str, Any]:
     """The parameters that were fixed in the other run; none if its scenario can't be read any more."""
-    try:
-        scenario = load_scenario(results.folder.parent / SCENARIO, Catalog())
-    except ConfigError:
-        return {}
-    return next((one.space.fixed for one in scenario.experiments if one.name == results.name), {})
+    scenario, _ = scenario_of(results.folder.parent)
+    experiments = () if scenario is None else scenario.experiments
+    return next((one.space.fixed for one in experiments if one.name == results.name), {})
 
 
 def _mapped(

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.app import report as reports
-from tunegym.app.run import as_scenario
 from tunegym.cli.terminal import console, note, print_json, print_table, say, warn
 from tunegym.config.load import value_of
-from tunegym.core.errors import ConfigError, Problem, StoreError, TunegymError
+from tunegym.core.errors import ConfigError, Problem, StoreError
 from tunegym.core.files import dump_toml
 from tunegym.core.text import escaped
 from tunegym.tuning.answers.contexts import WHERE
@@ -159,9 +158,8 @@ def _fixed(run: Path, experiment: str) -> dict[str, Any]:
         return best["best"].get("fixed", {})
     except (OSError, ValueError, KeyError):
         pass
-    try:
-        scenario = as_scenario(run / results.SCENARIO)
-        return nested(next(one.space.fixed for one in scenario.experiments if one.name == experiment))
-    except (TunegymError, OSError) as error:
-        warn(f"the fixed parameters are not known: {error}")
+    scenario, why = reports.scenario_of(run)
+    if scenario is None:
+        warn(f"the fixed parameters are not known: {why}")
         return {}
+    return nested(next(one.space.fixed for one in scenario.experiments if one.name == experiment))

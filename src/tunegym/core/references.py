@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.core.text import closest
+from tunegym.core.text import closest, did_you_mean
 
 _FORM = 'write "module:function" or "package.module:Class.method"'
 
@@ -51,8 +51,7 @@ def resolve(reference: str, paths: Sequence[str] = (), wanted: Callable[[Any], b
             names = [candidate for candidate in dir(found) if not candidate.startswith("_")]
             if wanted is not None:
                 names = [candidate for candidate in names if wanted(getattr(found, candidate, None))]
-            near = closest(name, names)
-            hint = f"did you mean {near!r}?" if near else f"it has: {', '.join(names) or 'nothing'}"
+            hint = did_you_mean(name, names, f"it has: {', '.join(names) or 'nothing'}")
             raise UnresolvedReferenceError(f"{shown} has no {name!r}", hint=hint)
         found, shown = getattr(found, name), f"{shown}: {name}"
     return found
@@ -146,7 +145,7 @@ def _import_from(module_name: str, folders: list[str]) -> ModuleType:
         check_unconfused(module_name, folders)
         beside = {name for name in _module_names(folders) if not _is_elsewhere(name, folders)}
         loaded = [name for name in sys.modules if name.partition(".")[0] in beside]
-        if any(name not in _STAMPS or _STAMPS[name] != _stamp(name, folders) for name in loaded):
+        if not all(_is_current(name, folders) for name in loaded):
             for name in loaded:  # any of them may use the one that changed
                 del sys.modules[name]
         for folder in reversed(folders):
@@ -156,8 +155,8 @@ def _import_from(module_name: str, folders: list[str]) -> ModuleType:
         importlib.invalidate_caches()  # a file written a moment ago must be seen
         before = set(sys.modules)
         module = _import(module_name, folders)
-        for name in sys.modules.keys() - before:
-            if name.partition(".")[0] in beside:
+        for name in list(sys.modules):
+            if name.partition(".")[0] in beside and (name not in before or name not in _STAMPS):
                 _STAMPS[name] = _stamp(name, folders)
         return module
 
@@ -176,6 +175,18 @@ def _is_elsewhere(name: str, folders: list[str]) -> bool:
     """Whether the module is installed, or a loaded package that a mere folder does not replace."""
     is_package = getattr(sys.modules.get(name), "__file__", None) is not None
     return _is_installed(name) or (is_package and locate(name, folders) is None)
+
+
+def _is_current(name: str, folders: list[str]) -> bool:
+    """Whether a loaded module is the one in the folders, unchanged since it was imported.
+
+    One that the program itself has imported has no stamp, and is taken for unchanged.
+    """
+    stamp = _stamp(name, folders)
+    if name in _STAMPS:
+        return _STAMPS[name] == stamp
+    file = getattr(sys.modules[name], "__file__", None)
+    return stamp is not None and file is not None and os.path.realpath(file) == stamp[0]
 
 
 def _stamp(name: str, folders: list[str]) -> tuple[str, int, int] | None:

@@ -49,3 +49,9 @@ def closest(word: str, candidates: Iterable[str]) -> str | None:
     if not matches and len(word) > 2:  # an abbreviation of just one of them
         matches = [candidate for candidate in by_lower if candidate.startswith(word.lower())]
     return by_lower[matches[0]] if len(matches) == 1 else None
+
+
+def did_you_mean(word: str, names: Iterable[str], otherwise: str) -> str:
+    """A hint with the name that ``word`` was probably meant to be, or ``otherwise``."""
+    near = closest(word, names)
+    return f"did you mean {near!r}?" if near else otherwise

@@ -153,8 +153,8 @@ def test_failing_repeat_fails_the_trial(bench: Benches, error: Exception, status
     [
         ({"m": float("nan")}, "metric m: is NaN"),
         ({"m": 1.0, "n": float("inf")}, "metric n: is infinite"),
-        ({}, "metric m: the workload did not give it"),
-        ({"n": 1.0}, "metric m: the workload did not give it"),
+        ({}, "metric m: the workload did not give it (there is: nothing)"),
+        ({"n": 1.0}, "metric m: the workload did not give it (there is: n)"),
     ],
 )
 def test_unusable_measurement_is_a_failure(bench: Benches, metrics: dict[str, float], reason: str) -> None:

@@ -56,7 +56,8 @@ def strange(kind):
     return {
         "lambda": lambda: 1, "object": {"x": object()}, "loop": loop, "fraction": fractions.Fraction(1, 2),
         "decimal": {"x": decimal.Decimal("0.5")}, "none": None, "list": [1, 2.5],
-        "numpy": {"x": numpy.float32(0.5), "y": numpy.int64(3)},
+        "numpy": {"x": numpy.float32(0.5), "y": numpy.int64(3), "z": numpy.array([0.5]), 1: numpy.bool_(True)},
+        "array": {"x": numpy.zeros(3)},
     }[kind]
 
 def writes(trial_dir):
@@ -155,6 +156,7 @@ def test_a_function_that_never_lets_go(call: Call) -> None:
     assert call("hog", timeout_s=0.2).ending == "timed_out"
 
 
+@both
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
@@ -162,21 +164,22 @@ def test_a_function_that_never_lets_go(call: Call) -> None:
         ("decimal", {"x": 0.5}),
         ("none", None),
         ("list", [1, 2.5]),
-        ("numpy", {"x": 0.5, "y": 3}),
+        ("numpy", {"x": 0.5, "y": 3, "z": 0.5, "1": True}),
+        ("array", ...),
         ("lambda", ...),
         ("object", ...),
         ("loop", ...),
     ],
 )
-def test_values(call: Call, kind: str, value: Any) -> None:
+def test_values(call: Call, kind: str, value: Any, isolate: bool) -> None:
     """Plain data comes back, also from scalars of any library; anything else is an error, and the worker goes on."""
-    result = call("strange", kind=kind)
+    result = call("strange", isolate, kind=kind)
     assert result.ending == "exited"
     if value is ...:
         assert result.error
     else:
         assert (result.error, repr(result.value)) == (None, repr(value))
-    assert call("pid").value["calls"] == 1
+    assert call("pid", isolate).value["calls"] == 1
 
 
 @both

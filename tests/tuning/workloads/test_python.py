@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.tuning.workloads.build import experiment
 
@@ -69,8 +67,8 @@ def read(folder: Path, value: Any, metrics: tuple[str, ...] = ("rate",), **resul
     return workload.read(job, JobResult("exited", 0, value=value, **{"duration_s": 1.5, **result}))
 
 
-@pytest.mark.parametrize("rate", [2, 2.0, Fraction(2), np.float32(2), np.int64(2), np.array(2.0), np.array([2.0])])
-def test_numbers_of_any_type(folder: Path, rate: Any) -> None:
+@pytest.mark.parametrize("rate", [2, 2.0])
+def test_a_number_or_numbers_by_name(folder: Path, rate: float) -> None:
     assert read(folder, rate) == {"rate": 2.0, "duration_s": 1.5}
     found = read(folder, {"rate": rate, "extra": 0.5})
     assert found == {"rate": 2.0, "extra": 0.5, "duration_s": 1.5}
@@ -87,20 +85,15 @@ def test_built_in_metrics_are_a_fallback(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ({"rat": 1.0}, "metric rate: py_bench:run did not return it (there is: rat, duration_s)"),
         ({"rate": True}, "metric rate: true is not a number"),
-        ({"rate": np.bool_(True)}, "metric rate: true is not a number"),
-        ({"rate": np.zeros(3)}, "metric rate: array([0., 0., 0.]) is not a number"),
         ({"rate": math.nan}, "metric rate: is NaN"),
         ({"rate": -math.inf}, "metric rate: is infinite"),
         ({"rate": 10**400}, "metric rate: is infinite"),
         ({"rate": "3"}, "metric rate: '3' is not a number"),
         ({"rate": None}, "metric rate: null is not a number"),
-        ({"rate": [1]}, "metric rate: [1] is not a number"),
-        ({1: 1.0, "rate": 1.0}, "the name of a metric must be a string, not 1"),
+        ({"rate": [1]}, "metric rate: a list is not a number"),
         (None, "py_bench:run returned None instead of a mapping of metric names to numbers"),
         (True, "metric rate: true is not a number"),
-        (object, "metric rate: <class 'object'> is not a number"),
     ],
 )
 def test_values_that_are_no_metrics(folder: Path, value: Any, reason: str) -> None:

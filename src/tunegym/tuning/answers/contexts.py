@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tunegym.core.errors import ConfigError, Problem
-from tunegym.core.text import closest
+from tunegym.core.text import closest, did_you_mean
 from tunegym.tuning.model.space import Choice, Knob, Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Context, Scalar, native, spelled, spelled_pairs
@@ -58,8 +58,7 @@ def _hint(name: str, domains: Mapping[str, Knob], knobs: Mapping[str, Any]) -> s
         return "leave it out: this experiment has no env_params"
     if name in knobs:
         return "leave it out: it is a knob, and the answer says what to set it to"
-    match = closest(name, domains)
-    return f"did you mean {match}?" if match is not None else "give one of these"
+    return did_you_mean(name, domains, "give one of these")
 
 
 def _outside(name: str, value: object, knob: Knob) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 from tunegym.core.errors import TunegymError
-from tunegym.core.text import closest
+from tunegym.core.text import did_you_mean
 from tunegym.tuning.model.values import spelled
 
 MAX_LENGTH = 2000
@@ -164,9 +164,8 @@ class _Compiler:
             value = _LITERALS[address]
             return lambda _: value
         if address not in self.names:
-            near = closest(address, self.names)
             exists = ", ".join(sorted(self.names)) or "none"
-            hint = f"did you mean {near!r}?" if near else f"there is: {exists}"
+            hint = did_you_mean(address, self.names, f"there is: {exists}")
             raise ExpressionError(f"there is no parameter {address!r}", hint=hint)
         self.used.setdefault(address)
         return operator.itemgetter(address)

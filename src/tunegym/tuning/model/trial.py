@@ -83,7 +83,7 @@ class JobResult:
     # of a process; negative for a signal, as in ``subprocess``; 0 for a call that returned
     exit_code: int | None = None
     error: str | None = None  # why the job is a failure although it ended by itself; None when it is not
-    value: Any = None  # the return value of a callable
+    value: Any = None  # the return value of a callable, as plain data
     # The built-in metrics; None where unknown.
     duration_s: float = 0.0
     cpu_s: float | None = None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tunegym.core.errors import ConfigError, Problem, StoreError, TunegymError
-from tunegym.core.text import closest, escaped
+from tunegym.core.text import did_you_mean, escaped
 from tunegym.tuning.model.summary import Counts, Summary, Table
 from tunegym.tuning.model.values import masked, spelled
 from tunegym.tuning.stores import reader
@@ -334,8 +334,7 @@ def _chosen(experiments: Mapping[str, Results], name: str | None, folder: Path) 
         return experiments[folder.name]
     if name is not None and name in experiments:
         return experiments[name]
-    match = closest(name, experiments) if name is not None else None
     what = "there is no such experiment" if name is not None else "which experiment? the run has several"
-    hint = f"did you mean {match}?" if match is not None else "give one of these"
+    hint = did_you_mean(name or "", experiments, "give one of these")
     found = spelled(name) if name is not None else None
     raise ConfigError("--experiment", [Problem("", what, found, ", ".join(experiments), hint)])

@@ -19,7 +19,7 @@ from tunegym.core.stop import StopFlag
 from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Watch
 from tunegym.tuning.runners.command import STDERR, CommandRun, Launcher, broken, check_disk, make_fresh, tidy
 from tunegym.tuning.runners.worker import Worker
-from tunegym.tuning.runners.worker_main import Report, TrialPruned, describe, environment
+from tunegym.tuning.runners.worker_main import Report, TrialPruned, describe, environment, plain
 
 
 class LocalRunner:
@@ -183,10 +183,10 @@ def _call(function: Callable[..., Any], job: CallJob, _: Watch | None = None) ->
     begun = perf_counter()
     try:
         value = function(**job.arguments)
+        duration, used = perf_counter() - begun, thread_time() - cpu
+        return JobResult("exited", 0, None, plain(value), duration, used)
     except (Exception, SystemExit) as error:
         return _failed(job, error, perf_counter() - begun)
-    duration = perf_counter() - begun
-    return JobResult("exited", 0, None, value, duration, thread_time() - cpu)
 
 
 def _reporting_call(function: Callable[..., Any], job: CallJob, watch: Watch | None) -> JobResult:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import Problem
+from tunegym.core.text import did_you_mean
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, MetricSpec
 from tunegym.tuning.model.trial import CommandJob, Job, JobResult, Stream
 from tunegym.tuning.model.values import Metrics, spelled
@@ -67,8 +67,6 @@ class CommandWorkload(Fingerprinted):
         for name in BUILTIN_METRICS:
             value = getattr(result, name)
             if value is not None:
-                if not math.isfinite(value):
-                    raise MetricError(f"metric {name}: is not finite")
                 metrics[name] = value
         return metrics
 
@@ -88,7 +86,7 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
         if text is None:
             continue
         where = f"cmd_args.{key}"
-        if not isinstance(text, str) or not text.strip() or "\0" in text:
+        if not isinstance(text, str) or not text.strip():
             what = "must be a shell command, as a string"
             problems.append(Problem(where, what, found=spelled(text), hint='write "program {parameter}"'))
             continue
@@ -113,7 +111,7 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
 
 
 def _unknown_placeholder(where: str, name: str, allowed: list[str]) -> Problem:
-    hint = template.did_you_mean(name, allowed, f"add {name} to cmd_args")
+    hint = did_you_mean(name, allowed, f"add {name} to cmd_args")
     hint += (
         f" For a literal brace write {{{{{name}}}}}"
         if hint.endswith("?")
@@ -139,7 +137,7 @@ def _metric_problems(experiment: Experiment) -> list[Problem]:
     for name in experiment.agent_metrics:
         if name not in produced:
             what = f"nothing produces the metric {name!r}"
-            hint = template.did_you_mean(name, produced, f"add it to the metrics table: {name} = {{ regex = '...' }}")
+            hint = did_you_mean(name, produced, f"add it to the metrics table: {name} = {{ regex = '...' }}")
             problems.append(Problem("agent_metrics", what, spelled(name), ", ".join(produced), hint))
     return problems
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import Problem, UnresolvedReferenceError
+from tunegym.core.text import did_you_mean
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import CallJob, Job, JobResult
@@ -18,8 +19,6 @@ from tunegym.tuning.workloads.extract import finite, short
 from tunegym.tuning.workloads.fingerprint import Fingerprinted, file_parts, settings_parts
 from tunegym.tuning.workloads.signature import Signature, describe
 from tunegym.tuning.workloads.template import plain
-
-_INFINITY = float("inf")
 
 
 class PythonWorkload(Fingerprinted):
@@ -102,24 +101,16 @@ class PythonWorkload(Fingerprinted):
         """The metrics that the callable returned, and the built-in ones that it didn't return itself."""
         if result.error is not None:
             raise MetricError(result.error)
-        metrics: dict[str, float] = {}
-        for name, item in self._mapping(result.value).items():
-            # The usual case first; a NaN is not below infinity either.
-            usual = type(item) is float and -_INFINITY < item < _INFINITY and type(name) is str
-            metrics[name] = item if usual else _number(name, item)
+        metrics = {name: _number(name, item) for name, item in self._mapping(result.value).items()}
         for name in BUILTIN_METRICS:
             if name not in metrics and (built_in := getattr(result, name)) is not None:
                 metrics[name] = built_in
-        for name in self._experiment.agent_metrics:
-            if name not in metrics:
-                returned = ", ".join(metrics) or "nothing"
-                raise MetricError(f"metric {name}: {self._target} did not return it (there is: {returned})")
         return metrics
 
-    def _mapping(self, value: Any) -> Mapping[Any, Any]:
+    def _mapping(self, value: Any) -> Mapping[str, Any]:
         if isinstance(value, Mapping):
             return value
-        if value is None or isinstance(value, str | bytes | list | tuple | set):
+        if value is None or isinstance(value, str | list):
             wanted = "a mapping of metric names to numbers"
             raise MetricError(f"{self._target} returned {short(value)} instead of {wanted}")
         if self._single is None:
@@ -142,23 +133,14 @@ def _describe(experiment: Experiment, scenario_dir: Path) -> Signature:
     return describe(target, (str(scenario_dir),), isolate=experiment.isolate, variables=variables)
 
 
-def _number(name: Any, value: Any) -> float:
-    """A returned metric as a finite float; numpy's and torch's scalars count as what they hold."""
-    if not isinstance(name, str):
-        raise MetricError(f"the name of a metric must be a string, not {short(name)}")
+def _number(name: str, value: Any) -> float:
+    """A returned metric as a finite float."""
     try:
-        if type(value) not in (bool, int, float, str) and value is not None:
-            value = value.item() if hasattr(value, "item") else value
-            value = value if isinstance(value, bool) else float(value)
         if isinstance(value, str):  # a string that spells a number is a mistake in Python
-            raise TypeError
+            raise MetricError(f"{short(value)} is not a number")
         return finite(value)
     except MetricError as error:
         raise MetricError(f"metric {name}: {error}") from None
-    except OverflowError:
-        raise MetricError(f"metric {name}: is infinite") from None
-    except Exception:  # a foreign object may raise anything
-        raise MetricError(f"metric {name}: {short(value)} is not a number") from None
 
 
 def _can_report(signature: Signature, asked: bool) -> bool:
@@ -184,7 +166,7 @@ def _signature_problems(experiment: Experiment, signature: Signature) -> list[Pr
     for name in wanted:
         if name not in signature.parameters and not signature.takes_any:
             what, otherwise = f"{target} takes no argument {name!r}", "add the argument, or remove the parameter"
-            hint = template.did_you_mean(name, signature.parameters, otherwise)
+            hint = did_you_mean(name, signature.parameters, otherwise)
             problems.append(Problem(template.key_path(name), what, name, takes, hint))
     given = {*wanted, *template.GIVEN, template.REPORT, *(name for name in experiment.space.fixed if "." not in name)}
     for name in signature.required:

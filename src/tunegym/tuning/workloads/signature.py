@@ -21,7 +21,7 @@ from typing import Any
 from tunegym.core.errors import Problem, UnresolvedReferenceError
 from tunegym.core.processes import start_python
 from tunegym.core.references import check_unconfused, is_reference, locate, resolve
-from tunegym.core.text import closest
+from tunegym.core.text import closest, did_you_mean
 from tunegym.tuning.model.values import spelled
 
 IMPORT_TIMEOUT_S = 60.0
@@ -85,8 +85,7 @@ def argument_problems(gym_class: GymClass, arguments: Mapping[str, Any], prefix:
     problems = []
     for argument, value in arguments.items():
         if argument not in gym_class.parameters and not gym_class.takes_any:
-            near = closest(argument, gym_class.parameters)
-            hint = f"did you mean {near!r}?" if near else "remove it"
+            hint = did_you_mean(argument, gym_class.parameters, "remove it")
             what = f"{name}() doesn't take this argument"
             problems.append(Problem(f"{prefix}{argument}", what, spelled(value), takes, hint))
     what = f"{name}() needs this argument, and it is missing"

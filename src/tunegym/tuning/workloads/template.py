@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tunegym.core.errors import Problem, TunegymError
-from tunegym.core.text import closest
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, Range
-from tunegym.tuning.model.values import spelled
 
 _ADDRESS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)(\}?)")
@@ -204,24 +202,9 @@ def _domains(experiment: Experiment) -> list[tuple[str, Choice | Range]]:
 
 
 def problems(experiment: Experiment, given: Sequence[str] = GIVEN) -> list[Problem]:
-    """Problems for every workload: reserved names, impossible environment variables, NUL characters."""
-    found = [
+    """Problems for every workload: reserved names."""
+    return [
         Problem(key_path(name), f"{name!r} is a reserved name: every trial is given it", hint="rename the parameter")
         for name in experiment.parameter_names()
         if name in given
     ]
-    for address, variable in variables(experiment):
-        if not variable or "=" in variable or "\0" in variable:
-            found.append(Problem(key_path(address), f"{variable!r} can't be an environment variable", hint="rename it"))
-    what = "a value holds a NUL character, which no process can be given"
-    return found + [
-        Problem(key_path(address), what, found=spelled(value), hint="remove it")
-        for address, value in candidates(experiment)
-        if "\0" in str(value)
-    ]
-
-
-def did_you_mean(word: str, names: list[str] | tuple[str, ...], otherwise: str) -> str:
-    """The hint for a word that isn't one of ``names``."""
-    near = closest(word, names)
-    return f"did you mean {near!r}?" if near else otherwise

@@ -83,7 +83,8 @@ class Measurement:
         # A measurement has every agent metric as a finite number, whatever the workload says.
         for name in self._metrics:
             if name not in metrics:
-                return Failed(f"metric {name}: the workload did not give it")
+                given = ", ".join(metrics) or "nothing"
+                return Failed(f"metric {name}: the workload did not give it (there is: {given})")
         return _cleaned(metrics)
 
 
