@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,12 +14,75 @@ from typing import Any
 
 import pytest
 
+from tunegym.app.run import Watch, run
 from tunegym.core.files import dump_toml
+from tunegym.core.stop import Stop
+from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 from tunegym.tuning.stores import reader
 
+Start = Callable[..., subprocess.Popen[str]]
+Write = Callable[..., Path]
 REAPED_S = 20.0
+
+
+def experiment(name: str = "e", **keys: Any) -> dict[str, Any]:
+    """A grid search that measures ``value``; ``args`` are the ``cmd_args``, and ``None`` removes a key.
+
+    A function runs in the driver's process. A command prints ``value=``.
+    """
+    args = keys.pop("args")
+    kind: dict[str, Any] = {"workload": "python", "isolate": False}
+    if "command" in args:
+        kind = {"workload": "command", "metrics": {"value": {"regex": r"value=(\S+)"}}}
+    defaults = {"agent": "grid_search", "agent_metrics": ["value"], "cmd_args": args, **kind}
+    return {"name": name, **{key: value for key, value in (defaults | keys).items() if value is not None}}
+
+
+def document(
+    *experiments: dict[str, Any], name: str = "s", seed: int = 0, slots: int = 1, **keys: Any
+) -> dict[str, Any]:
+    """A scenario of experiments; without any, of ``experiment(**keys)``."""
+    system = {"slots": slots}
+    return {"name": name, "seed": seed, "system": system, "experiments": list(experiments) or [experiment(**keys)]}
+
+
+@pytest.fixture
+def write_scenario(write: Write) -> Write:
+    """Write ``document(...)`` into a file."""
+    return lambda *experiments, file="scenario.toml", **keys: write(file, dump_toml(document(*experiments, **keys)))
+
+
+def embedded(run: Path) -> dict[str, Any]:
+    """The data in a run's ``report.html``."""
+    found = re.search(r'id="data">(.*?)</script>', (run / "report.html").read_text(encoding="utf-8"), re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+class StopAfter(Watch):
+    """Stops a run once it has closed so many trials."""
+
+    def __init__(self, trials: int) -> None:
+        self.stop, self._left = Stop(), trials
+
+    def trial_closed(self, trial: Trial) -> None:
+        self._left -= 1
+        if not self._left:
+            self.stop.request()
+
+
+def run_until(trials: int, source: Any, output: str = "results") -> Path:
+    """Run a scenario, interrupted once it has closed so many trials; returns the run's folder."""
+    watch = StopAfter(trials)
+    assert run(source, output=output, watch=watch, stop=watch.stop) == 130
+    return find_run(Path(output))
+
+
+def closed(output: Path) -> int:
+    """How many trials a run has closed so far."""
+    return sum(reader.scan(journal).closed for journal in output.rglob(reader.JOURNAL))
 
 
 @pytest.fixture
@@ -35,7 +100,7 @@ def token_of() -> Callable[[Path], str]:
 SYSTEMS = '''
 """A live system that notes its calls in files, and fails when it is told to."""
 
-import os, signal, time
+import os, signal, subprocess, time
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +111,10 @@ class System:
     """Episodes of ``length`` steps. It observes (steps in the episode, load, level), or a square image of ``size``.
 
     ``faults`` such as "step@5=die,reset@2+=raise,step@9*=raise" are what it does at its n-th call (and all later ones;
-    or each n-th one) in ``folder``.
+    or each n-th one) in ``folder``. One that ``forks`` has a child that leaves its process group.
     """
 
-    def __init__(self, folder=".", length=7, sleep_s=0.0, size=0, faults=""):
+    def __init__(self, folder=".", length=7, sleep_s=0.0, size=0, faults="", forks=False):
         self.folder, self.length, self.sleep_s, self.size = Path(folder), length, sleep_s, size
         self.faults = [one.replace("=", "@").split("@") for one in faults.split(",") if one]
         self.action_space = spaces.Discrete(3)
@@ -60,6 +125,8 @@ class System:
         else:
             self.observation_space = spaces.Box(-np.inf, np.inf, (3 + wide,), np.float64)
         self._note(f"built {os.getpid()}")
+        if forks:
+            self._note(f"built {subprocess.Popen(['setsid', 'sleep', '1000']).pid}")
 
     def _note(self, line):
         with (self.folder / "notes.txt").open("a") as file:
@@ -79,6 +146,8 @@ class System:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if deed == "hang":
                     time.sleep(600)
+                if deed == "interrupt":
+                    raise KeyboardInterrupt
                 if deed == "raise":
                     raise RuntimeError(f"{name} {number} was to fail")
                 return deed

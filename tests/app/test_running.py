@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.app.conftest import Write, experiment
 from tests.conftest import Cli
 from tests.soundness import assert_sound
 
 from tunegym.tuning.reports.results import find_run, load
-from tunegym.tuning.stores import reader
 
 RESULTS = Path("results")
 
-SCENARIO = """
-name = "small"
-[[experiments]]
-name = "e"
-workload = "python"
-agent = "random_search"
-agent_steps = 5
-agent_metrics = ["value"]
-isolate = false
-  [experiments.cmd_args]
-  callable = "work:value"
-  x = { low = 1, high = 9, dtype = "int" }
-"""
-
 
 @pytest.fixture
-def scenario(write: Callable[..., Path]) -> Path:
-    write("work.py", "import time\ndef value(x, pause=0.0):\n    time.sleep(pause)\n    return x")
-    return write("scenario.toml", SCENARIO)
+def scenario(write: Write, write_scenario: Write) -> Path:
+    write("work.py", "def value(x): return x")
+    args = {"callable": "work:value", "x": {"low": 1, "high": 9, "dtype": "int"}}
+    return write_scenario(name="small", agent="random_search", agent_steps=5, args=args)
 
 
 def changes(**keys: object) -> list[str]:
@@ -85,66 +68,22 @@ def test_a_bad_configuration_starts_nothing(change: list[str], told: str, scenar
     assert told in done.stderr
 
 
-PLAIN = """
-name = "plain"
-[[experiments]]
-name = "build"
-workload = "command"
-cmd_args.command = "echo ran >> {scenario_dir}/ran.txt"
-[[experiments]]
-name = "measure"
-workload = "command"
-agent_metrics = ["value"]
-cmd_args = { command = "echo value={size}", size = 12 }
-metrics.value = { regex = 'value=([0-9]+)' }
-"""
-
-
-def test_a_plain_job_runs_once(cli: Cli, write: Callable[..., Path]) -> None:
-    path = write("plain.toml", PLAIN)
+def test_a_plain_job_runs_once(cli: Cli, write_scenario: Write) -> None:
+    plain = {"agent": None, "agent_metrics": None, "metrics": None}
+    build = experiment("build", args={"command": "echo ran >> {scenario_dir}/ran.txt"}, **plain)
+    measure = experiment("measure", args={"command": "echo value={size}", "size": 12}, agent=None)
+    path = write_scenario(build, measure)
     done = cli("run", path)
     assert done.returncode == 0, done.stderr
+    assert cli("resume", RESULTS).returncode == 0
     assert path.with_name("ran.txt").read_text() == "ran\n"
     results = assert_sound(RESULTS)
     assert [len(one.trials) for one in results.values()] == [1, 1]
     assert results["measure"].trials[0].metrics["value"] == 12
+    done = cli("resume", RESULTS, "--agent-steps", 5)
+    assert (done.returncode, "plain job" in done.stderr) == (1, True)
     done = cli("run", path, "--set", "experiments.build.cmd_args.command=echo no >&2; exit 3", "--output", "failed")
     assert (done.returncode, "1 x failed: exited with 3: no" in done.stdout) == (1, True)
-
-
-TOGETHER = """
-import sys, time, tunegym.app.run
-from pathlib import Path
-Path(f"ready-{sys.argv[1]}").mkdir()
-while time.time() < float(Path("start").read_text() if Path("start").exists() else "inf"):
-    time.sleep(0.001)
-sys.exit(tunegym.run("scenario.toml"))
-"""
-
-
-@pytest.mark.slow
-def test_runs_of_the_same_second_get_different_folders(
-    scenario: Path, tmp_path: Path, wait_until: Callable[..., None]
-) -> None:
-    processes = [subprocess.Popen([sys.executable, "-c", TOGETHER, str(index)]) for index in range(4)]
-    try:
-        wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 4, "four processes at the start")
-        fresh = tmp_path / "start.new"
-        fresh.write_text(str(int(time.time()) + 1))  # the beginning of a second
-        fresh.rename(tmp_path / "start")
-        assert [process.wait(60) for process in processes] == [0, 0, 0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    tokens = set()
-    for run in RESULTS.glob("small/*"):
-        (results,) = assert_sound(run).values()
-        assert len(results.trials) == 5
-        head = reader.head_of(results.path)
-        assert head is not None
-        tokens.add(head["run"])
-    assert len(tokens) == 4
 
 
 CLIMBER = """
@@ -167,7 +106,7 @@ class Climber(tunegym.BaseAgent):
 """
 
 
-def test_a_users_agent_with_settings(scenario: Path, cli: Cli, write: Callable[..., Path]) -> None:
+def test_a_users_agent_with_settings(scenario: Path, cli: Cli, write: Write) -> None:
     write("mine.py", CLIMBER)
     more = changes(agent="mine:Climber")
     done = cli("run", scenario, *more, *changes(agent_config="{ step = 2 }"))

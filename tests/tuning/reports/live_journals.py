@@ -18,6 +18,7 @@ from tunegym.tuning.stores.records import Head, SessionRecord
 from tunegym.tuning.stores.steps import StepStore
 
 GRAVITY = {"gravity": {"values": [9.8, 20.0], "weights": None}}
+TWO = spaces.Discrete(2)
 SMALL = spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
 LARGE = spaces.Dict({"image": spaces.Box(0, 255, (4, 10), dtype=np.uint8), "speed": spaces.Box(-1.0, 1.0, (1,))})
 
@@ -29,6 +30,7 @@ def open_store(
     metrics: Iterable[str] = (),
     record: str = "all",
     agent: str = "ppo",
+    actions: spaces.Space[Any] = TWO,
     observations: spaces.Space[Any] = SMALL,
 ) -> StepStore:
     """A session of a live journal."""
@@ -36,7 +38,7 @@ def open_store(
     head = Head(folder.name, "token", 1, agent, {}, dict(env_params or {}), list(metrics), live={"record": record})
     kind, _, every = record.partition(":")
     store = StepStore(folder, head, SessionRecord("f", agent_steps=1000), Recording(kind, int(every or 1)))  # type: ignore[arg-type]
-    store.declare(spaces.Discrete(2), observations)
+    store.declare(actions, observations)
     return store
 
 

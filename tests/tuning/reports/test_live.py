@@ -155,6 +155,25 @@ def test_large_elements_are_mapped(tmp_path: Path) -> None:
         results.observations()
 
 
+@pytest.mark.parametrize("size", [2, 40], ids=["inline", "side file"])
+def test_names_keep_their_values(tmp_path: Path, size: int) -> None:
+    """Of Dict spaces with unsorted keys, and of a server that comes back with its keys in another order."""
+    keys = [("z", spaces.Box(0, 100, (size,))), ("a", spaces.Discrete(9))]
+    element = {"a": np.int64(1), "z": np.full(size, 26, np.float32)}
+    write_scenario(tmp_path, "e")
+    for number, space in enumerate((spaces.Dict(keys), spaces.Dict(keys[::-1])), start=1):
+        store = open_store(tmp_path / "e", actions=space, observations=space)
+        store.reserve(number)
+        store.add(number, 1, element, element, 1.0, 0.001, False, False, {}, {})
+        store.close()
+    results = LiveResults("e", tmp_path / "e")
+    for found in (results.actions(), results.observations()):
+        assert (found["a"].tolist(), found["z"].tolist()) == ([1, 1], [[26.0] * size] * 2)
+    for table in (results.to_pandas(), pd.read_csv(results.folder / "trajectory.csv")) if size == 2 else ():
+        assert table["observation.a"].tolist() == table["action.a"].tolist() == [1, 1]
+        assert table["observation.z.1"].tolist() == table["action.z.0"].tolist() == [26, 26]
+
+
 def test_an_experiment_that_has_not_started(tmp_path: Path) -> None:
     write_scenario(tmp_path, "e")
     results = load(tmp_path).experiments["e"]

@@ -65,7 +65,7 @@ def in_thread(runner: LocalRunner, job: CommandJob) -> tuple[threading.Thread, l
 
 
 def test_output(runner: LocalRunner, folder: Path, wait: Callable) -> None:
-    """It is there while the command runs; junk is shown as something printable; stdin is empty."""
+    """It is there while the command runs, however much it is; junk is shown as printable text; stdin is empty."""
     thread, _ = in_thread(runner, CommandJob("1", str(folder), "echo early; while [ ! -e go ]; do sleep 0.02; done"))
     wait(lambda: (folder / "stdout.txt").exists() and (folder / "stdout.txt").read_text() == "early\n")
     (folder / "go").touch()
@@ -74,6 +74,8 @@ def test_output(runner: LocalRunner, folder: Path, wait: Callable) -> None:
     error = run(runner, folder, "cat; printf '\\377\\000\\033[31m\\n' >&2; exit 3").error or ""
     assert error.startswith("exited with 3: ")
     assert error.isprintable()
+    assert run(runner, folder, "head -c 10000000 /dev/zero").error is None
+    assert (folder / "stdout.txt").stat().st_size == 10_000_000
 
 
 def test_a_broken_pipe_ends_a_command(runner: LocalRunner, folder: Path) -> None:
