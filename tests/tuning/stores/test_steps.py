@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import psutil
 import pytest
 from gymnasium import spaces
 from tests.sample_servers import SPACES
@@ -23,7 +24,7 @@ from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.spaces import describe, leaves
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.columns import leaf_values, row_type
+from tunegym.tuning.stores.columns import Elements, leaf_values
 from tunegym.tuning.stores.reader import Steps
 from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.steps import StepStore
@@ -142,7 +143,7 @@ def test_elements_of_any_space_come_back(tmp_path: Path, opened: Callable[..., S
                 assert leaf_values(leaf, values).tobytes() == _values(leaf, elements)
     else:
         for side in ("actions.bin", "observations.bin"):
-            found = np.fromfile(tmp_path / side, dtype=row_type(space))
+            found = np.fromfile(tmp_path / side, dtype=Elements(space).dtype)
             for leaf in parts:
                 assert np.ascontiguousarray(found[leaf.name or "value"]).tobytes() == _values(leaf, elements)
     before = {view: (tmp_path / view).read_bytes() for view in VIEWS}
@@ -254,6 +255,23 @@ def test_failed_resume_gives_nothing_back(
     again.close()
     past = reader.scan(tmp_path / reader.JOURNAL)
     assert (past.upto, past.reserved, past.statuses) == (500, 500, {"measured": 1, "cancelled": 499})
+
+
+@pytest.mark.parametrize("refused", ["observations.bin", "env.csv"])
+def test_refused_files_leave_none_open(tmp_path: Path, refused: str) -> None:
+    """The first file that can't be opened, and those that were opened before it."""
+    store = open_store(tmp_path, observations=PICTURES)
+    add(store, 1, observation=np.zeros((8, 8), dtype=np.uint8))
+    store.close()
+    (tmp_path / refused).unlink()
+    if refused == "env.csv":
+        (tmp_path / refused).mkdir()
+    live = head(knobs={}, metrics=[], live={"record": "all"})
+    broken = StepStore(tmp_path, live, SessionRecord("f"), Recording())
+    with pytest.raises(StoreError, match=refused):
+        broken.declare(ACTIONS, PICTURES)
+    broken.close()
+    assert [one.path for one in psutil.Process().open_files() if tmp_path in Path(one.path).parents] == []
 
 
 @pytest.mark.slow

@@ -9,10 +9,8 @@ import numpy as np
 import pandas as pd
 from gymnasium import spaces
 
-from tunegym.core.errors import StoreError
-from tunegym.tuning.spaces import leaves
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.columns import EPISODE_COLUMNS, INLINE, MEASURED, SIDES, leaf_values, row_type
+from tunegym.tuning.stores.columns import EPISODE_COLUMNS, MEASURED, SIDES, Elements, StepTable
 from tunegym.tuning.stores.reader import Lost, Steps
 
 if TYPE_CHECKING:
@@ -48,22 +46,11 @@ class _Layout:
         self._env_params = list(results.head.get("env_params", ()))
         self._metrics = list(results.head.get("metrics", ()))
         self._record = str(results.head.get("live", {}).get("record", "all"))
-        found = {"action": results.action_space, "observation": results.observation_space}
-        self._leaves = {
-            kind: leaves(space) if space is not None and is_inline(space) else [] for kind, space in found.items()
-        }
-        self._elements = {
-            kind: [f"{kind}.{name}" if name else kind for leaf in some for name in leaf.names()]
-            for kind, some in self._leaves.items()
-        }
-        self.names = [
-            *("step", "status", "cached", "reward"),
-            *self._elements["action"],
-            *(f"context.{name}" for name in self._env_params),
-            *self._elements["observation"],
-            *(f"metric.{name}" for name in self._metrics),
-            *("duration_s", "episode", "terminated", "truncated", "reason", "row"),
-        ]
+        nothing = spaces.Dict({})  # of a server that never answered
+        self._table = StepTable(
+            results.action_space or nothing, results.observation_space or nothing, self._metrics, self._env_params
+        )
+        self.names = [*self._table.columns, "reason", "row"]
 
     def cells(self, group: Steps, row: int, wanted: set[str]) -> dict[str, Any]:
         """The cells of some steps; ``row`` is the place of the first among all."""
@@ -81,11 +68,13 @@ class _Layout:
             "reason": [reason for _, reason in ended],
             "row": np.arange(row, row + count),
         }
-        for kind, found in (("action", group.actions), ("observation", group.observations)):
-            if wanted.intersection(self._elements[kind]):
-                rows = [leaf_values(leaf, one) for leaf, one in zip(self._leaves[kind], found or [], strict=True)]
-                flat = [column for one in rows for column in one.reshape(count, -1).T]
-                cells |= dict(zip(self._elements[kind], flat, strict=True))
+        for kind, elements, found in (
+            ("action", self._table.actions, group.actions),
+            ("observation", self._table.observations, group.observations),
+        ):
+            if found is not None and wanted.intersection(elements.names(kind)):
+                flat = [column for one in elements.inlined(found) for column in one.reshape(count, -1).T]
+                cells |= dict(zip(elements.names(kind), flat, strict=True))
         contexts = group.context_of() if self._env_params else []
         cells |= {f"context.{name}": [one.get(name) for one in contexts] for name in self._env_params}
         for name in self._metrics:
@@ -110,41 +99,22 @@ def episode_table(results: LiveResults) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*EPISODE_COLUMNS, *(f"context.{one}" for one in names)])
 
 
-def is_inline(space: spaces.Space[Any]) -> bool:
-    """Whether elements of a space are in the journal; others have their own file."""
-    return sum(leaf.size for leaf in leaves(space)) <= INLINE
-
-
 def elements(results: LiveResults, kind: str, space: spaces.Space[Any]) -> np.ndarray:
     """The ``kind`` ("action" or "observation") of every recorded step.
 
     Raises:
         StoreError: their file is not there, or too short.
     """
-    if not is_inline(space):
-        return _mapped(results, kind, row_type(space))
-    parts: list[np.ndarray] = []
+    known = Elements(space)
+    if not known.inline:
+        return known.mapped(results.folder / SIDES[kind], results.journal.sides.get(kind, 0))
+    parts = [np.zeros(0, dtype=known.dtype)]
     for group in reader.steps(results.path):
         if isinstance(group, Steps):
             found = group.actions if kind == "action" else group.observations
             assert found is not None
-            rows = np.zeros(len(group.numbers), dtype=row_type(space))
-            for leaf, values in zip(leaves(space), found, strict=True):
-                rows[leaf.name or "value"] = leaf_values(leaf, values)
+            rows = np.zeros(len(group.numbers), dtype=known.dtype)
+            for name, column in zip(known.dtype.names or (), known.inlined(found), strict=True):
+                rows[name] = column
             parts.append(rows)
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=row_type(space))
-
-
-def _mapped(results: LiveResults, kind: str, dtype: np.dtype[Any]) -> np.ndarray:
-    rows = results.journal.sides.get(kind, 0)
-    path = results.folder / SIDES[kind]
-    if not rows:
-        return np.zeros(0, dtype=dtype)
-    try:
-        found = path.stat().st_size // dtype.itemsize
-    except OSError as error:
-        raise StoreError(f"{path} can't be read: {error.strerror}", hint="put the file back") from error
-    if found < rows:
-        what = f"the journal knows of {rows} rows, and it has {found}"
-        raise StoreError(f"{path} is too short: {what}", hint="put the whole file back")
-    return np.memmap(path, dtype=dtype, mode="r", shape=(rows,))
+    return np.concatenate(parts)

@@ -44,10 +44,11 @@ class Elements:
     """The elements of one space: its leaves are the arrays and numbers that an element consists of."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
+        self._space = space
         self.leaves: list[Leaf] = leaves(space)
         self.inline = sum(leaf.size for leaf in self.leaves) <= INLINE  # small enough for a journal and a CSV
-        self._type = row_type(space)
-        self.row_bytes = self._type.itemsize
+        # of one row of a side file: a field for each leaf, by its name
+        self.dtype = np.dtype([(leaf.name or "value", leaf.dtype, leaf.shape) for leaf in self.leaves])
         alone = len(self.leaves) == 1 and not self.leaves[0].path
         self.scalar = alone and not self.leaves[0].shape  # packed as it is
         self.array = self.leaves[0].dtype if alone and not self.scalar else None  # packed by ``tobytes``
@@ -61,8 +62,8 @@ class Elements:
         """A copy of an element: a number, or bytes without gaps, as in a side file."""
         if self.scalar:  # numbers can't be changed; an array of one can
             return element if isinstance(element, int | float | np.generic) else self.leaves[0].dtype.type(element)
-        row = np.empty((), dtype=self._type)
-        for leaf, name in zip(self.leaves, self._type.names or (), strict=True):
+        row = np.empty((), dtype=self.dtype)
+        for leaf, name in zip(self.leaves, self.dtype.names or (), strict=True):
             row[name] = leaf.of(element)
         return row.tobytes()
 
@@ -70,20 +71,48 @@ class Elements:
         """An array for each leaf, with a row for each packed element."""
         if self.scalar:
             return [np.array(packed, dtype=self.leaves[0].dtype)]
-        rows = np.frombuffer(b"".join(packed), dtype=self._type) if self.leaves else np.zeros(0, self._type)
-        # A field of a structured array is neither contiguous nor aligned, as orjson needs it.
-        return [np.require(rows[name], requirements=["C", "A"]) for name in self._type.names or ()]
+        rows = np.frombuffer(b"".join(packed), dtype=self.dtype) if self.leaves else np.zeros(0, self.dtype)
+        return self._columns(rows)
 
     def cells(self, values: list[Any] | None) -> list[list[str]]:
         """For a CSV: for each leaf the text of each row, its numbers joined by commas."""
-        if values is None:
-            return []
-        return [_cells(leaf_values(leaf, one)) for leaf, one in zip(self.leaves, values, strict=True)]
+        return [] if values is None else [_cells(one) for one in self.inlined(values)]
+
+    def inlined(self, values: list[Any]) -> list[np.ndarray]:
+        """An array for each leaf from the values in a journal. Raises ``StoreError``."""
+        return [leaf_values(leaf, one) for leaf, one in zip(self.leaves, values, strict=True)]
+
+    def mapped(self, path: Path, rows: int) -> np.ndarray:
+        """The first ``rows`` of a side file, as a read-only memory map. Raises ``StoreError``."""
+        if not rows:
+            return np.zeros(0, dtype=self.dtype)
+        try:
+            found = path.stat().st_size // self.dtype.itemsize
+        except OSError as error:
+            raise StoreError(f"{path} can't be read: {error.strerror}", hint="put the file back") from error
+        if found < rows:
+            what = f"the journal knows of {rows} rows, and it has {found}"
+            raise StoreError(f"{path} is too short: {what}", hint="put the whole file back")
+        return np.memmap(path, dtype=self.dtype, mode="r", shape=(rows,))
+
+    def read(self, values: list[Any] | None, path: Path, row: int, count: int) -> list[Any]:
+        """The elements of some steps: of ``values``, or if None ``count`` rows of a side file, from ``row`` on."""
+        found = self.inlined(values) if values is not None else self._columns(self.mapped(path, row + count)[row:])
+        columns = {leaf.path: column for leaf, column in zip(self.leaves, found, strict=True)}
+        return [_element(self._space, columns, at) for at in range(count)]
+
+    def _columns(self, rows: np.ndarray) -> list[np.ndarray]:
+        # A field of a structured array is neither contiguous nor aligned, as orjson and agents need it.
+        return [np.array(rows[name]) for name in self.dtype.names or ()]
 
 
-def row_type(space: spaces.Space[Any]) -> np.dtype[Any]:
-    """The dtype of one row of a side file: a field for each leaf, by its name."""
-    return np.dtype([(leaf.name or "value", leaf.dtype, leaf.shape) for leaf in leaves(space)])
+def _element(space: spaces.Space[Any], columns: Mapping[Any, Any], at: int, path: tuple[str | int, ...] = ()) -> Any:
+    """An element of ``space`` from row ``at`` of each leaf."""
+    if isinstance(space, spaces.Dict):
+        return {key: _element(part, columns, at, (*path, str(key))) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_element(part, columns, at, (*path, place)) for place, part in enumerate(space.spaces))
+    return columns[path][at]
 
 
 def leaf_values(leaf: Leaf, values: Any) -> np.ndarray:
@@ -119,14 +148,17 @@ class SideFile:
         self._row_bytes = row_bytes
         self.rows = rows
         try:
-            self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            found = os.fstat(self._file).st_size // row_bytes
-            if found < rows:
-                raise StoreError(
-                    f"{path} is too short: the journal has {rows} rows, and it has {found}",
-                    hint="restore the whole file, or start a new run",
-                )
-            os.ftruncate(self._file, rows * row_bytes)
+            with contextlib.ExitStack() as undo:
+                self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
+                undo.callback(os.close, self._file)
+                found = os.fstat(self._file).st_size // row_bytes
+                if found < rows:
+                    raise StoreError(
+                        f"{path} is too short: the journal has {rows} rows, and it has {found}",
+                        hint="restore the whole file, or start a new run",
+                    )
+                os.ftruncate(self._file, rows * row_bytes)
+                undo.pop_all()
         except OSError as error:
             raise StoreError(f"{path} can't be written: {error.strerror}", hint="is it yours?") from error
 
@@ -152,7 +184,12 @@ class SideFile:
 
 
 class StepTable:
-    """The columns of an experiment's steps. ``most`` is the largest number of steps in a group, given their size."""
+    """The columns of an experiment's steps.
+
+    Attributes:
+        columns: their names, as in ``trajectory.csv``.
+        most: the largest number of steps in a group, given their size.
+    """
 
     def __init__(
         self,
@@ -163,23 +200,24 @@ class StepTable:
         most: int = MOST_ROWS,
     ) -> None:
         self.actions, self.observations = Elements(actions), Elements(observations)
-        each = self.actions.row_bytes + self.observations.row_bytes
+        each = self.actions.dtype.itemsize + self.observations.dtype.itemsize
         self.most = max(1, min(most, MOST_BYTES // max(each, 1)))
         self._metrics = tuple(metrics)
         self._env_params = tuple(env_params)
+        self._drawn_columns = [f"context.{name}" for name in env_params]
+        self.columns = [
+            *("step", "status", "cached", "reward"),
+            *self.actions.names("action"),
+            *self._drawn_columns,
+            *self.observations.names("observation"),
+            *(f"metric.{name}" for name in metrics),
+            *("duration_s", "episode", "terminated", "truncated"),
+        ]
 
     def header(self) -> tuple[str, str, str]:
         """The first row of each CSV."""
-        drawn = [f"context.{name}" for name in self._env_params]
-        columns = [
-            *("step", "status", "cached", "reward"),
-            *self.actions.names("action"),
-            *drawn,
-            *self.observations.names("observation"),
-            *(f"metric.{name}" for name in self._metrics),
-            *("duration_s", "episode", "terminated", "truncated"),
-        ]
-        return line(columns), line(["step", *self._env_params]), line([*EPISODE_COLUMNS, *drawn])
+        drawn = self._drawn_columns
+        return line(self.columns), line(["step", *self._env_params]), line([*EPISODE_COLUMNS, *drawn])
 
     def group(
         self, rows: Sequence[Row], over: list[Episode], sides: Mapping[str, int], upto: int, at: float, elapsed_s: float
@@ -233,7 +271,7 @@ class StepTable:
 
     def lost_lines(self, lost: Lost, every: int) -> tuple[str, str, str]:
         """The rows of lost numbers, of which only every ``every``-th would have had one."""
-        empty = "," * (self.header()[0].count(",") - 2)
+        empty = "," * (len(self.columns) - 3)
         numbers = [number for number in range(lost.first, lost.last + 1) if number % every == 0]
         rows = "".join(f"{number},cancelled,false{empty}\n" for number in numbers)
         return rows, "".join(f"{number}{',' * len(self._env_params)}\n" for number in numbers), ""

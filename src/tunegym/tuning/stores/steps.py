@@ -128,7 +128,7 @@ class StepStore(JournalFile):
         for name, elements in (("action", table.actions), ("observation", table.observations)):
             if not elements.inline:
                 rows = self.past.sides.get(name, 0)
-                self._sides[name] = SideFile(self._folder / SIDES[name], elements.row_bytes, rows)
+                self._sides[name] = SideFile(self._folder / SIDES[name], elements.dtype.itemsize, rows)
         self._views = CsvFiles(self._folder, (TRAJECTORY, ENV, EPISODES))
         self._views.append(*table.header())
         for one in reader.entries(self.path):

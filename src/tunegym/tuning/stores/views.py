@@ -26,6 +26,7 @@ class CsvFiles:
                 flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
                 self._files.append(os.open(folder / name, flags, 0o644))
             except OSError as error:
+                self.close()
                 raise StoreError(f"{folder / name} can't be written: {error.strerror}") from error
 
     def append(self, *rows: str) -> None:

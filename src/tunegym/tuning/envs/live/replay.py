@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from gymnasium import spaces
 from numpy import ndarray
 
@@ -15,8 +14,7 @@ from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import EnvParams
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Transition
-from tunegym.tuning.spaces import leaves
-from tunegym.tuning.stores.columns import SIDES, leaf_values, row_type
+from tunegym.tuning.stores.columns import SIDES, Elements
 from tunegym.tuning.stores.reader import JOURNAL, Lost, steps
 
 
@@ -61,14 +59,15 @@ def transitions(
     The first step of an episode has none on record, nor has one that follows a lost or unmeasured step. Memory doesn't
     grow with the steps.
     """
-    acted, seen = _Elements(folder, "action", actions), _Elements(folder, "observation", observations)
+    acted, seen = Elements(actions), Elements(observations)
     begun: dict[int, tuple[int, Any]] = {}  # by open episode: its last step's number and observation
     for group in steps(folder / JOURNAL):
         if isinstance(group, Lost) or group.numbers[-1] <= after:
             begun.clear()
             continue
-        chosen = acted.of(group.actions, group.action_row, len(group.numbers))
-        shown = seen.of(group.observations, group.observation_row, len(group.numbers))
+        count = len(group.numbers)
+        chosen = acted.read(group.actions, folder / SIDES["action"], group.action_row, count)
+        shown = seen.read(group.observations, folder / SIDES["observation"], group.observation_row, count)
         contexts = group.context_of()
         for at, (number, episode) in enumerate(zip(group.numbers, group.episodes, strict=True)):
             previous = begun.pop(episode, None)
@@ -91,31 +90,3 @@ def transitions(
                 terminated,
                 truncated,
             )
-
-
-class _Elements:
-    """The elements of one space, from records or from a side file."""
-
-    def __init__(self, folder: Path, name: str, space: spaces.Space[Any]) -> None:
-        self._space = space
-        self._leaves = leaves(space)
-        self._path = folder / SIDES[name]
-        self._type = row_type(space)
-
-    def of(self, inline: list[Any] | None, row: int, count: int) -> list[Any]:
-        if inline is not None:
-            arrays = [leaf_values(leaf, values) for leaf, values in zip(self._leaves, inline, strict=True)]
-        else:
-            rows = np.fromfile(self._path, dtype=self._type, count=count, offset=row * self._type.itemsize)
-            arrays = [rows[name] for name in self._type.names or ()]
-        columns = {leaf.path: array for leaf, array in zip(self._leaves, arrays, strict=True)}
-        return [_element(self._space, columns, at) for at in range(count)]
-
-
-def _element(space: spaces.Space[Any], columns: Mapping[Any, Any], at: int, path: tuple[str | int, ...] = ()) -> Any:
-    """An element of ``space`` from row ``at`` of each leaf."""
-    if isinstance(space, spaces.Dict):
-        return {key: _element(part, columns, at, (*path, str(key))) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_element(part, columns, at, (*path, place)) for place, part in enumerate(space.spaces))
-    return columns[path][at]
