@@ -147,6 +147,7 @@ def test_a_fault_costs_its_step_and_nothing_else(
         ("step@10+=die", 13, "the server failed 4 times in a row, at last with: the server died: killed by SIGKILL"),
         ("step@10=die,build@2+=raise", 10, "at last with: it could not be built: RuntimeError: build 4 was to fail"),
         ("apply@2+=raise", 7, "at last with: apply_env_params: RuntimeError: apply 5 was to fail"),
+        ("apply@1+=raise", 0, "begin an episode: apply_env_params: RuntimeError: apply 1 was to fail"),
         ("build@1+=raise", 0, "the server can't be started: it could not be built: RuntimeError: build 1 was to fail"),
         ("build@1+=die", 0, "the server can't be started: the server died: killed by SIGKILL"),
     ],

@@ -3,9 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from tunegym.core.errors import BudgetError
 from tunegym.tuning.model.scenario import Budget
 
 Benches = Callable[..., Any]
@@ -13,26 +10,6 @@ Benches = Callable[..., Any]
 
 def measure(x: int) -> dict[str, float]:
     return {"m": float(x)}
-
-
-@pytest.mark.parametrize("slots", [1, 3])
-def test_agent_steps_is_exact(bench: Benches, slots: int) -> None:
-    """Whatever the lanes hold, trial 6 never starts; failures and hits count like any other."""
-    one = bench(measure, slots=slots, budget=Budget(agent_steps=5), constraints=[lambda p: p["x"] != 4])
-    started = 0
-    while True:
-        free = [lane for lane in range(slots) if one.engine.exhausted(lane) is None]
-        if not free:
-            break
-        one.engine.begin({"x": (1, 1, 4)[started % 3]}, free[0])
-        started += 1
-        one.engine.next_finished()
-    assert started == 5
-    assert one.engine.exhausted() == "agent_steps = 5 are used up"
-    with pytest.raises(BudgetError, match="trial 6 may not start"):
-        one.engine.begin({"x": 1})
-    one.engine.close()
-    assert [trial.number for trial in one.trials()] == [1, 2, 3, 4, 5]
 
 
 def test_max_time(bench: Benches, clock: Any) -> None:

@@ -51,7 +51,8 @@ def test_walk(bench: Benches) -> None:
     assert one.engine.next_finished() is None
 
 
-def test_one_counter(bench: Benches) -> None:
+@pytest.mark.parametrize("slots", [1, 3])
+def test_one_counter(bench: Benches, slots: int) -> None:
     """Measured, cached, infeasible, failed, refused actions and asking around: 1, 2, 3, ..."""
 
     def function(x: int) -> dict[str, float]:
@@ -61,7 +62,7 @@ def test_one_counter(bench: Benches) -> None:
             raise TimeoutError
         return {"m": 1.0}
 
-    one = bench(function, constraints=[lambda p: p["x"] != 4], budget=Budget(agent_steps=8))
+    one = bench(function, slots=slots, constraints=[lambda p: p["x"] != 4], budget=Budget(agent_steps=8))
     numbers = []
     for x in (1, 1, 4, 5, 5, 6, 2):
         for wrong in ({}, {"x": 11}, {"x": 1, "y": 1}):
@@ -73,7 +74,7 @@ def test_one_counter(bench: Benches) -> None:
     assert numbers == [1, 2, 3, 4, 5, 6, 7]
     assert one.step(x=7).number == 8
     for _ in range(3):
-        with pytest.raises(BudgetError, match="agent_steps = 8"):
+        with pytest.raises(BudgetError, match="trial 9 may not start: agent_steps = 8 are used up"):
             one.engine.begin({"x": 1})
     assert [trial.number for trial in one.trials()] == list(range(1, 9))
     assert [trial.status for trial in one.trials()] == [
@@ -183,9 +184,10 @@ def test_end_cancels_running_trials_and_held_numbers(bench: Benches) -> None:
     ]
 
 
-@pytest.mark.parametrize("slots", [1, 2, 4])
-def test_interrupted_trials_stay_open_and_are_taken_over(bench: Benches, slots: int) -> None:
-    """Same number, same context, same action; leftovers are ended first."""
+@pytest.mark.parametrize(("slots", "env_params"), [(1, LOAD), (2, LOAD), (4, LOAD), (3, {})])
+def test_interrupted_trials_stay_open_and_are_taken_over(bench: Benches, slots: int, env_params: Any) -> None:
+    """Same number, same context, same action; leftovers are ended first. Without contexts, they wait for the first."""
+    count = slots if env_params else 1
     running = threading.Semaphore(0)
     stop: list[bool] = []
 
@@ -197,16 +199,16 @@ def test_interrupted_trials_stay_open_and_are_taken_over(bench: Benches, slots: 
         raise InterruptedError
 
     def halt() -> None:
-        for _ in range(slots):
+        for _ in range(count):
             assert running.acquire(timeout=60)
         stop.append(True)
         one.lab.stop()
 
-    one = bench(blocks, env_params=LOAD, slots=slots, store="journal", stopping=lambda: bool(stop))
+    one = bench(blocks, env_params=env_params, slots=slots, store="journal", stopping=lambda: bool(stop))
     one.step(x=0)
     stopper = threading.Thread(target=halt)
     stopper.start()
-    opened = [one.engine.begin({"x": lane + 1}, lane) for lane in range(slots)]
+    opened = [one.engine.begin({"x": lane + 1 if env_params else 1}, lane) for lane in range(slots)]
     assert one.engine.next_finished() is None
     stopper.join()
     assert one.engine.exhausted() == "the run is stopping"
@@ -216,33 +218,15 @@ def test_interrupted_trials_stay_open_and_are_taken_over(bench: Benches, slots: 
     assert one.store.open_trials() == opened
     one.store.close()
 
-    again = bench(measure, env_params=LOAD, slots=slots, store="journal")
+    again = bench(measure, env_params=env_params, slots=slots, store="journal")
     again.engine.take_over()
-    assert sorted(one["job"] for one in again.lab.leftovers) == sorted(f"{trial.number}.1" for trial in opened)
+    assert sorted(one["job"] for one in again.lab.leftovers) == sorted(f"{trial.number}.1" for trial in opened[:count])
     assert again.store.open_trials() == []
     taken = again.trials()[1:]
     assert [(t.number, t.context, t.action) for t in taken] == [(o.number, o.context, o.action) for o in opened]
     assert all(trial.measured for trial in taken)
     assert again.engine.observe().number == slots + 2
     assert again.engine.observe().metrics == {}
-
-
-def test_waiting_trials_stay_open_too(bench: Benches) -> None:
-    running = threading.Event()
-
-    def blocks(x: int) -> dict[str, float]:
-        running.set()
-        assert one.lab.stopped.wait(60)
-        raise InterruptedError
-
-    one = bench(blocks, slots=3)
-    for lane in range(3):
-        one.engine.begin({"x": 1}, lane)
-    assert running.wait(60)
-    one.lab.stop()
-    assert one.engine.next_finished() is None
-    assert [trial.number for trial in one.store.open_trials()] == [1, 2, 3]
-    assert len(one.lab.runs) == 1
 
 
 def test_broken_infrastructure_is_an_exception(bench: Benches) -> None:
@@ -267,37 +251,21 @@ def test_unwritten_decision_runs_nothing(bench: Benches) -> None:
 
 
 def test_past_is_taken_in(bench: Benches) -> None:
-    """Counts, the best and the cache are those of all sessions; another fingerprint's are not served."""
-    first = bench(measure, store="journal")
+    """Counts, the best, penalties and the cache are those of all sessions; another fingerprint's are not served."""
+    keys: dict[str, Any] = {"store": "journal", "constraints": [lambda p: p["x"] != 4]}
+    first = bench(measure, **keys)
     for x in (3, 8, 5):
         first.step(x=x)
+    penalty = first.step(x=4).reward
     first.store.close()
-    again = bench(measure, store="journal")
-    assert again.engine.tally.done == 3
+    again = bench(measure, **keys)
+    assert again.engine.tally.done == 4
     assert again.engine.tally.best.number == 2
-    assert [trial.number for trial in again.engine.history()] == [1, 2, 3]
+    assert [trial.number for trial in again.engine.history()] == [1, 2, 3, 4]
+    assert again.step(x=4).reward == penalty
     assert again.step(x=5).cached_from == 3
     again.store.close()
-    changed = bench(measure, store="journal", fingerprint="other")
+    changed = bench(measure, fingerprint="other", **keys)
     assert changed.step(x=5).cached_from is None
-    assert changed.step(x=5).cached_from == 5
+    assert changed.step(x=5).cached_from == 7
     assert changed.engine.tally.best.number == 2
-
-
-def test_observation_is_that_of_the_lane(bench: Benches) -> None:
-    """Each lane sees its own last trial, and one without a measurement shows none."""
-
-    def function(x: int) -> dict[str, float]:
-        if x == 5:
-            raise ValueError("no")
-        return {"m": float(x)}
-
-    one = bench(function, slots=2)
-    for lane, x in ((0, 1), (1, 2)):
-        one.engine.begin({"x": x}, lane)
-        one.engine.next_finished()
-    assert [one.engine.observe(lane).metrics for lane in (0, 1)] == [{"m": 1.0}, {"m": 2.0}]
-    one.engine.begin({"x": 5}, 0)
-    one.engine.next_finished()
-    assert (one.engine.observe(0).metrics, one.engine.observe(0).measured) == ({}, False)
-    assert (one.engine.observe(1).metrics, one.engine.observe(1).measured) == ({"m": 2.0}, True)

@@ -12,9 +12,8 @@ import pytest
 from tunegym.tuning.envs.trials import measure as prune
 from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.model.trial import Measured, Pruned
-from tunegym.tuning.pruners.hyperband import HyperbandConfig, HyperbandPruner
 from tunegym.tuning.pruners.median import MedianConfig, MedianPruner
-from tunegym.tuning.rewards import ByName, negative
+from tunegym.tuning.rewards import ByName, identity, negative
 
 Benches = Callable[..., Any]
 Curve = Sequence[tuple[int, float]]
@@ -200,55 +199,23 @@ def test_many_values_are_thinned() -> None:
 # the past -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "pruner",
-    [lambda: MedianPruner(MedianConfig()), lambda: HyperbandPruner(HyperbandConfig(), seed=4)],
-    ids=["median", "hyperband"],
-)
-@pytest.mark.parametrize("settings", [{}, {"reward": negative}], ids=["max", "min"])
-def test_resumed_run_prunes_the_same(bench: Benches, tmp_path: Any, pruner: Any, settings: Any) -> None:
-    """At width 1, whenever it was stopped."""
-
-    def function(x: int, report: Any) -> dict[str, float]:
-        for step in range(1, 28):
-            report(step, (x * 7 % 40) * step / (step + 3.0))
-        return {"m": float(x * 7 % 40)}
-
-    def drive(name: str, sizes: Sequence[int]) -> list[Any]:
-        x = iter(range(40))
-        trials: list[Any] = []
-        for size in sizes:
-            one = bench(
-                function,
-                knobs={"x": Choice(tuple(range(40)))},
-                pruner=pruner,
-                store="journal",
-                folder=tmp_path / name,
-                **settings,
-            )
-            for _ in range(size):
-                one.step(x=next(x))
-            trials = one.trials()
-            one.store.close()
-        return [(trial.number, trial.outcome, trial.reward, trial.reports) for trial in trials]
-
-    whole = drive("whole", [40])
-    assert {type(outcome) for _, outcome, _, _ in whole} == {Measured, Pruned}
-    assert drive("parts", [1, 6, 11, 2, 20]) == whole
-
-
-def test_trials_of_another_fingerprint_are_not_compared(bench: Benches, tmp_path: Any) -> None:
+@pytest.mark.parametrize("reward", [identity, negative])
+def test_the_pruner_is_told_of_the_past(bench: Benches, reward: Any) -> None:
+    """Of each trial what it was told at its end; of trials of another fingerprint nothing."""
     told: list[Floor] = []
 
     def make() -> Floor:
         told.append(Floor())
         return told[-1]
 
-    one = bench(climb, pruner=make, store="journal")
-    one.step(x=5)
+    one = bench(climb, pruner=make, store="journal", reward=reward)
+    ended = {one.step(x=x).status for x in (5, 1, 5)}
+    assert ended == ({"measured", "pruned"} if reward is identity else {"pruned"})
     one.store.close()
-    for fingerprint, expected in (("f", 1), ("g", 0)):
+    before = [trial for floor in told for trial in floor.ended]
+    assert len(before) == (2 if reward is identity else 3), "a cached one has no curve"
+    for fingerprint, expected in (("f", before), ("g", [])):
         told.clear()
-        again = bench(climb, pruner=make, store="journal", fingerprint=fingerprint)
-        assert sum(len(floor.ended) for floor in told) == expected
+        again = bench(climb, pruner=make, store="journal", fingerprint=fingerprint, reward=reward)
+        assert [trial for floor in told for trial in floor.ended] == expected
         again.store.close()

@@ -72,25 +72,6 @@ def test_auto_is_below_the_worst_so_far(worst: float) -> None:
     assert after < worst
 
 
-def test_past_measurements_count(bench: Benches) -> None:
-    """A resumed run doesn't start over with its idea of bad."""
-
-    def function(x: int) -> dict[str, float]:
-        if x == 5:
-            raise ValueError("no")
-        return {"m": 1e6 * x}
-
-    first = bench(function, reward=negative, store="journal")
-    first.step(x=9)
-    expected = first.step(x=5).reward
-    first.store.close()
-    again = bench(function, reward=negative, store="journal")
-    assert again.step(x=5).reward == expected < -9e6
-
-
-WARNING = "is above a measured reward"
-
-
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 

@@ -168,13 +168,10 @@ def test_batched_infos() -> None:
     ("actions", "message"),
     [
         ({"mode": [0, 0], "n": [[1.0], [2.0]]}, "missing: f"),
-        ({"mode": [0, 0], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]], "z": [1, 1]}, "extra: z"),
-        ({"mode": [0, 3], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: index 3 is out of range"),
         ({"mode": [0, 0], "n": [[1.0], [np.nan]], "f": [[0.5], [0.5]]}, "n: nan is not finite"),
         ({"mode": [0], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: 1 rows for 2 sub-environments"),
         ({"mode": [0, 0, 0], "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: 3 rows for 2"),
         ({"mode": 0, "n": [[1.0], [2.0]], "f": [[0.5], [0.5]]}, "mode: 0 has no rows"),
-        ([{"mode": 0}, {"mode": 0}], "is not a mapping"),
         (None, "is not a mapping"),
     ],
 )

@@ -70,7 +70,6 @@ class Engines:
         *,
         steps: int | None = 1000,
         servers: Sequence[Any] | None = None,
-        hosts: Sequence[Any] | None = None,
         env_params: dict[str, EnvParam] | None = None,
         record: Recording | None = None,
         metrics: tuple[str, ...] = (),
@@ -101,7 +100,7 @@ class Engines:
         kind = f"every:{record.every}" if record.kind == "every" else record.kind
         head = Head("live", "token", 7, "random_search", {}, named, list(metrics), live={"record": kind})
         store = StepStore(self.folder, head, SessionRecord("f", agent_steps=steps), record)
-        made = hosts or [InProcess(lambda one=one: one) for one in (servers or [self.server])]
+        made = [InProcess(lambda one=one: one) for one in (servers or [self.server])]
         engine = LiveEngine(LiveParts(experiment, made, store, self.folder, 7, reward), stopping=stopping)
         self._open.append((engine, store))
         if take_over:

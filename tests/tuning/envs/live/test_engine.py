@@ -10,10 +10,9 @@ import pytest
 from gymnasium import spaces
 from tests.tuning.envs.live.conftest import Counter, Engines, drive, load
 
-from tunegym.core.errors import ActionError, BudgetError, ServerLostError, TunegymError
+from tunegym.core.errors import ActionError, ServerLostError, TunegymError
 from tunegym.tuning.envs.live import lane
 from tunegym.tuning.model.scenario import Recording
-from tunegym.tuning.servers.host import InProcess, ServerFailure
 from tunegym.tuning.stores import reader
 
 
@@ -26,40 +25,29 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_steps_count_across_resets(engines: Engines) -> None:
-    engine = engines()
-    engine.reset()
-    for number in range(1, 31):
-        answer = engine.step(0)
-        assert answer[4]["step"] == number
-        if answer[2] or number % 7 == 0:  # ends of episodes, and resets in the middle of them
-            engine.reset()
-            engine.reset()
-    engines.close()
+    """And across sessions."""
+    for first in (1, 16):
+        engine = engines()
+        assert engine.taken == engine.tally.done == first - 1
+        assert engine.reset()[1]["step"] == first
+        for number in range(first, first + 15):
+            answer = engine.step(0)
+            assert answer[4]["step"] == number
+            if answer[2] or number % 7 == 0:  # ends of episodes, and resets in the middle of them
+                engine.reset()
+                engine.reset()
+        engines.close()
     steps = [int(row["step"]) for row in engines.rows()]
     assert steps == list(range(1, 31))
     assert [int(row["step"]) for row in engines.rows("env.csv")] == steps
     episodes = engines.rows("episodes.csv")
     assert sum(int(row["length"]) for row in episodes) == 30
-    assert {row["end"] for row in episodes} == {"terminated", "reset", "cut"} - (
-        {"cut"} if steps[-1] % 7 == 0 else set()
-    )
+    assert {row["end"] for row in episodes} == {"terminated", "reset", "cut"}
     by_episode = {row["episode"]: (int(row["first_step"]), int(row["last_step"])) for row in episodes}
+    assert len(by_episode) == len(episodes)
     for row in engines.rows():
         first, last = by_episode[row["episode"]]
         assert first <= int(row["step"]) <= last
-
-
-def test_sessions_share_the_counter_and_the_episodes(engines: Engines) -> None:
-    drive(engines(), 12)
-    engines.close()
-    engine = engines()
-    assert engine.taken == 12
-    assert (engine.tally.done, engine.tally.episodes) == (12, 3)
-    assert engine.reset()[1]["step"] == 13
-    assert engine.step(1)[4]["step"] == 13
-    engines.close()
-    assert [int(row["step"]) for row in engines.rows()] == list(range(1, 14))
-    assert [int(row["episode"]) for row in engines.rows()] == [1] * 5 + [2] * 5 + [3] * 2 + [4]
 
 
 def test_step_needs_an_episode(engines: Engines) -> None:
@@ -88,37 +76,27 @@ def test_refused_action_uses_no_number(engines: Engines, action: Any) -> None:
 # contexts ---------------------------------------------------------------------------------------------
 
 
-def test_episode_keeps_the_context_of_its_first_number(engines: Engines) -> None:
-    engine = engines(env_params=load(1, 2, 3, 4))
+@pytest.mark.parametrize("every_step", [False, True])
+def test_contexts(engines: Engines, every_step: bool) -> None:
+    """Drawn by an episode's first number, or by each number; applied before the reset or the step that it is for."""
+    engine = engines(env_params=load(1, 2, 3, 4, every_step=every_step))
     answers = drive(engine, 23)
-    draws = [engine.experiment.env_params.context(number)["load"] for number in range(1, 30)]
-    for at, answer in enumerate(answers):
-        assert answer[4]["env_params"] == {"load": draws[at // 5 * 5]}
-        assert answer[4]["next_env_params"] == {"load": draws[(at + 1) // 5 * 5]}
+    numbers = [at + 1 if every_step else at // 5 * 5 + 1 for at in range(24)]
+    draws = [engine.experiment.env_params.context(number)["load"] for number in numbers]
+    assert [answer[4]["env_params"] for answer in answers] == [{"load": one} for one in draws[:23]]
+    assert [answer[4]["next_env_params"] for answer in answers] == [{"load": one} for one in draws[1:]]
     engines.close()
-    assert [int(row["context.load"]) for row in engines.rows()] == [draws[at // 5 * 5] for at in range(23)]
-    assert [int(row["load"]) for row in engines.rows("env.csv")] == [draws[at // 5 * 5] for at in range(23)]
-    # Before the reset that it applies to, and never in between.
+    for view, column in (("trajectory.csv", "context.load"), ("env.csv", "load")):
+        assert [int(row[column]) for row in engines.rows(view)] == draws[:23]
+    applied, under = None, []
+    for kind, *given in engines.server.calls:
+        if kind == "apply":
+            applied = given[0]["load"]
+        elif kind == "step":
+            under.append(applied)
+    assert under == draws[:23]
     kinds = [call[0] for call in engines.server.calls if call[0] != "step"]
-    assert kinds[: len(kinds) - 1] == ["apply", "reset"] * 5
-
-
-def test_context_of_each_step(engines: Engines) -> None:
-    engine = engines(env_params=load(1, 2, 3, 4, every_step=True))
-    answers = drive(engine, 23)
-    draws = [engine.experiment.env_params.context(number)["load"] for number in range(1, 30)]
-    assert [answer[4]["env_params"]["load"] for answer in answers] == draws[:23]
-    assert [answer[4]["next_env_params"]["load"] for answer in answers] == draws[1:24]
-    engines.close()
-    assert [int(row["context.load"]) for row in engines.rows()] == draws[:23]
-    applied: Any = None
-    at = 0
-    for call in engines.server.calls:
-        if call[0] == "apply":
-            applied = call[1]["load"]
-        elif call[0] == "step":
-            assert applied == draws[at]
-            at += 1
+    assert every_step or kinds[:-1] == ["apply", "reset"] * 5
 
 
 def test_env_params_need_a_server_that_applies_them(engines: Engines) -> None:
@@ -238,96 +216,6 @@ def test_metrics_and_rewards(engines: Engines) -> None:
     assert [row["metric.p99"] for row in engines.rows()] == ["2.5", "", "", ""]
 
 
-# a server that is lost --------------------------------------------------------------------------------
-
-
-class Frail(InProcess):
-    """Is lost at the steps and starts that it is told to be."""
-
-    def __init__(self, build: Any) -> None:
-        super().__init__(build)
-        self.dies = 0
-        self.starts = 0
-        self.fails_to_start = 0
-
-    def start(self) -> None:
-        self.starts += 1
-        if self.fails_to_start:
-            self.fails_to_start -= 1
-            raise ServerFailure("no such program", lost=True)
-        super().start()
-        sound = self.step
-
-        def step(action: Any) -> Any:
-            if self.dies:
-                self.dies -= 1
-                raise ServerFailure("killed by SIGKILL", lost=True)
-            return sound(action)
-
-        self.step = step
-
-
-def test_lost_server_is_started_again(engines: Engines) -> None:
-    host = Frail(Counter)
-    engine = engines(hosts=[host], env_params=load(1, 2, 3))
-    engine.reset()
-    before = engine.step(0)[4]
-    host.dies = 1
-    info = engine.step(0)[4]
-    assert (info["status"], info["reason"], info["env_params"]) == (
-        "failed",
-        "killed by SIGKILL",
-        before["env_params"],
-    )
-    assert (host.starts, engine.tally.restarts) == (2, 1)
-    after = engine.step(0)[4]
-    assert (after["episode_number"], after["env_params"]) == (1, before["env_params"])
-
-
-def test_server_that_never_worked_is_not_restarted(engines: Engines) -> None:
-    class Odd(Counter):
-        def apply_env_params(self, params: dict[str, Any]) -> None:
-            raise AttributeError("there is no gravitee")
-
-    host = Frail(Odd)
-    engine = engines(hosts=[host], env_params=load(1, 2))
-    with pytest.raises(
-        ServerLostError, match="begin an episode: apply_env_params: AttributeError: there is no gravitee"
-    ):
-        engine.reset()
-    assert host.starts == 1
-
-
-# lanes ------------------------------------------------------------------------------------------------
-
-
-def test_lanes_share_one_counter(engines: Engines) -> None:
-    servers = [Counter(length=length) for length in (3, 4, 5)]
-    engine = engines(servers=servers, env_params=load(1, 2, 3, 4), steps=32)
-    for at in range(3):
-        engine.reset(at)
-    for _ in range(10):
-        answers = engine.step_all([0, 1, 2])
-        for at, answer in enumerate(answers):
-            if answer[2]:
-                engine.reset(at)
-    with pytest.raises(BudgetError, match="step 33 may not be taken"):
-        engine.step_all([0, 1, 2])
-    engine.step_all([0, 1])  # the rest of the budget
-    engines.close()
-    rows = engines.rows()
-    assert [int(row["step"]) for row in rows] == list(range(1, 33))
-    assert [int(row["action"]) for row in rows] == [0, 1, 2] * 10 + [0, 1]
-    draws = engine.experiment.env_params
-    for episode in engines.rows("episodes.csv"):
-        own = [row for row in rows if row["episode"] == episode["episode"]]
-        assert len(own) == int(episode["length"])
-        assert {row["action"] for row in own} == {episode["lane"]}
-        first = int(episode["first_step"])
-        assert int(own[0]["step"]) == first
-        assert {int(row["context.load"]) for row in own} == {draws.context(first)["load"]}
-
-
 # what is recorded -------------------------------------------------------------------------------------
 
 
@@ -414,35 +302,30 @@ def test_record_has_the_chosen_action(engines: Engines, together: bool) -> None:
     assert [engines.rows()[0][f"action.{at}"] for at in (0, 1)] == ["0.25", "0.5"]
 
 
-def test_interrupted_step_is_lost_and_ends_the_episode(engines: Engines) -> None:
-    engine = engines()
-    engine.reset()
-    engine.step(0)
-    engines.server.raises = KeyboardInterrupt()  # type: ignore[assignment]
-    with pytest.raises(KeyboardInterrupt):
-        engine.step(0)
-    with pytest.raises(TunegymError, match="the episode is over"):
-        engine.step(1)
-    assert (engine.tally.done, engine.tally.others["cancelled"]) == (2, 1)
-    engine.reset()
-    assert engine.step(1)[4]["step"] == 3
-    engines.close()
-    assert [row["status"] for row in engines.rows()] == ["measured", "cancelled", "measured"]
-    assert [(row["length"], row["end"]) for row in engines.rows("episodes.csv")] == [("1", "cut"), ("1", "cut")]
-
-
-def test_interrupt_of_several_lanes(engines: Engines) -> None:
-    servers = [Counter(), Counter(), Counter()]
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_interrupted_step_is_lost_and_ends_the_episode(engines: Engines, lanes: int) -> None:
+    servers = [Counter() for _ in range(lanes)]
     engine = engines(servers=servers)
-    for at in range(3):
+
+    def step() -> list[Any]:
+        return engine.step_all([0] * lanes) if lanes > 1 else [engine.step(0)]
+
+    for at in range(lanes):
         engine.reset(at)
-    engine.step_all([0, 1, 2])
-    servers[1].raises = KeyboardInterrupt()  # type: ignore[assignment]
+    step()
+    servers[-1].raises = KeyboardInterrupt()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
-        engine.step_all([0, 1, 2])
+        step()
+    with pytest.raises(TunegymError, match="the episode is over"):
+        step()
+    assert (engine.tally.done, engine.tally.others["cancelled"]) == (2 * lanes, lanes)
+    for at in range(lanes):
+        engine.reset(at)
+    assert step()[0][4]["step"] == 2 * lanes + 1
     engines.close()
-    assert [int(row["step"]) for row in engines.rows()] == [1, 2, 3, 4, 5, 6]
-    assert [row["status"] for row in engines.rows()][3:] == ["cancelled"] * 3
+    statuses = [row["status"] for row in engines.rows()]
+    assert statuses == ["measured"] * lanes + ["cancelled"] * lanes + ["measured"] * lanes
+    assert [(row["length"], row["end"]) for row in engines.rows("episodes.csv")] == [("1", "cut")] * 2 * lanes
 
 
 def test_crash_costs_little_of_a_small_budget(engines: Engines) -> None:

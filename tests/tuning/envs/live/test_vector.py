@@ -88,19 +88,6 @@ def test_seeds_and_options(engines: Engines) -> None:
             envs.reset(seed=wrong)  # type: ignore[arg-type]
 
 
-def test_failed_step_ends_no_episode(engines: Engines) -> None:
-    made = servers(5, 5)
-    envs = LiveVectorEnv(engines(servers=made))
-    envs.reset()
-    made[1].raises = RuntimeError("once")
-    _, rewards, terminations, truncations, infos = envs.step([0, 0])
-    assert infos["status"].tolist() == ["measured", "failed"]
-    assert rewards.tolist() == [1.0, -9.0]  # the automatic penalty lies below what was measured
-    assert not terminations.any()
-    assert not truncations.any()
-    assert envs.step([0, 0])[4]["status"].tolist() == ["measured", "measured"]
-
-
 class Masked(Counter):
     """Gives a mask of actions with every observation."""
 
@@ -175,17 +162,3 @@ def test_nested_actions(engines: Engines, changed: Any, said: str) -> None:
         assert np.array_equal(taken["box"], sampled["box"][lane])
         assert taken["pair"][0] == sampled["pair"][0][lane]
         assert np.array_equal(taken["deep"]["many"], sampled["deep"]["many"][lane])
-
-
-def test_closed_environment_is_refused(engines: Engines) -> None:
-    closed: list[int] = []
-    envs = LiveVectorEnv(engines(servers=servers(2, 2)), lambda: closed.append(1))
-    with pytest.raises(TunegymError, match="none has begun"):
-        envs.step([0, 0])
-    envs.reset()
-    envs.close()
-    envs.close()
-    assert closed == [1]
-    for call in (envs.reset, lambda: envs.step([0, 0])):
-        with pytest.raises(TunegymError, match="the environment is closed"):
-            call()
