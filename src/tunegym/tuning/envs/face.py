@@ -384,7 +384,7 @@ class TuneVectorEnv(_Knobs, _FaceVectorEnv):
 class LiveVectorEnv(_FaceVectorEnv):
     """A live server in each sub-environment, as in ``LiveEnv``. A failed step ends no episode."""
 
-    facts = ("step", "episode_number", "status", "metrics", "env_params")
+    facts = ("step", "episode_number", "status", "reason", "cached", "metrics", "env_params")
 
     def __init__(self, engine: LiveEngine, on_close: Callable[[], None] = lambda: None) -> None:
         super().__init__(engine, engine.slots, on_close)

@@ -112,11 +112,13 @@ def test_env_params_need_a_server_that_applies_them(engines: Engines) -> None:
 def test_failed_step_ends_no_episode(engines: Engines) -> None:
     engine = engines()
     engine.reset()
-    engine.step(0)
+    before = engine.step(0)[4]
+    assert (before["status"], before["reason"], before["cached"]) == ("measured", "", False)
     engines.server.raises = RuntimeError("the pump is stuck")
     observation, reward, terminated, truncated, info = engine.step(1)
     assert (terminated, truncated) == (False, False)
     assert (info["status"], info["reason"]) == ("failed", "step: RuntimeError: the pump is stuck")
+    assert info.keys() == {*before, "fresh"}  # which the server says of a beginning
     assert engine.observation_space.contains(observation)
     assert reward < 1.0
     assert engine.step(2)[4]["episode_number"] == info["episode_number"] == 1

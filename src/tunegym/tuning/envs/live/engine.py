@@ -377,6 +377,8 @@ class LiveEngine:
             "step": number,
             "episode_number": episode.number,
             "status": "measured",
+            "reason": "",
+            "cached": False,
             "metrics": {**metrics} if metrics else {},
             "env_params": {**context} if context else {},
             "next_env_params": following,
