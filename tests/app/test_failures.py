@@ -6,38 +6,15 @@ import tomllib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.app.conftest import Write, document, embedded, experiment
 from tests.conftest import Cli
 from tests.soundness import assert_sound
 
 import tunegym as library
 from tunegym.tuning.reports.results import find_run
-
-SCENARIO = """
-name = "trouble"
-
-[[experiments]]
-name = "first"
-workload = "python"
-agent = "mine:{agent}"
-agent_steps = 5
-agent_metrics = ["value"]
-isolate = false
-  [experiments.cmd_args]
-  callable = "work:value"
-  x = [1, 2, 3, 4, 5, 6]
-
-[[experiments]]
-name = "second"
-workload = "python"
-agent = "mine:Good"
-agent_metrics = ["value"]
-isolate = false
-  [experiments.cmd_args]
-  callable = "work:value"
-  x = [1, 2]
-"""
 
 AGENTS = """
 import sys
@@ -101,11 +78,13 @@ class ConstructorRaises(Good):
 
 
 @pytest.fixture
-def scenario(write: Callable[..., Path]) -> Callable[[str], Path]:
+def scenario(write: Write, write_scenario: Write) -> Callable[[str], Path]:
     def make(agent: str) -> Path:
         write("work.py", "def value(x): return x")
         write("mine.py", AGENTS)
-        return write("scenario.toml", SCENARIO.format(agent=agent))
+        args = {"callable": "work:value", "x": [1, 2, 3, 4, 5, 6]}
+        first = experiment("first", agent=f"mine:{agent}", agent_steps=5, args=args)
+        return write_scenario(first, experiment("second", agent="mine:Good", args=args), name="trouble")
 
     return make
 
@@ -125,7 +104,7 @@ def test_a_recoverable_failure_lets_the_next_experiment_run(cli: Cli, scenario: 
 
 @pytest.mark.slow
 def test_an_exception_ends_the_run_and_a_resume_finishes_it(
-    tunegym: Cli, cli: Cli, scenario: Callable[[str], Path], write: Callable[..., Path]
+    tunegym: Cli, cli: Cli, scenario: Callable[[str], Path], write: Write
 ) -> None:
     done = tunegym("run", scenario("Raises"))
     assert done.returncode == 1
@@ -138,6 +117,9 @@ def test_an_exception_ends_the_run_and_a_resume_finishes_it(
     assert "experiment first was ended by LookupError: the agent's own mistake" in told.splitlines()[0]
     assert 'mine.py", line' in told
     assert "in select_action" in told
+    page = embedded(run)
+    assert told == page["failure"]
+    assert page["experiments"][0]["trials"]["done"] == 2
     assert tomllib.loads((run / "first" / "best.toml").read_text())["best"]["settings"] == {"x": 2}
     assert (run / "first" / "trajectory.csv").read_text().splitlines()[-1].startswith("2,measured,false,2")
     assert closed("Raises")
@@ -208,26 +190,24 @@ class Agent(tunegym.BaseAgent):
 """
 
 
-def command(text: str, **keys: object) -> dict[str, object]:
-    experiment = {"name": "e", "workload": "command", "agent_metrics": ["duration_s"], **keys}
-    return {**experiment, "cmd_args": {"command": text, "x": [1, 2, 3, 4]}}
+def command(text: str, **keys: Any) -> dict[str, Any]:
+    return document(agent_metrics=["duration_s"], metrics=None, args={"command": text, "x": [1, 2, 3, 4]}, **keys)
 
 
 def test_a_failure_while_others_run_ends_them(
-    write: Callable[..., Path], processes_of: Callable[[str], list[int]], token_of: Callable[[Path], str]
+    write: Write, processes_of: Callable[[str], list[int]], token_of: Callable[[Path], str]
 ) -> None:
     """Three commands run for ever when the agent gives up: nothing of them is left."""
     write("mine.py", WIDE)
-    endless = command("sleep 1000 & sleep 100{x}", agent="mine:Agent", agent_steps=9)
     with pytest.raises(LookupError, match="enough"):
-        library.run({"name": "wide", "system": {"slots": 4}, "experiments": [endless]})
+        library.run(command("sleep 1000 & sleep 100{x}", agent="mine:Agent", agent_steps=9, slots=4))
     assert processes_of(token_of(find_run(Path("results")) / "e")) == []
     (results,) = assert_sound("results", complete=False).values()
     assert sorted(results.journal.open) == [1, 2, 3]
 
 
 def test_no_measurement_at_all_is_a_failure(cli: Cli, caplog: pytest.LogCaptureFixture) -> None:
-    assert library.run({"name": "barren", "experiments": [command("exit {x}")]}) == 1
+    assert library.run(command("exit {x}")) == 1
     assert "none of its trials was measured" in caplog.text
     done = cli("resume", "results")
     assert done.returncode == 1

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.app.conftest import Start, document
+from tests.conftest import Cli
 from tests.soundness import assert_sound
 
+import tunegym as library
+from tunegym.core.errors import StoreError
 from tunegym.core.files import dump_toml
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
-
-Cli = Callable[..., subprocess.CompletedProcess[str]]
-Start = Callable[..., subprocess.Popen[str]]
 
 # Trials 1 and 2 end by themselves; the others wait until there is a folder `go`, and say that they do.
 WAITS = "while test {step} -gt 2 -a ! -d {scenario_dir}/go; do sleep 0.02; done"
@@ -40,12 +41,11 @@ def value(x, load, step, scenario_dir):
 
 def command(trap: str = "", teardown: str = "true") -> dict[str, Any]:
     line = f"{trap} {BEGINS}; {WAITS}; echo value={{x}}{{load}}"
-    metrics = {"value": {"regex": "value=([0-9]+)"}}
-    return {"workload": "command", "metrics": metrics, "cmd_args": {"command": line, "teardown": teardown}}
+    return {"args": {"command": line, "teardown": teardown}}
 
 
 def python(isolate: bool) -> dict[str, Any]:
-    return {"workload": "python", "isolate": isolate, "cmd_args": {"callable": "work:value"}}
+    return {"isolate": isolate, "args": {"callable": "work:value"}}
 
 
 WORKLOADS = {
@@ -70,18 +70,9 @@ class Long:
     def write(self, kind: str, slots: int, agent: str = "random_search") -> Path:
         workload = WORKLOADS[kind]
         knobs = {"x": {"low": 1, "high": 1000000, "dtype": "int"}, "load": [1, 2, 3]}
-        experiment = {
-            "name": "e",
-            "agent": agent,
-            "agent_steps": 6,
-            "agent_metrics": ["value"],
-            **workload,
-            "cmd_args": {**workload["cmd_args"], **knobs},
-            "env_params": {"load": {"weights": [0.5, 0.3, 0.2]}},
-        }
+        keys = {**workload, "args": {**workload["args"], **knobs}, "env_params": {"load": {"weights": [0.5, 0.3, 0.2]}}}
         path = self.folder / "scenario.toml"
-        document = {"name": "long", "seed": 3, "system": {"slots": slots}, "experiments": [experiment]}
-        path.write_text(dump_toml(document))
+        path.write_text(dump_toml(document(name="long", seed=3, slots=slots, agent=agent, agent_steps=6, **keys)))
         (self.folder / "work.py").write_text(WORK)
         return path
 
@@ -178,17 +169,34 @@ def test_once_stops_in_good_order(
     assert not (run / "dse_failure.txt").exists()
     assert "interrupted" in tunegym("status", run).stdout
     opened = {trial.number: trial.action for trial in finishes(tunegym, long).trials}
-    assert {number: opened[number] for number in before} == {n: trial.action for n, trial in before.items()}
+    assert {number: opened[number] for number in before} == {n: trial.action for n, (trial, _) in before.items()}
+
+
+OTHER_LOOP = """
+import tunegym
+
+class Agent(tunegym.BaseAgent):
+    supports_variable_environment = True
+
+    def run(self):
+        while self.env.observe().number <= 6:
+            self.env.begin({"x": self.env.observe().number})
+            self.env.next_finished()
+        return 0
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slots", [1, 4])
-def test_a_call_in_process_is_waited_for(slots: int, long: Long, tunegym: Cli) -> None:
-    process = long.start(long.write("in process", slots), slots=slots)
+@pytest.mark.parametrize(("agent", "slots"), [("random_search", 1), ("random_search", 4), ("mine:Agent", 1)])
+def test_a_call_in_process_is_waited_for(agent: str, slots: int, long: Long, tunegym: Cli) -> None:
+    """An agent with another loop hears of the stop by an error that is not a failure."""
+    (long.folder / "mine.py").write_text(OTHER_LOOP)
+    process = long.start(long.write("in process", slots, agent=agent), slots=slots)
     process.send_signal(signal.SIGINT)
     long.await_text("stopping: ")
     long.go()
-    assert process.wait(60) == 130
+    assert process.wait(60) == 130, long.log.read_text()
+    assert not (long.experiment.parent / "dse_failure.txt").exists()
     assert long.journal.used == set(range(1, 3 + slots))
     (long.folder / "go").rmdir()
     finishes(tunegym, long)
@@ -283,23 +291,17 @@ def test_as_a_library(
 
 
 @pytest.mark.slow
-def test_an_agent_with_another_loop_is_interrupted(long: Long, tunegym: Cli) -> None:
-    """It asks for one trial after another; an error that is not a failure tells it of the stop."""
-    (long.folder / "mine.py").write_text(
-        "import tunegym\n"
-        "class Agent(tunegym.BaseAgent):\n"
-        "    supports_variable_environment = True\n"
-        "    def run(self):\n"
-        "        while self.env.observe().number <= 6:\n"
-        "            self.env.begin({'x': self.env.observe().number})\n"
-        "            self.env.next_finished()\n"
-        "        return 0\n"
-    )
-    process = long.start(long.write("in process", 1, agent="mine:Agent"), slots=1)
-    process.send_signal(signal.SIGINT)
-    long.await_text("stopping: ")
+def test_a_living_run_is_left_alone(long: Long, tunegym: Cli) -> None:
+    process = long.start(long.write("command", 1), slots=1)
+    run = long.experiment.parent
+    copy = (run / "scenario.toml").read_bytes()
+    done = tunegym("resume", run, "--slots", 2, "--agent-steps", 8)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"is being written by process {process.pid} on " in done.stderr
+    assert (run / "scenario.toml").read_bytes() == copy
+    with pytest.raises(StoreError, match=f"process {process.pid}"):
+        library.resume(run)
     long.go()
-    assert process.wait(60) == 130, long.log.read_text()
-    assert not (long.experiment.parent / "dse_failure.txt").exists()
-    (long.folder / "go").rmdir()
-    finishes(tunegym, long)
+    assert process.wait(60) == 0
+    (results,) = assert_sound(run).values()
+    assert [trial.measured for trial in results.trials] == [True] * 6

@@ -1,58 +1,35 @@
-"""``report.html`` of real runs: however they end, and whatever stands in its way."""
+"""``report.html`` of real runs: what is in it, and what stands in its way."""
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.app.conftest import Write, embedded, experiment
 
 import tunegym as library
 from tunegym.app.report import document_of, write_report
 from tunegym.app.run import Watch
-from tunegym.core.stop import Stop
 from tunegym.tuning.reports import page
 from tunegym.tuning.reports.results import RunResults, find_run, load
 from tunegym.tuning.stores import reader
 
-SCENARIO = """
-name = "reported"
-
-[[experiments]]
-name = "e"
-workload = "command"
-agent = "grid_search"
-agent_metrics = ["value"]
-  [experiments.cmd_args]
-  command = "echo value={x} {word}; echo oops >&2; test {x} -ne 2"
-  x = [1, 2, 3]
-  word = "two words"
-  [experiments.metrics]
-  value = { regex = 'value=([0-9]+)' }
-"""
+COMMAND = "echo value={x} {word}; echo oops >&2; test {x} -ne 2"
+REPORTED = experiment(args={"command": COMMAND, "x": [1, 2, 3], "word": "two words"})
 
 
 @pytest.fixture
-def scenario(write: Callable[..., Path]) -> Path:
-    return write("own/scenario.toml", SCENARIO)
-
-
-def embedded(folder: Path) -> dict[str, Any]:
-    """The data in a run's page."""
-    found = re.search(r'id="data">(.*?)</script>', (folder / "report.html").read_text(encoding="utf-8"), re.DOTALL)
-    assert found
-    return json.loads(found[1])
+def scenario(write_scenario: Write) -> Path:
+    return write_scenario(REPORTED, file="own/scenario.toml")
 
 
 def test_a_run_ends_with_its_page(scenario: Path) -> None:
     assert library.run(scenario) == 0
     run = load("results").folder
     told = embedded(run)
-    assert (told["scenario"], told["failure"]) == ("reported", None)
+    assert (told["scenario"], told["failure"]) == ("s", None)
     (one,) = told["experiments"]
     assert (one["name"], one["state"], one["trials"]["total"]) == ("e", "finished", 3)
     assert one["best"]["action"] == {"x": 3}
@@ -64,40 +41,6 @@ def test_a_run_ends_with_its_page(scenario: Path) -> None:
     assert page["notes"] == []
     assert "command = " in told["source"]
     assert [path.name for path in run.glob("report*")] == ["report.html"]
-
-
-def test_an_interrupted_run_has_its_page(scenario: Path) -> None:
-    stop = Stop()
-
-    class Watching(Watch):
-        def trial_closed(self, trial: Any) -> None:
-            stop.request()
-
-    assert library.run(scenario, watch=Watching(), stop=stop) == 130
-    (one,) = embedded(load("results").folder)["experiments"]
-    assert one["state"] == "interrupted"
-    assert one["trials"]["done"] >= 1
-
-
-def test_a_failed_run_has_its_page_with_the_error(scenario: Path, write: Callable[..., Path]) -> None:
-    write(
-        "own/mine.py",
-        """
-        import tunegym
-        class Breaks(tunegym.BaseAgent):
-            def select_action(self, observation):
-                if observation.number == 2:
-                    raise RuntimeError("the agent <broke>")
-                return {"x": 1}
-        """,
-    )
-    scenario.write_text(SCENARIO.replace("grid_search", "mine:Breaks"))
-    with pytest.raises(RuntimeError, match="the agent <broke>"):
-        library.run(scenario, overrides=["experiments.e.agent_steps=5"])
-    told = embedded(load("results").folder)
-    assert "RuntimeError: the agent <broke>" in told["failure"].splitlines()[0]
-    assert "Traceback" in told["failure"]
-    assert told["experiments"][0]["trials"]["done"] == 1
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left"), KeyError("a bug"), SystemExit(3)])
@@ -118,20 +61,10 @@ def test_a_page_that_can_not_be_written_masks_nothing(
     assert not list(Path("results").rglob("report.html"))
 
 
-def test_an_environment_leaves_a_page(scenario: Path) -> None:
-    env = library.make(scenario)
-    env.reset()
-    env.step_raw({"x": 3})
-    env.close()
-    (one,) = embedded(load("results").folder)["experiments"]
-    assert one["trials"]["statuses"] == {"measured": 1}
-
-
-def test_the_calls_stay_when_the_scenarios_own_files_are_gone(write: Callable[..., Path]) -> None:
+def test_the_calls_stay_when_the_scenarios_own_files_are_gone(write: Write, write_scenario: Write) -> None:
     write("own/work.py", "def value(x): return x\n")
-    text = 'name = "p"\n[[experiments]]\nname = "e"\nworkload = "python"\nagent = "grid_search"\n'
-    text += 'agent_metrics = ["value"]\nisolate = false\n[experiments.cmd_args]\ncallable = "work:value"\nx = [1, 2]\n'
-    assert library.run(write("own/scenario.toml", text)) == 0
+    args = {"callable": "work:value", "x": [1, 2]}
+    assert library.run(write_scenario(file="own/scenario.toml", args=args)) == 0
     results = load("results")
     shutil.rmtree("own")
     write_report(results)
@@ -160,9 +93,8 @@ def test_a_run_parses_its_finished_journal_once(scenario: Path, monkeypatch: pyt
     assert parsed == [find_run(Path("results")).absolute() / "e" / "journal.jsonl"]
 
 
-def test_one_broken_journal_leaves_the_others(scenario: Path) -> None:
-    second = SCENARIO[SCENARIO.index("[[experiments]]") :].replace('"e"', '"f"')
-    scenario.write_text(SCENARIO + second)
+def test_one_broken_journal_leaves_the_others(write_scenario: Write) -> None:
+    scenario = write_scenario(REPORTED, {**REPORTED, "name": "f"})
     assert library.run(scenario) == 0
     results = load("results")
     (results.folder / "e" / "journal.jsonl").write_bytes(b"not\na\njournal\n")

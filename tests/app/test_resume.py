@@ -3,91 +3,40 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.app.conftest import Write, experiment, run_until
+from tests.conftest import Cli
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.core.errors import StoreError
-from tunegym.core.stop import Stop
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
 
 pytestmark = pytest.mark.slow  # every test runs a scenario more than once
 
-Cli = Callable[..., subprocess.CompletedProcess[str]]
 RESULTS = Path("results")
-
-SCENARIO = """
-name = "again"
-seed = 5
-
-[[experiments]]
-name = "shell"
-workload = "command"
-agent = "random_search"
-agent_steps = 4
-agent_metrics = ["value"]
-  [experiments.cmd_args]
-  command = "sh {scenario_dir}/run.sh {x} {load}"
-  x = [1, 2]
-  load = [0, 100]
-  [experiments.env_params]
-  load = {}
-  [experiments.metrics]
-  value = { regex = 'value=([0-9]+)' }
-
-[[experiments]]
-name = "call"
-workload = "python"
-agent = "random_search"
-agent_steps = 4
-agent_metrics = ["value"]
-isolate = false
-  [experiments.cmd_args]
-  callable = "work:value"
-  x = [1, 2]
-"""
 
 
 @pytest.fixture
-def scenario(write: Callable[..., Path]) -> Path:
+def scenario(write: Write, write_scenario: Write) -> Path:
     write("here/run.sh", "echo value=$(( $1 + $2 ))")
     write("here/work.py", "from base import factor\ndef value(x): return x * factor")
     write("here/base.py", "factor = 1")
-    return write("here/scenario.toml", SCENARIO)
+    command = {"command": "sh {scenario_dir}/run.sh {x} {load}", "x": [1, 2], "load": [0, 100]}
+    random: Any = {"agent": "random_search", "agent_steps": 4}
+    shell = experiment("shell", args=command, env_params={"load": {}}, **random)
+    call = experiment("call", args={"callable": "work:value", "x": [1, 2]}, **random)
+    return write_scenario(shell, call, file="here/scenario.toml", seed=5)
 
 
 @pytest.fixture
 def finished(scenario: Path) -> Path:
     """The folder of a run that came to its end."""
     assert library.run(scenario) == 0
-    return find_run(RESULTS)
-
-
-class StopAfter:
-    """Watches a run, and stops it when the first experiment has ``count`` trials."""
-
-    def __init__(self, count: int) -> None:
-        self.stop = Stop()
-        self._left = count
-
-    def trial_closed(self, trial: object) -> None:
-        self._left -= 1
-        if not self._left:
-            self.stop.request()
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
-
-
-def interrupted(scenario: Path, after: int) -> Path:
-    watch = StopAfter(after)
-    assert library.run(scenario, watch=watch, stop=watch.stop) == 130  # type: ignore[arg-type]
     return find_run(RESULTS)
 
 
@@ -127,9 +76,9 @@ def test_finished_run_is_left_alone_or_extended(finished: Path, tunegym: Cli) ->
     ],
 )
 def test_changed_workload_is_refused(
-    file: str, text: str, named: str, scenario: Path, tunegym: Cli, write: Callable[..., Path]
+    file: str, text: str, named: str, scenario: Path, tunegym: Cli, write: Write
 ) -> None:
-    run = interrupted(scenario, after=6)
+    run = run_until(6, scenario)
     journals = {path: path.read_bytes() for path in run.glob("*/journal.jsonl")}
     assert len(journals) == 2
     write(f"here/{file}", text)
@@ -141,7 +90,7 @@ def test_changed_workload_is_refused(
     assert {path: path.read_bytes() for path in journals} == journals
 
 
-def test_force_warns_and_serves_nothing_old(finished: Path, tunegym: Cli, write: Callable[..., Path]) -> None:
+def test_force_warns_and_serves_nothing_old(finished: Path, tunegym: Cli, write: Write) -> None:
     old = trials(finished, "shell")
     write("here/run.sh", "echo value=$(( $1 + $2 + 1000 ))")
     done = tunegym("resume", finished, "--force", "--agent-steps", 40)
@@ -158,7 +107,7 @@ def test_force_warns_and_serves_nothing_old(finished: Path, tunegym: Cli, write:
 
 
 def test_missing_scenario_folder_is_named(scenario: Path, tunegym: Cli) -> None:
-    run = interrupted(scenario, after=2)
+    run = run_until(2, scenario)
     shutil.rmtree(scenario.parent)
     done = tunegym("resume", run)
     assert done.returncode == 2
@@ -171,7 +120,7 @@ def test_missing_scenario_folder_is_named(scenario: Path, tunegym: Cli) -> None:
 def test_resume_at_another_width(scenario: Path, tunegym: Cli) -> None:
     assert library.run(scenario, output="calm") == 0
     calm = trials(find_run(Path("calm")), "shell")
-    run = interrupted(scenario, after=2)
+    run = run_until(2, scenario)
     done = tunegym("resume", run, "--slots", 3)
     assert done.returncode == 0, done.stderr
     assert_sound(run)
@@ -180,62 +129,3 @@ def test_resume_at_another_width(scenario: Path, tunegym: Cli) -> None:
     ]
     sessions = reader.scan(run / "shell" / reader.JOURNAL).sessions
     assert [session["slots"] for session in sessions] == [1, 3]
-
-
-def test_plain_job_has_no_steps_to_add(tunegym: Cli, write: Callable[..., Path]) -> None:
-    path = write(
-        "plain.toml",
-        """
-        name = "plain"
-        [[experiments]]
-        name = "e"
-        workload = "command"
-          [experiments.cmd_args]
-          command = "true"
-        """,
-    )
-    assert library.run(path) == 0
-    assert tunegym("resume", RESULTS).returncode == 0
-    (results,) = assert_sound(RESULTS).values()
-    assert len(results.trials) == 1
-    done = tunegym("resume", RESULTS, "--agent-steps", 5)
-    assert done.returncode == 1
-    assert "plain job" in done.stderr
-
-
-def test_living_run_is_left_alone(
-    start_tunegym: Callable[..., subprocess.Popen[str]],
-    tunegym: Cli,
-    write: Callable[..., Path],
-    wait_until: Callable[..., None],
-    tmp_path: Path,
-) -> None:
-    path = write(
-        "waits.toml",
-        """
-        name = "waits"
-        [[experiments]]
-        name = "e"
-        workload = "command"
-        agent_metrics = ["duration_s"]
-          [experiments.cmd_args]
-          command = "while test ! -d {scenario_dir}/go; do sleep 0.02; done; echo {x}"
-          x = [1, 2, 3]
-        """,
-    )
-    process = start_tunegym("run", path, log=tmp_path / "log.txt")
-    wait_until(lambda: list(tmp_path.glob("results/*/*/e/trials/*")), "the first trial")
-    run = find_run(RESULTS)
-    copy = (run / "scenario.toml").read_bytes()
-    done = tunegym("resume", run, "--slots", 2, "--agent-steps", 2)
-    assert done.returncode == 1
-    assert f"is being written by process {process.pid} on " in done.stderr
-    assert done.stdout == ""
-    assert (run / "scenario.toml").read_bytes() == copy
-    with pytest.raises(StoreError, match=f"process {process.pid}"):
-        library.resume(run)
-    (tmp_path / "go").mkdir()
-    assert process.wait(60) == 0
-    (results,) = assert_sound(run).values()
-    assert len(results.trials) == 3
-    assert all(trial.measured for trial in results.trials)

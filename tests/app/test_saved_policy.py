@@ -4,37 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.app.conftest import Write, document, embedded, run_until
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.app.run import Watch
-from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
-from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import find_run
 
-SCENARIO = """
-name = "learned"
-system.slots = {slots}
-
-[[experiments]]
-name = "e"
-workload = "python"
-agent = "mine:{agent}"
-agent_steps = 6
-agent_metrics = ["value"]
-isolate = false
-  [experiments.cmd_args]
-  callable = "work:value"
-  x = [1, 2, 3]
-  load = [1, 1.0, true]
-  [experiments.env_params]
-  load = {{ weights = [0.5, 0.5, 0.0] }}
-"""
-
-WORK = "def value(x, load): return x"
+Make = Callable[..., dict[str, Any]]
 
 AGENTS = """
 import sys
@@ -82,11 +62,13 @@ class ChoosesNonsense(Chooses):
 
 
 @pytest.fixture
-def scenario(write: Callable[..., Path]) -> Callable[..., Path]:
-    def make(agent: str, slots: int = 1) -> Path:
-        write("work.py", WORK)
+def scenario(write: Write) -> Make:
+    def make(agent: str, slots: int = 1) -> dict[str, Any]:
+        write("work.py", "def value(x, load): return x")
         write("mine.py", AGENTS)
-        return write("learned.toml", SCENARIO.format(agent=agent, slots=slots))
+        args = {"callable": "work:value", "x": [1, 2, 3], "load": [1, 1.0, True]}
+        drawn = {"load": {"weights": [0.5, 0.5, 0.0]}}
+        return document(slots=slots, agent=f"mine:{agent}", agent_steps=6, args=args, env_params=drawn)
 
     return make
 
@@ -96,7 +78,7 @@ def saved() -> policies.PolicyTable | None:
 
 
 @pytest.mark.parametrize("slots", [1, 4])
-def test_a_finished_run_saves_the_policy(scenario: Callable[..., Path], slots: int) -> None:
+def test_a_finished_run_saves_the_policy(scenario: Make, slots: int) -> None:
     assert library.run(scenario("Chooses", slots)) == 0
     table = saved()
     assert table is not None
@@ -108,7 +90,7 @@ def test_a_finished_run_saves_the_policy(scenario: Callable[..., Path], slots: i
     assert "saved after" not in (answer.note or "")
 
 
-def test_an_agent_that_failed_says_why(scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_agent_that_failed_says_why(scenario: Make, caplog: pytest.LogCaptureFixture) -> None:
     assert library.run(scenario("Fails")) == 1
     told = r"the loss is not finite\udcff"
     assert f"the agent of e returned 4: {told}" in caplog.text
@@ -119,48 +101,40 @@ def test_an_agent_that_failed_says_why(scenario: Callable[..., Path], caplog: py
     assert saved() is not None
 
 
-def test_an_exception_saves_nothing(scenario: Callable[..., Path]) -> None:
+def test_an_exception_saves_nothing(scenario: Make) -> None:
     with pytest.raises(LookupError, match="own mistake"):
         library.run(scenario("Raises"))
     assert saved() is None
 
 
-def test_an_interrupted_run_saves_it_and_a_resume_again(scenario: Callable[..., Path]) -> None:
-    stop = Stop()
-
-    class Watching(Watch):
-        def trial_closed(self, trial: Trial) -> None:
-            if trial.number == 3:
-                stop.request()
-
-    assert library.run(scenario("Chooses"), watch=Watching(), stop=stop) == 130
+def test_an_interrupted_run_saves_it_and_a_resume_again(scenario: Make) -> None:
+    run = run_until(3, scenario("Chooses"))
+    (one,) = embedded(run)["experiments"]
+    assert (one["state"], one["trials"]["done"]) == ("interrupted", 3)
     table = saved()
     assert table is not None
     assert table.trials == 3
-    (find_run(Path("results")) / "e" / "policy" / "policy.json").write_text("{")
+    (run / "e" / "policy" / "policy.json").write_text("{")
     assert library.resume("results", agent_steps=9) == 0
     table = saved()
     assert table is not None
     assert table.trials == 9
 
 
-@pytest.mark.parametrize("agent", ["ChooseRaises", "ChooseExits", "ChoosesNonsense"])
-def test_a_policy_that_fails_is_a_warning(
-    scenario: Callable[..., Path], agent: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert library.run(scenario(agent)) == 0
-    assert "the policy of e could not be saved" in caplog.text
-    assert saved() is None
-    assert library.recommend("results", {"load": 1}).source == "trials"
-
-
-def test_a_full_disk_is_a_warning(
-    scenario: Callable[..., Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("agent", ["ChooseRaises", "ChooseExits", "ChoosesNonsense", "Chooses"])
+def test_a_policy_that_can_not_be_saved_is_a_warning(
+    scenario: Make,
+    agent: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(policies, "save", full)
-    assert library.run(scenario("Chooses")) == 0
-    assert "the policy of e could not be saved: No space left on device" in caplog.text
-    assert_sound("results")
+    if agent == "Chooses":
+        monkeypatch.setattr(policies, "save", full)
+    assert library.run(scenario(agent)) == 0
+    assert "the policy of e could not be saved" in caplog.text
+    assert (agent == "Chooses") == ("could not be saved: No space left on device" in caplog.text)
+    assert saved() is None
+    assert library.recommend("results", {"load": 1}).source == "trials"
