@@ -202,7 +202,6 @@ class LiveKind:
         del listeners
         spec = experiment.live
         assert spec is not None
-        check_injected(scenario, experiment, self._server)
         session = build_session(scenario, experiment, build_workload(scenario, experiment))
         reward = build_reward(scenario, experiment) if experiment.reward is not None else None
         with contextlib.ExitStack() as resources:

@@ -15,7 +15,7 @@ from tunegym.config.load import read_file
 from tunegym.core.errors import ConfigError, Problem, TunegymError
 from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec, Scenario
 from tunegym.tuning.model.values import spelled
-from tunegym.tuning.workloads.signature import METHODS, argument_problems, described
+from tunegym.tuning.workloads.signature import A_SERVER_HAS, METHODS, argument_problems, described, refusal
 
 _EXPECTED = "a GymServer, or a class or function that makes one"
 
@@ -49,21 +49,15 @@ def check_server(server: Any) -> None:
     elif _is_object(server):
         missing = ", ".join(f"{name}()" for name in METHODS if not callable(getattr(server, name, None)))
         if missing:
-            hint = "a server has reset(seed, options), step(action) and close()"
-            raise TunegymError(f"server= is no GymServer: this {type(server).__name__} has no {missing}", hint=hint)
+            what = f"server= is no GymServer: this {type(server).__name__} has no {missing}"
+            raise TunegymError(what, hint=A_SERVER_HAS)
     elif not callable(server):
         hint = "give the object itself, its class, or a function that makes one; a reference goes to env_class"
         raise TunegymError(f"server= is {server!r:.60}, and not {_EXPECTED}", hint=hint)
-    else:
-        try:
-            inspect.signature(server).bind()
-        except ValueError:  # no signature to look at
-            return
-        except TypeError as error:
-            name = getattr(server, "__name__", repr(server))
-            hint = "give a function without arguments, such as lambda: MyServer(4), or the class, which gets cmd_args"
-            what = f"server= is {name}(), which can't be called without arguments: {error}"
-            raise TunegymError(what, hint=hint) from None
+    elif (reason := refusal(server)) is not None:
+        name = getattr(server, "__name__", repr(server))
+        hint = "give a function without arguments, such as lambda: MyServer(4), or the class, which gets cmd_args"
+        raise TunegymError(f"server= is {name}(), which can't be called without arguments: {reason}", hint=hint)
 
 
 def check_given(scenario: Scenario, server: Any, only: Experiment | None = None) -> None:

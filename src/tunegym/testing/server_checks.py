@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import math
 import random
 import warnings
@@ -24,12 +23,13 @@ from gymnasium import spaces
 from tunegym.core.wire import WireError, encode
 from tunegym.tuning.servers.host import RAISED, error_text
 from tunegym.tuning.spaces import SpaceError, bounds, build, describe, differences
+from tunegym.tuning.workloads.signature import METHODS, refusal
 
-_METHODS = {
-    "reset": ("def reset(self, *, seed=None, options=None)", (), {"seed": 0, "options": {}}),
-    "step": ("def step(self, action)", (0,), {}),
-    "close": ("def close(self)", (), {}),
-    "apply_env_params": ("def apply_env_params(self, params)", ({},), {}),
+_WRITE = {
+    "reset": "def reset(self, *, seed=None, options=None)",
+    "step": "def step(self, action)",
+    "close": "def close(self)",
+    "apply_env_params": "def apply_env_params(self, params)",
 }
 _SHORT = 20
 _UNKNOWN = "tunegym_no_such_param"
@@ -215,26 +215,16 @@ def is_complete(examined: Examination) -> None:
                     describe(space)
                 except SpaceError as error:
                     examined.problem(name, f"{name}: {error}")
-        for name, (signature, positional, named) in _METHODS.items():
+        for name, (given, named) in {**METHODS, "apply_env_params": (({},), {})}.items():
             method = getattr(server, name, None)
-            given = ", ".join(examined.env_params) if name == "apply_env_params" else ""
-            if name == "apply_env_params" and method is None and not given:
+            params = ", ".join(examined.env_params) if name == "apply_env_params" else ""
+            if name == "apply_env_params" and method is None and not params:
                 continue
             if not callable(method):
-                needed = f", and there are env_params ({given})" if given else ""
-                examined.problem(name, f"it has no {name}(){needed}: write {signature}")
-            elif (reason := _refusal(method, *positional, **named)) is not None:
-                examined.problem(name, f"{name}() can't be called as tunegym does ({reason}): write {signature}")
-
-
-def _refusal(method: Callable[..., Any], *positional: Any, **named: Any) -> str | None:
-    try:
-        inspect.signature(method).bind(*positional, **named)
-    except TypeError as error:
-        return str(error)
-    except ValueError:  # its signature is unknown
-        return None
-    return None
+                needed = f", and there are env_params ({params})" if params else ""
+                examined.problem(name, f"it has no {name}(){needed}: write {_WRITE[name]}")
+            elif (reason := refusal(method, *given, **named)) is not None:
+                examined.problem(name, f"{name}() can't be called as tunegym does ({reason}): write {_WRITE[name]}")
 
 
 def walks(examined: Examination) -> None:

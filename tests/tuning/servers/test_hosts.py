@@ -6,6 +6,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,7 @@ def build(folder: Path, injected: Any = None, env_class: str = TROUBLE, **spec: 
 def test_where_the_server_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUNEGYM_SERVER_TOKEN", raising=False)
     assert isinstance(build(tmp_path), InProcess)
-    assert isinstance(build(tmp_path, Trouble, INJECTED), InProcess)
+    assert isinstance(build(tmp_path, partial(Trouble), INJECTED), InProcess)
     assert isinstance(build(tmp_path, server="process", step_timeout_s=3.0), ProcessHost)
     with pytest.raises(TunegymError, match=f"the token of {ELSEWHERE} is not known") as error:
         build(tmp_path, server=ELSEWHERE)

@@ -20,6 +20,7 @@ from tests.sample_servers import deed
 
 from tunegym.core.errors import ServerLostError
 from tunegym.core.wire import Connection, ConnectionClosedError, encode
+from tunegym.tuning.servers import remote
 from tunegym.tuning.servers.host import ServerFailure
 from tunegym.tuning.servers.protocol import VERSION, hello
 from tunegym.tuning.servers.remote import TcpHost
@@ -207,8 +208,14 @@ GREETING = {"protocol": "tunegym-server", "version": 99, "nonce": "x"}
     ],
 )
 def test_something_else_listens(
-    make: Callable[..., TcpHost], behave: Any, error: type[Exception], message: str
+    make: Callable[..., TcpHost],
+    monkeypatch: pytest.MonkeyPatch,
+    behave: Any,
+    error: type[Exception],
+    message: str,
 ) -> None:
+    monkeypatch.setattr(remote, "CONNECT_S", 2.0)
+
     def run() -> None:
         connected, _ = listener.accept()
         with connected, contextlib.suppress(OSError, ConnectionClosedError):
@@ -218,7 +225,7 @@ def test_something_else_listens(
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         with pytest.raises(error, match=message):
-            make(listener.getsockname(), connect_s=2.0).start()
+            make(listener.getsockname()).start()
         thread.join(10)
 
 

@@ -152,7 +152,7 @@ def test_newer_version_is_refused(journal: Journals, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="format 3"):
         journal(tmp_path)
     with pytest.raises(StoreError, match="format 3"):
-        list(reader.trials(path))
+        list(reader.entries(path))
     assert path.read_bytes() == before
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tunegym.core.errors import TunegymError
 from tunegym.core.references import resolve
-from tunegym.tuning.model.scenario import INJECTED, PROCESS, LiveSpec
+from tunegym.tuning.model.scenario import PROCESS, LiveSpec
 from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.ports import GymServer
 from tunegym.tuning.servers.host import InProcess, ServerHost
@@ -31,19 +30,19 @@ def build_host(
     """Build the host of one lane's server; it is not started yet.
 
     Modules and the token file are looked for in ``scenario_dir``; a server process logs to ``folder``, carries
-    the run's ``token`` in its environment, and ``started`` is called with its handle. ``injected`` is a server object,
-    which is never closed here, or a callable that makes servers.
+    the run's ``token`` in its environment, and ``started`` is called with its handle. ``injected`` replaces the class:
+    a server object, which is used again and again and never closed here, or a callable that makes servers.
 
     Raises:
-        TunegymError: there is no injected server where the scenario needs one, or no token.
+        TunegymError: the token of a remote server is not known.
     """
     paths = (str(scenario_dir),)
     if spec.address is not None:
-        expected = "" if spec.env_class == INJECTED else spec.env_class
         secret = known_token(spec, scenario_dir)
-        return TcpHost(spec.address, secret, expected, spec.arguments, step_timeout_s=spec.step_timeout_s)
-    if spec.env_class == INJECTED:
-        return _injected_host(injected)
+        return TcpHost(spec.address, secret, spec.env_class, spec.arguments, step_timeout_s=spec.step_timeout_s)
+    if injected is not None:
+        given: Any = injected
+        return InProcess(lambda: given, closes=False) if hasattr(given, "step") else InProcess(given)
     if spec.server == PROCESS:
         setup = spec.env_class, spec.arguments, paths
         timeout_s = spec.step_timeout_s
@@ -60,13 +59,3 @@ def known_token(spec: LiveSpec, scenario_dir: Path) -> str:
             hint=f"export {TOKEN_VARIABLE}=... as tunegym serve says, or name a server_token_file",
         )
     return token
-
-
-def _injected_host(injected: Any) -> InProcess:
-    """An object is used again and again, also by the next experiment; a class or function is called each time."""
-    if injected is None:
-        raise TunegymError("the server is to be given in Python, and none is", hint="name an env_class, or give one")
-    given: Any = injected
-    if inspect.isclass(injected) or (callable(injected) and not hasattr(injected, "step")):
-        return InProcess(given)
-    return InProcess(lambda: given, closes=False)

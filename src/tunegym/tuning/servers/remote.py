@@ -27,6 +27,7 @@ START_S = 60.0
 """Building a server may take this long even where ``step_timeout_s`` is shorter: importing takes longer than a step."""
 CLOSE_S = 5.0
 CONNECT_S = 10.0
+"""Bound on connecting, and on each message of the handshake."""
 _STOPPED = "the run was told to stop at once"
 
 
@@ -224,7 +225,6 @@ class TcpHost(RemoteHost):
         env_class: the reference of the class that is expected there; empty if any is fine.
         arguments: the constructor's.
         step_timeout_s: see ``RemoteHost``. Without it, a machine that vanished is still noticed.
-        connect_s: bound on connecting, and on each message of the handshake.
     """
 
     def __init__(
@@ -235,22 +235,20 @@ class TcpHost(RemoteHost):
         arguments: Mapping[str, Any] | None = None,
         *,
         step_timeout_s: float | None = None,
-        connect_s: float = CONNECT_S,
     ) -> None:
         super().__init__(step_timeout_s)
         self._address = address
         self._token = token
         self._env_class = env_class
         self._arguments = dict(arguments or {})
-        self._connect_s = connect_s
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         self._where = f"tcp://{shown}:{address[1]}"
 
     def _connect(self) -> Connection:
         try:
-            connected = socket.create_connection(self._address, timeout=self._connect_s)
+            connected = socket.create_connection(self._address, timeout=CONNECT_S)
         except TimeoutError:
-            self._fail(f"no answer within {self._connect_s:g} s")
+            self._fail(f"no answer within {CONNECT_S:g} s")
         except ConnectionRefusedError:
             self._fail("nothing listens there: is tunegym serve running?")
         except OSError as error:
@@ -267,9 +265,9 @@ class TcpHost(RemoteHost):
 
     def _shake_hands(self, connection: Connection) -> None:
         try:
-            theirs, ours = read_greeting(connection.receive(time.monotonic() + self._connect_s)), new_nonce()
-            connection.send_frame(self._hello(theirs, ours), time.monotonic() + self._connect_s)
-            accepted = connection.receive(time.monotonic() + self._connect_s)
+            theirs, ours = read_greeting(connection.receive(time.monotonic() + CONNECT_S)), new_nonce()
+            connection.send_frame(self._hello(theirs, ours), time.monotonic() + CONNECT_S)
+            accepted = connection.receive(time.monotonic() + CONNECT_S)
             check_accepted(accepted, self._token, theirs, ours)
         except RefusedError as refusal:
             if refusal.passing:
@@ -277,7 +275,7 @@ class TcpHost(RemoteHost):
             hint = refusal.hint or "look at what tunegym serve says"
             raise ServerLostError(f"{self._where}: {refusal.reason}", hint=hint) from None
         except TimeoutError:
-            self._fail(f"it says nothing for {self._connect_s:g} s: is it a tunegym serve?")
+            self._fail(f"it says nothing for {CONNECT_S:g} s: is it a tunegym serve?")
         except ConnectionClosedError as error:
             self._fail(f"it hung up before it let us in: {error}")
         except WireError as error:

@@ -345,11 +345,6 @@ def records(path: Path) -> Iterator[Record]:
     return Reader(path).records(last=True)
 
 
-def trials(path: Path) -> Iterator[tuple[str, Trial]]:
-    """Every closed trial in the order of closing, with the fingerprint it was measured under."""
-    return ((one.fingerprint, one.trial) for one in entries(path) if isinstance(one, ClosedTrial))
-
-
 def steps(path: Path) -> Iterator[Steps | Lost]:
     """Every recorded step in groups, in the order of writing; in between the lost numbers."""
     for one in entries(path):

@@ -84,7 +84,8 @@ class JournalStore(JournalFile):
 
     def recorded(self) -> Iterator[tuple[str, Trial]]:
         """Every closed trial with its fingerprint."""
-        return reader.trials(self.path)
+        entries = reader.entries(self.path)
+        return ((one.fingerprint, one.trial) for one in entries if isinstance(one, reader.ClosedTrial))
 
     def _write_close(self, trial: Trial, *, opened: bool) -> None:
         self.append(records.close_record(trial, self.wall(), self.since(), opened))

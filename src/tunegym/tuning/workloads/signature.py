@@ -26,10 +26,14 @@ from tunegym.tuning.model.values import spelled
 
 IMPORT_TIMEOUT_S = 60.0
 
-METHODS = ("reset", "step", "close")
-"""Methods of every ``GymServer`` class; spaces may be made by the constructor, so that only an instance shows them."""
+METHODS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "reset": ((), {"seed": None, "options": None}),
+    "step": ((None,), {}),
+    "close": ((), {}),
+}
+"""Methods of every ``GymServer`` class, and how they are called. Only an instance is sure to have spaces."""
 
-_A_SERVER_HAS = "a server has reset(seed, options), step(action) and close()"
+A_SERVER_HAS = "a server has reset(seed, options), step(action) and close()"
 
 Variables = tuple[tuple[str, str], ...]
 """Environment variables, by name."""
@@ -171,23 +175,31 @@ def _check_methods(name: str, found: type) -> None:
     if missing:
         names = [one for one in dir(found) if not one.startswith("_")]
         nears = [f"{method} -> {near}" for method in missing if (near := closest(method, names)) and near != method]
-        hint = f"did you mean {', '.join(nears)}?" if nears else _A_SERVER_HAS
+        hint = f"did you mean {', '.join(nears)}?" if nears else A_SERVER_HAS
         raise UnresolvedReferenceError(f"{name} has no {', '.join(f'{method}()' for method in missing)}", hint=hint)
     if inspect.isabstract(found):
         lacking = sorted(found.__abstractmethods__)
         raise UnresolvedReferenceError(
             f"{name} is abstract: {', '.join(lacking)}", hint="define what is abstract in it"
         )
-    for method, given, named in (("reset", (), {"seed": None, "options": None}), ("step", (None,), {})):
+    for method, (given, named) in METHODS.items():
         bound = inspect.getattr_static(found, method)
         itself = () if isinstance(bound, staticmethod | classmethod) else (None,)
-        try:
-            inspect.signature(getattr(found, method)).bind(*itself, *given, **named)
-        except TypeError as error:
-            what = f"{name}.{method}() can't be called as tunegym does: {error}"
-            raise UnresolvedReferenceError(what, hint=_A_SERVER_HAS) from None
-        except ValueError:
-            continue  # it doesn't say what it takes, so it is trusted to take it
+        reason = refusal(getattr(found, method), *itself, *given, **named)
+        if reason is not None:
+            what = f"{name}.{method}() can't be called as tunegym does: {reason}"
+            raise UnresolvedReferenceError(what, hint=A_SERVER_HAS)
+
+
+def refusal(function: Callable[..., Any], *given: Any, **named: Any) -> str | None:
+    """Why a function doesn't take these arguments; None if it does, or doesn't say what it takes."""
+    try:
+        inspect.signature(function).bind(*given, **named)
+    except TypeError as error:
+        return str(error)
+    except ValueError:
+        return None
+    return None
 
 
 def _has(found: type, method: str) -> bool:
