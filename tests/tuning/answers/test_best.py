@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tuning.reports.conftest import write_journal
+from tests.tuning.reports.conftest import trial, write_journal
 
 from tunegym.core.randomness import unit
 from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among, front
@@ -20,11 +20,6 @@ from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, 
 from tunegym.tuning.reports.trials import TrialResults
 
 NOT_MEASURED = [Infeasible("i"), Failed("f"), TimedOut(), Cancelled(), Pruned()]
-
-
-def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **more: Any) -> Trial:
-    context = more.pop("context", {})
-    return Trial(number, context, {"x": x}, outcome or Measured(({"m": reward},)), reward, 0.0, **more)
 
 
 def rewards(*rows: tuple[Any, ...]) -> list[Trial]:

@@ -1,4 +1,4 @@
-"""The walk of a trial, at any width."""
+"""The walk of a trial, at any width; budgets, and what stays of a trial."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import ActionError, BudgetError, StoreError
-from tunegym.tuning.model.scenario import Budget
+from tunegym.tuning.model.scenario import Budget, Keep
 from tunegym.tuning.model.space import Choice, EnvParam, Range
 from tunegym.tuning.model.trial import Failed, Measured, OpenTrial
 
@@ -269,3 +269,97 @@ def test_past_is_taken_in(bench: Benches) -> None:
     assert changed.step(x=5).cached_from is None
     assert changed.step(x=5).cached_from == 7
     assert changed.engine.tally.best.number == 2
+
+
+# budgets ------------------------------------------------------------------------------------------------------
+
+
+def test_only_time_on_trials_counts(bench: Benches, clock: Any) -> None:
+    """That of earlier sessions too; getting ready and learning the past before the first trial cost nothing."""
+    budget = Budget(max_time_s=10.0)
+    first = bench(measure, clock=clock, budget=budget, store="journal")
+    first.engine.take_over()
+    clock.now += 1000.0
+    first.step(x=1)
+    clock.now += 4.0
+    first.step(x=2)
+    assert first.engine.budget.elapsed_s == 4.0
+    first.store.close()
+    clock.now += 86400.0
+    again = bench(measure, clock=clock, budget=budget, spent_s=4.0, store="journal")
+    assert again.store.past.elapsed_s == 4.0
+    again.engine.take_over()
+    for _ in again.engine.history():
+        clock.now += 1000.0
+    assert again.engine.exhausted() is None
+    again.step(x=2)
+    for _ in again.engine.history():  # later, time is time
+        clock.now += 2.0
+    assert again.engine.exhausted() == "max_time = 10 s is over"
+
+
+def test_stop_after_no_improvement(bench: Benches) -> None:
+    """Counted from the best; an equal one, a failure and a hit are no improvement."""
+    one = bench(but_nine, budget=Budget(stop_after_no_improvement=4))
+    for x in (1, 2, 1, 9, 2, 3):
+        assert one.engine.exhausted() is None
+        one.step(x=x)
+    for x in (3, 9, 0, 1):
+        assert one.engine.exhausted() is None
+        one.step(x=x)
+    assert one.engine.exhausted() == "no improvement in 4 trials"
+    assert one.engine.tally.best.number == 6
+
+
+# what stays in trials/ ----------------------------------------------------------------------------------------
+
+XS = (3, 9, 5, 1, 7, 5, 2)
+"""9 fails, the second 5 is served from the cache and has no folder; so numbers 5, 3, 1 are the best ones."""
+
+
+def but_nine(x: int) -> dict[str, float]:
+    if x == 9:
+        raise ValueError("no")
+    return {"m": float(x)}
+
+
+def kept(one: Any) -> list[int]:
+    trials = one.folder / "trials"
+    return sorted(int(path.name) for path in trials.iterdir()) if trials.is_dir() else []
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"),
+    [
+        (Keep("all"), [1, 2, 3, 4, 5, 7]),
+        (Keep("failed"), [2]),
+        (Keep("best", 1), [5]),
+        (Keep("best", 3), [1, 3, 5]),
+        (Keep("best", 50), [1, 3, 4, 5, 7]),
+        (Keep("none"), []),
+    ],
+)
+@pytest.mark.parametrize("split", [0, 4])
+def test_keep(bench: Benches, keep: Keep, expected: list[int], split: int) -> None:
+    """The same at the end of one session and of two."""
+    one = bench(but_nine, store="journal", keep=keep)
+    for x in XS[:split]:
+        one.step(x=x)
+    if split:
+        one.store.close()
+        one = bench(but_nine, store="journal", keep=keep)
+    for x in XS[split:]:
+        one.step(x=x)
+    assert kept(one) == expected
+
+
+def test_folder_of_an_open_trial_stays(bench: Benches) -> None:
+    """What stays open for a resume is not closed, so nothing of it is dropped."""
+
+    def interrupted(x: int) -> dict[str, float]:
+        raise InterruptedError
+
+    one = bench(interrupted, keep=Keep("none"))
+    one.engine.begin({"x": 1})
+    assert one.engine.next_finished() is None
+    assert kept(one) == [1]

@@ -56,11 +56,18 @@ def test_one_counter_over_all_lanes(vector: Make, slots: int, episode_steps: int
     observations, infos = envs.reset(seed=5)
     assert infos["step"].tolist() == [1, 2, 3, 4]
     envs.action_space.seed(1)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     for turn in range(10):
         numbers = list(range(4 * turn + 1, 4 * turn + 5))
         shown = [LOADS["load"].domain.values[index] for index in observations["context"]["load"]]  # type: ignore[union-attr]
         assert shown == [one.engine.context(number)["load"] for number in numbers]  # context before action
-        observations, rewards, _, _, infos = envs.step(envs.action_space.sample())
+        observations, rewards, terminations, _, infos = envs.step(envs.action_space.sample())
+        assert terminations.all() == (episode_steps == 1)
+        if episode_steps == 1:  # the new episode has measured nothing
+            assert not observations["observation"].any()
+            assert [one["observation"].tolist() for one in infos["final_obs"]] == [[one, 1.0] for one in rewards]
+            assert [one["context"]["load"] for one in infos["final_obs"]] == observations["context"]["load"].tolist()
+            assert infos["final_info"]["step"].tolist() == numbers
         assert infos["step"].tolist() == numbers
         assert infos["env_params"]["load"].tolist() == shown
         upcoming = [one.engine.context(number + 4)["load"] for number in numbers]
@@ -118,23 +125,6 @@ def test_rows_are_in_the_order_of_lanes(vector: Make) -> None:
     assert closed == [2, 1]
     assert rewards.tolist() == [1.0, 2.0]
     assert infos["step"].tolist() == [1, 2]
-
-
-# episodes ---------------------------------------------------------------------------------------------------
-
-
-def test_next_episode_begins_in_the_same_step(vector: Make) -> None:
-    envs, _ = vector(2, env_params=LOADS)
-    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-    envs.reset()
-    observations, _, terminations, truncations, infos = envs.step_raw(raw(3, 4))
-    assert (terminations.tolist(), truncations.tolist()) == ([True, True], [False, False])
-    assert observations["observation"].tolist() == [[0.0, 0.0], [0.0, 0.0]]  # the new episode has measured nothing
-    assert [one["observation"].tolist() for one in infos["final_obs"]] == [[3.0, 1.0], [4.0, 1.0]]
-    assert [one["context"]["load"] for one in infos["final_obs"]] == observations["context"]["load"].tolist()
-    assert all(envs.single_observation_space.contains(one) for one in infos["final_obs"])
-    assert infos["final_info"]["step"].tolist() == infos["step"].tolist() == [1, 2]
-    assert infos["_final_obs"].tolist() == infos["_final_info"].tolist() == [True, True]
 
 
 # infos ------------------------------------------------------------------------------------------------------

@@ -10,10 +10,16 @@ import orjson
 import pytest
 
 from tunegym.core.files import dump_toml
-from tunegym.tuning.model.trial import OpenTrial, Trial
+from tunegym.tuning.model.trial import Measured, OpenTrial, Outcome, Trial
 from tunegym.tuning.reports.results import RunResults, load
 from tunegym.tuning.stores import records
 from tunegym.tuning.stores.records import Head, SessionRecord
+
+
+def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **more: Any) -> Trial:
+    """A trial of the setting ``x``, measured unless told otherwise; its metric ``m`` is the reward."""
+    context, took = more.pop("context", {}), more.pop("took", 1.0)
+    return Trial(number, context, {"x": x}, outcome or Measured(({"m": reward},)), reward, took, **more)
 
 
 def write_journal(

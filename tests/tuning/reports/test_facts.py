@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.tuning.reports.conftest import trial
 
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.recommendation import PolicyChoice as Choice
 from tunegym.tuning.answers.recommendation import PolicyTable
 from tunegym.tuning.model.scenario import Objective
-from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut, Trial
+from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, TimedOut, Trial
 from tunegym.tuning.model.values import Scalar
 from tunegym.tuning.reports import trials as trial_results
 from tunegym.tuning.reports.page import compare, run_labels
@@ -21,11 +22,6 @@ from tunegym.tuning.reports.results import RunResults
 from tunegym.tuning.reports.trials import TrialResults
 
 Written = Callable[..., RunResults]
-
-
-def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **more: Any) -> Trial:
-    context, took = more.pop("context", {}), more.pop("took", 1.0)
-    return Trial(number, context, {"x": x}, outcome or Measured(({"m": reward},)), reward, took, **more)
 
 
 def samples(*values: tuple[float, float]) -> Measured:
