@@ -10,6 +10,7 @@ from tests.app.conftest import Write, experiment
 from tests.conftest import Cli
 from tests.soundness import assert_sound
 
+from tunegym.app.run import as_scenario
 from tunegym.tuning.reports.results import find_run, load
 
 RESULTS = Path("results")
@@ -24,6 +25,11 @@ def scenario(write: Write, write_scenario: Write) -> Path:
 
 def changes(**keys: object) -> list[str]:
     return [part for key, value in keys.items() for part in ("--set", f"experiments.e.{key}={value}")]
+
+
+def test_a_changed_scenario_keeps_its_file(scenario: Path) -> None:
+    changed = as_scenario(as_scenario(scenario), ["seed=3"])
+    assert (changed.seed, changed.file) == (3, str(scenario))
 
 
 def test_data_on_stdout_progress_on_stderr(scenario: Path, cli: Cli) -> None:

@@ -87,14 +87,9 @@ def test_nowhere_to_write(
     assert_told(cli("run", path, "--output", closed), {1})
 
 
-@pytest.mark.parametrize(
-    ("cause", "hint"), [(errno.EDQUOT, "free some space"), (errno.EROFS, "give yourself the right")]
-)
-def test_a_run_that_can_not_be_locked(
-    cause: int, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_a_run_that_can_not_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     def fail(folder: Path) -> None:
-        raise OSError(cause, os.strerror(cause))
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     (tmp_path / "scenario.toml").write_text(f'scenario_dir = "{tmp_path}"\n{MINIMAL}')
     (tmp_path / "e").mkdir()
@@ -102,7 +97,8 @@ def test_a_run_that_can_not_be_locked(
     monkeypatch.setattr(module, "WriterLock", fail)
     done = cli("resume", tmp_path)
     assert_told(done, {1})
-    assert f"error: {tmp_path} can't be written: {os.strerror(cause)}\nhint: {hint}" in done.stderr
+    what = f"error: {tmp_path} can't be written: {os.strerror(errno.EROFS)}"
+    assert f"{what}\nhint: recorded data is safe: fix the cause" in done.stderr
 
 
 # text that is not printable -------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ raised again.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import time
 import traceback
@@ -32,7 +31,7 @@ from tunegym.tuning.model.values import Context, printable
 from tunegym.tuning.ports import Agent, Session
 from tunegym.tuning.reports.results import SCENARIO, RunResults, find_run
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.journal import WriterLock, living_writer
+from tunegym.tuning.stores.journal import WriterLock, living_writer, unwritable
 from tunegym.tuning.trackers import mlflow, tensorboard
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
 from tunegym.tuning.workloads.fingerprint import FILE_PART
@@ -257,10 +256,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock = WriterLock(folder)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        hint = "free some space" if full else "give yourself the right to write there, or copy the results elsewhere"
-        what = f"{folder} can't be written: {error.strerror or error}"
-        raise StoreError(what, hint=f"{hint}, then resume") from error
+        raise unwritable(folder, error) from error
     try:
         yield
     finally:
