@@ -354,10 +354,8 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
         if seed is None:
             return [None] * self.num_envs
         try:
-            if isinstance(seed, Sequence):
-                seeds = [None if one is None else index(one) for one in seed]
-            else:
-                seeds = [index(seed) + lane for lane in range(self.num_envs)]
+            each = seed if isinstance(seed, Sequence) else [seed + lane for lane in range(self.num_envs)]
+            seeds = [None if one is None else index(one) for one in each]
         except TypeError:
             raise TunegymError(f"seed is {seed!r:.60}; it is an integer, or one for each sub-environment") from None
         if len(seeds) != self.num_envs:
@@ -405,10 +403,7 @@ def _row(space: spaces.Space[Any], rows: Any, lane: int, count: int, what: str =
             raise ActionError(f"{what}{rows!r:.60} is not a tuple of {len(space.spaces)} parts")
         return tuple(_row(one, rows[at], lane, count, f"{what}{at}: ") for at, one in enumerate(space.spaces))
     check_rows(rows, count, what)
-    try:
-        return rows[lane]
-    except (KeyError, TypeError, IndexError):
-        raise ActionError(f"{what}{rows!r:.60} has no row {lane}") from None
+    return rows[lane]
 
 
 def batched_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -162,8 +162,7 @@ class LiveResults(Results):
 
     def stream_episodes(self) -> Iterator[Episode]:
         """As ``episodes``, without holding them all."""
-        if self.path.exists():
-            yield from reader.episodes(self.path)
+        return reader.episodes(self.path)
 
     @property
     def mean_return(self) -> float | None:

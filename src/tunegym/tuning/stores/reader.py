@@ -90,60 +90,78 @@ class Journal:
         """The highest number that is or may be used: of a trial, or of a step."""
         return max(self.reserved, max(self.used, default=0))
 
-    def note(self, record: Record) -> None:
-        """Take one record into account."""
+    def note(self, record: Record, line: int) -> Entry | None:
+        """Take the record of a line into account; return the entry that it makes, if any."""
         kind = record["record"]
         if kind == "session":
             self._before_s = self.elapsed_s
-            self.sessions.append(record)
         self.elapsed_s = max(self.elapsed_s, self._before_s + record.get("since", 0.0))
         self.ended = record if kind == "end" else None
         match kind:
             case "head":
                 self.head = record
+            case "session":
+                self.sessions.append(record)
+                return SessionStart(record)
+            case "end":
+                return SessionEnd(record)
             case "open":
-                self.used.add(record["number"])
                 trial = OpenTrial(record["number"], dict(record["context"]), dict(record["action"]))
+                self.used.add(trial.number)
                 self.open[trial.number] = trial, record.get("at", 0.0)
-            case "job":
-                self._note_job(record)
             case "close":
-                self.used.add(record["number"])
-                self.open.pop(record["number"], None)
-                self.handles.pop(record["number"], None)
-                self.closed += 1
+                return self._note_close(record)
+            case "job":
+                return self._note_job(record)
             case "spaces":
-                self.spaces = record
+                self.spaces, self.spaces_line = record, line
             case "reserve":
                 self.reserved = record["upto"]
             case "lost":
                 self.upto = max(self.upto, record["last"])
                 self.statuses["cancelled"] += record["last"] - record["first"] + 1
+                return Lost(record["first"], record["last"])
             case "steps":
-                self._note_steps(record)
+                return self._note_steps(record)
+        return None
 
-    def _note_job(self, record: Record) -> None:
+    def _note_close(self, record: Record) -> ClosedTrial:
+        number, at = record["number"], record.get("at", 0.0)
+        opened = self.open.pop(number, None)
+        if opened is None:
+            if "context" not in record:
+                raise ValueError(f"trial {number} was not open")
+            opened = OpenTrial(number, dict(record["context"]), {}), at
+        self.used.add(number)
+        self.handles.pop(number, None)
+        self.closed += 1
+        return ClosedTrial(closed_trial(record, opened[0]), self.fingerprint or "", opened[1], at, self.elapsed_s)
+
+    def _note_job(self, record: Record) -> JobStart:
         if self.kind == "live" and self._servers_of != len(self.sessions):
             self.handles.clear()  # a session that starts servers has ended those of the sessions before
             self._servers_of = len(self.sessions)
         handle = job_handle(record, self.sessions[-1] if self.sessions else {})
         self.handles.setdefault(record["number"], []).append(handle)
+        return JobStart(record["number"])
 
-    def _note_steps(self, record: Record) -> None:
-        self.upto = max(self.upto, record["upto"])
+    def _note_steps(self, record: Record) -> Steps:
+        steps = _steps(record, self.elapsed_s)
+        self.upto = max(self.upto, steps.upto)
         self.worst = None if record["worst"] is None else numeric(record["worst"])
         self.largest = numeric(record["largest"])
         self.episodes = max(self.episodes, record["begun"])
         for status, count in record["statuses"].items():
             self.statuses[status] += count
-        for name in ("action", "observation"):
-            place = record.get(name)
-            if isinstance(place, dict):
-                self.sides[name] = place["row"] + record["count"]
-        for episode in _finished(record):
+        if steps.actions is None:
+            self.sides["action"] = steps.action_row + len(steps.numbers)
+        if steps.observations is None:
+            self.sides["observation"] = steps.observation_row + len(steps.numbers)
+        for episode in steps.over:
             self.over += 1
             if episode.end in OWN_ENDS:
                 self.returns.append(episode.total)
+        return steps
 
 
 # entries ----------------------------------------------------------------------------------------------
@@ -293,38 +311,9 @@ class Reader:
                     hint="install a newer tunegym",
                 )
             check_counts(record)
-            opened = self.journal.open.get(record.get("number", 0))
-            self.journal.note(record)
-            if kind == "spaces":
-                self.journal.spaces_line = line
-            return self._entry(record, opened)
+            return self.journal.note(record, line)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise _damaged(self.path, line, kind, f"{error} ({type(error).__name__})") from error
-
-    def _entry(self, record: Record, opened: tuple[OpenTrial, float] | None) -> Entry | None:
-        match record["record"]:
-            case "steps":
-                return _steps(record, self.journal.elapsed_s)
-            case "close":
-                return self._closed(record, opened)
-            case "job":
-                return JobStart(record["number"])
-            case "lost":
-                return Lost(record["first"], record["last"])
-            case "session":
-                return SessionStart(record)
-            case "end":
-                return SessionEnd(record)
-        return None
-
-    def _closed(self, record: Record, opened: tuple[OpenTrial, float] | None) -> ClosedTrial:
-        number, at = record["number"], record.get("at", 0.0)
-        if opened is None:
-            if "context" not in record:
-                raise ValueError(f"trial {number} was not open")
-            opened = OpenTrial(number, dict(record["context"]), {}), at
-        fingerprint = self.journal.fingerprint or ""
-        return ClosedTrial(closed_trial(record, opened[0]), fingerprint, opened[1], at, self.journal.elapsed_s)
 
 
 def scan(path: Path) -> Journal:
@@ -357,14 +346,6 @@ def episodes(path: Path) -> Iterator[Episode]:
     for one in entries(path):
         if isinstance(one, Steps):
             yield from one.over
-
-
-def _finished(record: Record) -> list[Episode]:
-    """The episodes that a ``steps`` record says are over."""
-    return [
-        Episode(number, lane, first, last, length, numeric(total), end, dict(context))
-        for number, lane, first, last, length, total, end, context in record.get("episodes", ())
-    ]
 
 
 def head_of(path: Path) -> Record | None:
@@ -427,7 +408,10 @@ def _steps(record: Record, elapsed_s: float) -> Steps:
         [(at, dict(context)) for at, context in record.get("context", ())],
         {name: _column(metrics, name, count, int, float, type(None)) for name in metrics},
         {at: (status, why) for at, status, why in record.get("unmeasured", ())},
-        _finished(record),
+        [
+            Episode(number, lane, first, last, length, numeric(total), end, dict(context))
+            for number, lane, first, last, length, total, end, context in record.get("episodes", ())
+        ],
         record["upto"],
         record.get("at", 0.0),
         elapsed_s,
