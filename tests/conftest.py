@@ -10,20 +10,29 @@ import subprocess
 import sys
 import textwrap
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from gymnasium.utils import seeding
 from hypothesis import HealthCheck, settings
 from typer.testing import CliRunner
 
 from tunegym.cli.main import app
+from tunegym.core.processes import Tree, end_tree, marked
+from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
+TESTS = Path(__file__).parent
+SECRET = "a secret of the tests"
+"""The token of every ``serve``."""
 MISSING = "missing component: "
 """How a skip begins when what the test needs is not installed. In CI such a skip is a failure."""
 
@@ -161,31 +170,87 @@ def start_tunegym() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 @pytest.fixture
 def processes_of() -> Callable[[str], list[int]]:
     """The living processes that carry a run's token in their environment."""
+    return marked
 
-    def find(token: str) -> list[int]:
-        found = []
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit():
-                continue
-            try:
-                environment = Path(f"/proc/{entry}/environ").read_bytes()
-            except OSError:
-                continue
-            if f"TUNEGYM_MARK={token}/".encode() in environment:
-                found.append(int(entry))
-        return found
 
-    return find
+@pytest.fixture
+def token() -> Iterator[str]:
+    """Marks the processes of a test; none may be left."""
+    name = f"test-{uuid.uuid4().hex}"
+    yield name
+    left = marked(name)
+    end_tree(Tree(name), grace_s=0.0)
+    assert left == []
 
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
     """Wait for something to become true, with a deadline."""
 
-    def wait(condition: Callable[[], object], what: str, deadline_s: float = 60) -> None:
+    def wait(condition: Callable[[], object], what: str = "a condition", deadline_s: float = 60) -> None:
         end = time.monotonic() + deadline_s
         while not condition():
             assert time.monotonic() < end, f"waited in vain for: {what}"
             time.sleep(0.01)
 
     return wait
+
+
+@dataclass
+class Serve:
+    """A running ``tunegym serve``."""
+
+    process: subprocess.Popen[str]
+    port: int
+    log: Path
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def servers(self) -> list[psutil.Process]:
+        """The living server processes that it started."""
+        return psutil.Process(self.process.pid).children()
+
+
+@pytest.fixture
+def command() -> Callable[..., subprocess.Popen[str]]:
+    """Start ``tunegym serve`` with these arguments; its stderr is in the file ``log``."""
+
+    def start(*arguments: str, log: Path, token: str | None = SECRET, cwd: Path = TESTS) -> subprocess.Popen[str]:
+        env = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+        env |= {} if token is None else {TOKEN_VARIABLE: token}
+        line = [sys.executable, "-m", "tunegym", "serve", *arguments]
+        with log.open("w") as errors:
+            return subprocess.Popen(line, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+    return start
+
+
+@pytest.fixture
+def serve(tmp_path: Path, command: Callable[..., subprocess.Popen[str]]) -> Iterator[Callable[..., Serve]]:
+    """Start a ``tunegym serve`` of a class; its server processes must end with it."""
+    running: list[Serve] = []
+    servers: set[psutil.Process] = set()
+
+    def start(*options: str, reference: str = "sample_servers:Trouble", port: int = 0, **where: Any) -> Serve:
+        log = tmp_path / f"serve-{len(running)}.log"
+        process = command(reference, "--port", str(port), *options, log=log, **where)
+        running.append(Serve(process, 0, log))
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith(f"serving {reference} on tcp://127.0.0.1:"), log.read_text()
+        running[-1].port = int(line.rsplit(":", 1)[1])
+        return running[-1]
+
+    yield start
+    for one in running:
+        if one.process.poll() is None:
+            servers.update(one.servers())
+        one.process.kill()
+        one.process.communicate()
+    assert psutil.wait_procs(servers, timeout=60)[1] == []

@@ -6,13 +6,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import SECRET, Serve
 
 from tunegym.app.run import Watch, run
 from tunegym.core.files import dump_toml
@@ -244,30 +244,7 @@ def live(tmp_path: Path) -> LiveScenario:
 
 
 @pytest.fixture
-def serve(live: LiveScenario, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start a ``tunegym serve`` of ``System``; ``port`` is an attribute of what it gives."""
-    monkeypatch.setenv(TOKEN_VARIABLE, "a secret of the tests")
-    started: list[subprocess.Popen[str]] = []
-
-    def start(port: int = 0, reference: str = "systems:System", more: Sequence[str] = ()) -> subprocess.Popen[str]:
-        with (live.folder / f"serve-{len(started)}.log").open("w") as errors:
-            command = [sys.executable, "-m", "tunegym", "serve", reference, "--port", str(port), *more]
-            process: Any = subprocess.Popen(
-                command, cwd=live.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        started.append(process)
-        line = process.stdout.readline()
-        assert line.startswith("serving "), Path(errors.name).read_text()
-        process.port = int(line.rsplit(":", 1)[1])
-        return process
-
-    yield start
-    for process in started:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+def serve(live: LiveScenario, serve: Callable[..., Serve], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Serve]:
+    """Start a ``tunegym serve`` of ``System``."""
+    monkeypatch.setenv(TOKEN_VARIABLE, SECRET)
+    return lambda: serve(reference="systems:System", cwd=live.folder)

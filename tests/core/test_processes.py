@@ -5,20 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tunegym.core.processes import MARK, PidMark, Tree, end_tree, left_behind, marked, process_start_time, start_python
-
-
-@pytest.fixture
-def token() -> Iterator[str]:
-    name = f"test-{uuid.uuid4().hex}"
-    yield name
-    assert not marked(name)
 
 
 def test_start_time_of_a_process_with_an_odd_name(tmp_path: Path) -> None:

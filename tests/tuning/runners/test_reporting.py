@@ -222,7 +222,7 @@ def test_a_function_that_never_stops_reporting(runner: LocalRunner, call: Call) 
     assert runner.run(call("chatty"), ignore, watch).ending == "interrupted"
 
 
-def test_an_error_of_the_watch_is_raised(runner: LocalRunner, call: Call, wait: Callable[..., None]) -> None:
+def test_an_error_of_the_watch_is_raised(runner: LocalRunner, call: Call, wait_until: Callable[..., None]) -> None:
     first = runner.run(call("pid", False), ignore).value["pid"]
     begun: list[int] = []
 
@@ -232,7 +232,7 @@ def test_an_error_of_the_watch_is_raised(runner: LocalRunner, call: Call, wait: 
     with pytest.raises(ZeroDivisionError):
         runner.run(call("chatty"), lambda handle: begun.append(handle["pid"]), watch)
     assert begun == [first]
-    wait(lambda: not Path(f"/proc/{first}").exists())
+    wait_until(lambda: not Path(f"/proc/{first}").exists())
     after = runner.run(call("pid", False), ignore)
     assert after.exit_code == 0
     assert after.value["pid"] != first

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conftest import SECRET, TESTS
 from tests.sample_servers import INFO, SPACES, Trouble, deed
 from tests.strategies import same
 
@@ -26,7 +27,6 @@ from tunegym.tuning.spaces import differences
 
 ECHO = "sample_servers:Echo"
 TROUBLE = "sample_servers:Trouble"
-TESTS = Path(__file__).resolve().parents[2]
 FINE, RAISE, EXIT, HANG, UNFIT = map(deed, ("fine", "raise", "exit", "hang", "unfit"))
 
 
@@ -173,6 +173,8 @@ class IsolatedHostSuite(HostSuite):
         with pytest.raises(ServerFailure, match="told to stop at once") as failed:
             host.receive()
         assert failed.value.lost is True
+        with pytest.raises(ServerFailure, match="told to stop"):
+            host.start()
 
 
 def _failure(host: ServerHost, action: Any, halved: bool) -> ServerFailure:
@@ -222,14 +224,14 @@ class TestProcessHost(IsolatedHostSuite):
 @pytest.mark.slow
 class TestTcpHost(IsolatedHostSuite):
     @pytest.fixture(autouse=True)
-    def _serving(self, serve: Callable[..., Any], secret: str) -> None:
-        self._serve, self._secret = serve, secret
+    def _serving(self, serve: Callable[..., Any]) -> None:
+        self._serve = serve
         self._addresses: dict[str, tuple[str, int]] = {}
 
     def make_host(self, reference: str, arguments: dict[str, Any]) -> TcpHost:
         if reference not in self._addresses:
             self._addresses[reference] = self._serve(reference=reference).address
-        return TcpHost(self._addresses[reference], self._secret, reference, arguments)
+        return TcpHost(self._addresses[reference], SECRET, reference, arguments)
 
 
 # which host a scenario gets ---------------------------------------------------------------------------

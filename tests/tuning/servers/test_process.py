@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import TESTS
 from tests.sample_servers import deed
 
 from tunegym.core.errors import ServerLostError, StoreError
@@ -22,8 +22,6 @@ from tunegym.tuning.servers.process import BoundedLog, ProcessHost
 
 pytestmark = pytest.mark.slow  # every server is a process
 
-TESTS = str(Path(__file__).resolve().parents[2])
-
 
 @pytest.fixture
 def make(tmp_path: Path, token: str) -> Iterator[Callable[..., ProcessHost]]:
@@ -32,7 +30,7 @@ def make(tmp_path: Path, token: str) -> Iterator[Callable[..., ProcessHost]]:
 
         def make(reference: str = "sample_servers:Trouble", *, started: Any = None, **given: Any) -> ProcessHost:
             options = {name: given.pop(name) for name in ("step_timeout_s", "lane", "folder") if name in given}
-            setup = reference, given, (TESTS, str(tmp_path))
+            setup = reference, given, (str(TESTS), str(tmp_path))
             made = ProcessHost(*setup, token=token, started=started, **{"folder": tmp_path, **options})
             stack.callback(made.close)
             return made
@@ -125,22 +123,6 @@ def test_a_large_answer_survives_the_wait_for_another_server(started: Callable[.
     assert "large" not in fine.step(deed("large"))[4], "70 MiB are over the limit"
 
 
-def test_kill_from_a_signal_handler(started: Callable[..., ProcessHost], token: str) -> None:
-    host = started()
-    host.step(deed("fork"))
-    before = signal.signal(signal.SIGALRM, lambda *_: host.kill())
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-        with pytest.raises(ServerFailure, match="told to stop at once") as failure:
-            host.step(deed("hang"))
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert failure.value.lost
-    with pytest.raises(ServerFailure, match="told to stop"):
-        host.start()
-    assert marked(token) == []
-
-
 DRIVER = """
 import sys
 from pathlib import Path
@@ -158,14 +140,14 @@ sys.stdin.read()
 
 @pytest.mark.invariant
 @pytest.mark.parametrize("what", ["fine", "hang", "spin"])
-def test_a_server_ends_with_its_driver(tmp_path: Path, token: str, wait: Callable, what: str) -> None:
-    command = [sys.executable, "-c", DRIVER, TESTS, str(tmp_path), token, str(deed(what))]
+def test_a_server_ends_with_its_driver(tmp_path: Path, token: str, wait_until: Callable, what: str) -> None:
+    command = [sys.executable, "-c", DRIVER, str(TESTS), str(tmp_path), token, str(deed(what))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         assert int(driver.stdout.readline()) > 0
         driver.kill()
         driver.wait()
-    wait(lambda: marked(token) == [])
+    wait_until(lambda: marked(token) == [])
 
 
 def test_a_server_does_not_see_the_token(make: Callable[..., ProcessHost], monkeypatch: pytest.MonkeyPatch) -> None:

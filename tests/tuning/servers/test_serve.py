@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.conftest import SECRET
 from tests.sample_servers import deed
 
 from tunegym.core.errors import ServerLostError
@@ -33,11 +34,11 @@ FINE, HANG = deed("fine"), deed("hang")
 
 
 @pytest.fixture
-def make(secret: str) -> Iterator[Callable[..., TcpHost]]:
+def make() -> Iterator[Callable[..., TcpHost]]:
     """Hosts that know the token, all closed in the end."""
     with contextlib.ExitStack() as stack:
 
-        def make(address: tuple[str, int], token: str = secret, *arguments: Any, **options: Any) -> TcpHost:
+        def make(address: tuple[str, int], token: str = SECRET, *arguments: Any, **options: Any) -> TcpHost:
             made = TcpHost(address, token, *arguments, **options)
             stack.callback(made.close)
             return made
@@ -77,14 +78,14 @@ def test_wrong_arguments_are_refused(
     assert "Traceback" not in said
 
 
-def test_tokens(serve: Callable, make: Callable[..., TcpHost], secret: str, tmp_path: Path) -> None:
+def test_tokens(serve: Callable, make: Callable[..., TcpHost], tmp_path: Path) -> None:
     """A fresh one is shown; one from a file is not."""
     fresh = serve(token=None)
     found = re.search(r"^export TUNEGYM_SERVER_TOKEN=([0-9a-f]{32})$", fresh.said, re.MULTILINE)
     assert found, fresh.said
     make(fresh.address, found[1]).start()
     with pytest.raises(ServerLostError, match="token is wrong"):
-        make(fresh.address, secret).start()
+        make(fresh.address, SECRET).start()
     (tmp_path / "token").write_text("this is from a file\n")
     filed = serve("--token-file", str(tmp_path / "token"))
     make(filed.address, "this is from a file").start()
@@ -102,11 +103,11 @@ def test_a_signal_closes_servers_in_good_order(serve: Callable, started: Callabl
     assert served.process.stdout.read() == ""
 
 
-def test_a_second_signal_does_not_wait(serve: Callable, started: Callable[..., TcpHost], wait: Callable) -> None:
+def test_a_second_signal_does_not_wait(serve: Callable, started: Callable[..., TcpHost], wait_until: Callable) -> None:
     served = serve()
     started(served.address).send(HANG)
     served.process.send_signal(signal.SIGINT)
-    wait(lambda: "stopping" in served.said)  # two signals at once would count as one
+    wait_until(lambda: "stopping" in served.said)  # two signals at once would count as one
     served.process.send_signal(signal.SIGINT)
     assert served.process.wait(60) == 0
 
@@ -135,7 +136,7 @@ def test_clients_that_do_not_fit(
     assert served.servers() == []
 
 
-def test_no_more_than_allowed(serve: Callable, make: Callable[..., TcpHost], wait: Callable) -> None:
+def test_no_more_than_allowed(serve: Callable, make: Callable[..., TcpHost], wait_until: Callable) -> None:
     served = serve("--max-connections", "1")
     one, other = make(served.address), make(served.address)
     one.start()
@@ -143,12 +144,14 @@ def test_no_more_than_allowed(serve: Callable, make: Callable[..., TcpHost], wai
         other.start()
     assert failure.value.lost
     one.close()
-    wait(lambda: served.servers() == [])
+    wait_until(lambda: served.servers() == [])
     other.start()
 
 
 @pytest.mark.parametrize(("what", "most"), [("stop", 8), ("spin", 8), ("hang", 1)])
-def test_a_server_that_hangs_is_ended(serve: Callable, started: Callable, wait: Callable, what: str, most: int) -> None:
+def test_a_server_that_hangs_is_ended(
+    serve: Callable, started: Callable, wait_until: Callable, what: str, most: int
+) -> None:
     """Where there is one place only, the next client waits for it."""
     served = serve("--max-connections", str(most))
     host = started(served.address, step_timeout_s=2.0)
@@ -159,8 +162,8 @@ def test_a_server_that_hangs_is_ended(serve: Callable, started: Callable, wait: 
     host.start()
     host.reset(None, None)
     assert host.step(FINE)[1] == 1.0
-    wait(lambda: len(served.servers()) == 1)
-    wait(lambda: "ended, as it continued after its client had hung up" in served.said)
+    wait_until(lambda: len(served.servers()) == 1)
+    wait_until(lambda: "ended, as it continued after its client had hung up" in served.said)
     assert "refused" not in served.said
 
 
@@ -234,7 +237,7 @@ def connect(address: tuple[str, int]) -> tuple[Connection, dict[str, Any]]:
     return channel, channel.receive(time.monotonic() + 30)
 
 
-def test_strangers_are_refused_and_do_no_harm(serve: Callable, started: Callable, secret: str, wait: Callable) -> None:
+def test_strangers_are_refused_and_do_no_harm(serve: Callable, started: Callable, wait_until: Callable) -> None:
     served = serve()
     host = started(served.address)
     silent = socket.create_connection(served.address, timeout=30)
@@ -248,7 +251,7 @@ def test_strangers_are_refused_and_do_no_harm(serve: Callable, started: Callable
 
     def refusal(message: Any) -> str:
         channel, greeting = connect(served.address)
-        good = hello(secret, greeting["nonce"], "mine", "", {})
+        good = hello(SECRET, greeting["nonce"], "mine", "", {})
         channel.send({**good, **message} if isinstance(message, dict) else message)
         reply = channel.receive(time.monotonic() + 30)
         channel.close()
@@ -260,16 +263,16 @@ def test_strangers_are_refused_and_do_no_harm(serve: Callable, started: Callable
     for key in ("nonce", "proof", "class", "arguments"):
         assert f"its {key} " in refusal({key: 4})
     assert refusal({"nonce": "another"}) == "the token is wrong"
-    replayed = hello(secret, connect(served.address)[1]["nonce"], "mine", "", {})
+    replayed = hello(SECRET, connect(served.address)[1]["nonce"], "mine", "", {})
     assert refusal(replayed) == "the token is wrong", "a proof is good for one greeting only"
 
     known, greeting = connect(served.address)
-    known.send(hello(secret, greeting["nonce"], "mine", "", {}))
+    known.send(hello(SECRET, greeting["nonce"], "mine", "", {}))
     assert known.receive(time.monotonic() + 30)["accepted"]
     assert "action_space" in known.receive(time.monotonic() + 60)
     assert len(served.servers()) == 2
     known.send([["odd"], 1])  # garbage after the handshake ends only that server
-    wait(lambda: len(served.servers()) == 1)
+    wait_until(lambda: len(served.servers()) == 1)
     known.close()
     assert host.step(FINE)[1] == 1.0
     silent.close()
