@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+import sys
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,21 @@ ranges = st.one_of(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal in type and to the bit."""
+    """Equal in type, dtype and shape, and to the bit; any NaN of Python's equals another."""
     if type(one) is not type(other):
         return False
+    if (torch := sys.modules.get("torch")) is not None and isinstance(one, torch.Tensor):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        return not one.numel() or torch.equal(
+            *(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
+        )
     if isinstance(one, np.ndarray | np.generic):
-        return one.dtype.str == other.dtype.str and one.shape == other.shape and one.tobytes() == other.tobytes()
-    if isinstance(one, float):
-        return struct.pack("d", one) == struct.pack("d", other)
+        if one.dtype.str != other.dtype.str or one.shape != other.shape:
+            return False
+        return same(one.tolist(), other.tolist()) if one.dtype == object else one.tobytes() == other.tobytes()
     if isinstance(one, dict):
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
-    return one == other
+    return repr(one) == repr(other)

@@ -133,19 +133,23 @@ def versions_and_groups(draw: st.DrawFn) -> tuple[list[int], int, list[str] | No
 
 
 @given(versions_and_groups(), st.integers(0, 6))
-def test_staleness_is_exact_and_disjoint(drawn: tuple[list[int], int, list[str] | None], most: int) -> None:
+def test_filters_are_exact_and_drop_groups_whole(drawn: tuple[list[int], int, list[str] | None], most: int) -> None:
+    """Each sample is in one of two fresh batches; one that is dropped takes its group along."""
     versions, current, groups = drawn
     meta = versioned(versions, groups, extra_info={"step": 1})
-    keep, drop = StalenessFilter(most).split(meta, current_weight_version=current)
     units = groups or [str(at) for at in range(len(versions))]
-    stale = {unit for unit, one in zip(units, versions, strict=True) if current - one > most}
-    assert keep == meta.subset([at for at, unit in enumerate(units) if unit not in stale])
-    assert drop == meta.drop(keep.sample_ids)
-    for part in (keep, drop):  # both are fresh
-        part.extra_info["step"] = 2  # type: ignore[index]
-        for tags in part.tags or ():
-            tags["reward"] = -1  # type: ignore[index]
-    assert meta == versioned(versions, groups, extra_info={"step": 1})
+    stale, tag = StalenessFilter(most), TagFilter(Tag("reward") > most / 10)
+    old, poor = {at for at, one in enumerate(versions) if current - one > most}, set(range(most + 1))
+    for one, unwanted in ((stale, old), (tag, poor), (All(stale, tag), old | poor), (All(), set())):
+        keep, drop = one.split(meta, current_weight_version=current)
+        broken = {unit for at, unit in enumerate(units) if at in unwanted}
+        assert keep == meta.subset([at for at, unit in enumerate(units) if unit not in broken])
+        assert drop == meta.drop(keep.sample_ids)
+        for part in (keep, drop):
+            part.extra_info["step"] = 2  # type: ignore[index]
+            for tags in part.tags or ():
+                tags["reward"] = -1  # type: ignore[index]
+        assert meta == versioned(versions, groups, extra_info={"step": 1})
 
 
 @pytest.mark.parametrize("version", [None, 3.0, True, "3", np.float32(3), np.bool_(True), float("nan")])

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.dataplane import values
+from tests.strategies import same
 
 from tunegym.dataplane import DataPlaneClient, connect, cut, kv_first_write, read_columns, write_columns
 from tunegym.dataplane.columns import Rows
@@ -37,7 +38,7 @@ def test_nested_tensors(layout: torch.layout) -> None:
     rows = [torch.arange(3.0), torch.arange(5.0)]
     found = rows_of(torch.nested.nested_tensor(rows, layout=layout))
     assert found.lengths == [3, 5]
-    assert values.same(found.to_list("torch"), rows)
+    assert same(found.to_list("torch"), rows)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def gathered(draw: st.DrawFn) -> tuple[Rows, list[np.ndarray]]:
 @given(gathered(), st.integers(0, 3), st.sampled_from([0, 1]))
 def test_every_layout_has_every_row(one: tuple[Rows, list[np.ndarray]], more: int, value: int) -> None:
     rows, wanted = one
-    assert values.same([row.copy() for row in rows], wanted)
+    assert same([row.copy() for row in rows], wanted)
     if not wanted:
         with pytest.raises(FieldError, match="no rows"):
             rows.padded()
@@ -135,7 +136,7 @@ def test_every_layout_has_every_row(one: tuple[Rows, list[np.ndarray]], more: in
     assert padded.flags.writeable
     assert padded.shape == (len(wanted), width, *wanted[0].shape[1:])
     for got, row in zip(padded, wanted, strict=True):
-        assert values.same(got[: len(row)].copy(), row)
+        assert same(got[: len(row)].copy(), row)
         assert (got[len(row) :] == np.asarray(value).astype(row.dtype)).all()
     if width > more:
         with pytest.raises(FieldError, match="doesn't fit"):
@@ -143,9 +144,9 @@ def test_every_layout_has_every_row(one: tuple[Rows, list[np.ndarray]], more: in
     jagged = rows.jagged()
     assert jagged.offsets.dtype == np.int64
     assert jagged.lengths.tolist() == rows.lengths == [len(row) for row in wanted]
-    assert values.same([row.copy() for row in jagged], wanted)
+    assert same([row.copy() for row in jagged], wanted)
     if len({row.shape for row in wanted}) == 1:
-        assert values.same(rows.dense().copy(), np.stack(wanted))
+        assert same(rows.dense().copy(), np.stack(wanted))
     else:
         with pytest.raises(FieldError, match="padded"):
             rows.dense()

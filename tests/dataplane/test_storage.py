@@ -19,6 +19,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.dataplane import values
+from tests.strategies import same
 
 from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import aligned, encode
@@ -73,7 +74,7 @@ def test_columns_come_back_exactly(each: Storage, written: list[Any]) -> None:
         as_ = "torch" if isinstance(given_values[0], torch.Tensor) else "numpy"
         for one in (column, read[name]):
             rows = Rows([(one, list(range(column.rows))[::-1])])
-            assert values.same(rows.to_list(as_), values.rows_of(given_values)[::-1])
+            assert same(rows.to_list(as_), values.rows_of(given_values)[::-1])
 
 
 def test_written_bytes_never_change(each: Storage) -> None:

@@ -66,27 +66,6 @@ objects = st.lists(containers(st.recursive(leaves, containers, max_leaves=12)), 
 any_values = st.one_of(dense, jagged, objects)
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equal in type, dtype, shape and every bit."""
-    if isinstance(one, torch.Tensor):
-        if not isinstance(other, torch.Tensor) or one.dtype != other.dtype or one.shape != other.shape:
-            return False
-        return not one.numel() or torch.equal(
-            *(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
-        )
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, np.ndarray) and one.dtype == object:
-        return one.shape == other.shape and same(one.tolist(), other.tolist())
-    if isinstance(one, np.ndarray | np.generic):
-        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    return repr(one) == repr(other)
-
-
 def rows_of(given: Any) -> list[Any]:
     """The rows that must come back: the rows of an array are arrays of its dtype, never numbers."""
     return [given[at, ...] for at in range(len(given))] if isinstance(given, np.ndarray) else list(given)
