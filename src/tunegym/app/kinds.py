@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def kind_of(experiment: Experiment, server: Any = None) -> Kind:
     """The kind of an experiment; ``server`` is the server that a live one was given in Python, if it was."""
-    return LiveKind(server) if experiment.kind == LiveKind.name else TrialsKind()
+    return LiveKind(server) if experiment.kind == "live" else TrialsKind()
 
 
 class OpenSession(ABC):
@@ -93,7 +93,7 @@ class TrialSession(OpenSession):
 class TrialsKind:
     """Each trial is a job that a runner runs."""
 
-    name = units = "trials"
+    units = "trials"
 
     def check(self, scenario: Scenario, experiment: Experiment) -> None:
         """Nothing more is needed than the configuration has checked."""
@@ -172,7 +172,7 @@ class LiveSession(OpenSession):
 class LiveKind:
     """Each step is answered by a server, one per slot; ``server`` is the argument of that name in Python."""
 
-    name, units = "live", "steps"
+    units = "steps"
 
     def __init__(self, server: Any = None) -> None:
         self._server = server

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -36,8 +37,6 @@ def write_atomic(path: Path, content: str | bytes | memoryview) -> None:
 
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPED = re.compile(r'[\b\t\n\f\r"\\]')
-_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _LINE = 100
 """Arrays longer than this get a line per element."""
 _HEADED_DEPTH = 2
@@ -118,4 +117,4 @@ def _string(text: str, literal: bool = True) -> str:
         raise ValueError(f"{text!r} can't be written as UTF-8: {error.reason}") from None
     if literal and "\\" in text and "'" not in text and text.isprintable():
         return f"'{text}'"  # a pattern reads better without doubled backslashes
-    return '"' + escaped_toml(_ESCAPED.sub(lambda match: _SHORT[match[0]], text)) + '"'
+    return escaped_toml(json.dumps(text, ensure_ascii=False))

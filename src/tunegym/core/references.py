@@ -200,7 +200,7 @@ def _stamp(name: str, folders: list[str]) -> tuple[str, int, int] | None:
 
 def _import(module_name: str, folders: list[str]) -> ModuleType:
     # Compiled files know their source's time to the second only: a module that is edited and run would be stale.
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.dont_write_bytecode or bool(folders)
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:

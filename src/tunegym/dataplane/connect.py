@@ -8,10 +8,10 @@ the built-in ones here, others through the entry-point groups ``tunegym.planes``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from tunegym.core.references import resolve
 from tunegym.dataplane.client import LEASE_S, DataPlaneClient
 from tunegym.dataplane.errors import SpecError
 from tunegym.dataplane.filters import BaseRolloutFilter
@@ -85,13 +85,17 @@ def rollout_filter(name: str, *arguments: Any, **settings: Any) -> BaseRolloutFi
 
 
 def find(group: Group, name: str) -> Any:
-    """A built-in or installed backend, storage or filter. Raises ``SpecError`` for an unknown name."""
+    """A built-in or installed backend, storage or filter.
+
+    Raises:
+        SpecError: the name is unknown.
+        UnresolvedReferenceError: an installed one can't be imported.
+    """
     if name in BUILT_IN[group]:
-        module, _, attribute = BUILT_IN[group][name].partition(":")
-        return getattr(import_module(module), attribute)
+        return resolve(BUILT_IN[group][name])
     installed = {point.name: point for point in entry_points(group=f"tunegym.{group}")}
     if name in installed:
-        return installed[name].load()
+        return resolve(installed[name].value)
     known = ", ".join([*BUILT_IN[group], *installed])
     raise SpecError(f"unknown name {name!r:.60} of {group}", hint=f"known: {known}")
 

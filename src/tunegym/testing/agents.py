@@ -213,12 +213,7 @@ class AgentSuite(_Suite):
                 stopping=lambda: stop_after is not None and len(closed) >= stop_after,
             )
             engine.take_over()
-            driver = (agent or type(self).agent)(engine, experiment.agent_config, seed)
-            try:
-                code = driver.run()
-            finally:
-                driver.close()
-                driver.close()  # closing twice is fine
+            code = _run((agent or type(self).agent)(engine, experiment.agent_config, seed))
             assert code == 0, f"run() returned {code}"
             engine.close(interrupted=stop_after is not None)
             return sorted((trial for _, trial in store.recorded()), key=lambda trial: trial.number)
@@ -480,12 +475,7 @@ class LiveAgentSuite(_Suite):
         try:
             engine.take_over()
             agent = type(self).agent(engine, experiment.agent_config, seed)
-            try:
-                code = agent.run()
-            finally:
-                agent.close()
-                agent.close()  # closing twice is fine
-            return Driven(code, getattr(agent, "failure", None), engine.taken, log)
+            return Driven(_run(agent), getattr(agent, "failure", None), engine.taken, log)
         finally:
             engine.close()
             store.close()
@@ -556,6 +546,14 @@ class LiveAgentSuite(_Suite):
         driven = self.drive(tmp_path, slots=slots, dies_at=dies_at)
         assert driven.code == 1
         assert "the trail is gone" in (driven.failure or "")
+
+
+def _run(agent: Agent) -> int:
+    try:
+        return agent.run()
+    finally:
+        agent.close()
+        agent.close()  # closing twice is fine
 
 
 def _shared_generators() -> dict[str, Any]:

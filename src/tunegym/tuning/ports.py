@@ -334,10 +334,6 @@ class Kind(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """``trials`` or ``live``."""
-
-    @property
     def units(self) -> str:
         """The unit of its counts: ``trials`` or ``steps``."""
 
