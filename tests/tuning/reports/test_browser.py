@@ -335,49 +335,43 @@ def two_metrics(points: Iterable[tuple[float, float]], cost: float = 1.0) -> lis
     ]
 
 
-def test_far_rewards_do_not_flatten_the_plots(written: Written, show: Opener) -> None:
-    """How far out they are is not seen; that they are is, and one may look at all of it. Penalties are no rewards."""
-    pictures = []
-    for folder, far in (("one", -1e3), ("two", -1e12)):
-        failed = [Trial(n, {}, {"x": 0.5, "flag": "a"}, Failed("f"), far, 0.1) for n in range(61, 70)]
-        page = show(write(written([*with_far_ones(far), *failed], folder, knobs=XY)))
-        pictures.append([page.evaluate(picture_of(place)) for place in PLOTS])
-        for place in PLOTS:
-            assert "5 measured trials lie farther out" in page.inner_text(f"{place} p.told")
-            click_redraws(page, f"{place} {RANGE}", place)
-            assert page.inner_text(f"{place} p.told") == ""
-    assert pictures[0] == pictures[1]
+NEAR = [(n / 10, 1 + n / 10 + n % 3) for n in range(1, 60)]
+OVER = [((n % 7) / 70, n / 2 + 10.0 if n % 5 < 3 else 1.0) for n in range(1, 61)]
+PENALTIES = [Trial(n, {}, {"x": 0.5, "flag": "a"}, Failed("f"), -1e12, 0.1) for n in range(61, 70)]
 
 
 @pytest.mark.parametrize(
-    ("trials", "cut"),
+    ("trials", "objectives", "places", "told"),
     [
-        pytest.param(with_far_ones(0.0, 0), False, id="none is far"),
-        pytest.param(with_far_ones(1e6, 1), False, id="the best is never far out"),
-        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, 0.0] * 6), False, id="two answers, not a far one"),
-        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, -1e12] * 6), True, id="mostly the same"),
+        pytest.param(with_far_ones(1e6, 1), None, (), "", id="the best is never far out"),
+        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, 0.0] * 6), None, (), "", id="two answers, not a far one"),
+        pytest.param(of_rewards(*[1.0, 1.0, 1.0, 1.0, -1e12] * 6), None, PLOTS, "6 measured", id="mostly the same"),
+        pytest.param([*with_far_ones(-1e12), *PENALTIES], None, PLOTS, "5 measured", id="penalties are no rewards"),
+        pytest.param(two_metrics(NEAR), BOTH, (), "", id="a front without far points"),
+        pytest.param(two_metrics([*NEAR, (0.05, 1e3), (-1e6, 9.0)]), BOTH, ("#front",), "2 measured", id="a front"),
+        pytest.param(two_metrics(OVER), LIMITED, PLOTS, "36 measured", id="most exceed a limit"),
     ],
 )
-def test_which_rewards_are_far_out(written: Written, show: Opener, trials: list[Trial], cut: bool) -> None:
-    page = show(write(written(trials, knobs=XY)))
-    assert page.locator(RANGE).count() == (len(PLOTS) if cut else 0)
+def test_far_values_do_not_flatten_the_plots(
+    written: Written, show: Opener, trials: list[Trial], objectives: Any, places: tuple[str, ...], told: str
+) -> None:
+    """That they are far out is said, and one may look at all of it. With limits, the trials that keep them count."""
+    keys = {"metrics": ["m", "latency"], "objectives": objectives} if objectives else {}
+    page = show(write(written(trials, knobs=XY, **keys)))
+    if objectives is not BOTH:
+        assert page.locator(RANGE).count() == len(places)
+    assert page.locator(f"#front {RANGE}, #front p.told").count() == 2 * ("#front" in places)
+    for place in places:
+        assert f"{told} trials lie farther out" in page.inner_text(f"{place} p.told")
+        if objectives is LIMITED:
+            assert page.inner_text(f"{place} [aria-label=range] button:nth-child(1)") == "near the best"
+        click_redraws(page, f"{place} {RANGE}", place)
+        assert page.inner_text(f"{place} p.told") == ""
 
 
-def test_far_points_press_neither_front_nor_plots_together(written: Written, show: Opener) -> None:
-    """With limits, far is counted from the trials that keep them, even where most exceed them."""
-    keys = {"knobs": XY, "metrics": ["m", "latency"]}
-    near = [(n / 10, 1 + n / 10 + n % 3) for n in range(1, 60)]
-    page = show(write(written(two_metrics([*near, (0.05, 1e3), (-1e6, 9.0)]), "one", objectives=BOTH, **keys)))
-    assert "2 measured trials lie farther out" in page.inner_text("#front p.told")
-    click_redraws(page, "#front .choice button:nth-child(2)", "#front")
-    assert page.inner_text("#front p.told") == ""
-    page = show(write(written(two_metrics(near), "two", objectives=BOTH, **keys)))
-    assert page.locator("#front .choice, #front p.told").count() == 0
-    points = [((n % 7) / 70, n / 2 + 10.0 if n % 5 < 3 else 1.0) for n in range(1, 61)]
-    page = show(write(written(two_metrics(points), "three", objectives=LIMITED, **keys)))
-    for place in PLOTS:
-        assert "36 measured trials lie farther out" in page.inner_text(f"{place} p.told")
-        assert page.inner_text(f"{place} [aria-label=range] button:nth-child(1)") == "near the best"
+def test_how_far_out_a_value_is_is_not_seen(written: Written, show: Opener) -> None:
+    one, two = (show(write(written(with_far_ones(far), str(far), knobs=XY))) for far in (-1e3, -1e12))
+    assert [one.evaluate(picture_of(place)) == two.evaluate(picture_of(place)) for place in PLOTS] == [True] * 3
 
 
 def test_far_rewards_do_not_flatten_a_comparison(runs: Written, show: Opener) -> None:
@@ -484,25 +478,16 @@ def test_an_experiment_without_a_measurement_is_no_success(runs: Written, show: 
 # contexts and policies ------------------------------------------------------------------------------------
 
 
-def test_contexts_without_the_best_setting_are_named(written: Written, show: Opener) -> None:
-    made = [(1, "text", 9.0)] * 6 + [(2, "text", 8.0)] * 2 + [(2, "noise", 1.0)] * 2
-    trials = [
-        Trial(n, {"data": data}, {"x": x}, Measured(({"m": reward},)), reward, 0.1)
-        for n, (x, data, reward) in enumerate(made, 1)
-    ]
-    env_params = {"data": {"values": ["text", "noise"]}}
-    page = show(write(written(trials, knobs={"x": {"values": [1, 2]}}, env_params=env_params)))
-    assert "It was not measured in data=noise (20 % of draws)." in page.inner_text("#best .about")
-    assert "over the contexts that it was measured in (80 % of draws)" in page.inner_text("#contexts .about")
-    assert page.locator(RANGE).count() == 0, "a context with other rewards is not far out"
-
-
 def learned(written: Written, contexts: int, count: int) -> Path:
-    """A page of a policy that chooses the best setting, but in context 1 one that was never measured."""
+    """A page of a policy that chooses the best setting, but in context 1 one that was never measured.
+
+    The best single setting, ``x=3``, was never measured in context 0.
+    """
     rng = random.Random(5)
     trials = []
     for number in range(1, count + 1):
-        load, x = rng.randrange(contexts), rng.randint(1, 3)
+        load = rng.randrange(contexts)
+        x = rng.randint(1, 3 if load else 2)
         reward = 10.0**load * (1 if x == 1 + load % 3 else 0.5) * rng.gauss(1, 0.05)
         trials.append(Trial(number, {"load": load}, {"x": x}, Measured(({"m": reward},)), reward, 0.1))
     env_params = {"load": {"values": list(range(contexts))}}
@@ -524,6 +509,9 @@ def test_the_choices_of_a_policy(written: Written, show: Opener) -> None:
     assert "saved after 80 of 90 trials" in about
     assert "1 choice of 3 was never measured there" in about
     assert page.locator("#learning figcaption").all_inner_texts()[0].startswith("load=")
+    assert "It was not measured in load=0 (28 % of draws)." in page.inner_text("#best .about")
+    assert "over the contexts that it was measured in (72 % of draws)" in page.inner_text("#contexts .about")
+    assert page.locator(RANGE).count() == 0, "a context with other rewards is not far out"
 
 
 def test_many_contexts_are_folded(written: Written, show: Opener, wait_until: Callable[..., None]) -> None:
