@@ -20,7 +20,7 @@ from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Space
 from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Trial, Watch
 from tunegym.tuning.model.values import Metrics
-from tunegym.tuning.ports import MetricError, TrialStore
+from tunegym.tuning.ports import MetricError
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.worker_main import Report, TrialPruned
 from tunegym.tuning.stores.records import Head, SessionRecord
@@ -95,7 +95,7 @@ class Bench:
     """One engine and what is around it."""
 
     engine: TrialEngine
-    store: TrialStore
+    store: JournalStore
     lab: Lab
     folder: Path
 
@@ -128,24 +128,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def _journal(folder: Path, experiment: Experiment, fingerprint: str, clock: Any) -> JournalStore:
-    params = experiment.env_params
-    head = Head(
-        experiment=experiment.name,
-        run="token",
-        seed=params.seed,
-        agent=experiment.agent,
-        knobs=experiment.space.spec(),
-        env_params={name: param.domain.spec() for name, param in params.params.items()},
-        metrics=list(experiment.agent_metrics),
-        repeats=experiment.repeats,
-    )
-    return JournalStore(folder, head, SessionRecord(fingerprint), clock)
-
-
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
-    """Makes engines; ``store`` is "fresh", "journal" (in ``folder``) or a store that is there already."""
+    """Makes engines. ``store`` is "fresh", or "journal": the one in ``folder``, which several may open in turn."""
     made: list[Bench] = []
 
     def make(
@@ -155,7 +140,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         env_params: Mapping[str, EnvParam] | None = None,
         seed: int = 0,
         slots: int = 1,
-        store: TrialStore | str = "fresh",
+        store: str = "fresh",
         folder: Path = tmp_path / "experiment",
         reward: Callable[..., Any] = identity,
         constraints: Sequence[Callable[[Mapping[str, Any]], Any]] = (),
@@ -180,16 +165,23 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
             agent_metrics=agent_metrics,
             **settings,
         )
-        if store == "fresh":
-            store = _journal(tmp_path / f"store-{len(made)}", experiment, fingerprint, clock or SystemClock())
-        elif store == "journal":
-            store = _journal(folder, experiment, fingerprint, clock or SystemClock())
-        assert not isinstance(store, str)
+        head = Head(
+            experiment=experiment.name,
+            run="token",
+            seed=seed,
+            agent=experiment.agent,
+            knobs=experiment.space.spec(),
+            env_params={name: param.domain.spec() for name, param in experiment.env_params.params.items()},
+            metrics=list(agent_metrics),
+            repeats=experiment.repeats,
+        )
+        place = folder if store == "journal" else tmp_path / f"store-{len(made)}"
+        journal = JournalStore(place, head, SessionRecord(fingerprint), clock or SystemClock())
         lab = Lab(function, fingerprint)
         checks = [Constraint(f"c{index}", check) for index, check in enumerate(constraints)]
-        parts = Parts(experiment, lab, lab, store, reward(agent_metrics), checks, folder, pruner)
+        parts = Parts(experiment, lab, lab, journal, reward(agent_metrics), checks, folder, pruner)
         engine = TrialEngine(parts, slots=slots, listeners=listeners, stopping=stopping, spent_s=spent_s, clock=clock)
-        made.append(Bench(engine, store, lab, folder))
+        made.append(Bench(engine, journal, lab, folder))
         return made[-1]
 
     yield make

@@ -11,17 +11,13 @@ import pytest
 
 from tunegym.core.errors import StoreError
 from tunegym.core.processes import boot_id
-from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, Outcome, TimedOut, Trial
+from tunegym.testing.stores import closed
+from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, TimedOut
 from tunegym.tuning.stores import journal as journal_module
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.trials import JournalStore
 
 Journals = Callable[..., JournalStore]
-
-
-def closed(trial: OpenTrial, outcome: Outcome | None = None, **more: Any) -> Trial:
-    outcome = outcome or Measured(({"score": trial.number / 3},))
-    return Trial(trial.number, trial.context, trial.action, outcome, -1.5, 0.1, **more)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +35,6 @@ sys.stdin.readline()
 """
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A real process that has a trial open in the journal."""
-    command = [sys.executable, "-c", WRITER, str(tmp_path / "e")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield process
-        process.kill()
-
-
 def foreign(folder: Path, heartbeat: float) -> Path:
     """A lock that a process of another host wrote."""
     holder = {"host": "elsewhere", "pid": os.getpid(), "start_time": "1", "heartbeat": heartbeat, "token": "t"}
@@ -54,21 +43,23 @@ def foreign(folder: Path, heartbeat: float) -> Path:
     return folder
 
 
-def test_second_writer_waits_for_the_death_of_the_first(
-    journal: Journals, tmp_path: Path, writer: subprocess.Popen[bytes]
-) -> None:
+def test_second_writer_waits_for_the_death_of_the_first(journal: Journals, tmp_path: Path) -> None:
     """A living one is named and left alone; a dead one's lock is taken over, also while it is a zombie."""
-    before = (tmp_path / "e" / "journal.jsonl").read_bytes()
-    with pytest.raises(StoreLockedError, match=f"process {writer.pid} on {socket.gethostname()}"):
-        journal(tmp_path / "e")
-    assert (tmp_path / "e" / "journal.jsonl").read_bytes() == before
-    os.kill(writer.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
-    assert (tmp_path / "e" / LOCK).exists()
-    assert living_writer(tmp_path / "e") is None
-    store = journal(tmp_path / "e")
-    assert [(trial.number, dict(trial.action)) for trial in store.open_trials()] == [(1, {"x": 2})]
-    assert living_writer(tmp_path / "e") is not None
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        before = (tmp_path / "journal.jsonl").read_bytes()
+        with pytest.raises(StoreLockedError, match=f"process {writer.pid} on {socket.gethostname()}"):
+            journal(tmp_path)
+        assert (tmp_path / "journal.jsonl").read_bytes() == before
+        os.kill(writer.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
+        assert (tmp_path / LOCK).exists()
+        assert living_writer(tmp_path) is None
+        store = journal(tmp_path)
+        assert [(trial.number, dict(trial.action)) for trial in store.open_trials()] == [(1, {"x": 2})]
+        assert living_writer(tmp_path) is not None
 
 
 def test_reused_pid_is_another_process(journal: Journals, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from gymnasium import spaces
 from tests.soundness import read_rows
 
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
-from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Penalties, Recording
+from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Space
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.servers.host import InProcess
@@ -74,10 +74,6 @@ class Engines:
         record: Recording | None = None,
         metrics: tuple[str, ...] = (),
         reward: Reward | None = None,
-        penalties: Penalties | None = None,
-        restarts: int = 3,
-        stopping: Callable[[], bool] = lambda: False,
-        take_over: bool = True,
     ) -> LiveEngine:
         params = EnvParams(env_params or {}, 7)
         record = record or Recording()
@@ -91,20 +87,17 @@ class Engines:
             agent_config=None,
             agent_metrics=metrics,
             reward=None if reward is None else "given",
-            penalties=penalties or Penalties(),
             budget=Budget(agent_steps=steps),
             cache=False,
-            live=LiveSpec("tests:Counter", restarts=restarts, recording=record),
+            live=LiveSpec("tests:Counter", recording=record),
         )
         named = {name: {"values": [], "weights": None} for name in params.params}
-        kind = f"every:{record.every}" if record.kind == "every" else record.kind
-        head = Head("live", "token", 7, "random_search", {}, named, list(metrics), live={"record": kind})
+        head = Head("live", "token", 7, "random_search", {}, named, list(metrics), live={"record": record.spelled})
         store = StepStore(self.folder, head, SessionRecord("f", agent_steps=steps), record)
         made = [InProcess(lambda one=one: one) for one in (servers or [self.server])]
-        engine = LiveEngine(LiveParts(experiment, made, store, self.folder, 7, reward), stopping=stopping)
+        engine = LiveEngine(LiveParts(experiment, made, store, self.folder, 7, reward))
         self._open.append((engine, store))
-        if take_over:
-            engine.take_over()
+        engine.take_over()
         return engine
 
     def close(self) -> None:
