@@ -32,18 +32,25 @@ def drawn(scenario: Scenario) -> Path:
 
 def test_verify_checks_every_file(scenario: Scenario, cli: Cli, tmp_path: Path) -> None:
     scenario(file="good.toml")
-    scenario(file="folder/deep/b.toml")
+    for name in ("b", "a", "deep/c"):
+        scenario(file=f"folder/{name}.toml")
+    run = "folder/results/s/2026-01-01_00-00-00"
+    files = ["folder/notes.txt", "folder/.hidden/d.toml", "folder/deep/.git/e.toml"]  # not looked for
+    for name in (*files, *(f"{run}/{file}" for file in ("scenario.toml", "e/best.toml", "e/journal.jsonl"))):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
     scenario({"name": "e", "workload": "command", "agent_steps": 3, "cmd_args": {"command": "true"}}, file="plain.toml")
-    done = cli("verify", "good.toml", "folder", "plain.toml")
+    done = cli("verify", "good.toml", "folder", "plain.toml", "good.toml")
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
         "ok: good.toml (1 experiment)",
-        "ok: folder/deep/b.toml (1 experiment)",
+        *(f"ok: folder/{name}.toml (1 experiment)" for name in ("a", "b", "deep/c")),
         "ok: plain.toml (1 experiment)",
     ]
     assert done.stderr == (
         "warning: plain.toml: experiment 'e' has no knob: it runs once, and agent_steps is not used\n"
     )
+    assert cli("verify", run, "folder/notes.txt").stderr.splitlines()[-1] == "3 of 3 are bad"
     scenario(file="bad.toml", agent_stesp=4)
     (tmp_path / "broken.toml").write_text("name = \n")
     (tmp_path / "empty").mkdir()

@@ -10,9 +10,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
-from tests.config.conftest import GOOD, document, experiment, problems
+from tests.config.conftest import GOOD, document, problems
 
-from tunegym.cli.scenarios import verify
 from tunegym.config.load import load, parse, value_of
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.model.space import Choice
@@ -50,24 +49,6 @@ def test_values_that_exhaust_the_parser(text, catalog, tmp_path):
 def test_a_byte_order_mark_is_no_problem(catalog, tmp_path):
     (tmp_path / "scenario.toml").write_bytes(b"\xef\xbb\xbf" + (GOOD / "minimal.toml").read_bytes())
     assert load(tmp_path / "scenario.toml", catalog).name == "minimal"
-
-
-def test_folders_are_searched_but_not_hidden_ones_and_results(tmp_path, capsys):
-    run = "results/s/2026-01-01_00-00-00"
-    files = ("b.toml", "a.toml", "notes.txt", "sub/c.toml", ".hidden/d.toml", "sub/.git/e.toml")
-    for name in (*files, f"{run}/scenario.toml", f"{run}/e/best.toml", f"{run}/e/journal.jsonl"):
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-
-    def bad(*paths):
-        assert verify([tmp_path / path for path in paths]) == 2
-        lines = capsys.readouterr().err.splitlines()
-        return [line.split(": ")[1].removeprefix(f"{tmp_path}/") for line in lines if "a name is required" in line]
-
-    assert bad(".") == ["a.toml", "b.toml", "sub/c.toml"]
-    assert bad("notes.txt", "a.toml", "a.toml", "sub") == ["notes.txt", "a.toml", "sub/c.toml"]
-    assert bad(run) == [f"{run}/scenario.toml", f"{run}/e/best.toml"]
 
 
 LINES = """\
@@ -239,30 +220,8 @@ def test_documents_that_are_no_tables(catalog):
     assert found.what == "a scenario is a table, and this is a list"
 
 
-def test_a_builtin_module_has_no_file(catalog):
-    (found,) = problems(document(agent_reward_function="builtins:no_such_function"), catalog)
-    assert found.where == "experiments.e.agent_reward_function"
-
-
 def test_a_plugin_that_cannot_be_imported_is_a_problem(catalog, monkeypatch):
     broken = EntryPoint("broken", "not_installed:Agent", "tunegym.agents")
     monkeypatch.setattr("tunegym.app.catalog.entry_points", lambda group: [broken] * (group == broken.group))
     (found,) = problems(document(agent="broken"), catalog)
     assert found.what.endswith("there is no module 'not_installed'")
-
-
-def test_all_problems_are_told_at_once(catalog):
-    wrong = {"repeats": 0, "agent": "random_serch", "agent_config": {"x": 1}, "constraints": ["thread < 3"]}
-    twice = {"agent_steps": 0, "cmd_args": {"command": "run", "threads": [1, 1]}}
-    experiments = [experiment(**wrong), experiment(name="f", **twice)]
-    found = problems({"sed": 1, "name": "a/b", "system": {"slots": 0}, "experiments": experiments}, catalog)
-    assert [problem.where for problem in found] == [
-        "sed",
-        "name",
-        "system.slots",
-        "experiments.e.agent",
-        "experiments.e.repeats",
-        "experiments.e.constraints[0]",
-        "experiments.f.agent_steps",
-        "experiments.f.cmd_args.threads[1]",
-    ]

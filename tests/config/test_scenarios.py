@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.config.conftest import GOOD, document, live, problems
+from tests.config.conftest import GOOD, document, live
 
 from tunegym.config import load as module
 from tunegym.config.load import load, parse
@@ -77,10 +77,6 @@ def one(catalog, cmd_args=None, **keys):
     return parse(raw, catalog, scenario_dir=GOOD).experiments[0]
 
 
-def refused(catalog, cmd_args=None, **keys):
-    return problems({"name": "live", "experiments": [live(cmd_args, **keys)]}, catalog)
-
-
 def test_a_live_experiment(catalog):
     found = one(catalog)
     assert found.live == LiveSpec("good_live:Server", {"size": 3})
@@ -149,8 +145,6 @@ def test_arguments_of_a_server(catalog):
     assert nested.timeout_s is None
     remote = {"timeout_s": 3, "cache": "on"}  # a remote class may take arguments with the names of jobs' keys
     assert one(catalog, remote, server="tcp://a:1").live.arguments == remote
-    (problem,) = refused(catalog, {"agent_steps": 3}, server="tcp://a:1")
-    assert problem.where == "experiments.e.cmd_args.agent_steps"
 
 
 def test_rewards_of_live_experiments(catalog):
@@ -159,16 +153,6 @@ def test_rewards_of_live_experiments(catalog):
     assert (by_name.reward, by_name.penalties) == ("negative", Penalties(metric_failure=-5.0))
     assert by_name.agent_config.random_seed == 3
     assert by_function.reward == "good_live:cost"
-
-
-def test_problems_of_a_live_experiment_are_told_at_once_and_once(catalog):
-    (problem,) = refused(catalog, keep="al")
-    assert problem.what == "not one of the possible values"
-    contradiction = {"live_rl_mode": False, "env_class": "good_live:Server", "size": 3}
-    found = refused(catalog, contradiction, agent_stesp=3)
-    assert [problem.where for problem in found] == ["experiments.e.cmd_args.live_rl_mode", "experiments.e.agent_stesp"]
-    (problem,) = refused(catalog, name="ugly")
-    assert "the agent can't stand" in problem.what
 
 
 # [tracking] -----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tunegym.tuning.agents.base import BaseAgent, RunOnce
+from tunegym.tuning.agents.base import BaseAgent
 from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.model.trial import Feedback, Observation
@@ -123,14 +123,3 @@ def test_a_stop_while_the_agent_thinks_is_no_error(bench: Benches) -> None:
     assert Interrupted(one.engine).run() == 0
     assert [trial.number for trial in one.trials()] == [1, 2]
     assert one.store.open_trials() == []
-
-
-def test_plain_job_runs_once(bench: Benches) -> None:
-    one = bench(lambda: {"m": 1.0}, knobs={}, store="journal")
-    assert RunOnce(one.engine).run() == 0
-    assert [dict(trial.action) for trial in one.trials()] == [{}]
-    one.engine.close()
-    one.store.close()
-    again = bench(lambda: {"m": 1.0}, knobs={}, store="journal")
-    assert RunOnce(again.engine).run() == 0
-    assert len(again.trials()) == 1

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tunegym.core.errors import RunnerError
@@ -219,16 +220,8 @@ def test_no_descriptors_leak(runner: LocalRunner, folder: Path) -> None:
     assert int((folder / "stdout.txt").read_text()) <= 6
 
 
-def _cwd_users(folder: Path) -> list[str]:
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                if os.readlink(f"/proc/{name}/cwd") == str(folder):
-                    found.append(name)
-            except OSError:
-                continue
-    return found
+def _cwd_users(folder: Path) -> list[psutil.Process]:
+    return [one for one in psutil.process_iter(["cwd"]) if one.info["cwd"] == str(folder)]
 
 
 def test_a_job_that_kills_its_launcher_is_a_failure(runner: LocalRunner, folder: Path) -> None:
