@@ -244,7 +244,7 @@ def live(tmp_path: Path) -> LiveScenario:
 
 
 @pytest.fixture
-def serve(live: LiveScenario, serve: Callable[..., Serve], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Serve]:
-    """Start a ``tunegym serve`` of ``System``."""
+def serve(live: LiveScenario, serve: Callable[..., Serve], monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """Start a ``tunegym serve`` of ``System``; gives its URL."""
     monkeypatch.setenv(TOKEN_VARIABLE, SECRET)
-    return lambda: serve(reference="systems:System", cwd=live.folder)
+    return lambda: f"tcp://127.0.0.1:{serve(reference='systems:System', cwd=live.folder).port}"

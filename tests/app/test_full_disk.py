@@ -10,39 +10,15 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.app.conftest import Write
+from tests.conftest import Cli
 from tests.soundness import assert_sound
 
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.stores import reader
 
-Cli = Callable[..., subprocess.CompletedProcess[str]]
-
-IN_PROCESS = """
-workload = "python"
-isolate = false
-  [experiments.cmd_args]
-  callable = "work:value"
-"""
-
-COMMAND = """
-workload = "command"
-  [experiments.metrics]
-  value = { regex = 'value=([0-9]+)' }
-  [experiments.cmd_args]
-  command = "echo value={x}"
-"""
-
-SCENARIO = """
-name = "flood"
-system = {{ slots = {slots} }}
-[[experiments]]
-name = "e"
-agent = "random_search"
-agent_steps = 100000
-agent_metrics = ["value"]
-{workload}
-  x = {{ low = 1, high = 1000000, dtype = "int" }}
-"""
+CALL = {"callable": "work:value"}
+COMMAND = {"command": "echo value={x}"}
 
 
 @pytest.fixture
@@ -57,9 +33,16 @@ def small_disk(tmp_path: Path, mount: Callable[[Path, str], Path]) -> Callable[[
     return make
 
 
-def _scenario(write: Callable[..., Path], workload: str = IN_PROCESS, slots: int = 1) -> Path:
-    write("work.py", "def value(x): return x")
-    return write("scenario.toml", SCENARIO.format(workload=workload, slots=slots))
+@pytest.fixture
+def flood(write: Write, write_scenario: Write) -> Write:
+    """Write a scenario of more trials than a small disk can take."""
+
+    def make(workload: dict[str, str] = CALL, slots: int = 1) -> Path:
+        write("work.py", "def value(x): return x")
+        args = {**workload, "x": {"low": 1, "high": 1000000, "dtype": "int"}}
+        return write_scenario(slots=slots, agent="random_search", agent_steps=100_000, args=args)
+
+    return make
 
 
 def _check_refused(done: subprocess.CompletedProcess[str]) -> None:
@@ -101,12 +84,12 @@ def _check_flood(tunegym: Cli, path: Path, disk: Path) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("workload", "slots"), [(IN_PROCESS, 1), (COMMAND, 1), (COMMAND, 4)], ids=["call", "command", "wide"]
+    ("workload", "slots"), [(CALL, 1), (COMMAND, 1), (COMMAND, 4)], ids=["call", "command", "wide"]
 )
 def test_trials_on_a_full_disk(
-    workload: str, slots: int, tunegym: Cli, write: Callable[..., Path], small_disk: Callable[[int], Path]
+    workload: dict[str, str], slots: int, tunegym: Cli, flood: Write, small_disk: Callable[[int], Path]
 ) -> None:
-    statuses = _check_flood(tunegym, _scenario(write, workload, slots), small_disk(1))
+    statuses = _check_flood(tunegym, flood(workload, slots), small_disk(1))
     assert statuses == {"measured"}, "no job is blamed for the disk"
 
 
@@ -124,20 +107,20 @@ def test_live_steps_on_a_full_disk(
     live.assert_nothing_left()
 
 
-def test_no_space_for_a_new_run(tunegym: Cli, write: Callable[..., Path], small_disk: Callable[[int], Path]) -> None:
+def test_no_space_for_a_new_run(tunegym: Cli, flood: Write, small_disk: Callable[[int], Path]) -> None:
     disk = small_disk(1)
     with contextlib.suppress(OSError):
         (disk / "more").write_bytes(bytes(400_000))
-    _check_refused(tunegym("run", _scenario(write), "--output", disk))
+    _check_refused(tunegym("run", flood(), "--output", disk))
 
 
 @pytest.mark.slow
 def test_out_of_inodes_is_not_blamed_on_the_job(
-    tunegym: Cli, write: Callable[..., Path], tmp_path: Path, mount: Callable[[Path, str], Path]
+    tunegym: Cli, flood: Write, tmp_path: Path, mount: Callable[[Path, str], Path]
 ) -> None:
     folder = mount(tmp_path / "few", "size=20m,nr_inodes=40")
-    workload = COMMAND.replace("echo value={x}", "for i in 1 2 3 4 5; do echo > f$i || exit 1; done; echo value={x}")
-    done = tunegym("run", _scenario(write, workload), "--output", folder)
+    workload = {"command": "for i in 1 2 3 4 5; do echo > f$i || exit 1; done; echo value={x}"}
+    done = tunegym("run", flood(workload), "--output", folder)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (results,) = assert_sound(folder, complete=False).values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import random
 import re
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from tests.app.conftest import Start
 from tests.conftest import Cli
-from tests.soundness import assert_sound
+from tests.soundness import assert_sound, read_rows
 
 import tunegym as package
 from tunegym.tuning.stores import reader
@@ -50,11 +49,6 @@ def _sessions(live: Any) -> list[list[dict[str, Any]]]:
 def _begun(live: Any) -> int:
     """How many sessions have taken steps."""
     return sum(any(record["record"] == "reserve" for record in session) for session in _sessions(live))
-
-
-def _rows(live: Any, name: str) -> list[dict[str, str]]:
-    with (live.run / "e" / name).open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture
@@ -158,7 +152,7 @@ def test_killed_driver_that_records_a_part(live: Any, storm: Storm, record: str)
     assert results.statuses["failed"] == len(reasons)
     missing = {f"step: RuntimeError: step {n} was to fail" for n in range(20, calls + 1, 20)} - {*reasons.values()}
     assert len(missing) <= lost, "one without a measurement is on record, unless a kill took it"
-    rows = [row for row in _rows(live, "trajectory.csv") if row["status"] == "measured"]
+    rows = [row for row in read_rows(live.run / "e" / "trajectory.csv") if row["status"] == "measured"]
     assert 0 < len(rows) < results.statuses["measured"] / 5
     if record == "episodes":
         assert {int(row["step"]) for row in rows} == {one.last for one in results.episodes if one.end == "terminated"}
@@ -178,7 +172,7 @@ def test_images_of_a_killed_driver_belong_to_their_rows(live: Any, storm: Storm)
     (results,) = assert_sound(live.run).values()
     assert results.steps == used + 10
     images = results.observations()["value"]
-    rows = [row for row in _rows(live, "trajectory.csv") if row["status"] == "measured"]
+    rows = [row for row in read_rows(live.run / "e" / "trajectory.csv") if row["status"] == "measured"]
     assert images.shape == (len(rows), 84, 84)
     firsts: dict[str, int] = {}
     for image, row in zip(images, rows, strict=True):  # each image shows how far its episode was
@@ -197,13 +191,13 @@ def test_ctrl_c_closes_servers_and_loses_nothing(
     live: Any,
     start_tunegym: Start,
     tunegym: Cli,
-    serve: Callable[..., Any],
+    serve: Callable[[], str],
     wait_until: Callable[..., None],
     await_steps: Callable[..., None],
     place: str,
     slots: int,
 ) -> None:
-    where = f"tcp://127.0.0.1:{serve().port}" if place == "tcp" else place
+    where = serve() if place == "tcp" else place
     path = live.write(
         args={**CONTEXT, "sleep_s": 0.001}, env_params=DRAWN, server=where, agent_steps=10**6, slots=slots
     )
@@ -236,11 +230,11 @@ def test_ctrl_c_twice_ends_a_step_that_hangs(
     live: Any,
     start_tunegym: Start,
     tunegym: Cli,
-    serve: Callable[..., Any],
+    serve: Callable[[], str],
     wait_until: Callable[..., None],
     place: str,
 ) -> None:
-    where = f"tcp://127.0.0.1:{serve().port}" if place == "tcp" else place
+    where = serve() if place == "tcp" else place
     path = live.write(args={"faults": "step@10=hang"}, server=where)
     log = live.folder / "log.txt"
     process = start_tunegym("run", path, "--output", live.output, log=log)

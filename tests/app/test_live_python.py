@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import sys
 import tomllib
@@ -14,8 +13,9 @@ import gymnasium
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
+from tests.app.conftest import Write, experiment
 from tests.sample_servers import Echo
-from tests.soundness import assert_sound
+from tests.soundness import assert_sound, read_rows
 
 import tunegym
 from tunegym.core.errors import BudgetError, TunegymError
@@ -62,11 +62,6 @@ def injected(**keys: Any) -> dict[str, Any]:
     return {"name": "given", "seed": 4, "experiments": [{"cmd_args": {"env_class": "not:There"}, **experiment}]}
 
 
-def rows(folder: Path, name: str) -> list[dict[str, str]]:
-    with (folder / name).open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 # as an environment ------------------------------------------------------------------------------------------
 
 
@@ -106,7 +101,7 @@ def test_make_vec_has_a_server_in_each(live: Any, place: str) -> None:
     assert len(live.notes("built")) == len(live.notes("closed")) == 3
     (results,) = assert_sound(find_run(RESULTS)).values()
     assert results.steps == 60
-    assert {row["lane"] for row in rows(find_run(RESULTS) / "e", "episodes.csv")} == {"0", "1", "2"}
+    assert {row["lane"] for row in read_rows(find_run(RESULTS) / "e" / "episodes.csv")} == {"0", "1", "2"}
     assert (find_run(RESULTS) / "report.html").exists()
 
 
@@ -232,7 +227,7 @@ def test_other_objects_are_refused_as_servers(server: Any, message: str, hint: s
     assert not RESULTS.exists()
 
 
-def test_unused_server_is_refused(live: Any, write: Callable[..., Path]) -> None:
+def test_unused_server_is_refused(live: Any, write: Write) -> None:
     write("work.py", "def value(x): return x")
     jobs = {"name": "plain", "experiments": [JOBS]}
     for call in (tunegym.run, tunegym.make):
@@ -251,19 +246,10 @@ def test_unused_server_is_refused(live: Any, write: Callable[..., Path]) -> None
 
 # beside others ----------------------------------------------------------------------------------------------
 
-
-JOBS = {
-    "name": "jobs",
-    "workload": "python",
-    "agent": "random_search",
-    "agent_steps": 5,
-    "agent_metrics": ["value"],
-    "isolate": False,
-    "cmd_args": {"callable": "work:value", "x": [1, 2, 3]},
-}
+JOBS = experiment("jobs", agent="random_search", agent_steps=5, args={"callable": "work:value", "x": [1, 2, 3]})
 
 
-def test_live_and_trials_in_one_scenario(live: Any, write: Callable[..., Path]) -> None:
+def test_live_and_trials_in_one_scenario(live: Any, write: Write) -> None:
     write("work.py", "def value(x): return x")
     document = live.document(live.experiment("a"), JOBS, live.experiment("b", server="process", agent_steps=25))
     assert tunegym.run(document) == 0
@@ -321,6 +307,6 @@ def test_server_saw_the_recorded_context(live: Any, place: str, draw: str, fault
                 found += 1
     assert found == results.statuses["measured"]
     loads: dict[str, set[str]] = {}
-    for row in rows(run / "e", "trajectory.csv"):
+    for row in read_rows(run / "e" / "trajectory.csv"):
         loads.setdefault(row["episode"], set()).add(row["context.load"])
     assert any(len(different) > 1 for different in loads.values()) == (draw == "step")

@@ -65,9 +65,9 @@ def _stepping(live: Any) -> bool:
 
 
 @pytest.fixture(params=["process", "tcp"])
-def server(request: pytest.FixtureRequest, serve: Callable[..., Any]) -> str:
+def server(request: pytest.FixtureRequest, serve: Callable[[], str]) -> str:
     """The ``server`` key of a scenario: a process, or a ``tunegym serve`` that was started."""
-    return "process" if request.param == "process" else f"tcp://127.0.0.1:{serve().port}"
+    return serve() if request.param == "tcp" else "process"
 
 
 @pytest.mark.parametrize(

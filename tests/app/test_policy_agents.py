@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.app.conftest import Write
+from tests.app.conftest import document as scenario_of
 from tests.soundness import assert_sound
 
 import tunegym as library
@@ -22,20 +24,8 @@ Document = dict[str, Any]
 
 
 def document(agent: str, steps: int, cmd_args: Document, env_params: Document, **more: Any) -> Document:
-    """A scenario of one experiment in process."""
-    system = {"slots": more.pop("slots", 1)}
-    experiment = {
-        "name": "e",
-        "workload": "python",
-        "agent": agent,
-        "agent_steps": steps,
-        "agent_metrics": ["value"],
-        "isolate": False,
-        "keep": "none",
-        "cmd_args": cmd_args,
-        "env_params": env_params,
-    }
-    return {"name": "learned", "seed": more.pop("seed", 0), "system": system, "experiments": [{**experiment, **more}]}
+    keys = {"agent": agent, "agent_steps": steps, "keep": "none", "env_params": env_params}
+    return scenario_of(args=cmd_args, **keys, **more)
 
 
 def results_of(folder: str | Path) -> TrialResults:
@@ -80,7 +70,7 @@ def value(algorithm, window, drop_rate):
 
 
 @pytest.fixture
-def lossy(write: Callable[..., Path]) -> Callable[..., Document]:
+def lossy(write: Write) -> Callable[..., Document]:
     """Three drop rates over eight settings, so that most trials are served from the cache."""
 
     def make(agent: str = "ppo", **more: Any) -> Document:
@@ -136,7 +126,7 @@ def value(x, y, load):
 
 @pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "contextual_bandit", "sac"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_final_choice_works(agent: str, seed: int, write: Callable[..., Path]) -> None:
+def test_the_final_choice_works(agent: str, seed: int, write: Write) -> None:
     """The best settings are at the edge of those that crash."""
     write("cliff.py", CLIFF)
     knob: Any = {"low": 0.0, "high": 1.0} if agent == "sac" else [step / 8 for step in range(9)]

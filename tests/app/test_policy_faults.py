@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.app.conftest import Start, Write, closed, document, run_until
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.app.run import Watch
 from tunegym.core.files import dump_toml
-from tunegym.core.stop import Stop
 from tunegym.tuning.agents import policies
-from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
@@ -51,32 +48,18 @@ def held(**parameters):
 
 
 @pytest.fixture
-def scenario(write: Callable[..., Path]) -> Callable[..., Document]:
+def scenario(write: Write) -> Callable[..., Document]:
     """Three contexts, twelve settings, and settings of the agents that make them learn early."""
     write("work.py", WORK)
 
     def make(agent: str, steps: int | None = 60, slots: int = 1, pause: float = 0.0, **more: Any) -> Document:
-        config: Document = {"checkpoint_every": 20}
+        config: Document = {"checkpoint_every": 20, **more.pop("agent_config", {})}
         config |= {"n_steps": 20} if agent in ("ppo", "a2c") else {"learning_starts": 10, "batch_size": 32}
         ranges = {"a": {"low": 1.0, "high": 3.0}, "b": {"low": 0.0, "high": 3.0}}
         knobs: Document = ranges if agent == "sac" else {"a": [1, 2, 3], "b": [0, 1, 2, 3]}
-        function = more.pop("function", "value")
-        budget = {} if steps is None else {"agent_steps": steps}
-        experiment = {
-            "name": "e",
-            "workload": "python",
-            "agent": agent,
-            "agent_metrics": ["value"],
-            "isolate": False,
-            "cache": "off",
-            "keep": "none",
-            "cmd_args": {"callable": f"work:{function}", "load": [1, 2, 3], "pause": pause, **knobs},
-            "env_params": {"load": {}},
-            "agent_config": {**config, **more.pop("agent_config", {})},
-            **budget,
-            **more,
-        }
-        return {"name": "faults", "seed": 4, "system": {"slots": slots}, "experiments": [experiment]}
+        args = {"callable": f"work:{more.pop('function', 'value')}", "load": [1, 2, 3], "pause": pause, **knobs}
+        keys = {"agent": agent, "agent_steps": steps, "cache": "off", "keep": "none", "env_params": {"load": {}}}
+        return document(seed=4, slots=slots, args=args, agent_config=config, **keys, **more)
 
     return make
 
@@ -99,13 +82,6 @@ def checkpointed(folder: Path) -> int | None:
     return torch.load(place, weights_only=True)["closed"] if place.exists() else None
 
 
-def closed_trials(folder: Path) -> int:
-    journals = list(folder.glob(f"*/*/e/{reader.JOURNAL}"))
-    return (
-        sum(line.startswith(b'{"record":"close"') for line in journals[0].read_bytes().splitlines()) if journals else 0
-    )
-
-
 # kill -9 --------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +95,7 @@ def test_a_killed_run_continues_from_its_checkpoint(
     slots: int,
     moments: tuple[int, ...],
     scenario: Callable[..., Document],
-    start_tunegym: Callable[..., subprocess.Popen[str]],
+    start_tunegym: Start,
     wait_until: Callable[..., None],
     tmp_path: Path,
 ) -> None:
@@ -129,10 +105,10 @@ def test_a_killed_run_continues_from_its_checkpoint(
     calls.write_text(str(moments[0]))
     process = start_tunegym("run", "s.toml", "--output", output, log=log)
     for moment, following in zip(moments, [*moments[1:], steps], strict=True):
-        wait_until(lambda moment=moment: closed_trials(output) >= moment, f"trial {moment}: {log.read_text()}")
+        wait_until(lambda moment=moment: closed(output) >= moment, f"trial {moment}: {log.read_text()}")
         process.kill()
         process.wait()
-        assert closed_trials(output) == moment
+        assert closed(output) == moment
         calls.write_text(str(following - moment))
         checkpoint = checkpointed(find_run(output) / "e")
         assert (checkpoint is None) == (moment < 20)
@@ -175,26 +151,12 @@ def test_a_finished_run_can_be_extended(
 
 @pytest.mark.parametrize("agent", ["ppo", "dqn"])
 def test_a_stopped_run_has_learned_from_all_its_trials(agent: str, scenario: Callable[..., Document]) -> None:
-    stop = Stop()
-    assert library.run(scenario(agent, 100), output="run", stop=stop, watch=StopsAfter(stop, 55)) == 130
-    run = find_run(Path("run"))
+    run = run_until(55, scenario(agent, 100), output="run")
     assert len(results_of(run, complete=False).trials) == 55
     checkpoint = checkpointed(run / "e")
     assert checkpoint == policy_of(run).trials == 55
     assert library.resume("run") == 0
     assert len(results_of("run").trials) == 100
-
-
-class StopsAfter(Watch):
-    """Stops a run when so many trials have been closed."""
-
-    def __init__(self, stop: Stop, trials: int) -> None:
-        self._stop, self._left = stop, trials
-
-    def trial_closed(self, trial: Trial) -> None:
-        self._left -= 1
-        if not self._left:
-            self._stop.request()
 
 
 @pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])

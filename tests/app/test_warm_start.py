@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.app.conftest import Write, document
 from tests.soundness import assert_sound
 
 import tunegym as library
@@ -34,26 +35,18 @@ def total(x, y=1, z=0, load=0, size=0):
 
 
 @pytest.fixture
-def run(write: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
+def run(write: Write, caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
     """Run an experiment; returns the line about its warm start, if it had one."""
     write("work.py", WORK)
     caplog.set_level(logging.INFO, "tunegym")
 
     def make(output: str, agent: str, steps: int, knobs: Document, drawn: tuple[str, ...] = (), **more: Any) -> str:
-        experiment = {
-            "name": "e",
-            "workload": "python",
-            "agent": agent,
-            "agent_steps": steps,
-            "isolate": False,
-            "keep": "none",
-            "cmd_args": {"callable": f"work:{more.pop('function', 'total')}", **knobs},
-            "env_params": {name: {} for name in drawn},
-            **({} if "objectives" in more else {"agent_metrics": ["value"]}),
-        }
-        document = {"name": "warm", "seed": more.pop("seed", 0), "experiments": [{**experiment, **more}]}
+        args = {"callable": f"work:{more.pop('function', 'total')}", **knobs}
+        keys = {"agent": agent, "agent_steps": steps, "keep": "none", "env_params": {name: {} for name in drawn}}
+        metrics = {} if "objectives" not in more else {"agent_metrics": None}
+        scenario = document(args=args, **keys, **metrics, **more)
         caplog.clear()
-        assert library.run(document, output=output) == 0
+        assert library.run(scenario, output=output) == 0
         return next((line for line in caplog.messages if line.startswith("warm start: ")), "")
 
     return make
