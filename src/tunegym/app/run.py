@@ -24,10 +24,11 @@ from tunegym.config.load import load, parse
 from tunegym.core.errors import BudgetError, ServerLostError, StoreError, StoreLockedError
 from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.stop import Stop
+from tunegym.core.text import printable
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
-from tunegym.tuning.model.values import Context, printable
+from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Agent, Session
 from tunegym.tuning.reports.results import SCENARIO, RunResults, find_run
 from tunegym.tuning.stores import reader

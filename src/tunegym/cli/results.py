@@ -12,12 +12,12 @@ from tunegym.cli.terminal import console, note, print_json, print_table, say, wa
 from tunegym.config.load import value_of
 from tunegym.core.errors import ConfigError, Problem, StoreError
 from tunegym.core.files import dump_toml
-from tunegym.core.text import escaped
+from tunegym.core.text import escaped, printable
 from tunegym.tuning.answers.contexts import WHERE
 from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
-from tunegym.tuning.model.values import counted, number, pairs, printable, spelled
+from tunegym.tuning.model.values import counted, number, pairs, spelled
 from tunegym.tuning.reports import page, results
 from tunegym.tuning.reports.trials import BEST
 

@@ -1,11 +1,10 @@
-"""Text: foreign text made safe to print, and the closest spelling of an unknown word.
+"""Text: foreign text made safe to print and to write, and the closest spelling of an unknown word.
 
 An escape sequence in text that others wrote must not reach a terminal as one.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 
 
@@ -31,6 +30,8 @@ def escaped_toml(text: str) -> str:
 
 def escaped_json(text: str) -> str:
     """A JSON document, with escapes that JSON reads as the same; its lines stay."""
+    import json
+
     return _replaced(text, lambda char: json.dumps(char)[1:-1], keep="\n")
 
 
@@ -38,6 +39,20 @@ def _replaced(text: str, escape: Callable[[str], str], keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else escape(char) for char in text)
+
+
+def printable(text: str) -> str:
+    """Text that any file or message can hold: half a surrogate pair (from a file's name) is spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def error_text(error: BaseException) -> str:
+    """An exception in one line that any file can hold: its type, and at most 500 characters of its text."""
+    try:
+        text = printable(" ".join(str(error).split()))
+    except Exception:  # __str__ is a user's code, too
+        text = "(its text can't be read)"
+    return f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__
 
 
 def closest(word: str, candidates: Iterable[str]) -> str | None:

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from tunegym.core.text import error_text
 from tunegym.core.wire import WireError, encode
-from tunegym.tuning.servers.host import RAISED, error_text
+from tunegym.tuning.servers.host import RAISED
 from tunegym.tuning.spaces import SpaceError, bounds, build, describe, differences
 from tunegym.tuning.workloads.signature import METHODS, refusal
 

@@ -19,12 +19,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.clock import Clock
+from tunegym.core.text import error_text
 from tunegym.tuning.model.scenario import Budget, Experiment, Penalties
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Outcome, Trial
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.rewards import RewardError
-from tunegym.tuning.servers.host import RAISED, ServerFailure, error_text
+from tunegym.tuning.servers.host import RAISED, ServerFailure
 from tunegym.tuning.stores.reader import RECENT, Journal, mean_return
 
 if TYPE_CHECKING:

@@ -35,11 +35,6 @@ def exact_key(*parts: Mapping[str, Any]) -> bytes:
     return bytes(memoryview(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)))
 
 
-def printable(text: str) -> str:
-    """Text that any file can hold: half a surrogate pair (from a file's name) is spelled out."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def native(value: Any) -> Any:
     """Return a numpy or torch scalar as a Python value; anything else unchanged."""
     if type(value) in (str, int, float, bool) or getattr(value, "shape", None) != ():

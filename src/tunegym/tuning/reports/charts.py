@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunegym.core.text import printable
 from tunegym.tuning.answers.ranking import samples_of
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import STATUSES, Measured, Trial
-from tunegym.tuning.model.values import labels, masked, printable
+from tunegym.tuning.model.values import labels, masked
 from tunegym.tuning.workloads.template import Template, TemplateError
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ import orjson
 
 from tunegym.core.errors import StoreError
 from tunegym.core.files import write_atomic
-from tunegym.core.text import escaped
+from tunegym.core.text import escaped, printable
 from tunegym.tuning.model.summary import Comparison, table_of
-from tunegym.tuning.model.values import labels, masked, printable
+from tunegym.tuning.model.values import labels, masked
 from tunegym.tuning.reports.results import SCENARIO, Results, RunResults
 
 REPORT = "report.html"

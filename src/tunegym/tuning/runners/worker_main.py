@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, SupportsFloat, SupportsIndex
 
+from tunegym.core.text import error_text, printable
 from tunegym.core.wire import Decoder, WireError, encode
 
 _HERE = os.path.dirname(__file__)
@@ -166,9 +167,9 @@ def plain(value: Any) -> Any:
     if value is None or kind in (bool, int, float):
         return value
     if isinstance(value, str):
-        return encodable(str(value))
+        return printable(str(value))
     if isinstance(value, Mapping):
-        return {encodable(str(key)): plain(item) for key, item in value.items()}
+        return {printable(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     item = getattr(value, "item", None)  # numpy's and torch's scalars
@@ -180,11 +181,6 @@ def plain(value: Any) -> Any:
     if hasattr(kind, "__float__"):
         return value if isinstance(value, int) else float(value)
     raise UnusableValueError(f"the function returned a {kind.__name__}, not numbers by name")
-
-
-def encodable(text: str) -> str:
-    """The text with half a surrogate pair in it escaped: no message can hold one."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def failure(error: BaseException) -> str:
@@ -200,11 +196,6 @@ def describe(error: BaseException) -> str:
     """``ValueError: text (file.py:12)``, with the place where it was raised."""
     if type(error) is UnusableValueError:
         return str(error)
-    try:
-        text = encodable(" ".join(str(error).split()))
-    except Exception:
-        text = "(its text can't be had)"
-    text = text if len(text) <= 500 else text[:497] + "..."
     place = ""
     step = error.__traceback__
     while step is not None:
@@ -212,7 +203,7 @@ def describe(error: BaseException) -> str:
         if not file.startswith("<frozen") and os.path.dirname(file) not in (_HERE, _CORE):
             place = f" ({os.path.basename(file)}:{step.tb_lineno})"
         step = step.tb_next
-    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+    return f"{error_text(error)}{place}"
 
 
 @contextlib.contextmanager

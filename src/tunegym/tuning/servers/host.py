@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from tunegym.tuning.model.values import printable
+from tunegym.core.text import error_text
 from tunegym.tuning.ports import GymServer
 
 if TYPE_CHECKING:
@@ -189,12 +189,3 @@ def failure_of(error: BaseException) -> ServerFailure:
 def _not_started(action: Any) -> StepAnswer:
     del action
     raise ServerFailure("it was not started", lost=True)
-
-
-def error_text(error: BaseException) -> str:
-    """Return an exception as one line that any file can hold."""
-    try:
-        text = printable(" ".join(str(error).split()))
-    except Exception:  # __str__ is the server's code, too
-        text = "(its text can't be read)"
-    return f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__

@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tunegym.core.text import printable
 from tunegym.tuning.model.trial import JobHandle, Measured, OpenTrial, Trial, outcome_of
-from tunegym.tuning.model.values import printable
 
 VERSION = 2
 

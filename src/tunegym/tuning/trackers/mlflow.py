@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tunegym.core.text import printable
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.model.values import printable, spelled
+from tunegym.tuning.model.values import spelled
 from tunegym.tuning.trackers.feed import EPISODES, Item
 
 if TYPE_CHECKING:

@@ -20,13 +20,14 @@ from numpy import ndarray
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import ActionError, BudgetError, StoreError, TunegymError
+from tunegym.core.text import printable
 from tunegym.tuning.envs.live.lane import Lane, Running, own_info, own_observation, start_all
 from tunegym.tuning.envs.live.replay import Display, transitions
 from tunegym.tuning.envs.score import NO_METRICS, BudgetClock, StepScore, StepTally
 from tunegym.tuning.envs.structure import FindEncoding
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import EpisodeEnd, JobHandle
-from tunegym.tuning.model.values import Context, printable
+from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Reward, Transition
 from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, StepAnswer, failure_of
 from tunegym.tuning.spaces import SHORT, SpaceError, element_of, has_nan, nothing_of

@@ -14,10 +14,11 @@ from typing import Any
 
 from tunegym.core.errors import BudgetError, ServerLostError
 from tunegym.core.randomness import integer
+from tunegym.core.text import error_text
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import Episode, EpisodeEnd
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, error_text
+from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost
 from tunegym.tuning.spaces import SpaceError, describe, space_differences
 
 FIRST_PAUSE_S = 0.1

@@ -17,9 +17,10 @@ from heapq import heappush, heappushpop
 from pathlib import Path
 from typing import Any
 
+from tunegym.core.text import printable
 from tunegym.tuning.model.scenario import Experiment, Keep
 from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, Outcome, Pruned, Reports, TimedOut, Trial, Watch
-from tunegym.tuning.model.values import Context, Metrics, exact_key, printable
+from tunegym.tuning.model.values import Context, Metrics, exact_key
 from tunegym.tuning.ports import MetricError, Pruner, Runner, TrialStore, Workload
 
 
