@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunegym.app.catalog import Catalog, build_head, build_pruner, build_reward, build_session, build_workload
 from tunegym.app.plan import plan_live, plan_trials
-from tunegym.app.server import check_injected, maker_of
+from tunegym.app.server import build_host, check_injected, known_token
 from tunegym.core.processes import Tree, end_tree, living_processes
 from tunegym.core.stop import Stop
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
@@ -26,7 +26,6 @@ from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.model.values import number
 from tunegym.tuning.ports import Kind, Listener, Runner, Session
 from tunegym.tuning.reports.trials import reached
-from tunegym.tuning.servers.factory import build_host, known_token
 from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
 
@@ -208,7 +207,7 @@ class LiveKind:
             head = build_head(scenario, experiment, live={"record": spec.recording.spelled})
             store = StepStore(folder, head, session, spec.recording)
             resources.callback(store.close)
-            build = partial(build_host, spec, scenario.scenario_dir, folder, injected=maker_of(self._server, spec))
+            build = partial(build_host, spec, scenario.scenario_dir, folder, server=self._server)
             lanes = range(scenario.slots)
             hosts = [build(lane=lane, token=store.head.run, started=store.job_started) for lane in lanes]
             for host in reversed(hosts):

@@ -1,20 +1,27 @@
-"""The ``server=`` argument of ``run``, ``resume`` and ``make``: a live system that is given in Python.
+"""The server of a live experiment: the host that holds it, and the ``server=`` argument that gives it in Python.
 
-It is an object, or a class or function that makes one, and takes the place of ``env_class`` in the scenario.
+The argument, of ``run``, ``resume`` and ``make``, is an object, or a class or function that makes one, and takes the
+place of ``env_class`` in the scenario.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tunegym.config.load import read_file
 from tunegym.core.errors import ConfigError, Problem, TunegymError
-from tunegym.tuning.model.scenario import INJECTED, Experiment, LiveSpec, Scenario
+from tunegym.core.references import resolve
+from tunegym.tuning.model.scenario import INJECTED, PROCESS, Experiment, LiveSpec, Scenario
+from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.model.values import spelled
+from tunegym.tuning.servers.host import InProcess, ServerHost
+from tunegym.tuning.servers.process import ProcessHost
+from tunegym.tuning.servers.protocol import TOKEN_VARIABLE, read_token
+from tunegym.tuning.servers.remote import TcpHost
 from tunegym.tuning.workloads.signature import A_SERVER_HAS, METHODS, argument_problems, described, refusal
 
 _EXPECTED = "a GymServer, or a class or function that makes one"
@@ -109,9 +116,47 @@ def check_injected(scenario: Scenario, experiment: Experiment, server: Any) -> N
         raise TunegymError(f"one server object can't be in {scenario.slots} slots at once", hint=hint)
 
 
-def maker_of(server: Any, spec: LiveSpec) -> Any:
-    """What a host gets: an object or a function unchanged, a class with its arguments."""
-    return partial(server, **spec.arguments) if inspect.isclass(server) else server
+def build_host(
+    spec: LiveSpec,
+    scenario_dir: Path,
+    folder: Path,
+    lane: int = 0,
+    *,
+    token: str,
+    server: Any = None,
+    started: Callable[[JobHandle], None] | None = None,
+) -> ServerHost:
+    """Build the host of one lane's server; it is not started yet.
+
+    Modules and the token file are looked for in ``scenario_dir``; a server process logs to ``folder``, carries
+    the run's ``token`` in its environment, and ``started`` is called with its handle. A ``server`` that is an object is
+    used again and again, and never closed here.
+
+    Raises:
+        TunegymError: the token of a remote server is not known.
+    """
+    paths, timeout_s = (str(scenario_dir),), spec.step_timeout_s
+    if spec.address is not None:
+        secret = known_token(spec, scenario_dir)
+        return TcpHost(spec.address, secret, spec.env_class, spec.arguments, step_timeout_s=timeout_s)
+    if server is not None:
+        given: Any = partial(server, **spec.arguments) if inspect.isclass(server) else server
+        return InProcess(lambda: given, closes=False) if _is_object(given) else InProcess(given)
+    if spec.server == PROCESS:
+        setup = spec.env_class, spec.arguments, paths
+        return ProcessHost(*setup, folder=folder, lane=lane, token=token, step_timeout_s=timeout_s, started=started)
+    return InProcess(lambda: resolve(spec.env_class, paths)(**spec.arguments))
+
+
+def known_token(spec: LiveSpec, scenario_dir: Path) -> str:
+    """The token of a server elsewhere. Raises ``TunegymError`` if it is in no file and no variable."""
+    token = read_token(None if spec.token_file is None else scenario_dir / spec.token_file)
+    if token is None:
+        raise TunegymError(
+            f"the token of {spec.server} is not known",
+            hint=f"export {TOKEN_VARIABLE}=... as tunegym serve says, or name a server_token_file",
+        )
+    return token
 
 
 def _is_object(server: Any) -> bool:

@@ -6,7 +6,6 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from tests.conftest import SECRET, TESTS
 from tests.sample_servers import INFO, SPACES, Trouble, deed
 from tests.strategies import same
 
+from tunegym.app.server import build_host
 from tunegym.core.errors import TunegymError
 from tunegym.core.references import resolve
 from tunegym.tuning.model.scenario import INJECTED, LiveSpec
-from tunegym.tuning.servers.factory import build_host
 from tunegym.tuning.servers.host import InProcess, ServerFailure, ServerHost, failure_of
 from tunegym.tuning.servers.process import ProcessHost
 from tunegym.tuning.servers.remote import TcpHost
@@ -240,13 +239,13 @@ ELSEWHERE = "tcp://127.0.0.1:4000"
 
 
 def build(folder: Path, injected: Any = None, env_class: str = TROUBLE, **spec: Any) -> Any:
-    return build_host(LiveSpec(env_class, **spec), folder, folder, token="t", injected=injected)
+    return build_host(LiveSpec(env_class, **spec), folder, folder, token="t", server=injected)
 
 
 def test_where_the_server_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUNEGYM_SERVER_TOKEN", raising=False)
     assert isinstance(build(tmp_path), InProcess)
-    assert isinstance(build(tmp_path, partial(Trouble), INJECTED), InProcess)
+    assert isinstance(build(tmp_path, Trouble, INJECTED), InProcess)
     assert isinstance(build(tmp_path, server="process", step_timeout_s=3.0), ProcessHost)
     with pytest.raises(TunegymError, match=f"the token of {ELSEWHERE} is not known") as error:
         build(tmp_path, server=ELSEWHERE)
