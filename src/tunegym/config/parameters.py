@@ -43,7 +43,7 @@ _NOT_DRAWABLE = {
 
 @dataclass
 class Parameters:
-    """What a walk over the parameters found, by address."""
+    """The findings of a walk over the parameters, by address."""
 
     own: dict[str, Any] = field(default_factory=dict)  # the workload's own keys
     knobs: dict[str, Knob] = field(default_factory=dict)

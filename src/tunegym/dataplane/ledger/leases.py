@@ -202,7 +202,7 @@ class Versions:
             partition.acked[task] += int(np.count_nonzero(states[rows] >= ACKED))
 
     def _later(self, rows: np.ndarray, to_version: int) -> np.ndarray:
-        """Those of the rows that weights after a version produced."""
+        """The rows that weights after a version produced."""
         values, there = self._partition.samples.tags.column(WEIGHT_VERSION, rows)
         if values.dtype == object:
             later = np.array([isinstance(one, int | float) and one > to_version for one in values], dtype=bool)

@@ -1,4 +1,4 @@
-"""What is asked of a ledger, as plain values, and the requests that wait for their turn."""
+"""Requests to a ledger as plain values, and the queue of those that wait."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class TrainingError(Exception):
 
 
 class _Agent:
-    """What agents of both kinds have.
+    """Common to agents of both kinds.
 
     Attributes:
         Config: the frozen dataclass that ``agent_config`` is checked against.

@@ -248,12 +248,12 @@ class Measurements:
 
     @cached_property
     def actions(self) -> list[bytes]:
-        """Those that were measured."""
+        """The measured actions."""
         return [action for action in self.cells if self.measured(action)]
 
     @cached_property
     def contexts(self) -> set[bytes]:
-        """Those in which there was a trial, however it ended."""
+        """The contexts of all trials, however they ended."""
         return {context for cells in self.cells.values() for context in cells}
 
     def contexts_of(self, action: bytes) -> set[bytes]:

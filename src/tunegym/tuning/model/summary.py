@@ -48,7 +48,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Summary:
-    """What an experiment found."""
+    """The results of an experiment."""
 
     name: str  # the experiment
     facts: dict[str, Any]  # plain data, as ``tunegym report --json`` prints it

@@ -82,7 +82,7 @@ class Journal:
 
     @property
     def fingerprint(self) -> str | None:
-        """What the last session measured."""
+        """The fingerprint of the workload in the last session."""
         return self.sessions[-1]["fingerprint"] if self.sessions else None
 
     @property

@@ -66,7 +66,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class TrackerSpec:
-    """What a tracker's process does."""
+    """The work of a tracker's process."""
 
     name: str  # what warnings call it
     sink: str  # ``module:Class`` of the sink, which is imported in that process only

@@ -142,7 +142,7 @@ class TrialEngine:
         return self.budget.exhausted(self._store.hold(lane))
 
     def observe(self, lane: int = 0) -> Observation:
-        """What the lane's next trial will run under; holds its number."""
+        """The context of the lane's next trial; reserves its number."""
         number = self._store.hold(lane)
         metrics, measured = self._last.get(lane, ({}, False))
         self._drawn = number, self.context(number)  # the trial that begins next is mostly the one just seen

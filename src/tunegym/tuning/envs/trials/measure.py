@@ -115,7 +115,7 @@ class MeasurementCache:
 
     @staticmethod
     def key(trial: OpenTrial | Trial) -> bytes:
-        """What the cache knows a trial by."""
+        """The key of a trial in the cache."""
         return exact_key(trial.action, trial.context)
 
     def remember(self, trial: Trial) -> None:
@@ -232,7 +232,7 @@ class PruneWatch:
         self._warned = False
 
     def watch(self, trial: OpenTrial) -> Watch:
-        """What is to be called with each intermediate value of a trial that begins."""
+        """A function to call with each intermediate value of a new trial."""
         running = _Running(trial.context)
         with self._lock:
             self._running[trial.number] = running
@@ -246,7 +246,7 @@ class PruneWatch:
         return running.reason or "pruned"
 
     def take(self, number: int) -> Reports:
-        """What a trial reported that runs no longer; it is forgotten here."""
+        """Remove and return the reports of a trial that has ended."""
         if not self._running:
             return ()
         with self._lock:
