@@ -18,7 +18,7 @@ from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Space
-from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Trial, Watch
+from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, ReportCallback, Trial
 from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import MetricError
 from tunegym.tuning.rewards import identity
@@ -58,7 +58,7 @@ class Lab:
     def fingerprint_parts(self) -> dict[str, str]:
         return {"callable": self._fingerprint}
 
-    def run(self, job: Job, started: Callable[[JobHandle], None], watch: Watch | None = None) -> JobResult:
+    def run(self, job: Job, started: Callable[[JobHandle], None], watch: ReportCallback | None = None) -> JobResult:
         assert isinstance(job, CallJob)
         if self.stopped.is_set():
             return JobResult("interrupted")

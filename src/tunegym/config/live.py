@@ -127,7 +127,8 @@ def _parameters(table: ExperimentTable, folder: Path, findings: Findings) -> Par
     if table.server.startswith(TCP):
         keys = EXPERIMENT_KEYS - MEANINGLESS.keys()
     else:
-        keys = (EXPERIMENT_KEYS | {*LIVE_KEYS}) - declared_arguments(arguments.get(ENV_CLASS), folder)
+        declared = declared_arguments(arguments.get(ENV_CLASS), folder)
+        keys = frozenset() if declared is None else (EXPERIMENT_KEYS | {*LIVE_KEYS}) - declared
     alone = table.model_copy(update={"extra_env_vars": {}, "num_nodes": None})
     parameters = gather(alone, (ENV_CLASS,), findings, keys)
     for address, sort in parameters.kinds.items():

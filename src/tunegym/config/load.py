@@ -120,7 +120,7 @@ def _scenario(document: dict[str, Any], catalog: Components, file: str, folder: 
     if top.scenario_dir is not None:
         folder = _absolute(folder / top.scenario_dir)
         if not folder.is_dir():
-            hint = "leave it out: it is the file's own folder by default"
+            hint = "name the folder where it is now; in your own scenario you can leave it out"
             findings.at("scenario_dir").add("there is no such folder", found=top.scenario_dir, hint=hint)
     trackers = _tracking(top.tracking, folder, findings.at("tracking"))
     drafts = _experiments(top, Scope(catalog.at(folder), folder, top.seed), findings)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from tunegym.tuning.model.scenario import Experiment, Objective, Scenario
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
 from tunegym.tuning.model.summary import Plan, Progress
-from tunegym.tuning.model.trial import Job, JobHandle, JobResult, Observation, OpenTrial, Trial, Watch
+from tunegym.tuning.model.trial import Job, JobHandle, JobResult, Observation, OpenTrial, ReportCallback, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class MetricError(Exception):
 class Runner(Protocol):
     """Runs jobs somewhere. Knows nothing of agents. ``run`` may be called from several threads."""
 
-    def run(self, job: Job, started: Callable[[JobHandle], None], watch: Watch | None = None) -> JobResult:
+    def run(self, job: Job, started: Callable[[JobHandle], None], watch: ReportCallback | None = None) -> JobResult:
         """Run one job to its end, and end every process that it left running.
 
         ``started(handle)`` is called as soon as a process exists, so that its handle is written down.

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.tuning.stores.suite import FINGERPRINT, DurableStoreSuite
 
-from tunegym.testing.stores import FINGERPRINT, DurableStoreSuite
 from tunegym.tuning.stores.trials import JournalStore
 
 

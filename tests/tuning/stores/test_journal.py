@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.tuning.stores.suite import closed
 
 from tunegym.core.errors import StoreError
 from tunegym.core.processes import boot_id
-from tunegym.testing.stores import closed
 from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, TimedOut
 from tunegym.tuning.stores import journal as journal_module
 from tunegym.tuning.stores import reader

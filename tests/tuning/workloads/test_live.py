@@ -60,11 +60,17 @@ def test_parts_of_the_fingerprint(folder: Path) -> None:
     assert changed(parts(folder)) == {"file live_beside.py"}
     (folder / "weights.bin").write_bytes(b"1")
     assert "file weights.bin" in parts(folder, arguments={"size": "weights.bin"})
-    for env_class, server in ((INJECTED, "in_process"), ("", "tcp://a:1"), ("x:Y", "tcp://a:1")):
+    for env_class, server in (
+        (INJECTED, "in_process"),
+        ("", "tcp://a:1"),
+        ("x:Y", "tcp://a:1"),
+        ("tunegym.servers:GymnasiumServer", "in_process"),
+    ):
         assert list(parts(folder, env_class, server=server)) == settings
 
 
 def test_declared_arguments(folder: Path) -> None:
     assert declared_arguments("live_bench:Server", folder) == {"size", "speed"}
-    for other in ("live_bench:Missing", "no reference", 3):
+    assert declared_arguments("live_bench:Missing", folder) is None
+    for other in ("no reference", 3):
         assert declared_arguments(other, folder) == frozenset()

@@ -60,7 +60,7 @@ class CallJob:
 
 Job: TypeAlias = CommandJob | CallJob
 
-Watch: TypeAlias = Callable[[int, float], bool]
+ReportCallback: TypeAlias = Callable[[int, float], bool]
 """Called with (step, value) for each intermediate value of a job, in order; True means: end the job now."""
 
 JobHandle: TypeAlias = Mapping[str, Any]

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 from tunegym.core.errors import RunnerError
 from tunegym.core.processes import MARK, UNKNOWN, Child, Exit, PidMark, Tree, end_tree, left_behind, start_script
 from tunegym.core.stop import StopFlag
-from tunegym.tuning.model.trial import CommandJob, Ending, JobHandle, JobResult, Stream, Watch
+from tunegym.tuning.model.trial import CommandJob, Ending, JobHandle, JobResult, ReportCallback, Stream
 
 STDOUT = "stdout.txt"
 STDERR = "stderr.txt"
@@ -62,7 +62,7 @@ class CommandRun:
     launcher: Launcher
     stop: StopFlag
     started: Callable[[JobHandle], None]
-    watch: Watch | None = None
+    watch: ReportCallback | None = None
 
     def run(self) -> JobResult:
         """Run the job to its end. Raises ``RunnerError``: the folder can't be used, or no process can be started."""
@@ -280,7 +280,7 @@ class OutputFollower:
         watch: called with the match's number and its value, until it says True.
     """
 
-    def __init__(self, folder: str, stream: Stream, watch: Watch) -> None:
+    def __init__(self, folder: str, stream: Stream, watch: ReportCallback) -> None:
         import regex  # unlike re, it can be stopped
 
         self._path = os.path.join(folder, stream.file)  # noqa: PTH118

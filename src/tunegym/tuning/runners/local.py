@@ -16,7 +16,7 @@ from tunegym.core.errors import RunnerError, UnresolvedReferenceError
 from tunegym.core.processes import Tree, end_tree, living_processes
 from tunegym.core.references import resolve
 from tunegym.core.stop import StopFlag
-from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Watch
+from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, ReportCallback
 from tunegym.tuning.runners.command import STDERR, CommandRun, Launcher, broken, check_disk, make_fresh, tidy
 from tunegym.tuning.runners.worker import Worker
 from tunegym.tuning.runners.worker_main import Report, TrialPruned, describe, environment, plain
@@ -45,7 +45,7 @@ class LocalRunner:
         self._numbers = itertools.count(1)
         self._closed = False
 
-    def run(self, job: Job, started: Callable[[JobHandle], None], watch: Watch | None = None) -> JobResult:
+    def run(self, job: Job, started: Callable[[JobHandle], None], watch: ReportCallback | None = None) -> JobResult:
         """Run one job to its end, and end whatever it left running; ``watch`` may end it early.
 
         Raises:
@@ -98,7 +98,7 @@ class LocalRunner:
         self._launcher.close()
         self._stop.close()
 
-    def _isolated(self, job: CallJob, started: Callable[[JobHandle], None], watch: Watch | None) -> JobResult:
+    def _isolated(self, job: CallJob, started: Callable[[JobHandle], None], watch: ReportCallback | None) -> JobResult:
         while True:
             worker = self._idle_worker((job.paths, dict(job.env)))
             is_fresh = worker is None
@@ -154,14 +154,14 @@ class InProcessCalls:
     def __init__(self) -> None:
         self._functions: dict[tuple[str, tuple[str, ...]], Callable[..., Any]] = {}
 
-    def run(self, job: CallJob, watch: Watch | None = None) -> JobResult:
+    def run(self, job: CallJob, watch: ReportCallback | None = None) -> JobResult:
         """Call the target; its folder is made only if it is an argument, as ``trial_dir``."""
         if job.env:
             with _ENVIRONMENT, environment(dict(job.env)):
                 return self._run(job, watch)
         return self._run(job, watch)
 
-    def _run(self, job: CallJob, watch: Watch | None) -> JobResult:
+    def _run(self, job: CallJob, watch: ReportCallback | None) -> JobResult:
         function = self._functions.get((job.target, job.paths))
         if function is None:
             try:
@@ -178,7 +178,7 @@ class InProcessCalls:
         return result
 
 
-def _call(function: Callable[..., Any], job: CallJob, _: Watch | None = None) -> JobResult:
+def _call(function: Callable[..., Any], job: CallJob, _: ReportCallback | None = None) -> JobResult:
     cpu = thread_time()
     begun = perf_counter()
     try:
@@ -189,7 +189,7 @@ def _call(function: Callable[..., Any], job: CallJob, _: Watch | None = None) ->
         return _failed(job, error, perf_counter() - begun)
 
 
-def _reporting_call(function: Callable[..., Any], job: CallJob, watch: Watch | None) -> JobResult:
+def _reporting_call(function: Callable[..., Any], job: CallJob, watch: ReportCallback | None) -> JobResult:
     report = Report(watch or (lambda *_: False))
     begun = perf_counter()
     result = None

@@ -17,7 +17,7 @@ from tunegym.core.errors import RunnerError
 from tunegym.core.processes import PidMark, end_tree, left_behind, milliseconds, start_python
 from tunegym.core.stop import StopFlag
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, encode
-from tunegym.tuning.model.trial import CallJob, JobHandle, JobResult, Watch
+from tunegym.tuning.model.trial import CallJob, JobHandle, JobResult, ReportCallback
 from tunegym.tuning.runners.command import STDERR, broken, last_line, make_fresh, tidy
 
 START_S = 60.0  # bound on starting a worker
@@ -93,7 +93,7 @@ class Worker:
         )
 
     def run(
-        self, job: CallJob, stop: StopFlag, started: Callable[[JobHandle], None], watch: Watch | None = None
+        self, job: CallJob, stop: StopFlag, started: Callable[[JobHandle], None], watch: ReportCallback | None = None
     ) -> JobResult:
         """Run one call to its end, and end what it left running; ``usable`` says whether the worker survived.
 
@@ -141,7 +141,7 @@ class Worker:
             self._child.wait(2.0)
         self.end()
 
-    def _call(self, job: CallJob, stop: StopFlag, watch: Watch | None) -> dict[str, Any] | Event:
+    def _call(self, job: CallJob, stop: StopFlag, watch: ReportCallback | None) -> dict[str, Any] | Event:
         self.began = False
         bound = job.timeout_s
         answer = self._next(stop, None if bound is None else time.monotonic() + max(bound, LOAD_S))

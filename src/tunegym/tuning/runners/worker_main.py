@@ -125,7 +125,7 @@ def answer_call(
                 return measured(functions[target], arguments)
         except BaseException as error:
             told = report is not None and report.told  # a trial that is pruned may end as it likes
-            return {"error": "pruned" if told else failure(error), "tracker": tracker_pid()}
+            return {"error": "pruned" if told else failure(error), "tracker": resource_tracker_pid()}
         finally:
             if report is not None:
                 report.close()
@@ -145,7 +145,7 @@ def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[st
         "cpu_s": used,
         "max_rss_mb": peak_memory_mb(),
         "value": plain(value),
-        "tracker": tracker_pid(),
+        "tracker": resource_tracker_pid(),
     }
 
 
@@ -241,7 +241,7 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def tracker_pid() -> int | None:
+def resource_tracker_pid() -> int | None:
     """The pid of multiprocessing's resource tracker, which serves all calls and ends with us."""
     module = sys.modules.get("multiprocessing.resource_tracker")
     return getattr(getattr(module, "_resource_tracker", None), "_pid", None)

@@ -60,7 +60,8 @@ class LiveWorkload(Fingerprinted):
         spec = self._experiment.live
         assert spec is not None
         source = None
-        if spec.address is None and is_reference(spec.env_class):
+        # The module of a ready-made server is elsewhere in another installation.
+        if spec.address is None and is_reference(spec.env_class) and not spec.env_class.startswith("tunegym."):
             source = describe_class(spec.env_class, (str(self._scenario_dir),)).source_file
         return {
             "env_class": digest(spec.env_class),
@@ -70,14 +71,14 @@ class LiveWorkload(Fingerprinted):
         }
 
 
-def declared_arguments(env_class: Any, scenario_dir: Path) -> frozenset[str]:
-    """The arguments of the class's constructor; none if there is no such class, which ``check`` reports."""
+def declared_arguments(env_class: Any, scenario_dir: Path) -> frozenset[str] | None:
+    """The arguments of the class's constructor; None if there is no such class, which ``check`` reports."""
     if not isinstance(env_class, str) or not is_reference(env_class):
         return frozenset()
     try:
         return frozenset(describe_class(env_class, _paths(scenario_dir)).parameters)
     except TunegymError:
-        return frozenset()
+        return None
 
 
 def _paths(scenario_dir: Path) -> tuple[str, ...]:

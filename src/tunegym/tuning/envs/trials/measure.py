@@ -19,7 +19,17 @@ from typing import Any
 
 from tunegym.core.text import printable
 from tunegym.tuning.model.scenario import Experiment, Keep
-from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, Outcome, Pruned, Reports, TimedOut, Trial, Watch
+from tunegym.tuning.model.trial import (
+    Failed,
+    Measured,
+    OpenTrial,
+    Outcome,
+    Pruned,
+    ReportCallback,
+    Reports,
+    TimedOut,
+    Trial,
+)
 from tunegym.tuning.model.values import Context, Metrics, exact_key
 from tunegym.tuning.ports import MetricError, Pruner, Runner, TrialStore, Workload
 
@@ -231,7 +241,7 @@ class PruneWatch:
         self._lock = threading.Lock()
         self._warned = False
 
-    def watch(self, trial: OpenTrial) -> Watch:
+    def watch(self, trial: OpenTrial) -> ReportCallback:
         """A function to call with each intermediate value of a new trial."""
         running = _Running(trial.context)
         with self._lock:

@@ -1,7 +1,4 @@
-"""What every store must do. Subclass ``TrialStoreSuite``, say how to make yours, and let pytest collect it.
-
-A store that outlives its process subclasses ``DurableStoreSuite``, which asks for more.
-"""
+"""The contract of a store of trials: ``TrialStoreSuite``; ``DurableStoreSuite`` if it outlives its process."""
 
 from __future__ import annotations
 
