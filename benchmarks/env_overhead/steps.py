@@ -69,6 +69,7 @@ def _kinds(scenario: Scenario) -> dict[str, Callable[[], None]]:
 
     def alone() -> None:
         for action in native:
+            engine.observe()
             engine.begin(action)
             engine.next_finished()
 

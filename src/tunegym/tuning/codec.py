@@ -76,12 +76,12 @@ def _box(knob: Range) -> spaces.Box:
 def _number(name: str, value: Any) -> float:
     """Return the number of a scalar or an array of one element."""
     try:
-        array = np.asarray(value)
+        array = value if isinstance(value, np.ndarray | np.generic) else np.asarray(value)
     except ValueError:  # nested lists of different lengths
         array = np.empty(0)
     if array.size != 1 or array.dtype.kind not in "iuf":
         raise ActionError(f"{name}: {value!r} is not one number")
-    number = array.reshape(-1)[0].item()
+    number = array.item()
     if not math.isfinite(number):
         raise ActionError(f"{name}: {number} is not finite")
     return number

@@ -84,11 +84,11 @@ class TrialFace:
     def step(self, action: Any, lane: int = 0) -> Five:
         """Run one trial with an element of ``action_space``."""
         del lane
-        return self.step_raw([self.decode_action(action)])[0]
+        return self._steps([self.decode_action(action)])[0]
 
     def step_all(self, actions: Sequence[Any]) -> list[Five]:
         """Run one trial in each lane with elements of ``action_space``."""
-        return self.step_raw([self.decode_action(action) for action in actions])
+        return self._steps([self.decode_action(action) for action in actions])
 
     def step_raw(self, actions: Sequence[Action]) -> list[Five]:
         """Run one trial in each lane from 0, side by side as far as the slots allow, with native values.
@@ -97,12 +97,15 @@ class TrialFace:
             ActionError: an action doesn't fit the knobs; no number is used.
             BudgetError: not all may start, or the run was stopped; trials that had begun are recorded.
         """
+        return self._steps([self.space.accept(action) for action in actions])
+
+    def _steps(self, actions: Sequence[Action]) -> list[Five]:
         self._check_open()
         engine = self._engine
-        accepted = [engine.space.accept(action) for action in actions]
-        for lane in range(len(accepted)):  # so that the numbers are in the lanes' order
-            engine.observe(lane)
-        waiting = deque(enumerate(accepted))
+        for lane in range(len(actions)):  # so that the numbers are in the lanes' order
+            if lane not in self._upcoming:
+                engine.observe(lane)
+        waiting = deque(enumerate(actions))
         begun: list[int] = []
         trials: dict[int, Trial] = {}
         ended: BudgetError | None = None
