@@ -32,13 +32,13 @@ def killed(folder: Path, kind: str, samples: int) -> Iterator[Line]:
     with connect(url) as plane:
         _fill(plane, kind, samples)
         expected = plane.stats()
+        begun = time.monotonic()
         kill_host(folder)
-    begun = time.monotonic()
-    with connect(url) as plane:
-        found = plane.stats()
-        taken = time.monotonic() - begun
-        (host,) = hosts_of(folder)
-        used = cpu_s(host)
+        with connect(url) as other:
+            found = other.stats()
+            taken = time.monotonic() - begun
+            (host,) = hosts_of(folder)
+            used = cpu_s(host)
     for key in ("produced", "resident"):
         assert found[PARTITION][key] == expected[PARTITION][key], f"{key} differs"
     assert found[PARTITION]["resident"] == samples

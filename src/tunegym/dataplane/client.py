@@ -288,7 +288,7 @@ class DataPlaneClient:
                 tuple(fields),
                 task_name,
                 _tuple(found["lengths"]),
-                _tuple(found["tags"]),
+                model.tags_by_sample(found["tags"], len(ids)),
                 _tuple(found["groups"]),
                 leases=(found["lease"],) * len(ids),
                 epoch=found["epoch"],

@@ -263,6 +263,20 @@ def few(names: Sequence[str], most: int = 3) -> str:
 # tags -------------------------------------------------------------------------------------------------
 
 
+TagColumn: TypeAlias = tuple[str, list[int] | None, list[Any]]
+"""A tag's name, the places of the samples that have it (None for all of them), and their values."""
+
+
+def tags_by_sample(columns: Iterable[TagColumn], count: int) -> tuple[dict[str, Any], ...] | None:
+    """The tags of each of ``count`` samples; None if there are none."""
+    tags: list[dict[str, Any]] = [{} for _ in range(count)]
+    for name, places, values in columns:
+        tagged = tags if places is None else [tags[place] for place in places]
+        for one, value in zip(tagged, values, strict=True):
+            one[name] = value
+    return tuple(tags) if any(tags) else None
+
+
 def checked_tags(tags: Any, count: int) -> list[dict[str, Any]] | dict[str, Any]:
     """Tags of each sample, or one mapping for all, as plain Python values. Raises ``TagError``."""
     if isinstance(tags, Mapping):

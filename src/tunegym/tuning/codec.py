@@ -20,6 +20,8 @@ from tunegym.tuning.model.values import Action, Scalar
 EXACT = 2**53
 """A float64 holds every integer up to this one."""
 
+_NUMPY = (np.ndarray, np.generic)
+
 
 class ActionCodec:
     """Encodes and decodes the actions of one space. ``decode(encode(a)) == a`` once floats have snapped."""
@@ -76,7 +78,7 @@ def _box(knob: Range) -> spaces.Box:
 def _number(name: str, value: Any) -> float:
     """Return the number of a scalar or an array of one element."""
     try:
-        array = value if isinstance(value, np.ndarray | np.generic) else np.asarray(value)
+        array = value if isinstance(value, _NUMPY) else np.asarray(value)
     except ValueError:  # nested lists of different lengths
         array = np.empty(0)
     if array.size != 1 or array.dtype.kind not in "iuf":

@@ -14,7 +14,7 @@ import numpy as np
 
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put
-from tunegym.dataplane.model import PartitionSpec
+from tunegym.dataplane.model import PartitionSpec, tags_by_sample
 from tunegym.dataplane.predicate import Predicate
 
 FREE, LEASED, ACKED, DONE = "free", "leased", "acked", "done"
@@ -85,7 +85,9 @@ class LedgerModel:
             assert len(names) == min(request.batch_size, len(ready))
         assert len(names) <= request.batch_size
         assert len(names) >= request.min_batch or (self.sealed and names)
-        assert (grant.tags or [{}] * len(names)) == [self.samples[name].tags for name in names]
+        assert list(tags_by_sample(grant.tags, len(names)) or [{}] * len(names)) == [
+            self.samples[name].tags for name in names
+        ]
         assert grant.groups is None or grant.groups == [self.samples[name].group for name in names]
         for name in names:
             self.samples[name].states[request.task_name] = LEASED

@@ -47,7 +47,8 @@ class _Call:
         self.number = 0
         self.pending: list[int] = []
         self.reply: Any = None
-        self.answered = threading.Event()
+        self.answered = threading.Lock()  # held until the answer is there: faster than an Event
+        self.answered.acquire()
 
     def frame(self) -> bytes:
         """The message, with the rest of its wait. Raises ``DataPlaneError`` if it can't be sent."""
@@ -60,8 +61,8 @@ class _Call:
     def wait(self) -> bool:
         """Wait for the answer; False if a claim's host is silent. A put that may have taken effect is waited for."""
         if self.operation != "claim" or self.until is None:
-            return self.answered.wait()
-        return self.answered.wait(max(0.0, self.until - time.monotonic()) + GRACE_S)
+            return self.answered.acquire()
+        return self.answered.acquire(timeout=max(0.0, self.until - time.monotonic()) + GRACE_S)
 
 
 class SocketHost:
@@ -108,7 +109,7 @@ class SocketHost:
                 return False
             giving_up = self._send_give_up(call) if call.reply is None else None
         if giving_up is not None:
-            giving_up.answered.wait()
+            giving_up.answered.acquire()
             return bool(giving_up.reply.get("value"))
         reply: Any = call.reply
         if "error" not in reply and call.operation == "claim":
@@ -183,7 +184,7 @@ class SocketHost:
                 call = self._calls.pop(number, None)
                 if call is not None:
                     call.reply = reply
-                    call.answered.set()
+                    call.answered.release()
 
     def _reconnect(self) -> Connection:
         """Connect again, and repeat the calls that are not answered."""
@@ -222,7 +223,7 @@ class SocketHost:
     def _answer_all(self, error: DataPlaneError) -> None:
         for call in self._calls.values():
             call.reply = as_plain(error)
-            call.answered.set()
+            call.answered.release()
         self._calls.clear()
 
     def close(self) -> None:

@@ -48,12 +48,13 @@ class Histogram:
 
     def __init__(self, finer: tuple[float, ...] = ()) -> None:
         self._bounds = finer + BOUNDS
+        self._edges = np.array(self._bounds)
         self.counts = [0] * (len(self._bounds) + 1)
         self.total = 0.0
 
     def add(self, values: np.ndarray) -> None:
         """Count values."""
-        found = np.bincount(np.searchsorted(self._bounds, values), minlength=len(self.counts)).tolist()
+        found = np.bincount(self._edges.searchsorted(values), minlength=len(self.counts)).tolist()
         self.counts = [one + more for one, more in zip(self.counts, found, strict=True)]
         self.total += float(values.sum())
 

@@ -130,10 +130,13 @@ class ReadyQueue:
 
 def _first_fit(weights: np.ndarray, most: int) -> Any:
     """Places of the first weights that fit into ``most`` together, passing over those that don't."""
-    if int(weights.sum()) <= most:
-        return slice(None)
-    chosen: list[int] = []
-    for place, weight in enumerate(weights.tolist()):
+    ends = np.cumsum(weights)
+    fitting = int(np.searchsorted(ends, most, side="right"))
+    if fitting == len(weights) or (fitting and ends[fitting - 1] == most):
+        return slice(fitting)
+    chosen = list(range(fitting))
+    most -= int(weights[:fitting].sum())
+    for place, weight in enumerate(weights[fitting:].tolist(), fitting):
         if weight <= most:
             chosen.append(place)
             most -= weight

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tunegym.dataplane.errors import DataPlaneError
 from tunegym.dataplane.ledger.leases import Timers
+from tunegym.dataplane.model import TagColumn
 from tunegym.dataplane.predicate import Predicate
 
 
@@ -47,14 +48,14 @@ class Grant(NamedTuple):
 
     Attributes:
         lease: proves the claim; the same number for all its samples.
-        lengths, tags, groups: one value per sample, or None.
+        lengths, groups: one value per sample, or None.
     """
 
     sample_ids: list[str]
     lease: int
     epoch: int
     lengths: list[int] | None
-    tags: list[dict[str, Any]] | None
+    tags: list[TagColumn]
     groups: list[str] | None
 
 

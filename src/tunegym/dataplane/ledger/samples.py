@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tunegym.dataplane.errors import TagError
+from tunegym.dataplane.model import TagColumn
 
 FREE, LEASED, ACKED, DONE, COVERED = 0, 1, 2, 3, 4
 """State of a sample for a task: to be claimed, claimed, acked into a version that is not committed, acked without a
@@ -296,16 +297,13 @@ class TagColumns:
             there = there & np.array([one is not None for one in found], dtype=bool)
         return found, there
 
-    def of(self, rows: np.ndarray) -> list[dict[str, Any]] | None:
-        """The tags of each row; None if there are none."""
-        tags: list[dict[str, Any]] = [{} for _ in rows]
-        for name, there in self.there.items():
-            here = there[rows]
-            if here.any():
-                for one, has, value in zip(tags, here.tolist(), self.values[name][rows].tolist(), strict=True):
-                    if has:
-                        one[name] = value
-        return tags if any(tags) else None
+    def of(self, rows: np.ndarray) -> list[TagColumn]:
+        """The tags of rows, by column."""
+        used = {name: here for name, there in self.there.items() if (here := there[rows]).any()}
+        return [
+            (name, None if here.all() else np.flatnonzero(here).tolist(), self.values[name][rows[here]].tolist())
+            for name, here in used.items()
+        ]
 
 
 def _by_column(tags: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> TagBatch:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import Any, TypeAlias
@@ -105,30 +104,29 @@ class TrialFace:
         for lane in range(len(actions)):  # so that the numbers are in the lanes' order
             if lane not in self._upcoming:
                 engine.observe(lane)
-        waiting = deque(enumerate(actions))
-        begun: list[int] = []
-        trials: dict[int, Trial] = {}
-        ended: BudgetError | None = None
+        running: dict[int, int] = {}  # lanes by the number of their trial
+        trials: dict[int, Trial] = {}  # by lane
+        begun, ended = 0, None
         while True:
             # No more than can run: the wait for a slot would be recorded as a trial's duration.
-            while waiting and ended is None and len(begun) - len(trials) < engine.slots:
-                lane, action = waiting[0]
+            while begun < len(actions) and ended is None and len(running) < engine.slots:
+                self._upcoming.pop(begun, None)
                 try:
-                    self._upcoming.pop(lane, None)
-                    begun.append(engine.begin(action, lane).number)
-                    waiting.popleft()
+                    running[engine.begin(actions[begun], begun).number] = begun
+                    begun += 1
                 except BudgetError as error:
                     ended = error
-            if len(trials) == len(begun):
+            if not running:
                 break
             finished = engine.next_finished()
             if finished is None:
                 raise BudgetError("the run was stopped while the trial ran; it stays open for a resume")
-            if finished[1].number in begun:  # an earlier one may be left from a call that an exception ended
-                trials[finished[1].number] = finished[1]
+            lane = running.pop(finished[1].number, None)
+            if lane is not None:  # otherwise it is left from a call that an exception ended
+                trials[lane] = finished[1]
         if ended is not None:
             raise ended
-        return [self._shown(lane, trials[number]) for lane, number in enumerate(begun)]
+        return [self._shown(lane, trials[lane]) for lane in range(begun)]
 
     def close(self) -> None:
         """Leave the journal complete."""
