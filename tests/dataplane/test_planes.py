@@ -15,6 +15,7 @@ from tests.dataplane.durable import DurablePlaneSuite, without_hosts
 
 from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, SpecError, StorageError
+from tunegym.dataplane.hosts import client
 from tunegym.testing.dataplane import DataPlaneSuite
 
 
@@ -27,6 +28,12 @@ class TestMemory(DataPlaneSuite):
 @pytest.mark.invariant
 @pytest.mark.slow  # every test starts a host
 class TestMmap(DurablePlaneSuite):
+    @pytest.fixture(autouse=True)
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A host on a busy machine may answer late."""
+        monkeypatch.setattr(client, "GRACE_S", 60.0)
+        monkeypatch.setattr(client, "ABANDON_S", 60.0)
+
     def url(self, folder: Path) -> str:
         return f"mmap://{folder}"
 

@@ -322,6 +322,7 @@ class Connection:
         self.socket = connected
         self.decoder = Decoder(limit)
         self._arrived: deque[Any] = deque()
+        self._unsent = bytearray()
         self._watched = watched
         self._readable = self._poll_for(select.POLLIN)
 
@@ -348,6 +349,26 @@ class Connection:
                     raise TimeoutError from None
             except OSError as error:
                 raise ConnectionClosedError(error.strerror or type(error).__name__) from None
+
+    def post(self, frame: bytes = b"") -> bool:
+        """Send a frame without waiting, after what is left of earlier ones; whether nothing is left now.
+
+        The rest is sent by the next ``post``. Don't mix it with ``send``. Raises ``ConnectionClosedError``.
+        """
+        self._unsent += frame
+        try:
+            while self._unsent:
+                del self._unsent[: self.socket.send(self._unsent)]
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise ConnectionClosedError(error.strerror or type(error).__name__) from None
+        return True
+
+    def wait_writable(self, deadline: float | None = None) -> None:
+        """Wait until more can be sent, the connection is closed, or the deadline."""
+        with contextlib.suppress(OSError, ValueError):  # another thread closed the socket
+            self._poll_for(select.POLLOUT).poll(_milliseconds(deadline))
 
     def receive(self, deadline: float | None = None, silence_s: float | None = None) -> Any:
         """Return the next value.

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tunegym.dataplane import model
 from tunegym.dataplane.columns import Rows
@@ -40,14 +42,47 @@ READ_TRIES = 20
 """How often a read locates samples again whose bytes moved in between."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
+_HANDLE: ContextVar[Handle | None] = ContextVar("_HANDLE", default=None)
+"""Of the put or claim that the current thread was started for."""
+
+
+def _awaitable(
+    call: Callable[Concatenate[DataPlaneClient, P], T],
+) -> Callable[Concatenate[DataPlaneClient, P], Coroutine[Any, Any, T]]:
+    """The put or claim for asyncio. When cancelled, it is abandoned before the cancellation continues.
+
+    Each call has its own daemon thread, not one of a pool: a full pool of waiting claims would block the put that they
+    wait for.
+    """
+
+    @functools.wraps(call)
+    async def in_thread(self: DataPlaneClient, /, *arguments: P.args, **named: P.kwargs) -> T:
+        handle = Handle()
+
+        def run() -> T:
+            _HANDLE.set(handle)
+            return call(self, *arguments, **named)
+
+        waiting = _started(run)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            waiting.add_done_callback(lambda done: done.exception())  # retrieve it: nothing else does
+            await asyncio.shield(_started(lambda: self._host.abandon(handle)))
+            raise
+
+    return in_thread
 
 
 class DataPlaneClient:
     """A client of one plane. Thread-safe; each process makes its own with ``connect`` or ``attach``.
 
     A put is safe when it returns. A claim is a lease until ``ack``, ``release``, the end of this process, or the end of
-    ``lease_s``. Errors are ``DataPlaneError`` and leave nothing half done. Neither does Ctrl-C or a cancelled asyncio
-    task: a put takes effect completely or not at all, and a claim that was not returned is released.
+    ``lease_s``. Errors are ``DataPlaneError`` and leave nothing half done; after a ``HostTimeoutError`` the call may
+    still take effect, as a whole. After Ctrl-C or in a cancelled asyncio task a put has taken effect completely or not
+    at all, and a claim that was not returned is released. ``put_samples_async`` and ``claim_meta_async`` do the same
+    without blocking an event loop.
 
     Args:
         host: holds the ledger.
@@ -129,7 +164,6 @@ class DataPlaneClient:
         *,
         lengths: Sequence[int] | None = None,
         epoch: int | None = None,
-        _handle: Handle | None = None,
     ) -> BatchMeta:
         """Write fields of new or existing samples. When this returns, they are not lost.
 
@@ -186,17 +220,13 @@ class DataPlaneClient:
             BEGAN: began,
         }
         try:
-            self._write(_handle or Handle(), request, columns, wait_s)
+            self._write(_HANDLE.get() or Handle(), request, columns, wait_s)
         except EpochError:
             if epoch is None:
                 with contextlib.suppress(DataPlaneError):  # read it now: before new weights are fetched
                     self._epochs[partition_id] = self.epoch(partition_id)
             raise
         return meta
-
-    async def put_samples_async(self, *arguments: Any, **named: Any) -> BatchMeta:
-        """``put_samples`` without blocking the event loop. A cancelled put takes effect completely or not at all."""
-        return await self._in_thread(self.put_samples, *arguments, **named)
 
     def _write(
         self, handle: Handle, request: dict[str, Any], columns: Mapping[str, Column], wait_s: float | None
@@ -248,8 +278,6 @@ class DataPlaneClient:
         where: Predicate | None = None,
         min_batch: int | None = None,
         timeout_s: float | None = 60.0,
-        *,
-        _handle: Handle | None = None,
     ) -> BatchMeta:
         """Claim up to ``batch_size`` samples that are ready for a task, at least ``min_batch`` (by default all).
 
@@ -257,7 +285,7 @@ class DataPlaneClient:
             ClaimTimeoutError: not enough samples became ready in time.
             EndOfStreamError: the partition is sealed, and nothing is left.
         """
-        began, handle = time.monotonic(), _handle or Handle()
+        began, handle = time.monotonic(), _HANDLE.get() or Handle()
         self._check_process()
         if where is not None and not isinstance(where, Predicate):
             raise SpecError(
@@ -299,9 +327,8 @@ class DataPlaneClient:
             self._host.abandon(handle)
             raise
 
-    async def claim_meta_async(self, *arguments: Any, **named: Any) -> BatchMeta:
-        """``claim_meta`` without blocking the event loop. A cancelled claim gives its samples back."""
-        return await self._in_thread(self.claim_meta, *arguments, **named)
+    put_samples_async = _awaitable(put_samples)
+    claim_meta_async = _awaitable(claim_meta)
 
     def ack(self, meta: BatchMeta, version: int | None = None) -> None:
         """Consume claimed samples; with a version, until a ``rewind`` to before it.
@@ -382,21 +409,6 @@ class DataPlaneClient:
     def stats(self) -> dict[str, Any]:
         """The state of the plane, by partition."""
         return self._call("stats")
-
-    async def _in_thread(self, call: Callable[..., BatchMeta], *arguments: Any, **named: Any) -> BatchMeta:
-        """Await a put or claim. When cancelled, it is abandoned before the cancellation continues.
-
-        Each call has its own daemon thread, not one of a pool: a full pool of waiting claims would block the put that
-        they wait for.
-        """
-        handle = Handle()
-        waiting = _started(lambda: call(*arguments, **named, _handle=handle))
-        try:
-            return await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            waiting.add_done_callback(lambda done: done.exception())  # retrieve it: nothing else does
-            await asyncio.shield(_started(lambda: self._host.abandon(handle)))
-            raise
 
     def close(self) -> None:
         """Release all claims and close. Calling it twice is fine."""

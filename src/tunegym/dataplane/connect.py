@@ -21,6 +21,8 @@ from tunegym.dataplane.storage import Storage
 
 LINGER_S = 30.0
 """How long the host process of a plane stays without clients. The plane itself stays in its folder."""
+TIMEOUT_S = 30.0
+"""How long a call without a ``timeout_s`` may take."""
 _LONGEST_S = 1e9
 
 Group: TypeAlias = Literal["planes", "storages", "filters"]
@@ -52,31 +54,37 @@ class Plane(NamedTuple):
 class Opener(Protocol):
     """Opens a backend for one client."""
 
-    def __call__(self, address: str, *, make: bool, linger_s: float) -> Plane:
+    def __call__(self, address: str, *, make: bool, linger_s: float, timeout_s: float) -> Plane:
         """Open the plane at ``address``, the URL without its scheme.
 
         Args:
             address: where the plane is.
             make: make the plane if there is none; otherwise raise ``NoPlaneError`` at once.
             linger_s: how long a host process stays without clients.
+            timeout_s: how long a call without its own time may take.
         """
         ...
 
 
-def connect(url: str, *, lease_s: float = LEASE_S, linger_s: float = LINGER_S) -> DataPlaneClient:
+def connect(
+    url: str, *, lease_s: float = LEASE_S, linger_s: float = LINGER_S, timeout_s: float = TIMEOUT_S
+) -> DataPlaneClient:
     """A client of the plane at ``url``, which is made if there is none.
 
     Args:
         url: ``memory://name`` for the threads of this process, ``mmap:///folder`` for the processes of this machine.
         lease_s: the duration of this client's leases without ``extend``, while its process is alive.
         linger_s: how long a host process stays without clients.
+        timeout_s: how long connecting, and each call that takes no ``timeout_s`` itself, waits for the plane's host.
     """
-    return _open(url, lease_s, linger_s, make=True)
+    return _open(url, {"lease_s": lease_s, "linger_s": linger_s, "timeout_s": timeout_s}, make=True)
 
 
-def attach(url: str, *, lease_s: float = LEASE_S, linger_s: float = LINGER_S) -> DataPlaneClient:
+def attach(
+    url: str, *, lease_s: float = LEASE_S, linger_s: float = LINGER_S, timeout_s: float = TIMEOUT_S
+) -> DataPlaneClient:
     """A client of the existing plane at ``url``. Raises ``NoPlaneError`` at once if there is none."""
-    return _open(url, lease_s, linger_s, make=False)
+    return _open(url, {"lease_s": lease_s, "linger_s": linger_s, "timeout_s": timeout_s}, make=False)
 
 
 def rollout_filter(name: str, *arguments: Any, **settings: Any) -> BaseRolloutFilter:
@@ -100,20 +108,20 @@ def find(group: Group, name: str) -> Any:
     raise SpecError(f"unknown name {name!r:.60} of {group}", hint=f"known: {known}")
 
 
-def _open(url: str, lease_s: float, linger_s: float, *, make: bool) -> DataPlaneClient:
+def _open(url: str, times: Mapping[str, float], *, make: bool) -> DataPlaneClient:
     scheme, separator, address = url.partition("://") if isinstance(url, str) else ("", "", "")
     if not separator or not scheme or not is_unicode(url):
         raise SpecError(f"{url!r:.200} is not a plane's URL", hint="write memory://name or mmap:///folder")
-    for name, seconds in (("lease_s", lease_s), ("linger_s", linger_s)):
+    for name, seconds in times.items():
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST_S:
             raise SpecError(f"{name} is {seconds!r:.60}", hint=f"give seconds above 0, at most {_LONGEST_S:g}")
     try:
         opener: Opener = find("planes", scheme)
     except SpecError as error:
         raise SpecError(f"{url!r:.200} has an unknown scheme", hint=error.hint) from None
-    plane = opener(address, make=make, linger_s=linger_s)
+    plane = opener(address, make=make, linger_s=times["linger_s"], timeout_s=times["timeout_s"])
     try:
-        return DataPlaneClient(plane.host, plane.storage, plane.owner, lease_s)
+        return DataPlaneClient(plane.host, plane.storage, plane.owner, times["lease_s"])
     except BaseException:
         plane.host.close()
         raise

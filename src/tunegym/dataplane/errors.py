@@ -51,6 +51,10 @@ class ClaimTimeoutError(DataPlaneError):
     """Not enough samples became ready in time; says how many were, and what the others lack."""
 
 
+class HostTimeoutError(DataPlaneError):
+    """The plane's host did not answer in time. The call may still take effect."""
+
+
 class FullError(DataPlaneError):
     """The partition is at its capacity."""
 

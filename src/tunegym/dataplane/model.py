@@ -69,7 +69,10 @@ class PartitionSpec:
 
     def mask(self, fields: Iterable[str]) -> int:
         """The fields as a bit mask. Raises ``SpecError`` for an undeclared field."""
-        return sum(1 << at for at in {self._index("field", name) for name in fields})
+        mask = 0
+        for name in fields:
+            mask |= 1 << self._index("field", name)
+        return mask
 
     def names(self, mask: int) -> tuple[str, ...]:
         """The fields of a bit mask."""

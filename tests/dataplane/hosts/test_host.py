@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
+import fcntl
 import os
 import shutil
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +23,7 @@ from tests.dataplane.durable import hosts_of, kill_host, without_hosts
 
 from tunegym.core.wire import pack
 from tunegym.dataplane import DataPlaneClient, attach, connect
-from tunegym.dataplane.errors import ClaimTimeoutError, DataPlaneError, NoPlaneError, StorageError
+from tunegym.dataplane.errors import DataPlaneError, NoPlaneError, StorageError
 from tunegym.dataplane.hosts import client
 from tunegym.dataplane.hosts import folder as starting
 from tunegym.dataplane.hosts.folder import FORMAT, bootstrap
@@ -102,14 +106,14 @@ def test_refused_folder_is_left_alone(
 def test_empty_folder_is_closed_to_others(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
-    bootstrap(folder)
+    bootstrap(folder, 60)
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @slow
 @pytest.mark.parametrize("name", ["host.log", "start.lock"])
 def test_links_are_not_followed(folder: Path, name: str) -> None:
-    bootstrap(folder)
+    bootstrap(folder, 60)
     victim = folder.parent / "victim"
     victim.write_bytes(b"precious")
     (folder / name).unlink(missing_ok=True)
@@ -122,7 +126,7 @@ def test_links_are_not_followed(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("how", [connect, attach])
 def test_socket_of_another_user_is_refused(folder: Path, how: Any) -> None:
     """It may be there since others could write to the folder."""
-    bootstrap(folder)
+    bootstrap(folder, 60)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / "host.sock"))
         listening.listen()
@@ -151,17 +155,27 @@ def test_removing_the_folder_ends_the_plane(plane: DataPlaneClient, folder: Path
 
 
 @slow
-def test_damaged_journal_is_told_at_once(plane: DataPlaneClient, folder: Path, join: Join) -> None:
+def test_damaged_or_missing_journal_is_told_at_once(plane: DataPlaneClient, folder: Path, join: Join) -> None:
     plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
     plane.close()
     kill_host(folder)
     journal = folder / "ledger-00000000.journal"
     content = journal.read_bytes()
-    journal.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
-    for how in (connect, attach):
-        with pytest.raises(StorageError, match="is damaged at byte 0") as error:
-            join(how)
-        assert "keep a copy" in (error.value.hint or "")
+    for damaged, message in (
+        (content[:50] + bytes([content[50] ^ 1]) + content[51:], f"{journal} is damaged at byte 23"),
+        (content[:50], f"{journal} is cut short at byte 23"),
+        (b"", f"{journal} is cut short"),
+        (None, f"{journal} is missing"),
+    ):
+        journal.unlink()
+        if damaged is not None:
+            journal.write_bytes(damaged)
+        for how in (connect, attach):
+            with pytest.raises(StorageError, match=message) as error:
+                join(how)
+            assert error.value.hint
+        assert journal.exists() == (damaged is not None)
+        journal.touch()
     until(lambda: not hosts_of(folder), "the host ends")
     journal.write_bytes(content)
     assert join().stats()["p"]["alive"] == 2
@@ -212,22 +226,125 @@ def test_hostile_messages_and_calls_hurt_no_other_client(plane: DataPlaneClient,
     assert hosts_of(folder) == hosts
 
 
+TROUBLES = ["stopped", "start lock held", "host lock held", "can't be started"]
+
+
+@contextlib.contextmanager
+def trouble(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The plane's host does not answer, or is killed and can't be started again."""
+    with contextlib.ExitStack() as stack:
+        if kind == "stopped":
+            (host,) = hosts_of(folder)
+            stack.callback(os.kill, host, signal.SIGCONT)
+            os.kill(host, signal.SIGSTOP)
+        else:
+            if kind == "can't be started":
+                patched = stack.enter_context(monkeypatch.context())
+                real = starting.start_python
+                patched.setattr(starting, "start_python", lambda *_, **options: real("os:abort", **options))
+            else:
+                held = stack.enter_context((folder / kind.replace(" lock held", ".lock")).open("a"))
+                if kind == "start lock held":
+                    fcntl.flock(held, fcntl.LOCK_EX)
+            kill_host(folder)
+            if kind == "host lock held":
+                fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def hammer(clients: list[DataPlaneClient], claimed: Any, timeout_s: float) -> list[tuple[str, float]]:
+    """20 threads: every kind of call, at clients whose host is in trouble; by kind, the seconds each took."""
+    calls: list[tuple[str, Callable[[int], Any]]] = [
+        ("put", lambda at: clients[at % 4].put_samples("p", [f"new-{at}"], {"x": [1]}, timeout_s=timeout_s)),
+        ("large put", lambda at: clients[at % 4].put_samples("p", large(at), {"x": [1] * LARGE}, timeout_s=timeout_s)),
+        ("claim", lambda at: clients[at % 4].claim_meta("p", "judge", ["x"], 9, timeout_s=timeout_s)),
+        ("ack", lambda at: clients[0].ack(claimed)),
+        ("close", lambda at: clients[4 + at % 4].close()),
+    ]
+
+    def timed(at: int) -> tuple[str, float]:
+        name, call = calls[at % 5]
+        begun = time.monotonic()
+        with contextlib.suppress(DataPlaneError):
+            call(at)
+        return name, time.monotonic() - begun
+
+    with ThreadPoolExecutor(20) as threads:
+        return list(threads.map(timed, range(20), timeout=240))
+
+
+LARGE = 20_000
+
+
+def large(at: int) -> list[str]:
+    """Names that fill a socket's buffer."""
+    return [f"large-{at}-{number}" for number in range(LARGE)]
+
+
 @slow
-def test_claim_at_a_stopped_host_ends_in_time(
-    plane: DataPlaneClient, folder: Path, join: Join, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", TROUBLES)
+def test_every_call_ends_whatever_the_host_does(
+    plane: DataPlaneClient, folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the host continues, the claim's samples are given back."""
-    monkeypatch.setattr(client, "GRACE_S", 0.2)
-    other = join(attach)
+    """And when the trouble is over, nothing that was acknowledged before is lost, and the claims are given back."""
+    url = f"mmap://{folder}"
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(attach(url, linger_s=0.2, timeout_s=1.0)) for _ in range(8)]
+        plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
+        claimed = clients[0].claim_meta("p", "train", ["x"], 2)
+        with trouble(kind, folder, monkeypatch):
+            hammer(clients, claimed, 0.5)
+            with pytest.raises(DataPlaneError):
+                attach(url, linger_s=0.2, timeout_s=0.5)
+        until(lambda: plane.stats()["p"]["waiting"] == {"puts": 0, "claims": 0}, "waits are given up")
+        left = plane.claim_meta("p", "judge", ["x"], 100_000, min_batch=2, timeout_s=60)
+        assert {"a", "b"} <= set(left.sample_ids)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", TROUBLES)
+def test_every_call_ends_a_second_after_its_time(
+    plane: DataPlaneClient, folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(attach(f"mmap://{folder}", linger_s=0.2, timeout_s=2.0)) for _ in range(8)]
+        plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
+        claimed = clients[0].claim_meta("p", "train", ["x"], 2)
+        with trouble(kind, folder, monkeypatch):
+            took = hammer(clients, claimed, 2.0)
+    late = [(name, seconds) for name, seconds in took if seconds > (1.0 if name == "close" else 3.0)]
+    assert not late
+
+
+@slow
+def test_wait_for_is_honoured(plane: DataPlaneClient, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(plane.claim_meta_async("p", "train", ["x"], 2, timeout_s=None), 0.2)
+
+    with trouble("stopped", folder, monkeypatch):
+        asyncio.run(asyncio.wait_for(wait(), 60))
     plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
-    (host,) = hosts_of(folder)
-    os.kill(host, signal.SIGSTOP)
-    try:
-        with pytest.raises(ClaimTimeoutError, match="did not answer"):
-            plane.claim_meta("p", "train", ["x"], 2, timeout_s=0.1)
-    finally:
-        os.kill(host, signal.SIGCONT)
-    assert other.claim_meta("p", "train", ["x"], 2, timeout_s=30).sample_ids == ("a", "b")
+    assert plane.claim_meta("p", "train", ["x"], 2, timeout_s=60).sample_ids == ("a", "b")
+
+
+@slow
+def test_permanent_errors_are_told_at_once(
+    plane: DataPlaneClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def refused(*_: Any, **__: Any) -> Any:
+        tried.append(1)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(starting, "start_python", refused)
+        kill_host(folder)
+        with pytest.raises(StorageError, match="Permission denied"):
+            plane.stats()
+    assert tried == [1]
+    assert set(plane.stats()) == {"p"}
 
 
 # full disks -------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from tunegym.dataplane.errors import StorageError
 from tunegym.dataplane.hosts import journal as module
 from tunegym.dataplane.hosts.client import _introduction as introduction
-from tunegym.dataplane.hosts.journal import RECORD, LedgerJournal
+from tunegym.dataplane.hosts.journal import RECORD, LedgerJournal, first_journal, make_journal
 from tunegym.dataplane.hosts.service import Call, LedgerService
 from tunegym.dataplane.storage.segments import SegmentUsage
 
@@ -27,6 +27,8 @@ def full(*_: object, **__: object) -> Any:
 def opened(folder: Path) -> tuple[LedgerJournal, list[Any]]:
     """A journal, and its contents: the snapshot, if any, and the changes."""
     found: list[Any] = []
+    if not list(folder.glob("*.journal")):
+        make_journal(first_journal(folder))
     journal = LedgerJournal(folder)
     journal.recover(found.append, found.append)
     return journal, found
@@ -66,13 +68,20 @@ def test_snapshots_and_changes_come_back(tmp_path: Path) -> None:
 
 
 def test_journal_cut_at_any_byte_keeps_every_whole_change(tmp_path: Path) -> None:
+    """It is cut by a killed writer, in the room that was allocated; a shorter file is cut by something else."""
     journal, _ = opened(tmp_path)
     place, ends = tmp_path / "ledger-00000000.journal", []
+    begin = len(place.read_bytes().rstrip(b"\0"))
     for change in ("one", "two", "three"):
         write(journal, change)
         ends.append(len(place.read_bytes().rstrip(b"\0")))
     content = place.read_bytes()
-    for size in range(ends[-1] + 1):
+    for size in range(ends[-1]):
+        if len(content[:size].rstrip(b"\0")) not in (begin, *ends):  # at the end of a change nothing is missing
+            place.write_bytes(content[:size])
+            with pytest.raises(StorageError, match=rf"{place} is cut short"):
+                opened(tmp_path)
+    for size in range(begin, ends[-1] + 1):
         place.write_bytes(content[:size].ljust(len(content), b"\0"))
         again, found = opened(tmp_path)
         assert found == ["one", "two", "three"][: sum(end <= size for end in ends)]
@@ -83,12 +92,13 @@ def test_journal_cut_at_any_byte_keeps_every_whole_change(tmp_path: Path) -> Non
 def test_damaged_head_is_refused(tmp_path: Path) -> None:
     """A damaged length must not look like a torn last change: the rest would be lost."""
     journal, _ = opened(tmp_path)
-    write(journal, "one", "two")
     place = tmp_path / "ledger-00000000.journal"
+    begin = len(place.read_bytes().rstrip(b"\0"))
+    write(journal, "one", "two")
     content = place.read_bytes()
-    for at in range(RECORD.size):
+    for at in range(begin, begin + RECORD.size):
         place.write_bytes(content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :])
-        with pytest.raises(StorageError, match=r"damaged at byte 0"):
+        with pytest.raises(StorageError, match=rf"damaged at byte {begin}"):
             opened(tmp_path)
 
 
@@ -177,6 +187,8 @@ class Service:
     """A recovered service, called as its server does."""
 
     def __init__(self, folder: Path, rotate_bytes: int = 1 << 30) -> None:
+        if not list(folder.glob("*.journal")):
+            make_journal(first_journal(folder))
         self.service = LedgerService(LedgerJournal(folder, rotate_bytes), SegmentUsage(folder / "segments"))
         self.service.recover()
         self.service.join(introduction("me"))

@@ -1,6 +1,7 @@
 """A ledger host in another process, as a client sees it.
 
-Calls are numbered. When the connection breaks, the reader thread connects again, starting the host if it is gone, and
+Calls are numbered. A caller reads its answer from the connection itself; of several callers one reads for all, and
+hands over when it leaves. When the connection breaks, a thread connects again, starting the host if it is gone, and
 sends every unanswered call again under its number: the host knows which ones took effect.
 """
 
@@ -18,37 +19,55 @@ from typing import Any
 from tunegym.core.processes import boot_id, process_start_time
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, pack
 from tunegym.dataplane.connect import Plane, find
-from tunegym.dataplane.errors import ClaimTimeoutError, ClosedError, DataPlaneError, NoPlaneError, SpecError
+from tunegym.dataplane.errors import (
+    ClaimTimeoutError,
+    ClosedError,
+    DataPlaneError,
+    HostTimeoutError,
+    NoPlaneError,
+    SpecError,
+    StorageError,
+)
 from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, bootstrap, check, reach
-from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, Handle, as_error, as_plain
+from tunegym.dataplane.hosts.operations import BYE, MESSAGE_BYTES, WAITING, Handle, as_error, as_plain
 
-PATIENCE_S = 30.0
-"""How long a client tries to reach a host that is gone."""
-GRACE_S = 5.0
-"""How long after the end of a claim's wait the client waits for the host's answer."""
+GRACE_S = 0.7
+"""How long after the end of a put's or claim's wait the client waits for the host's answer."""
+ABANDON_S = 0.5
+"""How long the client waits until the host has given up an abandoned call, or released its claims."""
 _RETRY_S = 0.05
-_GREET_S = 30.0
-_CLOSE_S = 1.0
+_LOOK_S = 1.0
+_PASSING = (ConnectionError, BlockingIOError, TimeoutError, ConnectionClosedError, WireError)
+"""Errors that may not come again when the host is looked for once more."""
 
 
 class _Call:
     """A call to the host that is not answered yet.
 
+    Args:
+        wait_s: how long the host may wait before it answers; None for ever.
+        answer_s: how long the caller waits for the answer; None for ever.
+
     Attributes:
         number: 0 before it is sent.
         pending: numbers of the earlier calls without an answer.
-        until: the end of its wait; None for never.
+        waiting: whether a thread waits for the answer.
     """
 
-    def __init__(self, operation: str, arguments: Mapping[str, Any], wait_s: float | None) -> None:
+    def __init__(
+        self, operation: str, arguments: Mapping[str, Any], wait_s: float | None, answer_s: float | None
+    ) -> None:
+        now = time.monotonic()
         self.operation = operation
         self.arguments = arguments
-        self.until = None if wait_s is None else time.monotonic() + wait_s
+        self.until = None if wait_s is None else now + wait_s
+        self.deadline = None if answer_s is None else now + answer_s
         self.number = 0
         self.pending: list[int] = []
         self.reply: Any = None
-        self.answered = threading.Lock()  # held until the answer is there: faster than an Event
-        self.answered.acquire()
+        self.waiting = False
+        self._woken = threading.Lock()  # held until there is something to do: faster than an Event
+        self._woken.acquire()
 
     def frame(self) -> bytes:
         """The message, with the rest of its wait. Raises ``DataPlaneError`` if it can't be sent."""
@@ -58,59 +77,87 @@ class _Call:
         except WireError as error:
             raise DataPlaneError(f"this call can't be sent: {error}", hint="use smaller batches") from error
 
-    def wait(self) -> bool:
-        """Wait for the answer; False if a claim's host is silent. A put that may have taken effect is waited for."""
-        if self.operation != "claim" or self.until is None:
-            return self.answered.acquire()
-        return self.answered.acquire(timeout=max(0.0, self.until - time.monotonic()) + GRACE_S)
+    @property
+    def over(self) -> bool:
+        """Whether it is answered, or its caller has waited long enough."""
+        return self.reply is not None or (self.deadline is not None and time.monotonic() >= self.deadline)
+
+    def next_look(self) -> float:
+        """The deadline, or in a second: a Ctrl-C just before a wait does not end it."""
+        soon = time.monotonic() + _LOOK_S
+        return soon if self.deadline is None else min(self.deadline, soon)
+
+    def sleep(self) -> None:
+        """Wait for ``wake``, or the next look."""
+        self._woken.acquire(timeout=max(0.0, self.next_look() - time.monotonic()))
+
+    def wake(self, reply: Any = None) -> None:
+        """Let the caller look, with an answer or without. The lock of the host is held."""
+        self.reply = self.reply if reply is None else reply
+        if self._woken.locked():
+            self._woken.release()
 
 
 class SocketHost:
-    """The ``Host`` of the plane in a folder. Any thread may call it; a background thread reads the answers."""
+    """The ``Host`` of the plane in a folder. Any thread may call it.
+
+    Args:
+        folder: of the plane.
+        linger_s: how long a host that is started from here stays without clients.
+        timeout_s: how long a call may take that has no time of its own, and how long a host that is gone is looked for.
+    """
 
     durable = True
 
-    def __init__(self, folder: Path, linger_s: float) -> None:
-        self._folder, self._linger_s = folder, linger_s
+    def __init__(self, folder: Path, linger_s: float, timeout_s: float) -> None:
+        self._folder, self._linger_s, self._timeout_s = folder, linger_s, timeout_s
         self._lock = threading.Lock()
         self._calls: dict[int, _Call] = {}
         self._last = 0
-        self._closed = False
+        self._closed = False  # no more calls
+        self._ended = False  # no more connections
         self.name = uuid.uuid4().hex
-        self._connection: Connection | None = self._reach()
-        self._reader = self._start_reader()
+        self._connection: Connection | None = None
+        self._connecting = False
+        self._trouble = ""  # why the host could not be reached
+        self._reading = False  # whether a caller reads the connection; only that one may close it
 
     def call(
         self, operation: str, arguments: Mapping[str, Any], wait_s: float | None = 0.0, handle: Handle | None = None
     ) -> Any:
         """See ``Host``."""
-        call = _Call(operation, arguments, wait_s)
+        answer_s = self._timeout_s if operation not in WAITING else None if wait_s is None else wait_s + GRACE_S
+        call = _Call(operation, arguments, wait_s, answer_s)
         with self._lock:
             if handle is not None:
                 if handle.abandoned:
                     raise ClosedError("the call was given up")
                 handle.call = call
             self._send(call)
-        if not call.wait() and self._give_up(call):
-            raise ClaimTimeoutError(
-                f"the plane's host did not answer within {GRACE_S:g} s after the end of the wait",
-                hint="it is stopped or overloaded; samples that the claim gets are given back",
-            )
+        self._wait(call)
+        with self._lock:
+            if call.reply is None:
+                if operation in WAITING and not (handle is not None and handle.abandoned):
+                    self._send_give_up(call)
+                raise self._unanswered(call)
         if "error" in call.reply:
             raise as_error(call.reply)
         return call.reply["value"]
 
     def abandon(self, handle: Handle) -> bool:
-        """See ``Host``."""
+        """See ``Host``. A host that does not answer gives the call up when it does; a put may have taken effect."""
         with self._lock:
             handle.abandoned = True
             call: _Call | None = handle.call
             if call is None or not call.number:
                 return False
             giving_up = self._send_give_up(call) if call.reply is None else None
+            if giving_up is not None:
+                call.deadline = 0.0
+                call.wake()
         if giving_up is not None:
-            giving_up.answered.acquire()
-            return bool(giving_up.reply.get("value"))
+            self._wait(giving_up)
+            return giving_up.reply is None or bool(giving_up.reply.get("value"))
         reply: Any = call.reply
         if "error" not in reply and call.operation == "claim":
             with contextlib.suppress(DataPlaneError):  # the partition is deleted, or the host is gone
@@ -118,128 +165,174 @@ class SocketHost:
                 self.call("end_lease", given)
         return "error" not in reply
 
-    def _give_up(self, call: _Call) -> bool:
-        """Stop waiting for a silent host; it gives the claim up when it wakes. False if the answer has arrived."""
-        with self._lock:
-            if call.reply is None:
-                self._send_give_up(call)
-            return call.reply is None
-
     def _send_give_up(self, call: _Call) -> _Call:
         """Sent while ``call`` is unanswered, so that the host still knows its result. The lock is held."""
         given = {"partition_id": call.arguments.get("partition_id"), "operation": call.operation, "number": call.number}
-        giving_up = _Call("give_up", given, 0.0)
+        giving_up = _Call("give_up", given, 0.0, ABANDON_S)
         self._send(giving_up)
         return giving_up
 
+    def _unanswered(self, call: _Call) -> DataPlaneError:
+        what = f"the plane's host did not answer this {call.operation} in time"
+        what += f": {self._trouble}" if self._trouble else ""
+        if call.operation == "claim":
+            return ClaimTimeoutError(what, hint="is it stopped or overloaded? Samples of this claim are given back")
+        return HostTimeoutError(what, hint="is it stopped or overloaded? The call may still take effect")
+
+    # sending and receiving ----------------------------------------------------------------------------
+
     def _send(self, call: _Call) -> None:
-        """Number a call and send it; without a connection the reader sends it later. The lock is held."""
-        if self._closed:
+        """Number a call and send it; without a connection it is sent later. The lock is held."""
+        if self._closed and call.operation != BYE:
             raise ClosedError("the client is closed")
         call.number, call.pending = self._last + 1, list(self._calls)
         frame = call.frame()
         self._last = call.number
         self._calls[call.number] = call
-        if self._reader is None:  # it could not reach the host, and told every caller
-            self._reader = self._start_reader()
         if self._connection is None:
+            self._connect_later()
             return
         try:
-            self._connection.send_frame(frame)
+            self._connection.post(frame)
         except ConnectionClosedError:
             pass  # the reader sees it, too
         except BaseException:
             self._connection.hang_up()  # half a frame may be sent
             raise
 
-    # the reader ---------------------------------------------------------------------------------------
-
-    def _start_reader(self) -> threading.Thread | None:
-        thread = threading.Thread(target=self._read, name="tunegym-dataplane-reader", daemon=True)
-        thread.start()
-        return thread
-
-    def _read(self) -> None:
-        """Hand out answers, and reconnect when the connection breaks."""
-        connection = self._connection
+    def _wait(self, call: _Call) -> None:
+        """Wait for the answer, or the deadline. Reads the connection, unless another caller does."""
+        call.waiting = True
         try:
-            while connection is not None or not self._closed:
-                if connection is None:
-                    connection = self._reconnect()
-                with contextlib.suppress(ConnectionClosedError, WireError):
-                    while True:
-                        self._receive(connection)
+            while not call.over:
                 with self._lock:
+                    connection, sent, reads = self._connection, True, False
+                    if connection is not None:
+                        with contextlib.suppress(ConnectionClosedError):  # the reader sees it, too
+                            sent = connection.post()
+                        reads = sent and not self._reading
+                        self._reading = self._reading or reads
+                if connection is None or (sent and not reads):
+                    call.sleep()
+                elif reads:
+                    self._read(connection, call)
+                else:
+                    connection.wait_writable(call.next_look())
+        finally:
+            with self._lock:
+                call.waiting = False
+                self._hand_over()
+
+    def _read(self, connection: Connection, call: _Call) -> None:
+        """Hand out answers until ``call`` is over, or the connection breaks."""
+        broken = True
+        try:
+            while not call.over:
+                answers = connection.receive_some(call.next_look())
+                with self._lock:
+                    for number, reply in answers or ():
+                        answered = self._calls.pop(number, None)
+                        if answered is not None:
+                            answered.wake(reply)
+            broken = False
+        except (ConnectionClosedError, WireError):
+            pass
+        finally:  # a caller that is interrupted may have lost a part of a message: all answers are asked for again
+            with self._lock:
+                self._reading = False
+                if broken or self._ended:
+                    connection.hang_up()
+                    connection.close()
                     self._connection = None
-                connection.close()
-                connection = None
-        except Exception as error:  # the host can't be reached, or makes no sense: tell every caller
-            with self._lock:
-                self._answer_all(error if isinstance(error, DataPlaneError) else DataPlaneError(repr(error)))
-                self._reader = None
+                    if any(one.waiting for one in self._calls.values()):
+                        self._connect_later()
 
-    def _receive(self, connection: Connection) -> None:
-        for number, reply in connection.receive_some() or ():
-            with self._lock:
-                call = self._calls.pop(number, None)
-                if call is not None:
-                    call.reply = reply
-                    call.answered.release()
+    def _hand_over(self) -> None:
+        """Let another caller read. The lock is held."""
+        if not self._reading and self._connection is not None:
+            following = next((one for one in self._calls.values() if one.waiting), None)
+            if following is not None:
+                following.wake()
 
-    def _reconnect(self) -> Connection:
-        """Connect again, and repeat the calls that are not answered."""
-        fresh = self._reach()
-        with self._lock, contextlib.suppress(ConnectionClosedError):
-            self._connection = fresh
-            if self._closed:
-                fresh.hang_up()
-            for call in self._calls.values():
-                fresh.send_frame(call.frame())
-        return fresh
+    # connecting ---------------------------------------------------------------------------------------
 
-    def _reach(self) -> Connection:
-        """A connection to a host that knows this client. Raises ``DataPlaneError``."""
-        until = time.monotonic() + PATIENCE_S
-        while True:
+    def _connect_later(self) -> None:
+        """Connect in a thread, unless one is at it. The lock is held."""
+        if not self._connecting and not self._ended:
+            self._connecting = True
+            threading.Thread(target=self._connect, name="tunegym-dataplane-connect", daemon=True).start()
+
+    def _connect(self) -> None:
+        """Connect, and send the calls that are not answered. If that fails, tell every caller."""
+        fresh, failure = None, None
+        try:
+            fresh = self._reach()
+        except DataPlaneError as error:
+            failure = error
+        except Exception as error:
+            failure = DataPlaneError(f"the plane's host can't be reached: {error!r}")
+        with self._lock:
+            self._connecting, self._trouble = False, ""
+            if failure is not None:
+                self._answer_all(failure)
+            elif fresh is not None and self._ended:
+                fresh.close()
+            elif fresh is not None:
+                self._connection = fresh
+                with contextlib.suppress(ConnectionClosedError):  # the reader sees it, too
+                    for call in self._calls.values():
+                        fresh.post(call.frame())
+                self._hand_over()
+
+    def _reach(self) -> Connection | None:
+        """A connection to a host that knows this client; None if it isn't needed. Raises ``DataPlaneError``."""
+        until = time.monotonic() + self._timeout_s
+        while not self._ended:
             connection: Connection | None = None
             try:
-                connection = Connection(reach(self._folder, self._linger_s), limit=MESSAGE_BYTES)
-                deadline = time.monotonic() + _GREET_S
-                connection.send_frame(pack({"format": FORMAT, "client": _introduction(self.name)}), deadline)
-                answer = connection.receive(deadline)
+                reached = reach(self._folder, self._linger_s, lambda: self._ended or time.monotonic() > until)
+                connection = Connection(reached, limit=MESSAGE_BYTES)
+                connection.send_frame(pack({"format": FORMAT, "client": _introduction(self.name)}), until)
+                answer = connection.receive(until)
                 if "error" in answer:
                     raise as_error(answer)
             except BaseException as error:
                 if connection is not None:
                     connection.close()
-                if not isinstance(error, OSError | ConnectionClosedError | WireError):
+                self._trouble = str(error) or type(error).__name__
+                if isinstance(error, OSError) and not isinstance(error, _PASSING):
+                    raise StorageError(f"{self._folder} can't be used: {self._trouble}", hint="is it yours?") from error
+                if not isinstance(error, _PASSING):
                     raise
-                if time.monotonic() > until or self._closed:
-                    raise NoPlaneError(f"the plane's host can't be reached: {error}") from error
+                if time.monotonic() > until:
+                    raise NoPlaneError(f"the plane's host can't be reached: {self._trouble}") from error
                 time.sleep(_RETRY_S)
             else:
                 return connection
+        return None
 
     def _answer_all(self, error: DataPlaneError) -> None:
         for call in self._calls.values():
-            call.reply = as_plain(error)
-            call.answered.release()
+            call.wake(as_plain(error))
         self._calls.clear()
 
     def close(self) -> None:
-        """See ``Host``."""
+        """See ``Host``. A host that does not answer gives the claims back when it sees the end of the connection."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            if self._connection is not None:
-                with contextlib.suppress(ConnectionClosedError):
-                    self._connection.send_frame(pack(["bye"]))
-                self._connection.hang_up()
             self._answer_all(ClosedError("the client was closed while it waited"))
-            reader = self._reader
-        if reader is not None:
-            reader.join(_CLOSE_S)  # it closes the connection
+            farewell = _Call(BYE, {}, 0.0, ABANDON_S)
+            self._send(farewell)
+        self._wait(farewell)
+        with self._lock:
+            self._ended = True
+            if self._connection is not None:
+                self._connection.hang_up()
+                if not self._reading:
+                    self._connection.close()
+                self._connection = None
 
 
 def _introduction(name: str) -> dict[str, Any]:
@@ -248,15 +341,14 @@ def _introduction(name: str) -> dict[str, Any]:
     return {"name": name, "pid": pid, "start": process_start_time(pid) or "", "boot": boot_id()}
 
 
-def open_plane(address: str, *, make: bool, linger_s: float) -> Plane:
+def open_plane(address: str, *, make: bool, linger_s: float, timeout_s: float) -> Plane:
     """The backend of ``mmap:///folder``: see ``tunegym.dataplane.connect.Opener``."""
     folder = Path(address)
     if not folder.is_absolute() or "\0" in address:
         raise SpecError(f"mmap://{address!r:.200} names no absolute folder", hint="write mmap:///folder: three slashes")
-    (bootstrap if make else check)(folder)
-    host = SocketHost(folder, linger_s)
-    try:
-        return Plane(host, find("storages", "mmap")(folder / SEGMENTS), host.name)
-    except BaseException:
-        host.close()
-        raise
+    if make:
+        bootstrap(folder, timeout_s)
+    else:
+        check(folder)
+    host = SocketHost(folder, linger_s, timeout_s)
+    return Plane(host, find("storages", "mmap")(folder / SEGMENTS), host.name)

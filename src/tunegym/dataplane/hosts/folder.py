@@ -9,43 +9,51 @@ import os
 import select
 import socket
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import orjson
 
 from tunegym.core.processes import start_python
 from tunegym.dataplane.errors import NoPlaneError, StorageError
+from tunegym.dataplane.hosts.journal import first_journal, make_journal
 from tunegym.dataplane.hosts.operations import as_error
 
-FORMAT = 4
+FORMAT = 5
 """Of the folder, the journal and the messages. Other formats are refused."""
 SOCKET = "host.sock"
 LOG = "host.log"
 SEGMENTS = "segments"
-START_S = 60.0
-"""How long a host may take to recover the ledger and listen."""
 _PLANE = "plane.json"
 _START_LOCK = "start.lock"
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_LOOK_S = 0.02
+
+Stop: TypeAlias = Callable[[], bool]
+"""Whether to stop waiting."""
 
 
-def bootstrap(folder: Path) -> None:
+def bootstrap(folder: Path, timeout_s: float) -> None:
     """Make ``folder`` a plane, unless it is one. Raises ``StorageError``."""
+    until = time.monotonic() + timeout_s
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid == os.geteuid() and not any(folder.iterdir()):
             folder.chmod(0o700)
         _check_owner(folder)
-        with start_lock(folder):
+        with start_lock(folder, lambda: time.monotonic() > until):
             fresh = folder / f"{_PLANE}.new"
             if not (folder / _PLANE).exists():
-                if any(path.name not in (_START_LOCK, fresh.name) for path in folder.iterdir()):
+                known = _START_LOCK, fresh.name, first_journal(folder).name
+                if any(path.name not in known for path in folder.iterdir()):
                     raise StorageError(f"{folder} is not empty, and not a plane", hint="give an empty folder")
+                make_journal(first_journal(folder))
                 fresh.write_bytes(orjson.dumps({"format": FORMAT}))
                 fresh.replace(folder / _PLANE)
     except OSError as error:
-        raise StorageError(f"{folder} can't be used: {error.strerror}", hint="is it yours?") from error
+        raise StorageError(f"{folder} can't be used: {error.strerror or error}", hint="is it yours?") from error
     check(folder)
 
 
@@ -90,16 +98,26 @@ def open_file(path: Path, flags: int) -> int:
 
 
 @contextlib.contextmanager
-def start_lock(folder: Path) -> Iterator[None]:
-    """Only one process at a time makes a plane or starts its host."""
+def start_lock(folder: Path, stop: Stop) -> Iterator[None]:
+    """Only one process at a time makes a plane or starts its host. Raises ``TimeoutError`` when told to stop."""
     descriptor = open_file(folder / _START_LOCK, os.O_RDWR)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while not _locked(descriptor):
+            if stop():
+                raise TimeoutError(f"another process holds {folder / _START_LOCK}")
+            time.sleep(_LOOK_S)
         yield
     finally:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing does not unlock a descriptor that was forked meanwhile
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 @contextlib.contextmanager
@@ -115,7 +133,7 @@ def socket_path(folder: Path) -> Iterator[str]:
 # finding and starting the host ------------------------------------------------------------------------
 
 
-def reach(folder: Path, linger_s: float) -> socket.socket:
+def reach(folder: Path, linger_s: float, stop: Stop) -> socket.socket:
     """A connection to the plane's host, which is started if there is none.
 
     Raises:
@@ -124,34 +142,37 @@ def reach(folder: Path, linger_s: float) -> socket.socket:
         OSError: it could not be reached this time.
     """
     check(folder)
-    with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
-        return _connected(folder)
-    with start_lock(folder):
-        with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
-            return _connected(folder)  # another process was quicker
-        _start(folder, linger_s)
-        return _connected(folder)
+    found = _connected(folder)
+    if found is not None:
+        return found
+    with start_lock(folder, stop):
+        return _connected(folder) or _start(folder, linger_s, stop)  # another process may have been quicker
 
 
-def _connected(folder: Path) -> socket.socket:
+def _connected(folder: Path) -> socket.socket | None:
+    """A connection to the host; None if there is none. Raises ``BlockingIOError`` if too many clients wait for it."""
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connected.setblocking(False)
     try:
         with socket_path(folder) as place:
             if Path(place).stat().st_uid != os.geteuid():  # others may have been able to write to the folder before
                 raise StorageError(f"{folder / SOCKET} is another user's", hint="remove it, or give another folder")
             connected.connect(place)
-    except BaseException:
+    except BaseException as error:
         connected.close()
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
+            return None
         raise
     return connected
 
 
-def _start(folder: Path, linger_s: float) -> None:
-    """Start the host, which outlives this process, and wait until it listens.
+def _start(folder: Path, linger_s: float, stop: Stop) -> socket.socket:
+    """Start the host, which outlives this process, and connect as soon as it listens.
 
     Raises:
         DataPlaneError: what the host reported.
-        OSError: it ended without a report.
+        ConnectionError: it ended without a report.
+        TimeoutError: told to stop. The host may still start.
     """
     reading, writing = os.pipe()
     try:
@@ -166,11 +187,17 @@ def _start(folder: Path, linger_s: float) -> None:
         child.reap()  # not the host: it has detached itself
         waiting = select.poll()
         waiting.register(reading, select.POLLIN)
-        report = os.read(reading, 1 << 16) if waiting.poll(1000 * START_S) else b""
+        while True:
+            report = os.read(reading, 1 << 16) if waiting.poll(round(1000 * _LOOK_S)) else None
+            error = orjson.loads(report) if report else None
+            if error is not None:
+                raise as_error(error)
+            found = _connected(folder)  # perhaps to a host that another process started before
+            if found is not None:
+                return found
+            if report is not None:
+                raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}")
+            if stop():
+                raise TimeoutError(f"its host takes long to start; see {folder / LOG}")
     finally:
         os.close(reading)
-    if not report:
-        raise ConnectionRefusedError(f"its host did not start; see {folder / LOG}")
-    error = orjson.loads(report)
-    if error is not None:
-        raise as_error(error)

@@ -19,11 +19,13 @@ from tunegym.dataplane.errors import StorageError
 RECORD = struct.Struct("!III")
 """Length of the content; the same again, masked, so that a damaged length is detected; checksum."""
 _MASK = 0x7467_6A6C
+_BEGIN = b"tunegym ledger journal\n"
 RESERVE = 256 << 10
 """Bytes that are allocated beyond the end: on a full disk, the changes that make room must still be written."""
 SMALLEST, LARGEST = 4 << 20, 64 << 20
 """The size of the changes before the next snapshot: twice the last one, within these bounds."""
 _FLAGS = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_CUT = "bring the file back; without it the plane can't be recovered"
 _NAME = re.compile(r"ledger-([0-9]{8})\.(journal|snapshot|new)\Z")
 
 
@@ -33,7 +35,8 @@ class LedgerJournal:
     A change outlives the process when ``write`` has returned; there is no fsync. Zeros follow the last change. A torn
     last change of a killed writer is wiped.
 
-    A generation starts with its snapshot: a later one without a snapshot was never started.
+    A generation starts with its snapshot: a later one without a snapshot was never started. ``make_journal`` makes the
+    journal of the first one.
 
     Args:
         folder: of the files.
@@ -61,7 +64,8 @@ class LedgerJournal:
         try:
             self._generation = max((number for number, kind in self._files() if kind == "snapshot"), default=0)
             for number, kind in self._files():
-                if kind == "journal" and number > self._generation and self._path(kind, number).stat().st_size:
+                longer = kind == "journal" and self._path(kind, number).stat().st_size > len(_BEGIN)
+                if longer and number > self._generation:
                     raise StorageError(
                         f"{self._path('snapshot', number)} is missing",
                         hint="bring it back: the changes after it are there",
@@ -86,15 +90,19 @@ class LedgerJournal:
             restore(content)
 
     def _replay(self, repeat: Callable[[Any], None]) -> int:
-        journal, count, size, data = self._path("journal"), 0, 0, b""
-        if journal.exists():
-            data = journal.read_bytes().rstrip(b"\0")
-            for change, end in _changes(data, journal):
-                repeat(change)
-                count, size = count + 1, end
+        journal = self._path("journal")
+        if not journal.exists():
+            raise StorageError(f"{journal} is missing", hint=_CUT)
+        content = journal.read_bytes()
+        if not content.startswith(_BEGIN):
+            raise StorageError(f"{journal} is cut short: it does not begin as a journal", hint=_CUT)
+        count, size = 0, len(_BEGIN)
+        for change, end in _changes(content, journal):
+            repeat(change)
+            count, size = count + 1, end
         self.close()
         self._file = os.open(journal, _FLAGS, 0o600)
-        os.pwrite(self._file, bytes(len(data) - size), size)
+        os.pwrite(self._file, bytes(max(0, len(content.rstrip(b"\0")) - size)), size)
         self._begin(size)
         return count
 
@@ -174,7 +182,8 @@ class LedgerJournal:
         place, fresh = self._path("snapshot", following), self._path("new", following)
         file = -1
         try:
-            file = os.open(self._path("journal", following), _FLAGS | os.O_TRUNC, 0o600)
+            make_journal(self._path("journal", following))
+            file = os.open(self._path("journal", following), _FLAGS, 0o600)
             fresh.write_bytes(_head(snapshot) + snapshot)
             fresh.replace(place)  # from here on the new generation counts
         except OSError as error:
@@ -190,7 +199,7 @@ class LedgerJournal:
                 self._path(kind, old).unlink(missing_ok=True)
         self._file, self._generation = file, following
         self._limit = self._worth(len(snapshot))
-        self._begin(0)
+        self._begin(len(_BEGIN))
 
     def close(self) -> None:
         """Close the file. Calling it twice is fine."""
@@ -215,24 +224,43 @@ class LedgerJournal:
         return [(int(match[1]), match[2]) for match in found if match]
 
 
+def first_journal(folder: Path) -> Path:
+    """The journal of a new plane."""
+    return folder / "ledger-00000000.journal"
+
+
+def make_journal(path: Path) -> None:
+    """Make a journal without changes. Raises ``OSError``."""
+    path.write_bytes(_BEGIN)
+
+
 def _head(content: bytes) -> bytes:
     length = len(content) & 0xFFFFFFFF
     return RECORD.pack(length, length ^ _MASK, zlib.crc32(content))
 
 
-def _changes(data: bytes, path: Path) -> Iterator[tuple[Any, int]]:
-    """Every complete change with its end; a torn last one is left out."""
-    at = 0
-    while len(data) - at >= RECORD.size:
-        length, masked, checksum = RECORD.unpack_from(data, at)
-        end = at + RECORD.size + length
-        content = data[at + RECORD.size : end]
-        damaged = zlib.crc32(content) != checksum
-        if masked != length ^ _MASK or (damaged and end < len(data)):
-            raise StorageError(
-                f"{path} is damaged at byte {at}", hint="keep a copy; the plane can't be recovered beyond that"
-            )
-        if damaged:
+def _changes(content: bytes, path: Path) -> Iterator[tuple[Any, int]]:
+    """Every complete change with its end; a torn last one is left out.
+
+    Room for a change is allocated before it is written: one that goes beyond the end of the file was cut off.
+    """
+    at, used = len(_BEGIN), len(content.rstrip(b"\0"))
+    while at < used:
+        start = at + RECORD.size
+        length, masked, checksum = RECORD.unpack(content[at:start].ljust(RECORD.size, b"\0"))
+        if start <= used and masked != length ^ _MASK:
+            raise _damaged(path, at)
+        end = start + length
+        if end > len(content):
+            raise StorageError(f"{path} is cut short at byte {at}", hint=_CUT)
+        torn = start > used or zlib.crc32(content[start:end]) != checksum
+        if torn and end < used:
+            raise _damaged(path, at)
+        if torn:
             return
+        yield orjson.loads(content[start:end]), end
         at = end
-        yield orjson.loads(content), at
+
+
+def _damaged(path: Path, at: int) -> StorageError:
+    return StorageError(f"{path} is damaged at byte {at}", hint="keep a copy; the plane can't be recovered beyond that")

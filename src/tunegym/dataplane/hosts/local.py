@@ -170,7 +170,7 @@ os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_i
 os.register_at_fork(after_in_child=_LEDGERS.clear)
 
 
-def open_plane(address: str, *, make: bool, linger_s: float) -> Plane:  # noqa: ARG001 - it has no process
+def open_plane(address: str, *, make: bool, linger_s: float, timeout_s: float) -> Plane:  # noqa: ARG001 - no process
     """The backend of ``memory://name``: see ``tunegym.dataplane.connect.Opener``."""
     if not address:
         raise SpecError("memory:// needs a name", hint="write for example memory://rollouts")

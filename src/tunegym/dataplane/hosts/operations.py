@@ -25,6 +25,8 @@ LOOKS = frozenset({"locate", "consumed", "specs", "stats"})
 """Operations that change nothing; a journal needs all others."""
 WAITING = frozenset({"put", "claim"})
 """Operations that may wait."""
+BYE = "bye"
+"""The last call of a client: its claims are released."""
 _CLAIM = tuple(name for name in Claim._fields if name != "where")
 _FINEST = (0.0001, 0.0003)
 """Histogram buckets for calls, below those of all other histograms."""

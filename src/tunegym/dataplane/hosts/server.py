@@ -27,7 +27,7 @@ from tunegym.core.wire import Decoder, WireError, pack
 from tunegym.dataplane.errors import DataPlaneError, StorageError
 from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, SOCKET, open_file, socket_path
 from tunegym.dataplane.hosts.journal import LedgerJournal
-from tunegym.dataplane.hosts.operations import MESSAGE_BYTES, as_plain
+from tunegym.dataplane.hosts.operations import BYE, MESSAGE_BYTES, as_plain
 from tunegym.dataplane.hosts.service import Call, LedgerService
 from tunegym.dataplane.storage.segments import SegmentUsage
 
@@ -200,11 +200,12 @@ class Server:
     def _handle(self, peer: _Peer, message: Any) -> None:
         if not peer.name:
             self._greet(peer, message)
-        elif message[0] == "bye":
+            return
+        number, pending, operation, arguments, wait_s = message
+        if operation == BYE:
             self._service.leave(peer.name)
-            self._hang_up(peer)
+            self._queue(peer, [number, {"value": None}])
         else:
-            number, pending, operation, arguments, wait_s = message
             self._service.call(Call(peer.name, number, pending, operation, arguments), wait_s)
 
     def _greet(self, peer: _Peer, message: Any) -> None:

@@ -301,8 +301,8 @@ class LedgerService:
             if caller is not None:
                 caller.forget(number, pending)
                 caller.replies[number] = {"value": found}
-        elif kind in ("ended", "released"):  # older journals name the samples that were given back
-            perform(self.ledger, "end_lease" if kind == "ended" else "release", rest[0], now)
+        elif kind == "ended":
+            perform(self.ledger, "end_lease", rest[0], now)
         elif kind == "join":
             self.callers[rest[0]["name"]] = _caller_of(rest[0])
         elif kind == "leave":
