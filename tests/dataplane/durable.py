@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,10 +79,13 @@ def connect_and_name(url: str, name: str) -> None:
 
 
 @contextlib.contextmanager
-def running(function: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """A function of this module in another process, which is killed at the end."""
+def running(function: str, *arguments: object, contained: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """A function of this module in another process, perhaps in its own pid namespace, which is killed at the end."""
     code = f"import runpy; runpy.run_path({__file__!r})[{function!r}](*{list(arguments)!r})"
-    command = [sys.executable, "-c", code]
+    container = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if contained else []
+    if contained and (not shutil.which("unshare") or subprocess.run([*container, "true"], check=False).returncode):
+        pytest.skip("missing component: the right to make a pid namespace")
+    command = [*container, sys.executable, "-c", code]
     with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield process
@@ -126,12 +130,15 @@ class DurablePlaneSuite(DataPlaneSuite):
         assert claimed.sample_ids == ("s-2", "s-3")
         assert again.get_data(claimed)["tokens"].lengths == [len(row) for row in tokens(claimed.sample_ids)]
 
-    @pytest.mark.parametrize(("with_host", "child_lives"), [(False, False), (False, True), (True, False)])
+    @pytest.mark.parametrize(
+        ("with_host", "child_lives", "contained"),
+        [(False, False, False), (False, True, False), (True, False, False), (False, False, True)],
+    )
     def test_killed_client_gives_back(
-        self, plane: DataPlaneClient, folder: Path, with_host: bool, child_lives: bool
+        self, plane: DataPlaneClient, folder: Path, with_host: bool, child_lives: bool, contained: bool
     ) -> None:
         plane.put_samples(P, named(3), {"tokens": tokens(named(3))})
-        with running("claim_and_stay", self.url(folder), 3, child_lives) as other:
+        with running("claim_and_stay", self.url(folder), 3, child_lives, contained=contained) as other:
             assert answer_of(other) == "claimed"
             until(lambda: plane.stats()[P]["waiting"]["claims"] == 1, "the other client waits")
             other.kill()
@@ -140,6 +147,17 @@ class DurablePlaneSuite(DataPlaneSuite):
             other.wait()
             assert set(plane.claim_meta(P, "train", ["tokens"], 4).sample_ids) == {*named(3), "s-1000"}
             until(lambda: plane.stats()[P]["waiting"]["claims"] == 0, "the dead client waits no longer")
+
+    def test_client_in_another_container_keeps_its_claim(self, plane: DataPlaneClient, folder: Path) -> None:
+        """The new host can't see its process, whose pid may be another's here."""
+        plane.put_samples(P, named(3), {"tokens": tokens(named(3))})
+        with running("claim_and_stay", self.url(folder), 2, False, contained=True) as other:
+            assert answer_of(other) == "claimed"
+            until(lambda: plane.stats()[P]["waiting"]["claims"] == 1, "the other client waits")
+            kill_host(folder)
+            until(lambda: plane.stats()[P]["waiting"]["claims"] == 1, "the other client has come back")
+            assert plane.stats()[P]["tasks"]["train"]["leased"] == 2
+            assert len(plane.claim_meta(P, "train", ["tokens"], 4, min_batch=1)) == 2
 
     def test_processes_that_race_to_start_get_one_host(self, folder: Path, join: Join) -> None:
         with contextlib.ExitStack() as stack:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import math
 import os
 import reprlib
 import selectors
@@ -50,7 +51,6 @@ class _Peer:
     socket: socket.socket
     decoder: Decoder = field(default_factory=lambda: Decoder(MESSAGE_BYTES))
     name: str = ""  # of the client; empty before it has introduced itself
-    visible: bool = False  # whether its process can be seen from here, so that its end can be, too
     out: bytearray = field(default_factory=bytearray)  # bytes that the socket has not accepted yet
 
 
@@ -146,8 +146,8 @@ class Server:
         if os.fstat(log).st_size > LOG_BYTES:
             os.ftruncate(log, 0)
         for name, caller in list(self._service.callers.items()):
-            peer = self._by_name.get(name)
-            if (peer is None or peer.visible) and not caller.alive():
+            if not caller.alive():
+                peer = self._by_name.get(name)
                 if peer is not None:
                     self._hang_up(peer)
                     self._looked = now
@@ -220,7 +220,7 @@ class Server:
         before = self._by_name.get(caller.name)
         if before is not None:  # calls in it are repeated on this connection, and must not come after that
             self._hang_up(before)
-        peer.name, peer.visible = caller.name, caller.alive()
+        peer.name, caller.left = caller.name, math.inf
         self._by_name[caller.name] = peer
         self._queue(peer, {"format": FORMAT})
 
@@ -234,6 +234,9 @@ class Server:
         peer.socket.close()
         if self._by_name.get(peer.name) is peer:
             del self._by_name[peer.name]
+            caller = self._service.callers.get(peer.name)
+            if caller is not None:
+                caller.left = time.monotonic()
         self._looked = 0.0
 
     # answers ------------------------------------------------------------------------------------------

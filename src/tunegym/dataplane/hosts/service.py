@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ from tunegym.dataplane.storage.segments import SegmentUsage
 
 logger = logging.getLogger(__name__)
 
+ABSENT_S = 10.0
+"""How long a client in another container may be without a connection before its claims are released."""
 _FOR_ROOM = RESERVE // 2
 """The part of the journal's reserve that only acks, clears and commits may use."""
 
@@ -73,10 +76,15 @@ class Caller:
     # answers to calls that took effect, by number, while the client may ask again
     replies: dict[int, Any] = field(default_factory=dict)
     waiting: dict[int, Waiter] = field(default_factory=dict)  # its calls that wait, by number
+    left: float = math.inf  # when its connection to this host ended
 
     def alive(self) -> bool:
-        """Whether its process lives."""
-        return self.boot == boot_id() and process_start_time(self.pid) == self.start
+        """Whether its process lives. One in another container can't be seen: the end of its connection decides."""
+        if self.boot == boot_id():
+            return process_start_time(self.pid) == self.start
+        if self.boot.partition("/")[0] != boot_id().partition("/")[0]:
+            return False  # the machine was restarted since
+        return time.monotonic() - self.left < ABSENT_S
 
     def forget(self, number: int, pending: Sequence[int]) -> None:
         """When the client made this call, it had the answers to all earlier calls but ``pending``."""
