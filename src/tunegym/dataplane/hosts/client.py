@@ -173,7 +173,7 @@ class SocketHost:
         return giving_up
 
     def _unanswered(self, call: _Call) -> DataPlaneError:
-        what = f"the plane's host did not answer this {call.operation} in time"
+        what = f"the plane's host did not answer in time ({call.operation})"
         what += f": {self._trouble}" if self._trouble else ""
         if call.operation == "claim":
             return ClaimTimeoutError(what, hint="is it stopped or overloaded? Samples of this claim are given back")
