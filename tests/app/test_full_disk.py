@@ -12,7 +12,7 @@ import orjson
 import pytest
 from tests.app.conftest import Write
 from tests.conftest import Cli
-from tests.soundness import assert_sound
+from tests.soundness import assert_sound, read_rows
 
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.stores import reader
@@ -52,6 +52,13 @@ def _check_refused(done: subprocess.CompletedProcess[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
+def _rows(run: Path) -> list[str]:
+    """The steps in both CSV files."""
+    steps, drawn = ([row["step"] for row in read_rows(run / "e" / name)] for name in ("trajectory.csv", "env.csv"))
+    assert steps == drawn
+    return steps
+
+
 def _check_flood(tunegym: Cli, path: Path, disk: Path) -> set[str]:
     """Run until the disk is full, resume in vain, then with space; gives the statuses."""
     done = tunegym("run", path, "--output", disk)
@@ -67,8 +74,10 @@ def _check_flood(tunegym: Cli, path: Path, disk: Path) -> set[str]:
     assert all(line.endswith(b"\n") and orjson.loads(line) for line in lines)
     assert_sound(run, complete=False)
     assert reader.scan(journal).taken > 3
+    before = _rows(run)
 
     _check_refused(tunegym("resume", run))
+    assert _rows(run)[: len(before)] == before, "a resume in vain takes no row away"
     assert tunegym("status", run).returncode == 0
 
     (disk / "ballast").unlink()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 from tests.soundness import read_rows
 
+from tunegym.core.errors import StoreError
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, TimedOut, Trial
 from tunegym.tuning.stores.views import TrialViews
 
@@ -45,6 +47,47 @@ def test_a_row_for_every_outcome(views: TrialViews, tmp_path: Path) -> None:
         "6,measured,true,-6.0,6,60,1.5,0.25",
     ]
     assert (tmp_path / "env.csv").read_text().splitlines()[1:] == [f"{n},{n * 10}" for n in range(1, 7)]
+
+
+def rows(folder: Path) -> list[list[str]]:
+    """The steps in each file."""
+    return [[row["step"] for row in read_rows(folder / name)] for name in ("trajectory.csv", "env.csv")]
+
+
+def test_a_reader_never_sees_fewer_rows(views: TrialViews, tmp_path: Path) -> None:
+    """Trial 2 was left open: until it has ended, the files of the last session stay."""
+    for number in (1, 3):
+        views.add(trial(number))
+    views.close()
+    assert rows(tmp_path) == [["1", "3"]] * 2
+    again = TrialViews(tmp_path, ["x"], ["load"], ["score"], past=3)
+    for number in (1, 3, 2):
+        again.flush()
+        assert rows(tmp_path) == [["1", "3"]] * 2
+        again.add(trial(number))
+    again.flush()
+    assert rows(tmp_path) == [["1", "2", "3"]] * 2
+    again.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["env.csv", "trajectory.csv"]
+
+
+@pytest.mark.parametrize("fits", range(4))
+def test_a_full_disk_leaves_the_same_rows(
+    views: TrialViews, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: int
+) -> None:
+    """Wherever in the second file the space ends; and what was refused is written once there is space."""
+    views.add(trial(1))
+    views.flush()
+    views.add(trial(2))
+    sizes, write = iter([1000, fits]), os.write
+    with monkeypatch.context() as patch:
+        # Descriptor -1 can't be written.
+        patch.setattr(os, "write", lambda file, data: write(file if (n := next(sizes, 0)) else -1, data[:n]))
+        with pytest.raises(StoreError, match="CSV views can't be written"):
+            views.flush()
+    assert rows(tmp_path) == [["1"]] * 2
+    views.flush()
+    assert rows(tmp_path) == [["1", "2"]] * 2
 
 
 @pytest.mark.parametrize("text", NASTY)

@@ -136,6 +136,7 @@ class StepStore(JournalFile):
                 self._show_lost(one)
             elif isinstance(one, Steps):
                 self._views.append(*table.lines(one))
+        self._views.publish()
 
     # steps --------------------------------------------------------------------------------------------
 

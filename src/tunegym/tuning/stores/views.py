@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,49 +18,66 @@ _SPECIAL = frozenset(',"\r\n')
 
 
 class CsvFiles:
-    """CSV files of one folder, written from their start. Raises ``StoreError`` if one can't be written."""
+    """CSV files of one folder, written beside those of an earlier session until ``publish``. Raises ``StoreError``."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._files: list[int] = []
-        for name in names:
+        self._paths = {folder / f"{name}.new": folder / name for name in names}
+        for fresh in self._paths:
             try:
                 flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-                self._files.append(os.open(folder / name, flags, 0o644))
+                self._files.append(os.open(fresh, flags, 0o644))
             except OSError as error:
                 self.close()
-                raise StoreError(f"{folder / name} can't be written: {error.strerror}") from error
+                raise StoreError(f"{fresh} can't be written: {error.strerror}") from error
+
+    def publish(self) -> None:
+        """Replace the files of an earlier session. Calling it twice is fine."""
+        while self._paths:
+            fresh, path = self._paths.popitem()
+            try:
+                fresh.replace(path)
+            except OSError as error:
+                raise StoreError(f"{path} can't be written: {error.strerror}") from error
 
     def append(self, *rows: str) -> None:
-        """Append rows to each file."""
+        """Append rows to each file, or to none."""
+        sizes = [os.fstat(descriptor).st_size for descriptor in self._files]
         try:
             for descriptor, text in zip(self._files, rows, strict=False):
                 data = text.encode()
                 while data:
                     data = data[os.write(descriptor, data) :]
         except OSError as error:
+            for descriptor, size in zip(self._files, sizes, strict=True):
+                os.ftruncate(descriptor, size)
             raise StoreError(
                 f"the CSV views can't be written: {error.strerror}",
                 hint="the journal is complete: free some space, then `tunegym resume` writes the views again",
             ) from error
 
     def close(self) -> None:
-        """Close the files. Later rows are dropped."""
+        """Close the files. Later rows are dropped, and files that are not published removed."""
         while self._files:
             os.close(self._files.pop())
+        while self._paths:
+            self._paths.popitem()[0].unlink(missing_ok=True)
 
 
 class TrialViews:
     """Writes ``trajectory.csv`` and ``env.csv`` from their start, in the order of numbers.
 
     A row waits until every lower number has one; ``close`` writes the rows that still wait. One thread adds, another
-    may flush.
+    may flush. Files that are there are replaced once all rows up to ``past`` are written: they may show these.
     """
 
-    def __init__(self, folder: Path, knobs: Sequence[str], env_params: Sequence[str], metrics: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, knobs: Sequence[str], env_params: Sequence[str], metrics: Sequence[str], past: int = 0
+    ) -> None:
         self._knobs = tuple(knobs)
         self._env_params = tuple(env_params)
         self._metrics = tuple(metrics)
-        self._next = 1
+        self._next, self._past = 1, past
         self._waiting: dict[int, tuple[str, str]] = {}
         self._files = CsvFiles(folder, (TRAJECTORY, ENV))
         columns = [
@@ -70,6 +88,7 @@ class TrialViews:
             "duration_s",
         ]
         self._files.append(line(columns), line(["step", *env_params]))
+        self.flush()
 
     def add(self, trial: Trial) -> None:
         """Both rows of a closed trial."""
@@ -77,23 +96,25 @@ class TrialViews:
 
     def flush(self) -> None:
         """Hand the rows so far to the operating system."""
-        rows: list[tuple[str, str]] = []
-        while self._next in self._waiting:
-            rows.append(self._waiting.pop(self._next))
-            self._next += 1
-        self._write(rows)
+        self._write(list(takewhile(self._waiting.__contains__, count(self._next))))
+        if self._next > self._past:
+            self._files.publish()
 
     def close(self) -> None:
         """Write everything, also rows behind a number that never ended. Calling it twice is fine."""
         try:
-            self.flush()
-            self._write([self._waiting.pop(number) for number in sorted(self._waiting)])
+            self._write(sorted(self._waiting))
+            self._files.publish()
         finally:
             self._files.close()
 
-    def _write(self, rows: list[tuple[str, str]]) -> None:
-        if rows:
+    def _write(self, numbers: list[int]) -> None:
+        if numbers:
+            rows = [self._waiting[number] for number in numbers]
             self._files.append(*("".join(column) for column in zip(*rows, strict=True)))
+            self._next = numbers[-1] + 1
+            for number in numbers:  # not before: what can't be written now may be later
+                del self._waiting[number]
 
     def _pair(self, trial: Trial) -> tuple[str, str]:
         metrics = trial.metrics
