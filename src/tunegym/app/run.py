@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Agent, Session
 from tunegym.tuning.reports.results import SCENARIO, RunResults, find_run
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.journal import WriterLock, living_writer, unwritable
+from tunegym.tuning.stores.journal import HEARTBEAT_S, WriterLock, living_writer, unwritable
 from tunegym.tuning.trackers import mlflow, tensorboard
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
 from tunegym.tuning.workloads.fingerprint import FILE_PART
@@ -250,14 +251,22 @@ def write_scenario(folder: Path, scenario: Scenario) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the run's lock, so that no other process of this host drives it.
-
-    Other hosts look at the locks of its experiments, which have a heartbeat.
-    """
+    """Hold the run's lock, so that no other process drives it."""
     try:
+    ended = threading.Event()
+
+    def keep() -> None:
+        with contextlib.suppress(OSError, StoreError):  # the journal's own lock tells what is wrong
+            while not ended.wait(HEARTBEAT_S):
+                lock.beat()
+
+    keeper = threading.Thread(target=keep, name="tunegym-lock", daemon=True)
+    keeper.start()
         lock = WriterLock(folder)
     except OSError as error:
         raise unwritable(folder, error) from error
+        ended.set()
+        keeper.join()  # or it could write the lock again
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """Processes: starting Python children, telling processes apart, and ending all that belong together.
 
-A pid with its start time names a process until the machine restarts. Processes of ours also carry a marker in their
+A pid with its start time names a process within its ``boot_id``. Processes of ours also carry a marker in their
 environment (``MARK``). Children inherit it whatever they do with sessions and parents, so a ``Tree`` finds all of them,
 also after the process that started them is gone.
 
@@ -65,20 +65,27 @@ def process_handle(pid: int, start: str) -> dict[str, Any]:
 
 
 def living_processes(handles: Iterable[Mapping[str, Any]]) -> tuple[tuple[int, str], ...]:
-    """(pid, start time) of the processes among the handles that still run on this machine."""
+    """(pid, start time) of the processes among the handles that still run here."""
     found = []
     for handle in handles:
         pid, start = handle.get("pid"), handle.get("start")
-        if isinstance(pid, int) and handle.get("boot") == boot_id() and start and process_start_time(pid) == start:
+        if isinstance(pid, int) and same_boot(handle.get("boot")) and start and process_start_time(pid) == start:
             found.append((pid, start))
     return tuple(found)
 
 
 @functools.cache
 def boot_id() -> str:
-    """Names this machine from its start to its end: pids and start times mean something only within it."""
+    """Names this machine from its start to its end, and our pid namespace: pids mean something only within both."""
     found = _read("/proc/sys/kernel/random/boot_id")
-    return found.decode().strip() if found else platform.node()
+    boot = found.decode().strip() if found else platform.node()
+    namespace = Path("/proc/self/ns/pid")
+    return f"{boot}/{namespace.stat().st_ino}" if namespace.exists() else boot
+
+
+def same_boot(boot: object) -> bool:
+    """Whether a recorded ``boot_id`` is ours; older records have no pid namespace."""
+    return boot in (boot_id(), boot_id().partition("/")[0])
 
 
 class _State(NamedTuple):

@@ -100,7 +100,9 @@ def test_strangers_are_left_alone(token: str) -> None:
         elsewhere = {**process_handle(stranger.pid, start), "boot": "another machine"}
         runner = LocalRunner(token)
         assert runner.end_leftovers([*handles, elsewhere, {"job": 17}]) == 0
-        assert living_processes([process_handle(stranger.pid, start)])
+        handle = process_handle(stranger.pid, start)
+        assert living_processes([handle, {**handle, "boot": f"{handle['boot']}1"}]) == ((stranger.pid, start),)
+        assert living_processes([{**handle, "boot": handle["boot"].partition("/")[0]}]), "as older journals have it"
         runner.close()
     finally:
         stranger.send_signal(signal.SIGKILL)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,9 +13,11 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.conftest import MISSING
 
+from tunegym.app import run
 from tunegym.core.errors import StoreError, StoreLockedError
-from tunegym.core.processes import process_start_time
+from tunegym.core.processes import boot_id, process_start_time
 from tunegym.tuning.stores import journal as lock_module
 from tunegym.tuning.stores.journal import LOCK, STALE_AFTER_S, WriterLock, living_writer
 from tunegym.tuning.stores.trials import JournalStore
@@ -62,17 +65,58 @@ def test_second_writer_waits_for_the_death_of_the_first(journal: Journals, tmp_p
         assert living_writer(tmp_path) is not None
 
 
-def test_reused_pid_is_another_process(journal: Journals, tmp_path: Path) -> None:
-    holder = {"host": socket.gethostname(), "pid": os.getpid(), "start_time": "1", "heartbeat": time.time()}
-    assert process_start_time(os.getpid()) != "1"
-    (tmp_path / LOCK).write_bytes(orjson.dumps(holder))
+HERE, _, NAMESPACE = boot_id().partition("/")
+OURS = process_start_time(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("boot", "start_time", "age_s", "lives"),
+    [
+        (boot_id(), OURS, 1000.0, True),  # its process lives, whatever its heart does
+        (HERE, OURS, 1000.0, True),  # as older versions wrote it
+        (boot_id(), "1", 1.0, False),  # another process has its pid now
+        (f"{HERE}/{NAMESPACE}0", OURS, STALE_AFTER_S / 2, True),  # in another container of this kernel
+        (f"{HERE}/{NAMESPACE}0", OURS, STALE_AFTER_S + 1, False),
+        ("before/1", OURS, 1.0, False),  # this host was restarted
+        ("elsewhere", OURS, STALE_AFTER_S / 2, True),
+        ("elsewhere", OURS, STALE_AFTER_S + 1, False),
+    ],
+)
+def test_a_writer_lives(tmp_path: Path, boot: str, start_time: str, age_s: float, lives: bool) -> None:
+    """By its process within our boot and pid namespace, and by its heartbeat elsewhere."""
+    host = boot if boot == "elsewhere" else socket.gethostname()
+    holder = {"host": host, "boot": boot, "pid": os.getpid(), "start_time": start_time, "token": "t"}
+    (tmp_path / LOCK).write_bytes(orjson.dumps({**holder, "heartbeat": time.time() - age_s}))
+    assert (living_writer(tmp_path) is not None) == lives
+
+
+def test_writer_in_another_container(journal: Journals, tmp_path: Path) -> None:
+    """Its pid means nothing here: it lives while its heart beats."""
+    apart = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip(f"{MISSING}the right to unshare a pid namespace")
+    command = [*apart, sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        with pytest.raises(StoreLockedError, match=f"on {socket.gethostname()}"):
+            journal(tmp_path)
+        writer.kill()
+    holder = read(tmp_path / LOCK)
+    assert process_start_time(holder["pid"]) != holder["start_time"]
+    (tmp_path / LOCK).write_bytes(orjson.dumps({**holder, "heartbeat": time.time() - STALE_AFTER_S - 1}))
     journal(tmp_path)
 
 
-def test_writer_on_another_host_is_alive_while_its_heart_beats(journal: Journals, tmp_path: Path) -> None:
-    with pytest.raises(StoreLockedError, match="on elsewhere"):
-        journal(foreign(tmp_path, time.time() - STALE_AFTER_S / 2))
-    journal(foreign(tmp_path, time.time() - STALE_AFTER_S - 1))
+def test_the_lock_of_a_run_beats_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(run, "HEARTBEAT_S", 0.001)
+    monkeypatch.setattr(lock_module, "HEARTBEAT_S", 0.0)
+    with run.locked(tmp_path):
+        first = read(tmp_path / LOCK)["heartbeat"]
+        wait_until(lambda: read(tmp_path / LOCK)["heartbeat"] > first)
+    assert not (tmp_path / LOCK).exists()
 
 
 def read(path: Path) -> dict[str, Any]:

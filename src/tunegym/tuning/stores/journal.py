@@ -5,8 +5,8 @@ records on the disk within a second, renews the lock's heartbeat and runs the st
 rows to the CSV views. Opening an existing journal takes over from a dead writer: a torn last line is cut off.
 
 ``WriterLock`` keeps a second writer out. File locks of the operating system are not reliable on shared cluster file
-systems, so a lock file names the writer: one on this host is alive if its process is, one on another host while its
-heart beats.
+systems, so a lock file names the writer: one on this host is alive if its process is, one on another host or in another
+container (a pid namespace) while its heart beats.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import orjson
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import StoreError, StoreLockedError
-from tunegym.core.processes import boot_id, process_start_time
+from tunegym.core.processes import boot_id, process_start_time, same_boot
 from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.records import Head, Record, SessionRecord
@@ -365,11 +365,12 @@ def _named(holder: dict[str, Any]) -> str:
 
 
 def _living(holder: dict[str, Any]) -> bool:
-    if holder.get("boot") == boot_id():
+    if same_boot(holder.get("boot")):
         pid, start_time = holder.get("pid"), holder.get("start_time")
         return isinstance(pid, int) and start_time is not None and process_start_time(pid) == start_time
-    if holder.get("host") == socket.gethostname():
-        return False  # the machine was restarted since
+    restarted = str(holder.get("boot")).partition("/")[0] != boot_id().partition("/")[0]
+    if restarted and holder.get("host") == socket.gethostname():
+        return False  # here; in another pid namespace of the same boot it may live
     heartbeat = holder.get("heartbeat")
     # One far in the future is a clock gone wrong, not a writer that will live for ever.
     return isinstance(heartbeat, int | float) and abs(time.time() - heartbeat) < STALE_AFTER_S
