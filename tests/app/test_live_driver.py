@@ -283,14 +283,3 @@ def test_deleted_results_folder_is_an_error(live: Any, start_tunegym: Start, awa
     assert "was deleted" in text
     assert "Traceback" not in text
     live.assert_nothing_left()
-
-
-def test_every_command_names_the_damaged_line(live: Any, cli: Cli) -> None:
-    assert package.run(live.document(agent_steps=200), output=live.output) == 0
-    journal = _journal(live)
-    damaged = journal.read_bytes().replace(b'"episodes":[[', b'"episodes":[[],[', 1)
-    journal.write_bytes(damaged)
-    for command, *options in (["status"], ["report"], ["recommend"], ["resume", "--agent-steps", "300"]):
-        done = cli(command, live.run, *options)
-        assert re.search(r"journal\.jsonl: line \d+ \(steps\) is damaged: ", done.stdout + done.stderr), command
-        assert journal.read_bytes() == damaged

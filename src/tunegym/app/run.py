@@ -362,14 +362,16 @@ def _run_agent(agent: Agent, session: Session, stop: Stop) -> tuple[int, str | N
     finally:
         try:
             agent.close()
+    told, hint = getattr(agent, "failure", None), getattr(agent, "failure_hint", None)
+    if not isinstance(code, int) or isinstance(code, bool):
+        told = f"run() of {session.experiment.agent} returned {code!r:.60}, expected an integer"
+        code, hint = 1, "end run() with `return 0`; another integer says that the experiment failed"
         except (Exception, SystemExit):
             logger.exception("the agent's close() failed")
             close_failed = True
     if not code:
         return int(close_failed), "the agent's close() failed" if close_failed else None
-    told = getattr(agent, "failure", None)
     reason = printable(told) if isinstance(told, str) and told else None
-    hint = getattr(agent, "failure_hint", None)
     text = f": {reason}" if reason else ""
     text += f"\nhint: {printable(hint)}" if reason and isinstance(hint, str) else ""
     logger.error("the agent of %s returned %d%s", session.experiment.name, code, text)

@@ -19,8 +19,10 @@ from rich.live import Live
 from rich.text import Text
 
 from tunegym.app import run as app
+from tunegym.app.report import FAILURE
 from tunegym.cli.terminal import (
     INTERRUPTED,
+    LogHandler,
     SteadyConsole,
     console,
     exit_now,
@@ -34,7 +36,9 @@ from tunegym.cli.terminal import (
 )
 from tunegym.core.errors import TunegymError
 from tunegym.core.stop import Stop
+from tunegym.core.references import raised_at
 from tunegym.tuning.model.scenario import Scenario
+from tunegym.core.text import error_text
 from tunegym.tuning.model.values import counted, rate
 from tunegym.tuning.ports import Session
 from tunegym.tuning.reports.page import REPORT
@@ -71,7 +75,14 @@ def drive(work: Callable[..., int]) -> int:
     def go() -> int:
         nonlocal unfinished
         with progress, heard(handle):
-            code = work(watch=progress, stop=stop)
+            try:
+                code = work(watch=progress, stop=stop)
+            except Exception as error:
+                where = raised_at(error)
+                if where is None or isinstance(error, TunegymError) or progress.folder is None:
+                    raise
+                hint = f"{short(progress.folder / FAILURE)} has the whole traceback"
+                raise TunegymError(f"{error_text(error)}\n  raised in {where}", hint=hint) from error
         unfinished = code == INTERRUPTED
         return code
 
@@ -188,22 +199,6 @@ class Ticker:
         self._thread.join(1.0)
 
 
-class LogHandler(logging.Handler):
-    """Prints log records as lines above the moving one."""
-
-    def __init__(self, out: SteadyConsole) -> None:
-        super().__init__()
-        self._console = out
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print one record."""
-        label = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        text = f"{label}{record.getMessage()}"
-        if record.exc_info:
-            text += "\n" + logging.Formatter().formatException(record.exc_info)
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 class ProgressDisplay(app.Watch):
     """Watches a run. Use it as a context manager.
 
@@ -217,7 +212,7 @@ class ProgressDisplay(app.Watch):
     def __init__(self) -> None:
         self._console = console(stderr=True)
         self._terminal = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._handler = LogHandler(self._console)
+        self._handler = LogHandler(self._console)  # its lines are above the moving one
         self._level = logging.NOTSET
         self._line: Line | None = None
         self._moving: Live | None = None

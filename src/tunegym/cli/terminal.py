@@ -7,6 +7,8 @@ closed; the work continues in any case.
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import signal
 import sys
@@ -35,6 +37,19 @@ _SHOW_CURSOR = b"\x1b[?25h\r\n"
 
 class SteadyConsole(Console):
     """A console whose reader may go away: the process continues, and further output is dropped."""
+class LogHandler(logging.Handler):
+    """Prints log records as lines on a console."""
+
+    def __init__(self, out: Console) -> None:
+        super().__init__()
+        self._console = out
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        label = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        self._console.print(f"{label}{logging.Formatter().format(record)}", soft_wrap=True)
+
+
 
     def print(self, *objects: object, **options: object) -> None:
         """Print without markup. Unprintable characters in strings are escaped; escape the texts of tables yourself."""
@@ -139,6 +154,7 @@ def guarded(command: Callable[[], int]) -> int:
         sys.stderr.write(f"error: the run was ended from within, by sys.exit({error.code!r})\n")
         return FAILURE
 
+    logging.lastResort = LogHandler(console(stderr=True))  # where no other handler shows what is logged
 
 # signals --------------------------------------------------------------------------------------------------------------
 

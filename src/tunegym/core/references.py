@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -225,6 +226,14 @@ def _missing_module(missing: str, folders: list[str]) -> UnresolvedReferenceErro
     else:
         hint = f"put {leaf}.py beside the scenario, or install the package that has it"
     return UnresolvedReferenceError(f"there is no module {missing!r}{where}", hint=hint)
+
+
+def raised_at(error: BaseException) -> str | None:
+    """Where a user's code raised it, or called what did; None if no such code was involved."""
+    ours = str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<"
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    theirs = (one for one in frames if not one.filename.startswith(ours) and "-packages" not in one.filename)
+    return next((f"{one.filename}, line {one.lineno}, in {one.name}: {one.line}" for one in theirs), None)
 
 
 def _import_failed(module_name: str, folders: list[str], error: BaseException) -> UnresolvedReferenceError:

@@ -465,8 +465,9 @@ def test_an_experiment_without_a_measurement_is_no_success(runs: Written, show: 
     assert "no best setting" in page.inner_text("#best")
     assert page.locator("#rewards canvas").count() == 0, "there is no axis of rewards without a reward"
     states = page.eval_on_selector_all(".state", "nodes => nodes.map((node) => [node.className, node.textContent])")
-    bad = ["state problem", "finished, with a problem"]
-    assert states[:4] == [bad, bad, ["state finished", "finished"], bad]
+    bad, empty = ["state problem", "failed"], ["state problem", "finished, with a problem"]
+    assert states[:4] == [bad, bad, ["state finished", "finished"], empty]
+    assert "failed with exit code 1: the agent ended" in page.inner_text("#run")
     for tab, text in ((2, "It ended with code 7 (the agent ended)"), (4, "no best setting"), (6, "has not started")):
         page.click(f"[role=tab]:nth-child({tab})")
         assert text in page.inner_text("main")

@@ -66,11 +66,11 @@ def test_many_reasons_are_cut_and_still_add_up(written: Written) -> None:
 @pytest.mark.parametrize(
     ("keys", "state", "problem"),
     [
-        ({"trials": failed(2), "code": 1}, "finished", "none of its trials was measured"),
+        ({"trials": failed(2), "code": 1}, "failed", "none of its trials was measured"),
         ({"trials": failed(2), "ended": None}, "interrupted", "none of its trials was measured"),
         ({"trials": failed(2), "ended": None, "running": True}, "running", None),
-        ({"trials": [], "code": 1}, "finished", "it made no trial"),
-        ({"trials": [trial(1, 1, 1.0)], "code": 3}, "finished", "it ended with code 3 (the agent ended)"),
+        ({"trials": [], "code": 1}, "failed", "it made no trial"),
+        ({"trials": [trial(1, 1, 1.0)], "code": 3}, "failed", "it ended with code 3 (the agent ended)"),
         ({"trials": [trial(2, 1, 1.0), *failed(1)]}, "finished", None),
         ({"trials": [], "ended": None}, "interrupted", None),
         ({"trials": None}, "not started", None),
@@ -84,7 +84,8 @@ def test_state_and_problem(
         monkeypatch.setattr("tunegym.tuning.reports.results.living_writer", lambda folder: 1)
     told = facts(written(**keys))
     assert (told["state"], told["problem"]) == (state, problem)
-    assert told["ended"] == ("the agent ended" if state == "finished" else None)
+    over = state in ("finished", "failed")
+    assert (told["ended"], told["code"]) == (("the agent ended", keys.get("code", 0)) if over else (None, None))
 
 
 # certainty ------------------------------------------------------------------------------------------------

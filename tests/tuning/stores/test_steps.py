@@ -205,7 +205,6 @@ def test_other_spaces_are_refused_and_named(tmp_path: Path, opened: Callable[...
 
 def test_full_views_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path)
-    full = os.open("/dev/full", os.O_WRONLY)
     assert store._views is not None
     last, write = store._views._files[-1], os.write
 
@@ -412,11 +411,11 @@ def test_parts_that_do_not_fit_are_damage(journal: Callable[..., Path], part: st
     if part == "numbers":
         del record["first"]
     path = journal(HEAD, GROUP, record, GROUP)
-    for read in (reader.scan, lambda path: list(reader.steps(path)), lambda p: list(reader.episodes(p))):
-        with pytest.raises(StoreError) as caught:
-            read(path)
-        assert caught.value.message.startswith(f"{path}: line 3 (steps) is damaged: ")
-        assert "head -n 2" in (caught.value.hint or "")
+    with pytest.raises(StoreError) as caught:
+        reader.scan(path)
+    assert caught.value.message.startswith(f"{path}: line 3 (steps) is damaged: ")
+    assert "head -n 2" in (caught.value.hint or "")
+    assert len(list(reader.steps(path))) == len(list(reader.episodes(path))) == 2, "a report shows the others"
 
 
 OPEN = {"record": "open", "number": 4, "context": {}, "action": {"x": 1}}

@@ -36,11 +36,7 @@ def table_of(title: str, rows: Sequence[Mapping[str, str]], left: Sequence[str] 
 class Counts:
     """Where an experiment stands."""
 
-    name: str  # the experiment
     unit: str  # the thing that is counted: ``trial`` or ``step``. Experiments of one unit share a table.
-    state: str  # ``not started``, ``running``, ``finished`` or ``interrupted``
-    total: int | None  # how many there are at most; None if that is open or unknown
-    done: int  # how many are closed
     facts: Mapping[str, Any]  # plain data, as ``tunegym status --json`` prints it
     row: Mapping[str, str]  # the cells of a table by column title
     notes: tuple[str, ...] = ()  # lines to print below the table
@@ -50,7 +46,6 @@ class Counts:
 class Summary:
     """The results of an experiment."""
 
-    name: str  # the experiment
     facts: dict[str, Any]  # plain data, as ``tunegym report --json`` prints it
     table: Table | None = None  # the best settings, to print at the end of a run; None where there are none
     lines: tuple[str, ...] = ()  # what to print below the table, or instead of it

@@ -109,14 +109,13 @@ class LiveResults(Results):
 
     unit: ClassVar[str] = "step"
 
-    @cached_property
-    def _read(self) -> tuple[reader.Journal, _Pass]:
-        journal, found = reader.Reader(self.path), _Pass()
+    def _take(self, journal: reader.Reader) -> _Pass:
+        found = _Pass()
         for entry in journal.read(last=True):
             if not found.groups and journal.journal.head is not None:
                 found.groups = context_groups(journal.journal.head.get("env_params", {}), found.windows)
             found.add(entry)
-        return journal.journal, found
+        return found
 
     # steps --------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ def _experiment(results: Results, known: Known, share: float) -> dict[str, Any]:
     except StoreError as error:
         return {"name": results.name, "state": "broken", "error": str(error), "page": None}
     fixed = {name: masked(labels([value])[0]) for name, value in known.fixed.items()}
-    notes = [*([masked(known.note)] if known.note else []), *charts["notes"]]
+    notes = [*map(masked, [*facts["damage"], *([known.note] if known.note else [])]), *charts["notes"]]
     return {**facts, "page": {**charts, "notes": notes, "fixed": fixed}}
 
 

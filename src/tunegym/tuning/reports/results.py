@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import tomllib
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tunegym.tuning.answers.recommendation import Recommendation
+
+logger = logging.getLogger(__name__)
 
 SCENARIO = "scenario.toml"
 MOST_REASONS = 50
@@ -53,9 +56,15 @@ class Results(ABC):
         return self.folder / reader.JOURNAL
 
     @cached_property
-    @abstractmethod
     def _read(self) -> tuple[reader.Journal, Any]:
-        """The journal's bookkeeping, and what the kind takes from its entries."""
+        """The journal's bookkeeping, and what the kind takes from its entries. Damaged lines are left out and told."""
+        journal = reader.Reader(self.path, tolerant=True)
+        found, past = self._take(journal), journal.journal
+        if past.damage and past.head is None and not past.sessions:
+            raise StoreError(past.damage[0], hint="restore the file: nothing in it can be read")
+        for damage in past.damage:
+            logger.warning("%s", damage)
+        return past, found
 
     @property
     def journal(self) -> reader.Journal:
@@ -69,12 +78,12 @@ class Results(ABC):
 
     @property
     def state(self) -> str:
-        """``not started``, ``running``, ``finished`` or ``interrupted``."""
-        if self.journal.head is None:
+        """``not started``, ``running``, ``finished``, ``failed`` (its ``code`` is not 0) or ``interrupted``."""
+        if self.journal.head is None and not self.journal.sessions:
             return "not started"
         if living_writer(self.folder) is not None:
             return "running"
-        return "finished" if self.journal.ended is not None else "interrupted"
+        return "interrupted" if self.code is None else "failed" if self.code else "finished"
 
     @property
     def ended(self) -> str | None:
@@ -82,8 +91,17 @@ class Results(ABC):
         return self.journal.ended["reason"] if self.journal.ended is not None else None
 
     # the part of each kind ----------------------------------------------------------------------------
+    @property
+    def code(self) -> int | None:
+        """The exit code that it ended with; None if it was cut off or still runs."""
+        return self.journal.ended["code"] if self.journal.ended is not None else None
+
 
     @property
+    @abstractmethod
+    def _take(self, journal: reader.Reader) -> Any:
+        """Read the whole journal; what the kind takes from its entries."""
+
     @abstractmethod
     def statuses(self) -> Counter[str]:
         """Trials or steps by status."""
@@ -142,12 +160,17 @@ class Results(ABC):
             "elapsed_s": self.journal.elapsed_s,
             "ended": self.ended,
             "live": None,
+            "code": self.code,
+            "problem": self._problem(),
+            "damage": self.journal.damage,
             **more,
         }
         shown = f"{done}/{total}" if total is not None else str(done)
         row = {"experiment": escaped(self.name), "state": self.state}
         row |= {"done" if self.unit == "trial" else "steps": shown, **cells}
-        return Counts(self.name, self.unit, self.state, total, done, facts, row, notes)
+        if facts["problem"] is not None:
+            notes = (*notes, f"{escaped(self.name)}: {escaped(facts['problem'])}")
+        return Counts(self.unit, facts, row, notes)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -161,6 +184,8 @@ class Results(ABC):
             "problem": self._problem(),
             "ended": self.ended,
             "agent": head.get("agent"),
+            "code": self.code,
+            "damage": self.journal.damage,
             "seed": head.get("seed"),
             "metrics": head.get("metrics", []),
             "reasons": _most_common(reasons),
@@ -183,7 +208,7 @@ class Results(ABC):
         if len(reasons) > 3:
             lines.append(f"  and {len(reasons) - 3} more reasons: see {where} and journal.jsonl")
         facts = {**self.facts, counted: {"total": total, **self.facts[counted]}}
-        return Summary(self.name, facts, table, tuple(lines))
+        return Summary(facts, table, tuple(lines))
 
     def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The experiment among others: plain data, and the cells of a table by column."""
@@ -208,16 +233,14 @@ class Results(ABC):
 
     def _problem(self) -> str | None:
         """The reason why it is no success; None if it is one, and while it may still become one."""
-        ended, some = self.journal.ended, any(self.statuses.values())
-        if self.state not in ("finished", "interrupted"):
+        some = any(self.statuses.values())
+        if self.state in ("not started", "running"):
             return None
         if some and not self.statuses["measured"]:
             return f"none of its {self.unit}s was measured"
-        if ended is not None and not some:
+        if self.code is not None and not some:
             return "it made no trial" if self.unit == "trial" else "it took no step"
-        if ended is not None and ended["code"]:
-            return f"it ended with code {ended['code']} ({ended['reason']})"
-        return None
+        return f"it ended with code {self.code} ({self.ended})" if self.code else None
 
 
 def _most_common(reasons: Counter[tuple[str, str]]) -> list[dict[str, Any]]:

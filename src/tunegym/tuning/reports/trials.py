@@ -50,11 +50,8 @@ class TrialResults(Results):
 
     unit: ClassVar[str] = "trial"
 
-    @cached_property
-    def _read(self) -> tuple[reader.Journal, tuple[reader.ClosedTrial, ...]]:
-        journal = reader.Reader(self.path)
-        closed = tuple(one for one in journal.read(last=True) if isinstance(one, reader.ClosedTrial))
-        return journal.journal, closed
+    def _take(self, journal: reader.Reader) -> tuple[reader.ClosedTrial, ...]:
+        return tuple(one for one in journal.read(last=True) if isinstance(one, reader.ClosedTrial))
 
     @cached_property
     def times(self) -> Mapping[int, float]:

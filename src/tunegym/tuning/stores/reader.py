@@ -5,7 +5,7 @@ A ``Reader`` remembers where it stopped. Each ``read`` continues there and yield
 iterates and a tracker follows the same file with the same code.
 
 Records are checked as they are read: a torn last line is left out, any other damage is a ``StoreError`` that
-names the line.
+names the line. A ``tolerant`` reader leaves damaged lines out and remembers them: the rest can still be shown.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Journal:
     valid_size: int = 0  # the bytes of whole records; a torn last line follows
     ends_with_newline: bool = True
     handles: dict[int, list[JobHandle]] = field(default_factory=dict)  # of open trials; 0: of live servers
+    damage: list[str] = field(default_factory=list)  # file, line and fault of lines that were left out
 
     # of trials
     open: dict[int, tuple[OpenTrial, float]] = field(default_factory=dict)  # with the time of day of its opening
@@ -245,6 +246,16 @@ class Steps:
 Entry: TypeAlias = SessionStart | SessionEnd | JobStart | ClosedTrial | Steps | Lost
 
 
+class DamageError(StoreError):
+    """A line of a journal that is no record, or has parts that can't be read."""
+
+    def __init__(self, path: Path, line: int, kind: str, fault: str) -> None:
+        super().__init__(
+            f"{path}: line {line}{f' ({kind})' if kind else ''} is damaged: {fault}",
+            hint=f"restore the file; or keep a copy, cut it before that line (head -n {line - 1}), and resume",
+        )
+
+
 class Reader:
     """Reads one journal from its start; a later ``read`` continues where the last one stopped.
 
@@ -252,9 +263,10 @@ class Reader:
         journal: the bookkeeping as of the last record read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, tolerant: bool = False) -> None:
         self.path = path
         self.journal = Journal()
+        self._tolerant = tolerant
         self._line = 0
 
     def read(self, *, last: bool = False) -> Iterator[Entry]:
@@ -266,17 +278,11 @@ class Reader:
             last: take also a last record that lost only its newline; nothing is being written.
 
         Raises:
-            StoreError: the journal is damaged, or its format is newer.
+            StoreError: the journal is damaged (unless ``tolerant``), or its format is newer.
         """
-        for _, entry in self._read(last):
-            if entry is not None:
-                yield entry
+        return (entry for _, entry in self._read(last) if entry is not None)
 
-    def records(self, *, last: bool = False) -> Iterator[Record]:
-        """As ``read``, as plain records."""
-        return (record for record, _ in self._read(last))
-
-    def _read(self, last: bool) -> Iterator[tuple[Record, Entry | None]]:
+    def _read(self, last: bool) -> Iterator[tuple[Record | None, Entry | None]]:
         journal = self.journal
         try:
             file = self.path.open("rb")
@@ -288,12 +294,15 @@ class Reader:
                 whole = line.endswith(b"\n")
                 if not whole and not last:
                     return
-                record = _parsed(line)
-                if record is None:  # torn: cut, or zeros that never reached the disk
-                    if whole and file.read(1):
-                        raise _damaged(self.path, self._line + 1, "", "it is not a record, and not the last line")
-                    return
-                entry = self._take(record)
+                record, entry = _parsed(line), None
+                if record is None and not (whole and file.peek(1)):
+                    return  # torn: cut, or zeros that never reached the disk
+                try:
+                    entry = self._take(record)
+                except DamageError as error:
+                    if not self._tolerant:
+                        raise
+                    journal.damage.append(f"{error.message}; it is left out")
                 self._line += 1
                 journal.valid_size += len(line)
                 journal.ends_with_newline = whole
@@ -301,9 +310,12 @@ class Reader:
                 if not whole:
                     return
 
-    def _take(self, record: Record) -> Entry | None:
-        """Take one record into account; ``StoreError`` if a part of it is missing or has the wrong type or length."""
-        kind, line = record["record"], self._line + 1
+    def _take(self, record: Record | None) -> Entry | None:
+        """Take one record into account; ``DamageError`` if a part of it is missing or has the wrong type or length."""
+        line = self._line + 1
+        if record is None:
+            raise DamageError(self.path, line, "", "it is not a record, and not the last line")
+        kind = record["record"]
         try:
             if kind == "head" and record["version"] > VERSION:
                 raise StoreError(
@@ -313,13 +325,13 @@ class Reader:
             check_counts(record)
             return self.journal.note(record, line)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise _damaged(self.path, line, kind, f"{error} ({type(error).__name__})") from error
+            raise DamageError(self.path, line, kind, f"{error} ({type(error).__name__})") from error
 
 
 def scan(path: Path) -> Journal:
     """Read a journal once for its bookkeeping; an empty one if there is no file."""
     reader = Reader(path)
-    for _ in reader.records(last=True):
+    for _ in reader._read(last=True):
         pass
     return reader.journal
 
@@ -331,19 +343,19 @@ def entries(path: Path) -> Iterator[Entry]:
 
 def records(path: Path) -> Iterator[Record]:
     """Every record of a journal as plain data."""
-    return Reader(path).records(last=True)
+    return (record for record, _ in Reader(path)._read(last=True) if record is not None)
 
 
 def steps(path: Path) -> Iterator[Steps | Lost]:
-    """Every recorded step in groups, in the order of writing; in between the lost numbers."""
-    for one in entries(path):
+    """Every recorded step in groups, in the order of writing, damaged ones left out; in between the lost numbers."""
+    for one in Reader(path, tolerant=True).read(last=True):
         if isinstance(one, Lost) or (isinstance(one, Steps) and one.numbers):
             yield one
 
 
 def episodes(path: Path) -> Iterator[Episode]:
-    """Every episode that is over, in the order of ending."""
-    for one in entries(path):
+    """Every episode that is over, in the order of ending, as far as its record is not damaged."""
+    for one in Reader(path, tolerant=True).read(last=True):
         if isinstance(one, Steps):
             yield from one.over
 
@@ -362,7 +374,7 @@ def spaces_of(path: Path, journal: Journal) -> tuple[spaces.Space[Any], spaces.S
     try:
         return build(journal.spaces["action"]), build(journal.spaces["observation"])
     except SpaceError as error:
-        raise _damaged(path, journal.spaces_line, "spaces", str(error)) from None
+        raise DamageError(path, journal.spaces_line, "spaces", str(error)) from None
 
 
 def mean_return(returns: Collection[float]) -> float | None:
@@ -379,14 +391,6 @@ def _parsed(line: bytes) -> Record | None:
     except orjson.JSONDecodeError:
         return None
     return record if is_record(record) else None
-
-
-def _damaged(path: Path, line: int, kind: str, fault: str) -> StoreError:
-    named = f"line {line} ({kind})" if kind else f"line {line}"
-    return StoreError(
-        f"{path}: {named} is damaged: {fault}",
-        hint=f"restore the file; or keep a copy, cut it before that line (head -n {line - 1}), and resume",
-    )
 
 
 def _steps(record: Record, elapsed_s: float) -> Steps:

@@ -95,7 +95,7 @@ function runSection(run, experiment) {
       ["experiment", visible(experiment.name)],
       ["folder", visible(run.folder)],
       ["started", instant(time.started_at)],
-      ["state", experiment.state + (experiment.ended ? `: ${visible(experiment.ended)}` : "")],
+      ["state", experiment.state + (experiment.code ? ` with exit code ${experiment.code}` : "") + (experiment.ended ? `: ${visible(experiment.ended)}` : "")],
       ["host", time.hosts.map(visible).join(", ")],
       ["slots", time.slots === null ? "" : String(time.slots)],
       ["sessions", String(time.sessions)],

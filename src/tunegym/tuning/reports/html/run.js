@@ -63,7 +63,7 @@ function runPage(run) {
     tabs.forEach((tab, one) => tab.setAttribute("aria-selected", String(one === index)));
     place.replaceChildren(experimentNode(run, run.experiments[index]));
   };
-  const state = ({ state, problem }) => el("span", { class: `state ${problem ? "problem" : state.replace(" ", "-")}` }, problem ? `${state}, with a problem` : state);
+  const state = ({ state, problem }) => el("span", { class: `state ${problem ? "problem" : state.replace(" ", "-")}` }, problem && state !== "failed" ? `${state}, with a problem` : state);
   const tabs = run.experiments.map((experiment, index) =>
     el("button", { type: "button", role: "tab", onclick: () => show(index) }, visible(experiment.name), state(experiment)));
   const started = run.experiments.map((one) => one.time && one.time.started_at).find(Boolean);
