@@ -219,10 +219,59 @@ def test_init_into_folders_overwrites_nothing(cli: Cli, write: Callable[..., Pat
     assert not Path("scenario.toml").exists()
     assert cli("init", "--workload", "python", "--force").returncode == 0
     assert "def measure" in own.read_text()
-    for given in ("new", "other/", "third/scenario.toml"):
+    for _ in range(2):  # an unchanged starter is no obstacle
+        assert cli("init", "mine.toml").returncode == 0
+    for words, path in (("my scenario", "'my scenario/scenario.toml'"), ("a.yaml", "a.toml")):
+        done = cli("init", *words.split())
+        assert (done.returncode, f"hint: write tunegym init {path}\n" in done.stderr) == (2, True)
+    assert sorted(path.name for path in Path().iterdir()) == ["mine.toml", "scenario.toml", "workload.py"]
+    for given in ("new", "other/", "third/scenario.toml", "v1.2/"):
         folder = Path(given.partition("/")[0])
         assert f"tunegym run {folder}/scenario.toml" in cli("init", given, "--workload", "python").stdout
         assert sorted(path.name for path in folder.iterdir()) == ["scenario.toml", "workload.py"]
+
+
+@pytest.mark.parametrize("command", ["", "init", "run", "status", "list", "plane", "plane top"])
+def test_short_help(command: str, cli: Cli) -> None:
+    done = cli(*command.split(), "-h")
+    assert (done.returncode, done.stdout) == (0, cli(*command.split(), "--help").stdout)
+
+
+@pytest.mark.parametrize("command", ["--help", "status -h", "list agents", "list agents --json", "run scenario.toml"])
+def test_stdout_that_can_not_be_written(command: str, scenario: Scenario, command_line: list[str]) -> None:
+    scenario()
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*command_line, *command.split()], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "error: stdout can't be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+BROKEN = {
+    "absent": ("import no_such_module", "No module named 'no_such_module'"),
+    "keyed": ("{}['key']", "KeyError: 'key'"),
+    "exits": ("raise SystemExit(3)", "SystemExit: 3"),
+    "on_demand": ("def __getattr__(name): raise KeyError(name)", "KeyError: '"),
+}
+
+
+@pytest.mark.parametrize("module", BROKEN)
+def test_a_broken_plugin_is_named(
+    module: str, scenario: Scenario, cli: Cli, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its package and its exception, and it hides no other."""
+    code, error = BROKEN[module]
+    write(f"site/{module}.py", code)
+    write("site/fancy_agents-1.0.dist-info/METADATA", "Name: fancy-agents\nVersion: 1.0\n")
+    write("site/fancy_agents-1.0.dist-info/entry_points.txt", f"[tunegym.agents]\nfancy = {module}:Agent\n")
+    monkeypatch.syspath_prepend("site")
+    told = "the plugin 'fancy' of the package fancy-agents can't be used: "
+    done = cli("verify", scenario(agent="fancy"))
+    assert (done.returncode, told in done.stderr, error in done.stderr) == (2, True, True), done.stderr
+    assert "hint: update or uninstall fancy-agents" in done.stderr
+    done = cli("list", "agents")
+    assert done.returncode == 0
+    assert all(text in done.stdout for text in (told, error, "grid_search"))
 
 
 def test_version(cli: Cli) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-from importlib.metadata import EntryPoint
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -218,10 +217,3 @@ def test_other_values_are_refused(value, what, catalog):
 def test_documents_that_are_no_tables(catalog):
     (found,) = problems([1], catalog)
     assert found.what == "a scenario is a table, and this is a list"
-
-
-def test_a_plugin_that_cannot_be_imported_is_a_problem(catalog, monkeypatch):
-    broken = EntryPoint("broken", "not_installed:Agent", "tunegym.agents")
-    monkeypatch.setattr("tunegym.app.catalog.entry_points", lambda group: [broken] * (group == broken.group))
-    (found,) = problems(document(agent="broken"), catalog)
-    assert found.what.endswith("there is no module 'not_installed'")

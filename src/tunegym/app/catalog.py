@@ -9,7 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import callable_by_name, is_reference, resolve
+from tunegym.core.text import error_text
 from tunegym.tuning.agents.base import RunOnce, driver
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
 from tunegym.tuning.ports import Agent, Pruner, Reward, Workload
@@ -89,7 +91,13 @@ class Catalog:
             return resolve(BUILT_IN[kind][name])
         if is_reference(name):
             return resolve(name, self._paths)
-        return resolve(self._plugins(kind)[name].value)
+        plugin = self._plugins(kind)[name]
+        try:
+            return resolve(plugin.value)
+        except Exception as error:  # of its module, or of one that this imports on demand
+            package, why = getattr(plugin.dist, "name", "?"), getattr(error, "message", error_text(error))
+            what = f"the plugin {name!r} of the package {package} can't be used: {why}"
+            raise UnresolvedReferenceError(what, hint=f"update or uninstall {package}, or fix it") from error
 
     def where(self, kind: str, name: str) -> str:
         """The reference behind a name, without importing it."""

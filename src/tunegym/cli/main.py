@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ParamSpec
@@ -15,6 +17,7 @@ app = typer.Typer(
     help="Tune real systems with learning agents, and never lie about what was measured.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     # Rich's help costs several times the rest of the start-up; plain help is instant.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -36,14 +39,14 @@ ResultsArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A run's re
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file, or its folder.")] = Path("scenario.toml"),
+    path: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="The file, or its folder.")] = None,
     kind: Annotated[str, typer.Option("--workload", help="command, python or live.")] = "command",
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a commented starter scenario that runs as it is."""
     from tunegym.cli.scenarios import init as command
 
-    _end(command, path, kind, force=force)
+    _end(command, path or ["scenario.toml"], kind, force=force)
 
 
 @app.command()
@@ -237,4 +240,9 @@ def _end(command: Callable[P, int], *arguments: P.args, **options: P.kwargs) -> 
 
 def main() -> None:
     """The entry point of the ``tunegym`` script."""
-    app()
+    try:
+        app()
+    except OSError as error:  # commands handle theirs: this is --help or --version on a full disk
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.exit(f"error: stdout can't be written: {error.strerror}")

@@ -102,15 +102,16 @@ def drive(work: Callable[..., int]) -> int:
 def show_results(folder: Path, results: RunResults | None) -> None:
     """Print what every experiment found, and where everything is; ``results`` are those that the page was made from."""
     try:
-        for experiment in (results or load(folder)).experiments.values():
-            if experiment.path.exists():
-                summary = experiment.summary()
-                if summary.table is not None:
-                    print_table(summary.table)
-                say(*summary.lines)
+    summaries = []
+        found = (results or load(folder)).experiments.values()
+        summaries = [experiment.summary() for experiment in found if experiment.path.exists()]
     except (TunegymError, OSError) as error:  # the run's own error is more important
         warn(f"the results can't be shown: {error}")
     say(f"results: {short(folder)}")
+    for summary in summaries:
+        if summary.table is not None:
+            print_table(summary.table)
+        say(*summary.lines)
     if (folder / REPORT).is_file():
         say(f"report: {short(folder / REPORT)}")
 

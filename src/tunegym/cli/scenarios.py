@@ -13,7 +13,7 @@ from tunegym.app.kinds import kind_of
 from tunegym.app.run import as_scenario
 from tunegym.cli.terminal import BAD_CONFIGURATION, note, print_json, say, show, warn
 from tunegym.config.load import load
-from tunegym.core.errors import ConfigError, Problem, TunegymError
+from tunegym.core.errors import ConfigError, Problem, TunegymError, UnresolvedReferenceError
 from tunegym.core.text import escaped
 from tunegym.tuning.model.values import counted
 from tunegym.tuning.reports.results import SCENARIO
@@ -23,23 +23,28 @@ STARTERS: dict[str, tuple[str, ...]] = {"command": (), "python": ("workload.py",
 """The files that each starter needs beside its scenario."""
 
 
-def init(path: Path, kind: str, *, force: bool) -> int:
-    """Write a starter scenario that runs as it is."""
+def init(words: list[str], kind: str, *, force: bool) -> int:
+    """Write a starter scenario that runs as it is. One that is there unchanged is left alone."""
     if kind not in STARTERS:
         names = ", ".join(STARTERS)
         problem = Problem("", "there is no starter for this workload", kind, names, hint="use one of these")
         raise ConfigError("--workload", [problem])
-    if path.is_dir() or path.suffix != ".toml":
+    path = Path(name := " ".join(words))
+    if path.is_dir() or not path.suffix or name.endswith("/"):
         path = path / "scenario.toml"
     targets = {path: f"{kind}.toml"} | {path.parent / name: name for name in STARTERS[kind]}
-    taken = [str(target) for target in targets if target.exists()]
+    if len(words) > 1 or path.suffix != ".toml":
+        hint = f"write tunegym init {shlex.quote(str(path.with_suffix('.toml')))}"
+        raise ConfigError("tunegym init", [Problem("", "this is not one TOML file or folder", name, hint=hint)])
+    starters = resources.files("tunegym.cli") / "starters"
+    texts = {target: (starters / source).read_bytes() for target, source in targets.items()}
+    taken = [str(one) for one, text in texts.items() if one.exists() and (one.is_dir() or one.read_bytes() != text)]
     if taken and not force:
         raise TunegymError(f"{', '.join(taken)} exists already", hint="choose another path, or use --force")
-    starters = resources.files("tunegym.cli") / "starters"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for target, source in targets.items():
-            target.write_text((starters / source).read_text(encoding="utf-8"), encoding="utf-8")
+        for target, text in texts.items():
+            target.write_bytes(text)
     except OSError as error:
         raise TunegymError(f"{path} can't be written: {error.strerror}", hint="choose another path") from error
     quoted = shlex.quote(str(path))
@@ -85,8 +90,8 @@ def _about(catalog: Catalog, kind: str, name: str) -> str:
     """The first sentence of its docstring; a plugin that can't be imported says so instead."""
     try:
         text = inspect.getdoc(catalog.get(kind, name)) or ""
-    except Exception as error:  # another package's code: the others must still be listed
-        return f"(can't be imported: {error})"
+    except UnresolvedReferenceError as error:  # the others must still be listed
+        return f"({error.message})"
     return text.split("\n\n")[0].replace("\n", " ")
 
 

@@ -35,8 +35,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SHOW_CURSOR = b"\x1b[?25h\r\n"
 
 
-class SteadyConsole(Console):
-    """A console whose reader may go away: the process continues, and further output is dropped."""
 class LogHandler(logging.Handler):
     """Prints log records as lines on a console."""
 
@@ -52,14 +50,18 @@ class LogHandler(logging.Handler):
 
 
     def print(self, *objects: object, **options: object) -> None:
+class SteadyConsole(Console):
+    """A console whose reader may go away: the process continues, and further output is dropped."""
         """Print without markup. Unprintable characters in strings are escaped; escape the texts of tables yourself."""
         shown = [escaped_lines(one) if isinstance(one, str) else one for one in objects]
         try:
             super().print(*shown, **options)  # type: ignore[arg-type]
-        except OSError:
+        except OSError as error:
             self.on_broken_pipe()
 
     def on_broken_pipe(self) -> None:
+            if not self.stderr and error.errno not in (errno.EPIPE, errno.EIO):  # not a reader or terminal that is gone
+                raise TunegymError(f"stdout can't be written: {error.strerror}") from error
         """Drop further output, where rich would end the process."""
         self.quiet = True
         # What is left in the stream's own buffer must have somewhere to go when Python exits.
@@ -152,9 +154,9 @@ def guarded(command: Callable[[], int]) -> int:
         return FAILURE
     except SystemExit as error:  # an agent's own: whatever its code, the run did not come to its end
         sys.stderr.write(f"error: the run was ended from within, by sys.exit({error.code!r})\n")
+    logging.lastResort = LogHandler(console(stderr=True))  # where no other handler shows what is logged
         return FAILURE
 
-    logging.lastResort = LogHandler(console(stderr=True))  # where no other handler shows what is logged
 
 # signals --------------------------------------------------------------------------------------------------------------
 
