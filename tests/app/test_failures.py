@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 import traceback
 from collections.abc import Callable
@@ -34,6 +35,24 @@ class ReturnsOne(Good):
     def run(self):
         super().run()
         return 1
+
+class ReturnsNone(Good):
+    def run(self):
+        super().run()
+
+class ReturnsText(Good):
+    def run(self):
+        return "done" * super().run() or "done"
+
+class ReturnsTrue(Good):
+    def run(self):
+        return not super().run()
+
+class ReturnsSeven(ReturnsOne):
+    failure = "out of ideas"
+
+    def run(self):
+        return 6 + super().run()
 
 class Raises(Good):
     def select_action(self, observation):
@@ -102,13 +121,40 @@ def test_a_recoverable_failure_lets_the_next_experiment_run(cli: Cli, scenario: 
     assert closed("Good")
 
 
-@pytest.mark.slow
-def test_an_exception_ends_the_run_and_a_resume_finishes_it(
-    tunegym: Cli, cli: Cli, scenario: Callable[[str], Path], write: Write
+@pytest.mark.parametrize(
+    ("agent", "code", "told"),
+    [
+        ("ReturnsNone", 1, "run() of mine:ReturnsNone returned None, expected an integer"),
+        ("ReturnsText", 1, "run() of mine:ReturnsText returned 'done', expected an integer"),
+        ("ReturnsTrue", 1, "run() of mine:ReturnsTrue returned True, expected an integer"),
+        ("ReturnsSeven", 7, "out of ideas"),
+    ],
+)
+def test_codes_of_agents_are_kept_and_shown(
+    agent: str, code: int, told: str, cli: Cli, scenario: Callable[[str], Path]
 ) -> None:
-    done = tunegym("run", scenario("Raises"))
+    done = cli("run", scenario(agent))
+    assert (done.returncode, f"the agent of first returned {code}: {told}" in done.stderr) == (1, True)
+    assert ("hint: end run() with `return 0`" in done.stderr) == (agent != "ReturnsSeven")
+    assert [len(one.trials) for one in assert_sound("results").values()] == [2, 2]
+    assert f"first: it ended with code {code} ({told})" in cli("status").stdout
+    assert json.loads(cli("list", "runs", "--json").stdout)[0]["state"] == "failed"
+    for command in ("status", "report"):
+        first, second = json.loads(cli(command, "--json").stdout)["experiments"]
+        assert (first["state"], first["code"], first["ended"]) == ("failed", code, told)
+        assert (second["state"], second["code"], second["problem"]) == ("finished", 0, None)
+
+
+def test_an_exception_ends_the_run_and_a_resume_finishes_it(
+    cli: Cli, scenario: Callable[[str], Path], write: Write
+) -> None:
+    done = cli("run", scenario("Raises"))
     assert done.returncode == 1
-    assert "LookupError: the agent's own mistake" in done.stderr
+    assert "error: LookupError: the agent's own mistake\n  raised in " in done.stderr
+    line = 1 + AGENTS.partition("raise LookupError")[0].count("\n")
+    assert f'mine.py, line {line}, in select_action: raise LookupError("the agent\'s own mistake")' in done.stderr
+    assert "/dse_failure.txt has the whole traceback" in done.stderr
+    assert "Traceback" not in done.stderr
     assert "results: " in done.stdout
     assert "tunegym resume" in done.stderr
     run = find_run(Path("results"))

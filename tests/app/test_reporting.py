@@ -10,7 +10,7 @@ import pytest
 from tests.app.conftest import Write, embedded, experiment
 
 import tunegym as library
-from tunegym.app.report import document_of, write_report
+from tunegym.app.report import document_of, write_document
 from tunegym.app.run import Watch
 from tunegym.tuning.reports import page
 from tunegym.tuning.reports.results import RunResults, find_run, load
@@ -67,7 +67,7 @@ def test_the_calls_stay_when_the_scenarios_own_files_are_gone(write: Write, writ
     assert library.run(write_scenario(file="own/scenario.toml", args=args)) == 0
     results = load("results")
     shutil.rmtree("own")
-    write_report(results)
+    write_document(results, document_of(results))
     (one,) = embedded(results.folder)["experiments"]
     assert one["page"]["commands"]["lines"] == ["work:value(x=2)", "work:value(x=1)"]
     assert "fixed parameters are left out" in one["page"]["notes"][0]

@@ -13,7 +13,6 @@ from tests.app.conftest import Write, document
 from tests.soundness import assert_sound
 
 import tunegym as library
-from tunegym.core.errors import StoreError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.reports.results import find_run
 
@@ -128,12 +127,12 @@ def test_trials_without_an_objectives_metric_are_left_out(run: Callable[..., str
     assert "0 trials taken, 3 left out (3 x metric memory was not measured)" in said
 
 
-def test_several_runs_are_refused_before_anything_runs(run: Callable[..., str]) -> None:
+def test_a_folder_of_runs_is_the_newest_and_never_the_run_itself(run: Callable[..., str]) -> None:
+    for knobs in (XY, X):
+        run("runs", "grid_search", 9, knobs)
     for _ in range(2):
-        run("old", "grid_search", 9, X)
-    with pytest.raises(StoreError, match="holds 2 runs"):
-        run("new", "optuna", 2, X, agent_config={"warm_start": "old"})
-    assert not list(Path("new").glob("**/journal.jsonl"))
+        said = run("runs", "optuna", 2, X, agent_config={"warm_start": "runs"}, cache="off")
+    assert said == "warm start: 2 trials taken"
 
 
 # what is learned from them --------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def run(scenario: Scenario) -> Path:
 def test_report(run: Path, cli: Cli) -> None:
     (run / "report.html").unlink()
     done = cli("report", "one")
-    assert (done.returncode, done.stderr, Path(done.stdout.strip())) == (0, "", run / "report.html")
+    assert (done.returncode, done.stderr, Path(done.stdout.strip())) == (0, f"run: {run}\n", run / "report.html")
     assert (run / "report.html").read_text().startswith("<!doctype html>")
     done = cli("report", run, "--json")
     told = json.loads(done.stdout)
@@ -216,7 +216,61 @@ def test_compare(run: Path, cli: Cli, scenario: Scenario) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         assert "error: " in done.stderr
         assert "hint: " in done.stderr
-    assert cli("compare").returncode == 2
+
+
+def test_the_newest_run_without_a_folder(scenario: Scenario, cli: Cli) -> None:
+    """Every command takes the newest, says so, and ``list runs`` shows all; a broken one hides no other."""
+    for command in ("status", "report", "recommend", "compare", "resume"):
+        done = cli(command)
+        assert (done.returncode, "results is not a folder" in done.stderr, "hint: " in done.stderr) == (1, True, True)
+    for agent_steps in (1, 2, 3):
+        assert library.run(scenario(agent="random_search", agent_steps=agent_steps)) == 0
+    first, second, third = (find_run(path) for path in sorted(Path("results/s").iterdir(), key=os.path.getctime))
+    for command in ("status", "report", "recommend", "resume"):
+        done = cli(command)
+        assert (done.returncode, done.stderr.splitlines()[0]) == (0, f"run: {third}"), command
+    assert "run: " not in cli("status", third).stderr + cli("status", third / "e").stderr
+    done = cli("compare", "--json")
+    assert done.stderr.startswith(f"runs: {second}, {third}\n")
+    assert [entry["trials"] for entry in json.loads(done.stdout)["entries"]] == [2, 3]
+    assert library.load().folder == library.load("results/s").folder == third
+    assert library.recommend().as_dict() == json.loads(cli("recommend", "--json").stdout)
+    (second / "e" / "journal.jsonl").write_text((second / "e" / "journal.jsonl").read_text().rpartition('{"rec')[0])
+    (first / "scenario.toml").write_text("scenario_dir = ")
+    rows = json.loads(cli("list", "runs", "--json").stdout)
+    assert [(one["state"], one["trials"], one["path"]) for one in rows[1:]] == [
+        ("interrupted", 2, str(second)),
+        ("finished", 3, str(third)),
+    ]
+    assert (rows[0]["state"], rows[2]["scenario"], rows[2]["started"][:10]) == ("unreadable", "s", third.name[:10])
+    assert str(third) in cli("list", "runs", "results/s").stdout
+    assert cli("list", "agents", "results").returncode == 2
+
+
+@pytest.mark.parametrize("one", [experiment(), live("e", agent_steps=60)], ids=["trials", "live"])
+def test_a_damaged_line_is_named_and_the_rest_is_shown(
+    one: dict[str, Any], scenario: Scenario, cli: Cli, tunegym: Cli, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever line it is. Only a resume refuses."""
+    assert library.run(scenario(one), output="out") == 0
+    run = find_run(Path("out"))
+    journal = run / "e" / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for at in range(len(lines) - 1):  # a last line that is no record is a torn one
+        journal.write_bytes(b"".join([*lines[:at], b'{"record": "op\n', *lines[at + 1 :]]))
+        told = f"/e/journal.jsonl: line {at + 1} is damaged: it is not a record"
+        for command in ("status", "report", "recommend"):
+            caplog.clear()
+            done = cli(command, run)
+            refused = command == "recommend" and one["workload"] == "live"  # which has no settings
+            assert (done.returncode, told in caplog.text) == (int(refused), True), (command, at, done.stderr)
+        assert told in (run / "report.html").read_text()
+        assert told in json.loads(cli("status", run, "--json").stdout)["experiments"][0]["damage"][0]
+        assert len(library.load(run).experiments["e"].to_pandas()) <= 60
+        refusal = cli("resume", run, "--agent-steps", 100)
+        assert (refusal.returncode, told in refusal.stderr) == (1, True)
+    done = tunegym("status", run)
+    assert (done.returncode, f"warning: {run}{told}" in done.stderr, "finished" in done.stdout) == (0, True, True)
 
 
 # live experiments -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The status of a run, and its report.
+"""The report of a run.
 
 Results come from the journals. What they don't know (how many trials there will be, the fixed parameters) comes from
 the scenario, as far as it can still be loaded.
@@ -16,7 +16,6 @@ from tunegym.app.catalog import Catalog
 from tunegym.config.load import load as load_scenario
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.model.summary import Counts
 from tunegym.tuning.reports.page import REPORT, Known, run_document, write_page
 from tunegym.tuning.reports.results import SCENARIO, RunResults, load
 from tunegym.tuning.reports.trials import BEST
@@ -27,17 +26,6 @@ T = TypeVar("T")
 FAILURE = "dse_failure.txt"
 """Says which exception ended a run."""
 _UNWRITABLE = "copy the results to a folder that you can write, or take the numbers from --json"
-
-
-def status(folder: Path) -> tuple[Path, list[Counts], str | None]:
-    """The run's folder, how far every experiment is, and the first line of a hard failure if there was one."""
-    results = load(folder)
-    scenario, _ = scenario_of(results.folder)
-    totals = {one.name: one.most_trials for one in scenario.experiments} if scenario is not None else {}
-    counts = [one.counts(totals.get(name)) for name, one in results.experiments.items()]
-    failure = failure_of(results.folder)
-    first = None if failure is None else next(iter(failure.splitlines()), f"see {results.folder / FAILURE}")
-    return results.folder, counts, first
 
 
 def report_run(folder: Path, scenario: Scenario, experiments: Iterable[Experiment]) -> RunResults | None:
@@ -51,7 +39,7 @@ def report_run(folder: Path, scenario: Scenario, experiments: Iterable[Experimen
             found = results.experiments[experiment.name]
             if found.path.exists():
                 _tried(found.folder / BEST, partial(found.write_best, experiment.space.fixed))
-        _tried(folder / REPORT, lambda: write_report(results, scenario))
+        _tried(folder / REPORT, lambda: write_document(results, document_of(results, scenario)))
     return results
 
 
@@ -69,13 +57,8 @@ def _tried(path: Path, write: Callable[[], T]) -> T | None:
     return None
 
 
-def write_report(results: RunResults, scenario: Scenario | None = None) -> Path:
-    """Write ``report.html`` from the journals. Raises ``StoreError`` if the folder can't be written."""
-    return write_document(results, document_of(results, scenario))
-
-
 def write_document(results: RunResults, document: Mapping[str, Any]) -> Path:
-    """Write ``report.html`` from the result of ``document_of``."""
+    """Write ``report.html`` from the result of ``document_of``. Raises ``StoreError`` if it can't be written."""
     title = f"{document['scenario']} {results.folder.absolute().name}"
     return write_page(results.folder / REPORT, title, document, _UNWRITABLE)
 

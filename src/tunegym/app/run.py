@@ -20,7 +20,7 @@ from tunegym.app.catalog import Catalog, build_agent, build_workload
 from tunegym.app.kinds import kind_of
 from tunegym.app.report import FAILURE, report_run
 from tunegym.app.server import check_given, check_server, with_injected
-from tunegym.app.warm_start import copied_sources, copy_sources
+from tunegym.app.warm_start import copied_sources, copy_source, find_sources
 from tunegym.config.load import load, parse
 from tunegym.core.errors import BudgetError, ServerLostError, StoreError, StoreLockedError
 from tunegym.core.files import dump_toml, write_atomic
@@ -31,7 +31,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Agent, Session
-from tunegym.tuning.reports.results import SCENARIO, RunResults, find_run
+from tunegym.tuning.reports.results import RESULTS, SCENARIO, RunResults, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import HEARTBEAT_S, WriterLock, living_writer, unwritable
 from tunegym.tuning.trackers import mlflow, tensorboard
@@ -41,7 +41,6 @@ from tunegym.tuning.workloads.fingerprint import FILE_PART
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = 130
-RESULTS = "results"
 Source = str | Path | Mapping[str, Any] | Scenario
 
 
@@ -119,9 +118,11 @@ def run(
         check_given(checked, server)
     for experiment in checked.experiments:
         kind_of(experiment, server).check(checked, experiment)
+    sources = find_sources(checked)  # before there is a new run, which would be the newest
     folder = new_run_folder(checked, output)
-    if any(getattr(one.agent_config, "warm_start", None) for one in checked.experiments):
-        copy_sources(checked, folder)
+    for name, source in sources.items():
+        copy_source(source, folder / name)
+    if sources:
         checked = as_scenario(checked, copied_sources(folder))
         write_scenario(folder, checked)
     with locked(folder):
@@ -129,7 +130,7 @@ def run(
 
 
 def resume(
-    folder: str | Path,
+    folder: str | Path = RESULTS,
     *,
     agent_steps: int | None = None,
     slots: int | None = None,
@@ -138,7 +139,7 @@ def resume(
     stop: Stop | None = None,
     server: Any = None,
 ) -> int:
-    """Continue a run where it was left, or extend a finished one to ``agent_steps`` trials.
+    """Continue a run (the newest in a folder of runs) where it was left, or extend it to ``agent_steps`` trials.
 
     ``server`` is the server of its live experiments, where it was given in Python before (see ``run``).
 
@@ -218,22 +219,18 @@ def new_run_folder(scenario: Scenario, output: str | Path | None) -> Path:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         folder, count = parent / stamp, 1
-        while not _made(folder):
-            count += 1
-            folder = parent / f"{stamp}-{count}"
+        while True:
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                count += 1
+                folder = parent / f"{stamp}-{count}"
     except OSError as error:
         what = f"{parent} can't be written: {error.strerror}"
         raise StoreError(what, hint="choose another place with --output") from error
     write_scenario(folder, scenario)
     return folder.absolute()
-
-
-def _made(folder: Path) -> bool:
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        return False
-    return True
 
 
 def write_scenario(folder: Path, scenario: Scenario) -> None:
@@ -253,6 +250,9 @@ def write_scenario(folder: Path, scenario: Scenario) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Hold the run's lock, so that no other process drives it."""
     try:
+        lock = WriterLock(folder)
+    except OSError as error:
+        raise unwritable(folder, error) from error
     ended = threading.Event()
 
     def keep() -> None:
@@ -262,14 +262,11 @@ def locked(folder: Path) -> Iterator[None]:
 
     keeper = threading.Thread(target=keep, name="tunegym-lock", daemon=True)
     keeper.start()
-        lock = WriterLock(folder)
-    except OSError as error:
-        raise unwritable(folder, error) from error
-        ended.set()
-        keeper.join()  # or it could write the lock again
     try:
         yield
     finally:
+        ended.set()
+        keeper.join()  # or it could write the lock again
         with contextlib.suppress(OSError, StoreError):  # the end of the process releases it, too
             lock.release()
 
@@ -362,13 +359,13 @@ def _run_agent(agent: Agent, session: Session, stop: Stop) -> tuple[int, str | N
     finally:
         try:
             agent.close()
+        except (Exception, SystemExit):
+            logger.exception("the agent's close() failed")
+            close_failed = True
     told, hint = getattr(agent, "failure", None), getattr(agent, "failure_hint", None)
     if not isinstance(code, int) or isinstance(code, bool):
         told = f"run() of {session.experiment.agent} returned {code!r:.60}, expected an integer"
         code, hint = 1, "end run() with `return 0`; another integer says that the experiment failed"
-        except (Exception, SystemExit):
-            logger.exception("the agent's close() failed")
-            close_failed = True
     if not code:
         return int(close_failed), "the agent's close() failed" if close_failed else None
     reason = printable(told) if isinstance(told, str) and told else None

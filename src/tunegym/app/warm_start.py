@@ -63,18 +63,10 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
     return taken
 
 
-def copy_sources(scenario: Scenario, folder: Path) -> None:
-    """Copy the runs that a scenario starts from into its own results folder.
-
-    So a resume starts from the same trials, whatever happens to the other run.
-
-    Raises:
-        StoreError: there is no such run, or it can't be copied.
-    """
-    for experiment in scenario.experiments:
-        source = getattr(experiment.agent_config, "warm_start", None)
-        if source is not None:
-            _copy(_chosen(scenario.scenario_dir / source, experiment), folder / experiment.name)
+def find_sources(scenario: Scenario) -> dict[str, Any]:
+    """By experiment the results that it starts from. Raises ``StoreError`` if there are none."""
+    named = [(one, getattr(one.agent_config, "warm_start", None)) for one in scenario.experiments]
+    return {one.name: _chosen(scenario.scenario_dir / source, one) for one, source in named if source is not None}
 
 
 def copied_sources(folder: Path) -> list[str]:
@@ -83,13 +75,17 @@ def copied_sources(folder: Path) -> list[str]:
     return [f"experiments.{copy.parent.name}.agent_config.warm_start={spelled(str(copy))}" for copy in copies]
 
 
-def _copy(results: Any, folder: Path) -> None:
-    """Copy a run's scenario and journal to ``folder``, whole or not at all."""
+def copy_source(results: Any, folder: Path) -> None:
+    """Copy a run's scenario and journal to an experiment's ``folder``, whole or not at all. Raises ``StoreError``.
+
+    So a resume starts from the same trials, whatever happens to the other run.
+    """
     try:
         reader.scan(results.path)
     except StoreError as error:  # damaged: the message names the original, not the copy
         hint = "put it back as it was, or leave warm_start out"
         raise StoreError(f"warm_start: {error.message}", hint=hint) from error
+    logger.info("%s starts from the trials in %s", folder.name, results.folder)
     copy, fresh = folder / WARM_START, folder / f"{WARM_START}.new"
     try:
         (fresh / results.name).mkdir(parents=True)

@@ -34,7 +34,8 @@ SetOption = Annotated[
 ]
 SlotsOption = Annotated[int | None, typer.Option("--slots", min=1, help="Trials in parallel.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-ResultsArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A run's results folder.")]
+ResultsArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs: the newest.")]
+RESULTS = Path("results")
 
 
 @app.command()
@@ -90,7 +91,7 @@ def run(
 
 @app.command()
 def resume(
-    folder: ResultsArgument,
+    folder: ResultsArgument = RESULTS,
     agent_steps: Annotated[
         int | None, typer.Option("--agent-steps", min=1, help="Extend the run to this many trials.")
     ] = None,
@@ -104,7 +105,7 @@ def resume(
 
 
 @app.command()
-def status(folder: ResultsArgument, as_json: JsonOption = False) -> None:
+def status(folder: ResultsArgument = RESULTS, as_json: JsonOption = False) -> None:
     """Show how far a run is."""
     from tunegym.cli.results import status as command
 
@@ -113,7 +114,7 @@ def status(folder: ResultsArgument, as_json: JsonOption = False) -> None:
 
 @app.command()
 def recommend(
-    folder: ResultsArgument,
+    folder: ResultsArgument = RESULTS,
     context: Annotated[
         list[str] | None,
         typer.Option("--context", metavar="KEY=VALUE", help="The value of an env_param, such as load=0.5. Repeatable."),
@@ -132,7 +133,7 @@ def recommend(
 
 @app.command()
 def report(
-    folder: ResultsArgument,
+    folder: ResultsArgument = RESULTS,
     show: Annotated[bool, typer.Option("--open", help="Open it in the default browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -144,7 +145,7 @@ def report(
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs' results folders.")],
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="DIR...", help="Runs, or a folder of them.")] = None,
     output: Annotated[
         Path, typer.Option("--output", metavar="FILE", help="Where the page with the curves goes.")
     ] = Path("compare.html"),
@@ -153,7 +154,7 @@ def compare(
     """Show several runs in one table and one page."""
     from tunegym.cli.results import compare as command
 
-    _end(command, folders, output, as_json=as_json)
+    _end(command, folders or [RESULTS], output, as_json=as_json)
 
 
 @app.command()
@@ -175,14 +176,15 @@ def serve(
 @app.command("list")
 def list_(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="agents, workloads, runners, rewards, encodings or pruners.")
+        str, typer.Argument(metavar="KIND", help="runs, agents, workloads, runners, rewards, encodings or pruners.")
     ],
+    folder: Annotated[Path | None, typer.Argument(metavar="FOLDER", help="Of runs: where they are.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what a scenario can choose from."""
+    """List runs, or what a scenario can choose from."""
     from tunegym.cli.scenarios import list_names as command
 
-    _end(command, kind, as_json=as_json)
+    _end(command, kind, folder, as_json=as_json)
 
 
 plane = typer.Typer(help="Look at a data plane.", no_args_is_help=True, rich_markup_mode=None)

@@ -1,14 +1,14 @@
-"""The commands that read results: ``status``, ``recommend``, ``report`` and ``compare``."""
+"""The commands that read results: ``status``, ``recommend``, ``report``, ``compare`` and ``list runs``."""
 
 from __future__ import annotations
 
-import tomllib
+import time
 import webbrowser
 from pathlib import Path
 from typing import Any
 
 from tunegym.app import report as reports
-from tunegym.cli.terminal import console, note, print_json, print_table, say, warn
+from tunegym.cli.terminal import chosen_run, console, note, print_json, print_table, say, warn
 from tunegym.config.load import value_of
 from tunegym.core.errors import ConfigError, Problem, StoreError
 from tunegym.core.files import dump_toml
@@ -19,17 +19,21 @@ from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
 from tunegym.tuning.model.values import counted, number, pairs, spelled
 from tunegym.tuning.reports import page, results
-from tunegym.tuning.reports.trials import BEST
 
 
 def status(folder: Path, *, as_json: bool) -> int:
     """Show every experiment's state."""
-    run, experiments, failure = reports.status(folder)
+    run = results.load(chosen_run(folder))
+    scenario, _ = reports.scenario_of(run.folder)
+    totals = {one.name: one.most_trials for one in scenario.experiments} if scenario is not None else {}
+    experiments = [one.counts(totals.get(name)) for name, one in run.experiments.items()]
+    if (failure := reports.failure_of(run.folder)) is not None:
+        failure = next(iter(failure.splitlines()), f"see {run.folder / reports.FAILURE}")
     if as_json:
         facts = [one.facts for one in experiments]
-        print_json({"folder": printable(str(run)), "failure": failure, "experiments": facts})
+        print_json({"folder": printable(str(run.folder)), "failure": failure, "experiments": facts})
         return 0
-    title = escaped(str(run))
+    title = escaped(str(run.folder))
     for unit in dict.fromkeys(one.unit for one in experiments):
         rows = [one.row for one in experiments if one.unit == unit]
         print_table(table_of(title, rows, left=list(rows[0])), fold=True)
@@ -43,7 +47,12 @@ def status(folder: Path, *, as_json: bool) -> int:
 
 def compare(folders: list[Path], output: Path, *, as_json: bool) -> int:
     """Print a table of all experiments, and write a page with the curves."""
-    found = page.compare([results.load(folder) for folder in folders])
+    if len(folders) == 1:  # of runs: the newest, and the one before it of the same scenario
+        *others, newest = results.find_runs(folders[0])
+        folders = [*[run for run in others if run.parent == newest.parent][-1:], newest]
+        if others:
+            note("runs: " + ", ".join(map(str, folders)))
+    found = page.compare([results.load(chosen_run(folder)) for folder in folders])
     for warning in found.facts["warnings"]:
         warn(warning)
     runs = len({entry["folder"] for entry in found.facts["entries"]})
@@ -59,7 +68,7 @@ def compare(folders: list[Path], output: Path, *, as_json: bool) -> int:
 
 def report(folder: Path, *, show: bool, as_json: bool) -> int:
     """Write ``report.html``; its path on stdout, or its facts as JSON."""
-    run = results.load(folder)
+    run = results.load(chosen_run(folder))
     document = reports.document_of(run)
     broken = [one["error"] for one in document["experiments"] if "error" in one]
     if broken:
@@ -91,6 +100,7 @@ def recommend(folder: Path, context: list[str], experiment: str | None, *, as_to
     """Show the settings to use, and how sure one can be of them."""
     if as_toml and as_json:
         raise ConfigError("tunegym recommend", [Problem("", "--toml or --json, not both", hint="leave one out")])
+    folder = chosen_run(folder)
     found = results.recommend(folder, _context(context), experiment)
     where = f" at {pairs(found.context)}" if found.context else ""
     if as_json:
@@ -114,6 +124,30 @@ def recommend(folder: Path, context: list[str], experiment: str | None, *, as_to
         warn("it was measured only once, so how much it varies is not known")
     if found.failed:
         warn(f"these settings also failed {'once' if found.failed == 1 else f'{found.failed} times'}")
+    return 0
+
+
+def list_runs(folder: Path, *, as_json: bool) -> int:
+    """Show every run in a folder, the newest last. A run is as the experiment in it that needs the most attention."""
+    order = ("unreadable", "running", "failed", "interrupted", "not started", "finished")
+    rows: list[dict[str, Any]] = []
+    for run in results.find_runs(folder):
+        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(results.started_at(run)))
+        row = {"scenario": "", "started": started, "state": order[0], "trials": 0, "path": printable(str(run))}
+        try:
+            found = results.load(run)
+            facts = [one.counts().facts for one in found.experiments.values()]
+            states = [one["state"] for one in facts] if reports.failure_of(run) is None else ["failed"]
+            row |= {"scenario": str(found.scenario.get("name", "")), "state": min(states, key=order.index)}
+            row["trials"] = sum(one["done"] for one in facts)
+        except StoreError as error:  # the others must still be listed
+            warn(error.message)
+        rows.append(row)
+    if as_json:
+        print_json(rows)
+        return 0
+    cells = [{name: escaped(str(value)) for name, value in row.items()} for row in rows]
+    print_table(table_of("", cells, left=("scenario", "started", "state", "path")), fold=True)
     return 0
 
 
@@ -152,12 +186,7 @@ def _document(found: Recommendation, fixed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fixed(run: Path, experiment: str) -> dict[str, Any]:
-    """The fixed parameters: from ``best.toml``, or from the scenario where a run was cut off before it had one."""
-    try:
-        best = tomllib.loads((run / experiment / BEST).read_text(encoding="utf-8"))
-        return best["best"].get("fixed", {})
-    except (OSError, ValueError, KeyError):
-        pass
+    """The fixed parameters, as far as the scenario can still be loaded."""
     scenario, why = reports.scenario_of(run)
     if scenario is None:
         warn(f"the fixed parameters are not known: {why}")

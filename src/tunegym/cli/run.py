@@ -24,6 +24,7 @@ from tunegym.cli.terminal import (
     INTERRUPTED,
     LogHandler,
     SteadyConsole,
+    chosen_run,
     console,
     exit_now,
     guarded,
@@ -35,10 +36,10 @@ from tunegym.cli.terminal import (
     warn,
 )
 from tunegym.core.errors import TunegymError
-from tunegym.core.stop import Stop
 from tunegym.core.references import raised_at
-from tunegym.tuning.model.scenario import Scenario
+from tunegym.core.stop import Stop
 from tunegym.core.text import error_text
+from tunegym.tuning.model.scenario import Scenario
 from tunegym.tuning.model.values import counted, rate
 from tunegym.tuning.ports import Session
 from tunegym.tuning.reports.page import REPORT
@@ -56,7 +57,7 @@ def run(scenario: Path, output: Path | None, overrides: list[str], slots: int | 
 
 def resume(folder: Path, agent_steps: int | None, slots: int | None, *, force: bool) -> int:
     """Continue a run where it was left."""
-    return drive(partial(app.resume, folder, agent_steps=agent_steps, slots=slots, force=force))
+    return drive(partial(app.resume, chosen_run(folder), agent_steps=agent_steps, slots=slots, force=force))
 
 
 def drive(work: Callable[..., int]) -> int:
@@ -101,17 +102,17 @@ def drive(work: Callable[..., int]) -> int:
 
 def show_results(folder: Path, results: RunResults | None) -> None:
     """Print what every experiment found, and where everything is; ``results`` are those that the page was made from."""
-    try:
     summaries = []
+    try:
         found = (results or load(folder)).experiments.values()
         summaries = [experiment.summary() for experiment in found if experiment.path.exists()]
     except (TunegymError, OSError) as error:  # the run's own error is more important
         warn(f"the results can't be shown: {error}")
-    say(f"results: {short(folder)}")
     for summary in summaries:
         if summary.table is not None:
             print_table(summary.table)
         say(*summary.lines)
+    say(f"results: {short(folder)}")
     if (folder / REPORT).is_file():
         say(f"report: {short(folder / REPORT)}")
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from tunegym.app.catalog import Catalog
 from tunegym.app.kinds import kind_of
 from tunegym.app.run import as_scenario
+from tunegym.cli.results import list_runs
 from tunegym.cli.terminal import BAD_CONFIGURATION, note, print_json, say, show, warn
 from tunegym.config.load import load
 from tunegym.core.errors import ConfigError, Problem, TunegymError, UnresolvedReferenceError
 from tunegym.core.text import escaped
 from tunegym.tuning.model.values import counted
-from tunegym.tuning.reports.results import SCENARIO
+from tunegym.tuning.reports.results import RESULTS, SCENARIO
 from tunegym.tuning.stores.reader import JOURNAL
 
 STARTERS: dict[str, tuple[str, ...]] = {"command": (), "python": ("workload.py",), "live": ()}
@@ -32,10 +33,10 @@ def init(words: list[str], kind: str, *, force: bool) -> int:
     path = Path(name := " ".join(words))
     if path.is_dir() or not path.suffix or name.endswith("/"):
         path = path / "scenario.toml"
-    targets = {path: f"{kind}.toml"} | {path.parent / name: name for name in STARTERS[kind]}
     if len(words) > 1 or path.suffix != ".toml":
         hint = f"write tunegym init {shlex.quote(str(path.with_suffix('.toml')))}"
         raise ConfigError("tunegym init", [Problem("", "this is not one TOML file or folder", name, hint=hint)])
+    targets = {path: f"{kind}.toml"} | {path.parent / name: name for name in STARTERS[kind]}
     starters = resources.files("tunegym.cli") / "starters"
     texts = {target: (starters / source).read_bytes() for target, source in targets.items()}
     taken = [str(one) for one, text in texts.items() if one.exists() and (one.is_dir() or one.read_bytes() != text)]
@@ -68,12 +69,15 @@ def dry_run(path: Path, overrides: list[str], slots: int | None, count: int, *, 
     return 0
 
 
-def list_names(kind: str, *, as_json: bool) -> int:
-    """Show the names of a kind, where they come from, and what they are."""
+def list_names(kind: str, folder: Path | None, *, as_json: bool) -> int:
+    """Show the names of a kind, where they come from, and what they are; or the runs in a folder."""
     catalog = Catalog()
-    if kind not in catalog.kinds():
-        names = ", ".join(catalog.kinds())
-        raise ConfigError("tunegym list", [Problem("", "unknown kind", kind, names, hint="use one of these")])
+    if kind == "runs":
+        return list_runs(folder or Path(RESULTS), as_json=as_json)
+    if kind not in catalog.kinds() or folder is not None:
+        what = "unknown kind" if folder is None else "only runs are listed from a folder"
+        names = ", ".join(["runs", *catalog.kinds()])
+        raise ConfigError("tunegym list", [Problem("", what, kind, names, hint="use one of these")])
     rows = [
         {"name": name, "reference": catalog.where(kind, name), "about": _about(catalog, kind, name)}
         for name in catalog.names(kind)

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,6 +25,7 @@ from rich.measure import Measurement
 from tunegym.core.errors import ConfigError, TunegymError
 from tunegym.core.text import escaped_json, escaped_lines
 from tunegym.tuning.model.summary import Table
+from tunegym.tuning.reports.results import find_run
 
 FAILURE = 1
 BAD_CONFIGURATION = 2
@@ -48,20 +50,20 @@ class LogHandler(logging.Handler):
         self._console.print(f"{label}{logging.Formatter().format(record)}", soft_wrap=True)
 
 
-
-    def print(self, *objects: object, **options: object) -> None:
 class SteadyConsole(Console):
     """A console whose reader may go away: the process continues, and further output is dropped."""
+
+    def print(self, *objects: object, **options: object) -> None:
         """Print without markup. Unprintable characters in strings are escaped; escape the texts of tables yourself."""
         shown = [escaped_lines(one) if isinstance(one, str) else one for one in objects]
         try:
             super().print(*shown, **options)  # type: ignore[arg-type]
         except OSError as error:
             self.on_broken_pipe()
-
-    def on_broken_pipe(self) -> None:
             if not self.stderr and error.errno not in (errno.EPIPE, errno.EIO):  # not a reader or terminal that is gone
                 raise TunegymError(f"stdout can't be written: {error.strerror}") from error
+
+    def on_broken_pipe(self) -> None:
         """Drop further output, where rich would end the process."""
         self.quiet = True
         # What is left in the stream's own buffer must have somewhere to go when Python exits.
@@ -93,6 +95,14 @@ def note(text: str) -> None:
 def warn(message: str) -> None:
     """Print a warning on stderr."""
     note(f"warning: {message}")
+
+
+def chosen_run(folder: Path) -> Path:
+    """The run, or the experiment's folder in one, that a path means. Which it is, is said unless you named it."""
+    if (run := find_run(folder)) not in (folder, folder.parent):
+        note(f"run: {run}")
+        return run
+    return folder
 
 
 def print_json(document: Any) -> None:
@@ -144,6 +154,7 @@ def show(error: TunegymError) -> None:
 
 def guarded(command: Callable[[], int]) -> int:
     """The command's exit code. For an error of ours print its message instead of a traceback; the code is 2 or 1."""
+    logging.lastResort = LogHandler(console(stderr=True))  # where no other handler shows what is logged
     try:
         return command()
     except ConfigError as error:
@@ -154,7 +165,6 @@ def guarded(command: Callable[[], int]) -> int:
         return FAILURE
     except SystemExit as error:  # an agent's own: whatever its code, the run did not come to its end
         sys.stderr.write(f"error: the run was ended from within, by sys.exit({error.code!r})\n")
-    logging.lastResort = LogHandler(console(stderr=True))  # where no other handler shows what is logged
         return FAILURE
 
 

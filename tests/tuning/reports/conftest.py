@@ -26,9 +26,10 @@ def write_journal(
     folder: Path, trials: Iterable[Trial], *, ended: str | None = "the agent ended", code: int = 0, **head: Any
 ) -> None:
     """A journal of closed trials, each a tenth of a second after the one before."""
+    at = head.pop("at", 1.7e9)
     given: dict[str, Any] = {"agent": "random_search", "knobs": {}, "env_params": {}, "metrics": ["m"], **head}
     lines = [
-        records.head_record(Head(experiment=folder.name, run="token", seed=1, **given), 1.7e9),
+        records.head_record(Head(experiment=folder.name, run="token", seed=1, **given), at),
         records.session_record(SessionRecord("f"), 1.7e9, "host", "boot", 1),
     ]
     since = 0.0

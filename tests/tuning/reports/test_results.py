@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import tunegym
 from tunegym.core.errors import ConfigError, StoreError, TunegymError
 from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.model.trial import Measured, Trial
-from tunegym.tuning.reports.results import RunResults, find_run, load, recommend
+from tunegym.tuning.reports.results import RunResults, find_run, find_runs, load, recommend
 from tunegym.tuning.reports.trials import TrialResults
 
 SCENARIO = 'name = "s"\nscenario_dir = "/somewhere"\n[[experiments]]\nname = "e"\n[[experiments]]\nname = "later"\n'
@@ -85,7 +86,7 @@ def test_to_pandas(run: Any) -> None:
 
 
 def test_find_run(tmp_path: Path) -> None:
-    """A run's folder, an experiment's in it, or one that holds exactly one run; a user's own scenario is no run."""
+    """A run's folder, an experiment's in it, or the newest in a folder of runs; a user's own scenario is no run."""
     with pytest.raises(StoreError, match="not a folder"):
         find_run(tmp_path / "nowhere")
     (tmp_path / "scenario.toml").write_text('name = "mine"\n')
@@ -96,12 +97,12 @@ def test_find_run(tmp_path: Path) -> None:
     (run / "e" / "journal.jsonl").write_text("")
     for place in (run, run / "e", run.parent, run.parent.parent):
         assert find_run(place) == run
-    other = make_run(tmp_path / "results" / "2025")
-    assert find_run(other) == other
-    with pytest.raises(StoreError, match="holds 2 runs") as error:
-        find_run(run.parent)
-    assert str(run) in str(error.value)
-    assert str(other) in str(error.value)
+    for name, at in (("renamed", 3.0), ("2025", 2.0), ("a copy", 1.0)):  # written in another order than they were run
+        write_journal(make_run(tmp_path / "results" / name) / "e", [], at=at)
+    newest = tmp_path / "results" / "renamed"
+    assert [one.name for one in find_runs(run.parent)] == ["a copy", "2025", "renamed", "2024"], "it has no journal yet"
+    shutil.rmtree(run)
+    assert find_run(newest.parent) == find_run(tmp_path) == newest == load(tmp_path).folder
     with pytest.raises(StoreError, match="can't be read"):
         load(make_run(tmp_path / "broken", "name = "))
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SCENARIO = "scenario.toml"
+RESULTS = "results"  # the folder of runs, unless one is named
 MOST_REASONS = 50
 _EDITED = "it was changed after the run had started: undo that"
 
@@ -90,18 +91,18 @@ class Results(ABC):
         """Why the experiment ended; None if it was cut off or still runs."""
         return self.journal.ended["reason"] if self.journal.ended is not None else None
 
-    # the part of each kind ----------------------------------------------------------------------------
     @property
     def code(self) -> int | None:
         """The exit code that it ended with; None if it was cut off or still runs."""
         return self.journal.ended["code"] if self.journal.ended is not None else None
 
+    # the part of each kind ----------------------------------------------------------------------------
 
-    @property
     @abstractmethod
     def _take(self, journal: reader.Reader) -> Any:
         """Read the whole journal; what the kind takes from its entries."""
 
+    @property
     @abstractmethod
     def statuses(self) -> Counter[str]:
         """Trials or steps by status."""
@@ -159,10 +160,10 @@ class Results(ABC):
             "best": None,
             "elapsed_s": self.journal.elapsed_s,
             "ended": self.ended,
-            "live": None,
             "code": self.code,
             "problem": self._problem(),
             "damage": self.journal.damage,
+            "live": None,
             **more,
         }
         shown = f"{done}/{total}" if total is not None else str(done)
@@ -183,9 +184,9 @@ class Results(ABC):
             "state": self.state,
             "problem": self._problem(),
             "ended": self.ended,
-            "agent": head.get("agent"),
             "code": self.code,
             "damage": self.journal.damage,
+            "agent": head.get("agent"),
             "seed": head.get("seed"),
             "metrics": head.get("metrics", []),
             "reasons": _most_common(reasons),
@@ -271,12 +272,8 @@ class RunResults:
     experiments: Mapping[str, Results]
 
 
-def load(folder: str | Path) -> RunResults:
-    """The results in ``folder``: a run's own folder, or one that holds exactly one run somewhere below.
-
-    Raises:
-        StoreError: there is no run, or there are several; it lists them.
-    """
+def load(folder: str | Path = RESULTS) -> RunResults:
+    """The results of a run, or of the newest run in a folder. Raises ``StoreError`` if there is none."""
     run = find_run(Path(folder))
     try:
         scenario = tomllib.loads((run / SCENARIO).read_text(encoding="utf-8"))
@@ -314,30 +311,38 @@ def _is_run(folder: Path) -> bool:
 
 
 def find_run(folder: Path) -> Path:
-    """The one run's folder at or below ``folder``."""
+    """The run that a path means: of several the newest. Raises ``StoreError``."""
+    return find_runs(folder)[-1]
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs that a path means, the newest last: a run, an experiment's folder in one, or a folder of runs."""
     if _is_run(folder):
-        return folder
+        return [folder]
     if (folder / reader.JOURNAL).is_file() and (folder.parent / SCENARIO).is_file():
-        return folder.parent
-    if not folder.is_dir():
-        raise StoreError(f"{folder} is not a folder", hint="give the results folder that the run printed")
-    found = sorted({*folder.glob(f"*/{SCENARIO}"), *folder.glob(f"*/*/{SCENARIO}")})
+        return [folder.parent]
+    found = {*folder.glob(f"*/{SCENARIO}"), *folder.glob(f"*/*/{SCENARIO}")}
     runs = [path.parent for path in found if _is_run(path.parent)]
     if not runs:
-        raise StoreError(f"{folder} holds no results", hint="give the results folder that the run printed")
-    if len(runs) > 1:
-        listed = "\n".join(f"  {run}" for run in runs[-10:])
-        raise StoreError(f"{folder} holds {len(runs)} runs; the latest are:\n{listed}", hint="give one of them")
-    return runs[0]
+        what = f"{folder} {'holds no results' if folder.is_dir() else 'is not a folder'}"
+        raise StoreError(what, hint="give the folder that the run printed, or run a scenario: tunegym run SCENARIO")
+    return sorted(runs, key=lambda run: (started_at(run), run))
+
+
+def started_at(run: Path) -> float:
+    """When a run began: by its journals, which a copy leaves as they are; without one, by its scenario's file."""
+    with contextlib.suppress(OSError, StoreError, KeyError, TypeError, ValueError):
+        return min(float((reader.head_of(path) or {})["at"]) for path in run.glob(f"*/{reader.JOURNAL}"))
+    return (run / SCENARIO).stat().st_mtime
 
 
 def recommend(
-    folder: str | Path, context: Mapping[str, Any] | None = None, experiment: str | None = None
+    folder: str | Path = RESULTS, context: Mapping[str, Any] | None = None, experiment: str | None = None
 ) -> Recommendation:
     """The settings to use, over all contexts or in the one that ``context`` describes, wholly or in part.
 
     Args:
-        folder: a run's results.
+        folder: a run's results, or a folder of runs: the newest.
         context: values of env_params by address.
         experiment: which one; may be left out when there is only one.
 
