@@ -300,18 +300,20 @@ class LiveEnv(Lanes, Protocol):
     def reset(
         self, lane: int = 0, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the lane's next episode. Moves no number and no context."""
+        """Begin the lane's next episode; a server that was lost is started again. Moves no number and no context.
+
+        Raises ``ServerLostError`` if the server failed too often in a row.
+        """
 
     def step(self, action: Any, lane: int = 0) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step, recorded: Gymnasium's five. After an end of the episode ``reset`` must follow.
 
-        A server that failed gives a penalty for a reward, the observation of its next beginning, and no end of the
-        episode. The observation is the caller's own: no later step changes it.
+        A failed step has a penalty for a reward and the episode's last valid observation. It ends the episode: as the
+        server said, else with ``truncated``. The observation is the caller's own: no later step changes it.
 
         Raises:
             ActionError: the action is not in ``action_space``; no number is used.
             BudgetError: no step may be taken any more.
-            ServerLostError: the server failed too often in a row.
         """
 
     def step_all(self, actions: Sequence[Any]) -> list[tuple[Any, float, bool, bool, dict[str, Any]]]:

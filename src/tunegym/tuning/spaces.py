@@ -228,14 +228,6 @@ def bounds(space: spaces.Space[Any]) -> tuple[Any, Any]:
             return np.zeros(space.shape or ()), np.ones(space.shape or ())
 
 
-def nothing_of(space: spaces.Space[Any]) -> Any:
-    """Return zeros of the declared shapes and dtypes, as a placeholder."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = {key: nothing_of(one) for key, one in _parts(space).items()}
-        return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
-    return np.zeros(tuple(space.shape or ()), dtype=space.dtype)[()]
-
-
 def _array_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[Any], Any]:
     ndarray, floats = np.ndarray, dtype.kind == "f"
     short = floats and len(shape) == 1 and shape[0] < SHORT

@@ -64,6 +64,7 @@ def add_episode(
         observation: Any = np.array([number, -number], dtype=np.float32) / 1e6
         if len(store._sides):
             observation = {"image": np.full((4, 10), number % 256, dtype=np.uint8), "speed": np.array([0.5])}
+        observation = store.pack(observation)
         taken = reward if at != failing else -100.0
         total += taken
         if at == failing:

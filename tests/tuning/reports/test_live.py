@@ -164,7 +164,7 @@ def test_names_keep_their_values(tmp_path: Path, size: int) -> None:
     for number, space in enumerate((spaces.Dict(keys), spaces.Dict(keys[::-1])), start=1):
         store = open_store(tmp_path / "e", actions=space, observations=space)
         store.reserve(number)
-        store.add(number, 1, element, element, 1.0, 0.001, False, False, {}, {})
+        store.add(number, 1, element, store.pack(element), 1.0, 0.001, False, False, {}, {})
         store.close()
     results = LiveResults("e", tmp_path / "e")
     for found in (results.actions(), results.observations()):

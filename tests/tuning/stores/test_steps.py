@@ -81,7 +81,8 @@ def add(store: StepStore, number: int, *, end: str | None = None, **more: Any) -
         "context": {},
         "metrics": {},
     }
-    store.add(**{**known, **more})
+    step = known | more
+    store.add(**step | {"observation": store.pack(step["observation"])})
 
 
 def numbers(folder: Path, name: str = "trajectory.csv") -> list[int]:

@@ -212,7 +212,10 @@ class _FaceEnv(gymnasium.Env[Any, Any]):
         self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode. Numbers and contexts don't depend on seed and options; a live server gets both."""
+        """Begin an episode. Numbers and contexts don't depend on seed and options; a live server gets both.
+
+        Raises ``ServerLostError`` if a live server failed too often in a row.
+        """
         if seed is not None:
             super().reset(seed=seed, options=options)
         return self._face.reset(0, seed, options)
@@ -224,7 +227,6 @@ class _FaceEnv(gymnasium.Env[Any, Any]):
             ActionError: it isn't one; no number is used.
             BudgetError: the experiment's budget is used up.
             TunegymError: the environment is closed, or a live server's episode is over.
-            ServerLostError: a live server failed too often in a row.
         """
         return self._face.step(action)
 
@@ -381,7 +383,7 @@ class TuneVectorEnv(_Knobs, _FaceVectorEnv):
 
 
 class LiveVectorEnv(_FaceVectorEnv):
-    """A live server in each sub-environment, as in ``LiveEnv``. A failed step ends no episode."""
+    """A live server in each sub-environment, as in ``LiveEnv``. A failed step ends its episode."""
 
     facts = ("step", "episode_number", "status", "reason", "cached", "metrics", "env_params")
 

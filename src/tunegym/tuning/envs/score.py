@@ -161,14 +161,7 @@ class StepScore:
         metrics = self._read(info) if self._metrics else NO_METRICS
         if self._reward is not None:
             found = self._computed(metrics)
-        reward = found
-        if type(reward) is not float:
-            try:
-                reward = float(reward)
-            except RAISED:
-                raise ServerFailure(f"step: the reward is {found!r:.60}, not a number") from None
-        if not math.isfinite(reward):
-            raise ServerFailure(f"step: the reward is {reward}")
+        reward = _number("the reward", found)
         scale = self._scale
         if reward < scale.worst or abs(reward) > scale.largest:
             scale.learn(reward)
@@ -193,14 +186,21 @@ class StepScore:
         if missing is not None:
             there = ", ".join(map(str, info)) or "nothing"
             raise ServerFailure(f"step: its info has no metric {missing} (there is: {there})")
+        return {name: _number(f"metric {name}", info[name]) for name in self._metrics}
+
+
+def _number(what: str, found: Any) -> float:
+    """A reward or metric of a step. Raises ``ServerFailure``; a text is no number, whatever it spells."""
+    value = found
+    if type(found) is not float:
         try:
-            metrics = {name: float(info[name]) for name in self._metrics}
+            value = math.nan if isinstance(found, str | bytes | bytearray) else float(found)
         except RAISED:
-            raise ServerFailure("step: a metric in its info is not a number") from None
-        for name, value in metrics.items():
-            if not math.isfinite(value):
-                raise ServerFailure(f"step: metric {name} is {value}")
-        return metrics
+            value = math.nan
+    if not math.isfinite(value):
+        kind = "" if isinstance(found, float) else f", of type {type(found).__name__}"
+        raise ServerFailure(f"step: {what} is {found!r:.60}{kind}; only a finite number is allowed")
+    return value
 
 
 class Tally:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
-from numpy import ndarray
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
@@ -124,6 +123,7 @@ class StepStore(JournalFile):
         # A crash must not cost much of a small budget either.
         most = MOST_ROWS if self._budget is None else max(1, min(MOST_ROWS, self._budget // 100))
         self._table = table = StepTable(actions, observations, self.head.metrics, list(self.head.env_params), most)
+        self.pack, self.unpack = table.observations.pack, table.observations.unpack
         self._most_waiting = table.most * (MOST_WAITING if most == MOST_ROWS else 1)
         for name, elements in (("action", table.actions), ("observation", table.observations)):
             if not elements.inline:
@@ -160,20 +160,18 @@ class StepStore(JournalFile):
         metrics: Mapping[str, float],
         unmeasured: tuple[str, str] | None = None,
     ) -> None:
-        """Record a step; with status and reason, and at once, if it has no measurement. Numbers come in their order."""
+        """Record a step; with status and reason, and at once, if it has no measurement. Numbers come in their order.
+
+        The observation is packed already.
+        """
         rows, table = self._rows, self._table
         elements = table.actions
         if not elements.scalar or type(action) is not int:
             action = elements.pack(action)
-        elements = table.observations
-        if type(observation) is ndarray and observation.dtype is elements.array:  # quicker than pack
-            packed = observation.tobytes()
-        else:
-            packed = elements.pack(observation)
         ended = 0
         if terminated or truncated:
             ended = TERMINATED * terminated + TRUNCATED * truncated
-        rows.append((number, episode, action, packed, reward, duration, ended, context, metrics, unmeasured))
+        rows.append((number, episode, action, observation, reward, duration, ended, context, metrics, unmeasured))
         self.upto = number
         if unmeasured is not None:
             self.flush()

@@ -109,22 +109,64 @@ def test_env_params_need_a_server_that_applies_them(engines: Engines) -> None:
 # outcomes ---------------------------------------------------------------------------------------------
 
 
-def test_failed_step_ends_no_episode(engines: Engines) -> None:
-    engine = engines()
-    engine.reset()
-    before = engine.step(0)[4]
-    assert (before["status"], before["reason"], before["cached"]) == ("measured", "", False)
-    engines.server.raises = RuntimeError("the pump is stuck")
-    observation, reward, terminated, truncated, info = engine.step(1)
-    assert (terminated, truncated) == (False, False)
-    assert (info["status"], info["reason"]) == ("failed", "step: RuntimeError: the pump is stuck")
-    assert info.keys() == {*before, "fresh"}  # which the server says of a beginning
-    assert engine.observation_space.contains(observation)
-    assert reward < 1.0
-    assert engine.step(2)[4]["episode_number"] == info["episode_number"] == 1
+class Faulty(Counter):
+    """Action 2 fails: it raises, or answers with a bad reward or observation, and with ``says``, maybe an end."""
+
+    def __init__(self, fault: str, says: str) -> None:
+        super().__init__()
+        self.fault, self.says = fault, says
+
+    def step(self, action: Any) -> Any:
+        if action < 2:
+            return super().step(action)
+        if self.fault == "raise":
+            raise RuntimeError("the pump is stuck")
+        reward, size = (float("nan"), 2) if self.fault == "reward" else (1.0, 3)
+        return np.full(size, 9, np.float32), reward, self.says == "terminated", self.says == "truncated", {}
+
+
+@pytest.mark.parametrize("encoding", [None, "onehot"])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("raise", ""),
+        *((fault, says) for fault in ("reward", "observation") for says in ("", "terminated", "truncated")),
+    ],
+)
+def test_failed_step_ends_its_episode(
+    engines: Engines, fault: str, says: str, together: bool, encoding: str | None
+) -> None:
+    """As the server said, else truncated. A learner bootstraps from the last valid observation of that episode."""
+    servers = [Faulty(fault, says), Counter()][: 1 + together]
+    engine = engines(servers=servers, env_params=load(1, 2, 3, 4, encoding=encoding))
+    own = (lambda shown: shown["observation"]) if encoding else lambda shown: shown
+    expected = []
+    for before in (0, 2):  # steps of the episode before the one that fails
+        for lane_ in range(engine.slots):
+            own(engine.reset(lane_)[0])[:] = 7  # a caller may change what it is given
+        for _ in range(before):
+            own((engine.step_all([1, 0])[0] if together else engine.step(1))[0])[:] = 7
+        shown, reward, *ended, info = engine.step_all([2, 0])[0] if together else engine.step(2)
+        assert ended == ([True, False] if says == "terminated" else [False, True])
+        assert (info["status"], info["metrics"], reward < 0) == ("failed", {}, True)
+        final = info["final_observation"] if encoding else shown
+        expected.append([9, 9] if fault == "reward" else [before, 1] if before else [0, 0])
+        assert own(final).tolist() == expected[-1]
+        for seen, name in ((final, "env_params"), (shown, "next_env_params")) if encoding else ():
+            assert engine.observation_space.contains(seen)
+            assert seen["context"]["load"].argmax() == info[name]["load"] - 1
+        with pytest.raises(TunegymError, match=r"call reset\(\) first"):
+            engine.step_all([0, 0]) if together else engine.step(0)
     engines.close()
-    assert [row["status"] for row in engines.rows()] == ["measured", "failed", "measured"]
-    assert engine.tally.statuses == {"measured": 2, "failed": 1}
+    failed = [row for row in engines.rows() if row["status"] == "failed"]
+    assert [[float(row[f"observation.{at}"]) for at in (0, 1)] for row in failed] == expected
+    end = says or "truncated"
+    assert {(row["terminated"], row["truncated"]) for row in failed} == {
+        (str(end == "terminated").lower(), str(end == "truncated").lower())
+    }
+    episodes = [(row["end"], row["last_step"]) for row in engines.rows("episodes.csv") if row["lane"] == "0"]
+    assert episodes == [(end, row["step"]) for row in failed]
 
 
 SEEN = np.zeros(2, dtype=np.float32)
@@ -151,8 +193,10 @@ class Mine(Mapping[str, Any]):
         ((np.zeros(3, dtype=np.float32), 1.0, False, False, {}), r"not of observation_space: its shape is \(3,\)"),
         (([[1], [2, 3]], 1.0, False, False, {}), "not of observation_space"),
         ((Explosive(), 1.0, False, False, {}), "observation"),
-        ((SEEN, float("nan"), False, False, {}), "the reward is nan"),
-        *(((SEEN, reward, False, False, {}), "not a number") for reward in ("much", 10**400, Explosive())),
+        ((SEEN, float("nan"), False, False, {}), "the reward is nan; only a finite number is allowed"),
+        ((SEEN, "5", False, False, {}), "the reward is '5', of type str; only a finite number is allowed"),
+        ((SEEN, None, False, False, {}), "the reward is None, of type NoneType; only a finite number"),
+        *(((SEEN, reward, False, False, {}), "only a finite number") for reward in (b"5", 10**400, Explosive())),
         *(((SEEN, 1.0, flag, False, {}), "neither true nor false") for flag in (np.zeros(2), Explosive())),
         ((SEEN, 1.0, False, Explosive(), {}), "neither true nor false"),
         ((SEEN, 1.0, False, False, None), "its info is NoneType, not a dict"),
@@ -172,8 +216,11 @@ def test_bad_answer_fails_the_step(
     right = server.step
     server.step = lambda action: answer if action == 2 else right(action)
     engine = engines(servers=[server], metrics=metrics)
-    engine.reset()
-    infos = [(engine.step_all([action])[0] if together else engine.step(action))[4] for action in (0, 2, 0)]
+    infos = []
+    for action in (0, 2, 0):
+        if action == 0:
+            engine.reset()
+        infos.append((engine.step_all([action])[0] if together else engine.step(action))[4])
     assert [info["status"] for info in infos] == ["measured", "failed", "measured"]
     assert re.search(said, infos[1]["reason"])
     engines.close()
@@ -195,6 +242,7 @@ def test_automatic_penalty_is_below_the_worst(engines: Engines) -> None:
     engine.reset()
     engines.server.raises = RuntimeError("x")
     assert engine.step(0)[1] == -52.0
+    engine.reset()
     engines.server.reward = -1.5e308
     engine.step(0)
     engines.server.raises = ValueError("once")
@@ -207,15 +255,18 @@ def test_metrics_and_rewards(engines: Engines) -> None:
     engine.reset()
     _, reward, *_, info = engine.step(0)
     assert (reward, info["metrics"], info["other"]) == (-2.5, {"p99": 2.5, "load": 7.0}, "x")
-    engines.server.info = {"load": 7}
-    info = engine.step(0)[4]
-    assert (info["status"], info["reason"]) == ("failed", "step: its info has no metric p99 (there is: load)")
-    engines.server.info = {"p99": float("inf"), "load": 7}
-    assert engine.step(0)[4]["reason"] == "step: metric p99 is inf"
-    engines.server.info = {"p99": Explosive(), "load": 7}
-    assert engine.step(0)[4]["reason"] == "step: a metric in its info is not a number"
+    for found, said in (
+        ({"load": 7}, "step: its info has no metric p99 (there is: load)"),
+        ({"p99": float("inf"), "load": 7}, "step: metric p99 is inf; only a finite number is allowed"),
+        ({"p99": "2.5", "load": 7}, "step: metric p99 is '2.5', of type str; only a finite number is allowed"),
+        ({"p99": 2.5, "load": None}, "step: metric load is None, of type NoneType; only a finite number is allowed"),
+    ):
+        engines.server.info = found
+        info = engine.step(0)[4]
+        assert (info["status"], info["reason"]) == ("failed", said)
+        engine.reset()
     engines.close()
-    assert [row["metric.p99"] for row in engines.rows()] == ["2.5", "", "", ""]
+    assert [row["metric.p99"] for row in engines.rows()] == ["2.5", "", "", "", ""]
 
 
 # what is recorded -------------------------------------------------------------------------------------
@@ -228,7 +279,7 @@ def test_every_nth_step_and_failures_are_recorded(engines: Engines) -> None:
     for number in range(1, 23):
         if number == 7:
             engines.server.raises = RuntimeError("x")
-        if engine.step(0)[2]:
+        if any(engine.step(0)[2:4]):
             engine.reset()
     engines.close()
     assert [int(row["step"]) for row in engines.rows()] == [4, 7, 8, 12, 16, 20]
@@ -242,15 +293,16 @@ def test_transitions(engines: Engines) -> None:
     for number in range(1, 13):
         if number == 8:
             engines.server.raises = RuntimeError("x")
-        if engine.step(number % 3)[2]:
+        if any(engine.step(number % 3)[2:4]):
             engine.reset()
     found = list(engine.transitions(100))
-    # Not the first of an episode, not the failed one, and not the one after it, which has a new beginning.
-    assert [int(one.action) for one in found] == [number % 3 for number in (2, 3, 4, 5, 7, 10, 11, 12)]
-    assert [one.observation[0] for one in found] == [1, 2, 3, 4, 1, 1, 2, 3]
-    assert [one.after[0] for one in found] == [2, 3, 4, 5, 2, 2, 3, 4]
-    assert [one.terminated for one in found][3] is True
-    assert found[0].after.dtype == np.float32
+    # Not the first of an episode. The failed one ends its episode where it was.
+    assert [int(one.action) for one in found] == [number % 3 for number in (2, 3, 4, 5, 7, 8, 10, 11, 12)]
+    assert [one.observation[0] for one in found] == [1, 2, 3, 4, 1, 2, 1, 2, 3]
+    assert [one.after[0] for one in found] == [2, 3, 4, 5, 2, 2, 2, 3, 4]
+    assert [one.terminated for one in found] == [at == 3 for at in range(9)]
+    assert [one.truncated for one in found] == [at == 5 for at in range(9)]
+    assert (found[5].reward, found[0].after.dtype) == (-9.0, np.float32)
     newest = list(engine.transitions(2))
     assert [one.after.tolist() for one in newest] == [one.after.tolist() for one in found[-2:]]
 

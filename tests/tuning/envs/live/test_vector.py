@@ -24,21 +24,24 @@ def seeds_of(server: Counter) -> list[Any]:
     return [call[1] for call in server.calls if call[0] == "reset"]
 
 
-@pytest.mark.parametrize("end", ["terminated", "truncated"])
+@pytest.mark.parametrize("end", ["terminated", "truncated", "failed"])
 def test_next_episode_begins_in_the_same_step(engines: Engines, end: str) -> None:
-    envs = LiveVectorEnv(engines(servers=[Counter(2, end), Counter(9)]))
+    first_server = Counter(2, end)
+    envs = LiveVectorEnv(engines(servers=[first_server, Counter(9)]))
     assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert (envs.single_action_space, envs.action_space) == (spaces.Discrete(3), spaces.MultiDiscrete([3, 3]))
     first, infos = envs.reset()
     assert envs.observation_space.contains(first)
     assert infos["step"].tolist() == [1, 2]
     envs.step([1, 1])
+    first_server.raises = RuntimeError("stuck") if end == "failed" else None
     observations, rewards, terminations, truncations, infos = envs.step([2, 0])
     assert (rewards.dtype, terminations.dtype, truncations.dtype) == (np.float64, np.bool_, np.bool_)
     assert terminations.tolist() == [end == "terminated", False]
-    assert truncations.tolist() == [end == "truncated", False]
+    assert truncations.tolist() == [end != "terminated", False]
+    assert infos["status"].tolist() == ["failed" if end == "failed" else "measured", "measured"]
     assert observations.tolist() == [[0.0, 0.0], [2.0, 0.0]]
-    assert infos["final_obs"][0].tolist() == [2.0, 2.0]
+    assert infos["final_obs"][0].tolist() == ([1.0, 1.0] if end == "failed" else [2.0, 2.0])
     assert infos["_final_obs"].tolist() == [True, False]
     assert infos["final_info"]["step"][0] == 3
     assert infos["step"].tolist() == [3, 4]

@@ -30,7 +30,7 @@ from tunegym.tuning.model.trial import EpisodeEnd, JobHandle
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Reward, Transition
 from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, StepAnswer, failure_of
-from tunegym.tuning.spaces import SHORT, SpaceError, element_of, has_nan, nothing_of
+from tunegym.tuning.spaces import SHORT, SpaceError, element_of, has_nan
 from tunegym.tuning.stores.steps import StepStore
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class LiveEngine:
     def _prepare(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
         """What depends on the spaces. The most common ones, with quick systems behind them, are checked inline."""
         self._observed = observations
-        self._own, self._nothing = element_of(observations), nothing_of(observations)
+        self._own = element_of(observations)
         self._own_action = element_of(actions)
         self._copies = not isinstance(actions, spaces.Discrete)  # a server may change what it is given
         self._lowest, self._highest = 0, -1
@@ -133,7 +133,7 @@ class LiveEngine:
         short = isinstance(observations, spaces.Box) and len(observations.shape) == 1 and observations.shape[0] < SHORT
         floats = short and np.dtype(observations.dtype).kind == "f"
         self._dtype, self._shape = (np.dtype(observations.dtype), observations.shape) if floats else (None, None)
-        self._add, recording = self._store.add, self._store.recording
+        self._add, self._pack, recording = self._store.add, self._store.pack, self._store.recording
         self._all, self._ends_only, self._every = recording.kind == "all", recording.kind == "episodes", recording.every
 
     # the port -----------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class LiveEngine:
         context = self._env_params.context(number)
         observation, info = self._begin(one, context, number, seed, options)
         self._store.begun += 1
-        one.episode = Running(self._store.begun, number, context)
+        one.episode = Running(self._store.begun, number, context, self._pack(observation))
         told = {**info, "step": number, "episode_number": one.episode.number, "next_env_params": dict(context)}
         return self._display.shown(observation, context), told
 
@@ -188,11 +188,11 @@ class LiveEngine:
                     one.apply(context)
                 answer = one.host.step(self._own_action(chosen) if self._copies else chosen)
             except RAISED as error:
-                return self._failed(one, number, chosen, context, failure_of(error), began)()
+                return _unless_stopped(self._failed(one, number, chosen, context, failure_of(error), began))
             try:
                 return self._took(one, number, chosen, context, answer, began)
             except ServerFailure as failure:
-                return self._failed(one, number, chosen, context, failure, began)()
+                return _unless_stopped(self._failed(one, number, chosen, context, failure, began))
         except BaseException as error:
             self._cut_off(error)
             raise
@@ -214,7 +214,7 @@ class LiveEngine:
             answers = [
                 self._receive(one, first + at, chosen[at], contexts[at], *begun[at]) for at, one in enumerate(lanes)
             ]
-            return [answer() for answer in answers]  # every lane's step is on record before one of them may raise
+            return [*map(_unless_stopped, answers)]  # every lane's step is on record before this may raise
         except BaseException as error:
             self._cut_off(error)
             raise
@@ -325,26 +325,35 @@ class LiveEngine:
 
     def _receive(
         self, one: Lane, number: int, action: Any, context: Context, failure: ServerFailure | None, began: float
-    ) -> Callable[[], StepAnswer]:
+    ) -> StepAnswer | None:
         try:
             if failure is not None:
                 raise failure
             answer = one.host.receive()
             began = perf_counter() - one.host.seconds  # as if it had been waited for alone
-            taken = self._took(one, number, action, context, answer, began)
+            return self._took(one, number, action, context, answer, began)
         except ServerFailure as found:
             return self._failed(one, number, action, context, found, began)
-        return lambda: taken
 
     def _took(
         self, one: Lane, number: int, action: Any, context: Context, answer: StepAnswer, began: float
     ) -> StepAnswer:
-        """Record an answered step. Raises ``ServerFailure`` if the answer is no measurement: nothing is recorded."""
+        """Record an answered step.
+
+        Raises ``ServerFailure`` if the answer is no measurement: nothing is recorded. The episode then knows as much as
+        the answer tells: whether it ends, and its last observation.
+        """
         duration = perf_counter() - began
+        episode = one.episode
+        assert episode is not None
         try:
             observation, reward, terminated, truncated, info = answer
         except RAISED:
             raise ServerFailure("step: it did not return five values") from None
+        over = False
+        if terminated is not False or truncated is not False:
+            episode.terminated, episode.truncated = terminated, truncated = _flag(terminated), _flag(truncated)
+            over = terminated or truncated
         if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self._shape:
             total = sum(observation.tolist())
             if total != total and has_nan(observation):  # only then: a call costs as much as the sum
@@ -352,24 +361,17 @@ class LiveEngine:
             observation = observation.copy()
         else:
             observation = own_observation(self._own, observation, "step")
+        episode.seen = self._pack(observation)
         score, metrics = self._score, NO_METRICS
         if type(info) is not dict:
             info = own_info(info, "step")
         if type(reward) is not float or not score.low <= reward <= score.high:
             reward, metrics = score.score(reward, info)
-        if terminated is not False or truncated is not False:
-            terminated, truncated = _flag(terminated), _flag(truncated)
-        over = terminated or truncated
-        episode = one.episode
-        assert episode is not None
         one.failures = 0
-        episode.last = number
-        episode.length += 1
-        episode.total += reward
+        episode.add(number, reward)
         if self._all or (over if self._ends_only else number % self._every == 0):
-            self._add(
-                number, episode.number, action, observation, reward, duration, terminated, truncated, context, metrics
-            )
+            seen = episode.seen
+            self._add(number, episode.number, action, seen, reward, duration, terminated, truncated, context, metrics)
         else:
             self._store.upto = number
         self.tally.done = number
@@ -395,41 +397,41 @@ class LiveEngine:
 
     def _failed(
         self, one: Lane, number: int, action: Any, context: Context, failure: ServerFailure, began: float
-    ) -> Callable[[], StepAnswer]:
-        """Record a step without a measurement; returns the call that continues the episode from a new beginning."""
+    ) -> StepAnswer | None:
+        """Record a step without a measurement, which ends its episode; None if the run was stopped meanwhile."""
         stopped = self._stopping()
         self._bound = 0  # the next step asks whether it may be taken
         status, reason = ("cancelled", "the run was stopped while it ran") if stopped else ("failed", str(failure))
-        penalty = self._score.penalty()
+        penalty, duration = self._score.penalty(), perf_counter() - began
+        one.lost = failure if failure.lost else None
         episode = one.episode
         assert episode is not None
-        episode.last = number
-        episode.length += 1
-        episode.total += penalty
-        duration, why = perf_counter() - began, (status, printable(reason))
-        self._add(number, episode.number, action, self._nothing, penalty, duration, False, False, context, {}, why)
+        episode.add(number, penalty)
+        terminated = episode.terminated
+        truncated = episode.truncated or not (terminated or stopped)
+        seen, why = episode.seen, (status, printable(reason))
+        self._add(number, episode.number, action, seen, penalty, duration, terminated, truncated, context, {}, why)
         self.tally.others[status] += 1
         self.tally.done = number
-
-        def go_on() -> StepAnswer:
-            if stopped:
-                raise BudgetError("the run was stopped while the step ran")
-            one.start_again(failure, lost=failure.lost)
-            following = self._following(one, episode.first, False) if self._varies else context
-            observation, info = self._begin(one, following, number, None, None)
-            told = {
-                "step": number,
-                "episode_number": episode.number,
-                "status": status,
-                "reason": reason,
-                "cached": False,
-                "metrics": {},
-                "env_params": dict(context),
-                "next_env_params": dict(following),
-            }
-            return self._display.shown(observation, following), penalty, False, False, {**info, **told}
-
-        return go_on
+        if terminated or truncated:
+            self._finish(one, "terminated" if terminated else "truncated")
+        if stopped:
+            return None
+        following = self._following(one, episode.first, over=True)
+        told: dict[str, Any] = {
+            "step": number,
+            "episode_number": episode.number,
+            "status": status,
+            "reason": reason,
+            "cached": False,
+            "metrics": {},
+            "env_params": dict(context),
+            "next_env_params": following,
+        }
+        last = self._own(self._store.unpack(seen))
+        if self._shown is not None:
+            told["final_observation"] = self._shown(self._own(last), context)
+        return self._display.shown(last, following), penalty, terminated, truncated, told
 
     def _finish(self, one: Lane, end: EpisodeEnd) -> None:
         """The lane's episode is over, if there is one."""
@@ -463,6 +465,12 @@ class LiveEngine:
 
 def _no_episode() -> TunegymError:
     return TunegymError("the episode is over, or none has begun", hint="call reset() first")
+
+
+def _unless_stopped(answer: StepAnswer | None) -> StepAnswer:
+    if answer is None:
+        raise BudgetError("the run was stopped while the step ran")
+    return answer
 
 
 def _flag(found: Any) -> bool:

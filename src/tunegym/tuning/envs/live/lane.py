@@ -29,14 +29,26 @@ _LARGEST = sys.float_info.max
 
 @dataclass
 class Running:
-    """The episode that a lane is in: its number, its first step's number and context, and its steps so far."""
+    """The episode that a lane is in: its number, its first step's number and context, and its steps so far.
+
+    ``seen`` is its last valid observation, packed. ``terminated`` and ``truncated`` are the server's word.
+    """
 
     number: int
     first: int
     context: Context
+    seen: Any
     last: int = 0
     length: int = 0
     total: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+
+    def add(self, number: int, reward: float) -> None:
+        """Count a step."""
+        self.last = number
+        self.length += 1
+        self.total += reward
 
 
 class Lane:
@@ -59,6 +71,7 @@ class Lane:
         self._own = own
         self._stopping = stopping
         self.failures = 0
+        self.lost: ServerFailure | None = None  # how the server was lost, until it is started again
         self.restarted = 0
         self.fresh = True
         self.sound = False
@@ -74,6 +87,8 @@ class Lane:
         failed too often in a row, and ``BudgetError`` if the run is to stop.
         """
         while True:
+            if self.lost is not None:
+                self._start_again(self.lost)
             try:
                 self.context = context
                 if context:
@@ -88,7 +103,7 @@ class Lane:
                     raise ServerLostError(
                         f"the server can't begin an episode: {failure}", hint="fix it, then resume"
                     ) from failure
-                self.start_again(failure, lost=True)
+                self.lost = failure
             else:
                 self.sound = True
                 return owned, said
@@ -98,9 +113,9 @@ class Lane:
         self.host.apply_env_params(context)
         self.context = context
 
-    def start_again(self, failure: ServerFailure, *, lost: bool) -> None:
-        """Start the server again if it is lost, after a pause that grows with every failure in a row."""
-        while lost:
+    def _start_again(self, failure: ServerFailure) -> None:
+        """Start the lost server again, after a pause that grows with every failure in a row."""
+        while self.lost is not None:
             self.failures += 1
             if self.failures > self._restarts:
                 often = f"{self.failures} times in a row" if self.failures > 1 else "and may not be started again"
@@ -117,7 +132,7 @@ class Lane:
                 self._check_same()
                 self.restarted += 1
                 self.fresh = True
-                lost = False
+                self.lost = None
 
     def _check_same(self) -> None:
         """A server that came back with other spaces can't continue."""

@@ -56,8 +56,8 @@ def transitions(
 ) -> Iterator[Transition]:
     """Recorded steps with numbers above ``after``, each with the observation before it.
 
-    The first step of an episode has none on record, nor has one that follows a lost or unmeasured step. Memory doesn't
-    grow with the steps.
+    The first step of an episode has none on record, nor has one that follows a lost step. A failed step ends its
+    episode; one that doesn't (cancelled, or of an older version) is left out. Memory doesn't grow with the steps.
     """
     acted, seen = Elements(actions), Elements(observations)
     begun: dict[int, tuple[int, Any]] = {}  # by open episode: its last step's number and observation
@@ -71,11 +71,11 @@ def transitions(
         contexts = group.context_of()
         for at, (number, episode) in enumerate(zip(group.numbers, group.episodes, strict=True)):
             previous = begun.pop(episode, None)
-            if at in group.unmeasured:
-                continue
             context = following = contexts[at]
             terminated, truncated = at in group.terminated, at in group.truncated
             if not terminated and not truncated:
+                if at in group.unmeasured:
+                    continue
                 begun[episode] = number, shown[at]
             if previous is None or number <= after:
                 continue
