@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from gymnasium import spaces
+
 from tunegym.core.errors import Problem
 from tunegym.tuning.agents.base import BaseAgent
 
@@ -49,6 +51,12 @@ class Server(Endless):
 
     def __init__(self, size, speed=1.0): ...
     def close(self): ...
+
+
+class Nested(Server):
+    """Declares its actions."""
+
+    action_space = spaces.Dict({"gain": spaces.Box(0.0, 1.0)})
 
 
 class Varying(Server):

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from tests.sample_servers import SPACES
 
 from tunegym.testing.agents import CallLog, Driven, LiveAgentSuite, Trail
-from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac
+from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac, unfit
 from tunegym.tuning.spaces import element_of
 
 pytest.importorskip("stable_baselines3")
@@ -143,20 +143,26 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
 
 @slow
 @pytest.mark.parametrize(
-    ("agent", "actions", "needs", "takes"),
+    ("agent", "actions", "what", "other"),
     [
-        ("dqn", SEEN, "needs a Discrete action space, and the server's is Box(", "ppo, a2c and sac take it"),
-        ("sac", spaces.Discrete(2), "needs a Box action space, and", "ppo, a2c and dqn take it"),
-        ("ppo", spaces.Dict({}), "needs a Box, Discrete, MultiDiscrete or MultiBinary", "random_search takes it"),
-        ("ppo", spaces.Box(-np.inf, 1.0, (1,)), "needs bounds to every number of a Box", "random_search takes it"),
+        (LiveDqn, SEEN, "dqn can't choose from the server's action space Box(", "ppo"),
+        (LiveSac, spaces.Discrete(2), "sac can't choose from the server's action space Discrete(2)", "ppo"),
+        (LivePpo, spaces.Dict({"a": SEEN}), "ppo can't choose from the server's action space Dict(", "random_search"),
+        (LiveA2c, spaces.Box(-np.inf, 1.0, (1,)), "a2c needs bounds to every number of the server's", "random_search"),
     ],
 )
-def test_unfit_action_spaces_are_named(agent: str, actions: spaces.Space[Any], needs: str, takes: str) -> None:
-    from tunegym.tuning.agents.sb3.vector import unfit
-
-    told = unfit(agent, actions, SEEN) or ""
-    assert told.startswith(f"{agent} {needs}")
-    assert told.endswith(f": {takes}")
+def test_unfit_action_space_is_refused_before_any_step(
+    tmp_path: Path, agent: type[LivePolicy], actions: spaces.Space[Any], what: str, other: str
+) -> None:
+    """Also by ``verify`` where the class declares it: see ``tests/config/bad/live_policy_actions.toml``."""
+    suite: Any = type("Suite", (LiveAgentSuite,), {"agent": agent, "actions": actions})()
+    driven = suite.drive(tmp_path)
+    assert (driven.code, driven.taken) == (1, 0)
+    assert (driven.failure or "").startswith(what)
+    assert "; it takes an action space of " in (driven.failure or "")
+    problem = unfit(agent.name, actions)
+    assert problem is not None
+    assert f'agent = "{other}"' in (problem.hint or "")
 
 
 @slow
@@ -240,6 +246,30 @@ def test_an_episode_ends_under_its_own_context(encoding: str | None, context: in
     assert dones.tolist() == [True]
     assert repr(after) == repr({key: rows[None] for key, rows in sorted(seen(0, 2).items())})
     assert repr(infos[0]["terminal_observation"]) == repr(dict(sorted(seen(5, context).items())))
+
+
+@slow
+@pytest.mark.parametrize("slots", [1, 2])
+def test_failed_step_bootstraps_from_the_last_valid_observation(
+    tmp_path: Path, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the replay buffer, and in the one that a resume fills from the record."""
+    from tunegym.tuning.agents.sb3.live import LiveTraining
+
+    buffers: list[Any] = []
+    learn = LiveTraining._learn
+    monkeypatch.setattr(
+        LiveTraining, "_learn", lambda self: (buffers.append(self._model.replay_buffer), learn(self))[1]
+    )
+    drive(tmp_path, LiveDqn, slots=slots, fails_at=(36,), stop_after=40)  # in the middle of an episode
+    drive(tmp_path, LiveDqn, slots=slots)
+    for buffer in buffers:
+        rewards = buffer.rewards[: buffer.pos]
+        row, lane = np.unravel_index(rewards.argmin(), rewards.shape)
+        assert rewards[row, lane] < -5, "the penalty"
+        assert (buffer.dones[row, lane], buffer.timeouts[row, lane]) == (1, 1)
+        assert np.any(buffer.observations[row, lane])
+        assert np.array_equal(buffer.next_observations[row, lane], buffer.observations[row, lane])
 
 
 # checkpoints ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tunegym.core.errors import BudgetError, Problem, ServerLostError
+from tunegym.core.errors import BudgetError, Problem, ServerLostError, TunegymError
 from tunegym.core.references import resolve
 from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.model.scenario import Experiment, Penalties
@@ -50,7 +50,7 @@ class AgentConfig(LiveConfig):
     start_action: Literal["random", "first"] = "random"
 
 
-class UnfitError(Exception):
+class UnfitError(TunegymError):
     """The agent can't take the server's spaces, which are known only once it has answered."""
 
 
@@ -231,10 +231,8 @@ class LiveAgent(_Agent, ABC):
             self._drive()
         except BudgetError:  # used up, or stopped, since the last look
             return 0
-        except ServerLostError as error:
+        except (ServerLostError, UnfitError) as error:
             self.failure, self.failure_hint = error.message, error.hint
-        except UnfitError as error:
-            self.failure = str(error)
         except TrainingError as error:
             self.failure = f"training failed after {self.env.taken} steps: {error}"
         return int(self.failure is not None)

@@ -55,6 +55,7 @@ class GymClass(Signature):
     """A class whose instances are ``GymServer``; says whether it has ``apply_env_params``."""
 
     applies_env_params: bool = False
+    action_space: dict[str, Any] | None = None  # described, if the class itself has one: others have it once built
 
 
 def describe(target: str, paths: tuple[str, ...] = (), *, isolate: bool = True, variables: Variables = ()) -> Signature:
@@ -143,7 +144,17 @@ def described(reference: str, found: type) -> GymClass:
     # A class derived from a protocol, without a constructor, takes nothing, and doesn't say so.
     bare = getattr(found.__init__, "__name__", "") == "_no_init_or_replace_init"
     taken = _taken(reference, (lambda: None) if bare else found)
-    return GymClass(**taken, applies_env_params=_has(found, "apply_env_params"))
+    return GymClass(**taken, applies_env_params=_has(found, "apply_env_params"), action_space=_declared_actions(found))
+
+
+def _declared_actions(found: type) -> dict[str, Any] | None:
+    from tunegym.tuning.spaces import SpaceError
+    from tunegym.tuning.spaces import describe as describe_space
+
+    try:
+        return describe_space(getattr(found, "action_space", None))
+    except SpaceError:
+        return None
 
 
 def _taken(reference: str, found: Callable[..., Any]) -> dict[str, Any]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from gymnasium import spaces
 
 from tunegym.core.errors import Problem
 from tunegym.tuning.agents.base import (
@@ -30,6 +33,8 @@ from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Context
+from tunegym.tuning.spaces import leaves
+from tunegym.tuning.workloads.live import declared_actions
 
 if TYPE_CHECKING:
     from tunegym.tuning.agents.sb3.trials import TrialTraining
@@ -37,6 +42,13 @@ if TYPE_CHECKING:
 FEW = 16
 TRIALS_EACH = 20
 """Knobs are one choice where there are few combinations, or this many trials for each."""
+TAKES: Mapping[str, tuple[type[spaces.Space[Any]], ...]] = {
+    "ppo": (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary),
+    "a2c": (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary),
+    "dqn": (spaces.Discrete,),
+    "sac": (spaces.Box,),
+}
+"""Action spaces that each algorithm takes."""
 
 
 def _missing(name: str) -> Problem | None:
@@ -188,6 +200,23 @@ class Sac(PolicyAgent):
         return BoxView(self.env.space)
 
 
+def unfit(agent: str, actions: spaces.Space[Any], observations: spaces.Space[Any] | None = None) -> Problem | None:
+    """Why an algorithm can't take a server's spaces, and which agent can; None if it can."""
+    others = [name for name, kinds in TAKES.items() if isinstance(actions, kinds)]
+    found = textwrap.shorten(repr(actions), 120, placeholder="...")
+    kinds = ", ".join(kind.__name__ for kind in TAKES[agent])
+    if agent not in others:
+        what = f"{agent} can't choose from the server's action space {found}"
+    elif isinstance(actions, spaces.Box) and not actions.is_bounded():
+        what, others = f"{agent} needs bounds to every number of the server's action space {found}", []
+    elif observations is not None and not leaves(observations):
+        what, others = f"{agent} needs something to observe, and the server's observation space is {observations}", []
+    else:
+        return None
+    hint = f'write agent = "{others[0] if others else "random_search"}", or give the server another action space'
+    return Problem("agent", what, f'"{agent}"', f"an action space of {kinds}, with bounds", hint)
+
+
 class LivePolicy(LiveAgent):
     """Learns with an algorithm of Stable-Baselines3 in the library's own loop, and keeps its policy on disk.
 
@@ -196,18 +225,17 @@ class LivePolicy(LiveAgent):
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Stable-Baselines3 must be installed, and able to work with the settings."""
-        del scenario_dir
-        missing = _missing(cls.name)
-        return [missing] if missing else configs.problems(experiment.agent_config, experiment.most_trials)
+        """Stable-Baselines3 must be installed, and take the settings and, if they are known, the actions."""
+        missing, actions = _missing(cls.name), declared_actions(experiment, scenario_dir)
+        refused = missing or (None if actions is None else unfit(cls.name, actions))
+        return [refused] if refused else configs.problems(experiment.agent_config, experiment.most_trials)
 
     def _drive(self) -> None:
         from tunegym.tuning.agents.sb3.live import LiveTraining
-        from tunegym.tuning.agents.sb3.vector import unfit
 
-        reason = unfit(self.name, self.env.action_space, self.env.observation_space)
-        if reason is not None:
-            raise UnfitError(reason)
+        problem = unfit(self.name, self.env.action_space, self.env.observation_space)
+        if problem is not None:
+            raise UnfitError(f"{problem.what}; it takes {problem.allowed}", hint=problem.hint)
         LiveTraining(self.env, self.name, self.config, self.seed).run()
 
 

@@ -6,8 +6,7 @@ becomes a flat ``Dict`` whose keys are joined with slashes, other starts are shi
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,39 +18,8 @@ from tunegym.core.errors import BudgetError
 from tunegym.tuning.ports import LiveEnv
 from tunegym.tuning.spaces import leaves
 
-TAKES: Mapping[str, tuple[type[spaces.Space[Any]], ...]] = {
-    "ppo": (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary),
-    "a2c": (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary),
-    "dqn": (spaces.Discrete,),
-    "sac": (spaces.Box,),
-}
-"""Action spaces that each algorithm takes."""
-
 Batch: TypeAlias = np.ndarray | dict[str, np.ndarray]
 """Observations of all lanes in the library's form."""
-
-
-def unfit(agent: str, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> str | None:
-    """Why an algorithm can't take these spaces, and which one can; None if it can."""
-    if not isinstance(actions, TAKES[agent]):
-        others = [name for name, kinds in TAKES.items() if isinstance(actions, kinds)] or ["random_search"]
-        kinds = _listed([kind.__name__ for kind in TAKES[agent]], "or")
-        takes = f"{_listed(others, 'and')} take{'s' if len(others) == 1 else ''} it"
-        return f"{agent} needs a {kinds} action space, and the server's is {_short(actions)}: {takes}"
-    if isinstance(actions, spaces.Box) and not actions.is_bounded():
-        what = f"{agent} needs bounds to every number of a Box action space, and the server's is {_short(actions)}"
-        return f"{what}: random_search takes it"
-    if not leaves(observations):
-        return f"{agent} needs something to observe, and the server's observation space is {_short(observations)}"
-    return None
-
-
-def _listed(names: Sequence[str], word: str) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
-
-
-def _short(space: spaces.Space[Any]) -> str:
-    return textwrap.shorten(repr(space), 120, placeholder="...")
 
 
 def _from_zero(space: Any) -> tuple[spaces.Space[Any], Any]:
