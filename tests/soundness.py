@@ -164,7 +164,7 @@ def _check_live_numbers(results: LiveResults, rows: list[_Row], recording: Recor
 
 
 def _check_episodes(results: LiveResults, rows: list[_Row], recording: Recording) -> dict[int, int]:
-    """Every episode's steps are those that it says it has; by number of the episode, its first step.
+    """Every episode's steps are those that it says it has, and every step has one; by its number, its first step.
 
     An interrupt may lose the last step of the episode that it cuts.
     """
@@ -185,7 +185,7 @@ def _check_episodes(results: LiveResults, rows: list[_Row], recording: Recording
         if recording.kind == "all":
             assert (found[0], found[-1], len(found)) == (one.first, one.last, one.length), f"{name}: {one} has {found}"
     if recording.kind == "all":
-        firsts |= {episode: found[0] for episode, found in steps.items()}
+        assert steps.keys() == {one.number for one in over}, f"{name}: recorded steps belong to no episode"
     return firsts
 
 

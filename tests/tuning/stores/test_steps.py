@@ -134,6 +134,7 @@ def test_elements_of_any_space_come_back(tmp_path: Path, opened: Callable[..., S
         add(store, number, action=given, observation=given)
         if isinstance(given, np.ndarray):
             given[...] = 0  # a server may use its arrays again
+    store.episode_over(Episode(1, 0, 1, len(elements), len(elements), 1.0, "cut", {}))
     store.close()
     parts = leaves(space)
     (group,) = groups(tmp_path)
@@ -286,17 +287,21 @@ def test_refused_files_leave_none_open(tmp_path: Path, refused: str) -> None:
 @pytest.mark.slow
 @pytest.mark.invariant
 def test_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole records count, reserved numbers without a step are lost, and it goes on at the next number."""
+    """Whole records count, reserved numbers without a step are lost, and it goes on at the next number.
+
+    Every recorded step has its episode, whether the end of that is on record or not.
+    """
     monkeypatch.setattr(os, "fsync", lambda _: None)  # thousands of them would take minutes
     store = open_store(tmp_path / "whole", observations=PICTURES)
     shown = {"observation": np.zeros((8, 8), np.uint8)}
-    for number in range(1, 7):
-        add(store, number, episode=number // 3 + 1, **shown)
+    for number in range(1, 9):
+        add(store, number, episode=(number + 2) // 3, end=None if number % 3 else "terminated", **shown)
+        store.flush()
         if number % 3 == 0:
-            store.episode_over(Episode(number // 3, 0, number - 2, number, 3, 1.0, "cut", {}))
+            store.episode_over(Episode(number // 3, 0, number - 2, number, 3, 1.5 * (number - 1), "terminated", {}))
             store.flush()
     store.reserve(10)
-    store.lose(8)
+    store.lose(9)
     store.end(0, "ended")
     store.close()
     data, pictures = ((tmp_path / "whole" / name).read_bytes() for name in (reader.JOURNAL, "observations.bin"))
@@ -311,12 +316,22 @@ def test_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         again = open_store(folder, observations=PICTURES)
         used, measured = again.upto, max((record["upto"] for record in steps), default=0)
         assert used == (reserved[-1] if reserved else 0)
-        add(again, used + 1, **shown)
+        add(again, used + 1, episode=9, **shown)
         again.close()
         statuses = ["measured"] * measured + ["cancelled"] * (used - measured) + ["measured"]
         assert [row["status"] for row in read_rows(folder / "trajectory.csv")] == statuses
         assert numbers(folder) == numbers(folder, "env.csv") == list(range(1, used + 2))
-        assert len(read_rows(folder / "episodes.csv")) == sum(len(record["episodes"]) for record in steps)
+        episodes = [
+            (one.number, one.first, one.last, one.length, one.total, one.end)
+            for one in reader.episodes(folder / reader.JOURNAL)
+        ]
+        firsts = range(1, measured + 1, 3)
+        ends = [(one, min(one + 2, measured), "cut" if one + 2 > measured else "terminated") for one in firsts]
+        assert episodes == [
+            (first // 3 + 1, first, last, last - first + 1, sum(range(first, last + 1)) / 2, end)
+            for first, last, end in ends
+        ]
+        assert [int(row["last_step"]) for row in read_rows(folder / "episodes.csv")] == [last for _, last, _ in ends]
         assert reader.scan(folder / reader.JOURNAL).statuses.total() == used + 1
 
 

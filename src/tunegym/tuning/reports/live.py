@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,6 +24,7 @@ from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import counted, number, rate, seconds
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.journal import living_writer
 from tunegym.tuning.stores.reader import OWN_ENDS, Entry, JobStart, Lost, SessionStart, Steps
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class _Pass:
         self.lost: list[list[int]] = []
         self.recorded = self.lost_steps = self.starts = self.restarts = 0
         self.best: Episode | None = None
+        self.unfinished: list[Episode] = []  # of a killed session, until a resume records them
         self._examples: dict[tuple[str, str], str] = {}
         self._upto = self._slots = self._started = 0
 
@@ -89,7 +92,10 @@ class _Pass:
             self.reasons[status, example] += 1
         if steps.numbers:
             self.rewards.add_all(steps.numbers, rewards)
-        for episode in steps.over:
+        self.add_episodes(steps.over)
+
+    def add_episodes(self, over: Iterable[Episode]) -> None:
+        for episode in over:
             self.ends[episode.end] += 1
             if episode.end in OWN_ENDS:
                 self._add_episode(episode)
@@ -110,11 +116,14 @@ class LiveResults(Results):
     unit: ClassVar[str] = "step"
 
     def _take(self, journal: reader.Reader) -> _Pass:
-        found = _Pass()
+        found, running = _Pass(), living_writer(self.folder) is not None
         for entry in journal.read(last=True):
             if not found.groups and journal.journal.head is not None:
                 found.groups = context_groups(journal.journal.head.get("env_params", {}), found.windows)
             found.add(entry)
+        if not running:
+            found.unfinished = journal.journal.finish_episodes()
+            found.add_episodes(found.unfinished)
         return found
 
     # steps --------------------------------------------------------------------------------------------
@@ -161,7 +170,8 @@ class LiveResults(Results):
 
     def stream_episodes(self) -> Iterator[Episode]:
         """As ``episodes``, without holding them all."""
-        return reader.episodes(self.path)
+        unfinished = self._read[1].unfinished
+        return chain(reader.episodes(self.path), unfinished)
 
     @property
     def mean_return(self) -> float | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -75,6 +75,8 @@ class Journal:
 
     _before_s: float = 0.0
     _servers_of: int = 0
+    _base: int = 1  # the first lane has this number, and every ``slots``-th after it
+    _unfinished: dict[int, Episode] = field(default_factory=dict)  # by number; empty if not every step is recorded
 
     @property
     def kind(self) -> str:
@@ -103,6 +105,7 @@ class Journal:
                 self.head = record
             case "session":
                 self.sessions.append(record)
+                self._base = self.upto + 1
                 return SessionStart(record)
             case "end":
                 return SessionEnd(record)
@@ -120,6 +123,7 @@ class Journal:
                 self.reserved = record["upto"]
             case "lost":
                 self.upto = max(self.upto, record["last"])
+                self._base = self.upto + 1
                 self.statuses["cancelled"] += record["last"] - record["first"] + 1
                 return Lost(record["first"], record["last"])
             case "steps":
@@ -158,11 +162,44 @@ class Journal:
             self.sides["action"] = steps.action_row + len(steps.numbers)
         if steps.observations is None:
             self.sides["observation"] = steps.observation_row + len(steps.numbers)
+        if (self.head or {}).get("live", {}).get("record", "all") == "all":
+            self._follow(steps)
         for episode in steps.over:
-            self.over += 1
-            if episode.end in OWN_ENDS:
-                self.returns.append(episode.total)
+            self._unfinished.pop(episode.number, None)
+        self._note_over(steps.over)
         return steps
+
+    def _follow(self, steps: Steps) -> None:
+        """Add up the episodes of some steps, for the case that no record of their end follows."""
+        slots = self.sessions[-1].get("slots") or 1 if self.sessions else 1
+        contexts = steps.context_of()
+        places: dict[int, list[int]] = {}
+        for at, number in enumerate(steps.episodes):
+            places.setdefault(number, []).append(at)
+        for number, found in places.items():
+            first, last = steps.numbers[found[0]], found[-1]
+            begun = Episode(number, (first - self._base) % slots, first, 0, 0, 0.0, "cut", contexts[found[0]])
+            begun = self._unfinished.get(number, begun)
+            self._unfinished[number] = replace(
+                begun,
+                last=steps.numbers[last],
+                length=begun.length + len(found),
+                total=begun.total + sum(steps.rewards[at] for at in found),
+                end="terminated" if last in steps.terminated else "truncated" if last in steps.truncated else "cut",
+            )
+
+    def _note_over(self, over: list[Episode]) -> None:
+        self.over += len(over)
+        self.returns.extend(episode.total for episode in over if episode.end in OWN_ENDS)
+
+    def finish_episodes(self) -> list[Episode]:
+        """End the episodes whose end a killed session did not record; ``cut``, unless their last step says otherwise.
+
+        Call it once nothing more is written.
+        """
+        left, self._unfinished = [*self._unfinished.values()], {}
+        self._note_over(left)
+        return left
 
 
 # entries ----------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ class StepStore(JournalFile):
         self._sides: dict[str, SideFile] = {}
         self._has_reserved = False
         self._rows: list[Row] = []
-        self._over: list[Episode] = []
+        self._over: list[Episode] = past.finish_episodes()
 
     # before the first step ----------------------------------------------------------------------------
 
