@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tunegym.core.errors import BudgetError, Problem, ServerLostError, TunegymError
+from tunegym.core.errors import BudgetError, Problem, ServerLostError
 from tunegym.core.references import resolve
 from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.model.scenario import Experiment, Penalties
@@ -48,10 +48,6 @@ class AgentConfig(LiveConfig):
     """
 
     start_action: Literal["random", "first"] = "random"
-
-
-class UnfitError(TunegymError):
-    """The agent can't take the server's spaces, which are known only once it has answered."""
 
 
 class TrainingError(Exception):
@@ -231,7 +227,7 @@ class LiveAgent(_Agent, ABC):
             self._drive()
         except BudgetError:  # used up, or stopped, since the last look
             return 0
-        except (ServerLostError, UnfitError) as error:
+        except ServerLostError as error:
             self.failure, self.failure_hint = error.message, error.hint
         except TrainingError as error:
             self.failure = f"training failed after {self.env.taken} steps: {error}"
@@ -239,7 +235,7 @@ class LiveAgent(_Agent, ABC):
 
     @abstractmethod
     def _drive(self) -> None:
-        """Take steps until ``exhausted`` gives a reason, or until ``BudgetError``."""
+        """Take steps until ``exhausted`` gives a reason, or until ``BudgetError``; or set ``failure`` and return."""
 
     def left(self) -> int | None:
         """Steps left in the budget; None if it doesn't count steps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tunegym.core.errors import Problem, TunegymError
 from tunegym.core.references import is_reference
@@ -12,9 +12,6 @@ from tunegym.tuning.model.scenario import INJECTED, Experiment
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.workloads.fingerprint import Fingerprinted, digest, file_parts
 from tunegym.tuning.workloads.signature import argument_problems, check_form, describe_class
-
-if TYPE_CHECKING:
-    from gymnasium import spaces
 
 
 class LiveWorkload(Fingerprinted):
@@ -82,17 +79,6 @@ def declared_arguments(env_class: Any, scenario_dir: Path) -> frozenset[str] | N
         return frozenset(describe_class(env_class, _paths(scenario_dir)).parameters)
     except TunegymError:
         return None
-
-
-def declared_actions(experiment: Experiment, scenario_dir: Path) -> spaces.Space[Any] | None:
-    """The action space of the server's class; None if only a server that has been built tells it."""
-    spec = experiment.live
-    if spec is None or spec.env_class == INJECTED or spec.address is not None:
-        return None
-    from tunegym.tuning.spaces import build  # only here: other experiments need no gymnasium
-
-    described = describe_class(spec.env_class, _paths(scenario_dir)).action_space
-    return None if described is None else build(described)
 
 
 def _paths(scenario_dir: Path) -> tuple[str, ...]:

@@ -23,18 +23,17 @@ from tunegym.tuning.agents.base import (
     LiveAgent,
     LiveConfig,
     TrainingError,
-    UnfitError,
     warm_start_problems,
 )
 from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.agents.sb3 import config as configs
 from tunegym.tuning.envs.actions import LIMIT, ActionView, BoxView, DiscreteView, MultiDiscreteView, binned
-from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.model.scenario import INJECTED, Experiment
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Context
-from tunegym.tuning.spaces import leaves
-from tunegym.tuning.workloads.live import declared_actions
+from tunegym.tuning.spaces import build, leaves
+from tunegym.tuning.workloads.signature import describe_class
 
 if TYPE_CHECKING:
     from tunegym.tuning.agents.sb3.trials import TrialTraining
@@ -226,8 +225,10 @@ class LivePolicy(LiveAgent):
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
         """Stable-Baselines3 must be installed, and take the settings and, if they are known, the actions."""
-        missing, actions = _missing(cls.name), declared_actions(experiment, scenario_dir)
-        refused = missing or (None if actions is None else unfit(cls.name, actions))
+        spec, refused = experiment.live, _missing(cls.name)
+        if refused is None and spec is not None and spec.address is None and spec.env_class != INJECTED:
+            declared = describe_class(spec.env_class, (str(scenario_dir.absolute()),)).action_space
+            refused = None if declared is None else unfit(cls.name, build(declared))
         return [refused] if refused else configs.problems(experiment.agent_config, experiment.most_trials)
 
     def _drive(self) -> None:
@@ -235,7 +236,8 @@ class LivePolicy(LiveAgent):
 
         problem = unfit(self.name, self.env.action_space, self.env.observation_space)
         if problem is not None:
-            raise UnfitError(f"{problem.what}; it takes {problem.allowed}", hint=problem.hint)
+            self.failure, self.failure_hint = f"{problem.what}; it takes {problem.allowed}", problem.hint
+            return
         LiveTraining(self.env, self.name, self.config, self.seed).run()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -374,26 +374,9 @@ class LiveEngine:
             self._add(number, episode.number, action, seen, reward, duration, terminated, truncated, context, metrics)
         else:
             self._store.upto = number
-        self.tally.done = number
-        following: Context = self._following(one, episode.first, over) if self._drawn else {}
-        told: dict[str, Any] = {
-            "step": number,
-            "episode_number": episode.number,
-            "status": "measured",
-            "reason": "",
-            "cached": False,
-            "metrics": {**metrics} if metrics else {},
-            "env_params": {**context} if context else {},
-            "next_env_params": following,
-        }
-        told = {**info, **told} if info else told
-        if over:
-            self._finish(one, "terminated" if terminated else "truncated")
-        if self._shown is not None:
-            if over:  # the last observation belongs to its own conditions, not to the next ones
-                told["final_observation"] = self._shown(self._own(observation), context)
-            observation = self._shown(observation, following)
-        return observation, reward, terminated, truncated, told
+        return self._told(
+            one, number, observation, reward, terminated, truncated, context, metrics, info, "measured", ""
+        )
 
     def _failed(
         self, one: Lane, number: int, action: Any, context: Context, failure: ServerFailure, began: float
@@ -412,26 +395,47 @@ class LiveEngine:
         seen, why = episode.seen, (status, printable(reason))
         self._add(number, episode.number, action, seen, penalty, duration, terminated, truncated, context, {}, why)
         self.tally.others[status] += 1
+        last = self._own(self._store.unpack(seen))
+        told = self._told(one, number, last, penalty, terminated, truncated, context, {}, {}, status, reason)
+        return None if stopped else told
+
+    def _told(
+        self,
+        one: Lane,
+        number: int,
+        observation: Any,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        context: Context,
+        metrics: Mapping[str, float],
+        info: dict[str, Any],
+        status: str,
+        reason: str,
+    ) -> StepAnswer:
+        """What the caller gets of a step that is on record, which may end its episode."""
+        episode, over = one.episode, terminated or truncated
+        assert episode is not None
         self.tally.done = number
-        if terminated or truncated:
-            self._finish(one, "terminated" if terminated else "truncated")
-        if stopped:
-            return None
-        following = self._following(one, episode.first, over=True)
+        following: Context = self._following(one, episode.first, over) if self._drawn else {}
         told: dict[str, Any] = {
             "step": number,
             "episode_number": episode.number,
             "status": status,
             "reason": reason,
             "cached": False,
-            "metrics": {},
-            "env_params": dict(context),
+            "metrics": {**metrics} if metrics else {},
+            "env_params": {**context} if context else {},
             "next_env_params": following,
         }
-        last = self._own(self._store.unpack(seen))
+        told = {**info, **told} if info else told
+        if over:
+            self._finish(one, "terminated" if terminated else "truncated")
         if self._shown is not None:
-            told["final_observation"] = self._shown(self._own(last), context)
-        return self._display.shown(last, following), penalty, terminated, truncated, told
+            if over:  # the last observation belongs to its own conditions, not to the next ones
+                told["final_observation"] = self._shown(self._own(observation), context)
+            observation = self._shown(observation, following)
+        return observation, reward, terminated, truncated, told
 
     def _finish(self, one: Lane, end: EpisodeEnd) -> None:
         """The lane's episode is over, if there is one."""
