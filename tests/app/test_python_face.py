@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from tests.app.conftest import Write
@@ -16,9 +19,10 @@ from tests.app.conftest import document as scenario_of
 from tests.soundness import assert_sound
 
 import tunegym
-from tunegym.core.errors import ConfigError, StoreError, TunegymError
+from tunegym.core.errors import ConfigError, StoreError, StoreLockedError, TunegymError
 from tunegym.core.files import dump_toml
 from tunegym.tuning.reports.results import find_run
+from tunegym.tuning.stores import reader
 
 RESULTS = Path("results")
 
@@ -216,6 +220,56 @@ def test_an_environment_writes_the_journal_of_a_run(document: dict[str, Any]) ->
     assert outside.folder.with_name("report.html").exists()
     assert outside.folder.joinpath("env.csv").read_text() == inside.folder.joinpath("env.csv").read_text()
     assert {path.name for path in outside.folder.iterdir()} == {path.name for path in inside.folder.iterdir()}
+
+
+KILLED = """
+import sys, tunegym
+env = tunegym.make_vec("scenario.toml", 2) if sys.argv[1] == "vec" else tunegym.make("scenario.toml")
+env.reset()
+while True:
+    env.step(env.action_space.sample())
+"""
+DEADLY = """
+import os, pathlib, signal
+
+def value(x):
+    with open("calls", "ab", buffering=0) as file:
+        file.write(b"x")
+        if file.tell() == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return x
+"""
+
+
+@pytest.mark.parametrize("count", ["one", "vec"])
+@pytest.mark.parametrize("kind", ["trials", "live"])
+def test_a_killed_script_is_continued(write: Write, live: Any, kind: str, count: str) -> None:
+    """Its measurement kills it. With ``resume=`` the next number follows; an open trial runs first."""
+    write("work.py", DEADLY)
+    jobs = {"args": {"callable": "work:value", "x": {"low": 0, "high": 10**6}}, "agent": "random_search"}
+    scenario = scenario_of(agent_steps=20, **jobs)
+    if kind == "live":
+        scenario = live.document(args={"faults": "step@3=die"}, agent_steps=20)
+    write("scenario.toml", dump_toml(scenario))
+    done = subprocess.run([sys.executable, write("killed.py", KILLED), count], capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    used = reader.scan(find_run(RESULTS) / "e" / reader.JOURNAL).taken
+    assert used >= 3
+    make = partial(tunegym.make_vec, num_envs=2) if count == "vec" else tunegym.make
+    env = make(scenario, resume=RESULTS)
+    assert np.min(env.reset()[1]["step"]) == used + 1
+    with pytest.raises(StoreLockedError):
+        tunegym.make(scenario, resume=find_run(RESULTS))
+    for _ in range(3):
+        env.step(env.action_space.sample())
+    env.close()
+    (results,) = assert_sound(RESULTS).values()
+    assert results.journal.taken == used + (6 if count == "vec" else 3)
+    assert len(results.journal.sessions) == 2
+    assert kind == "live" or {trial.status for trial in results.trials} == {"measured"}
+    other = {**scenario, "experiments": [{**scenario["experiments"][0], "name": "f"}]}
+    with pytest.raises(StoreError, match="is a run of e, not of f"):
+        tunegym.make(other, resume=RESULTS)
 
 
 FORGETFUL = """

@@ -12,21 +12,28 @@ from gymnasium.envs.registration import EnvSpec
 
 from tunegym.app.kinds import kind_of
 from tunegym.app.report import report_run
-from tunegym.app.run import Source, Trackers, as_scenario, new_run_folder
+from tunegym.app.run import Source, Trackers, as_scenario, check_unchanged, new_run_folder
 from tunegym.app.server import check_given
-from tunegym.core.errors import TunegymError
+from tunegym.config.load import read_file
+from tunegym.core.errors import StoreError, TunegymError
 from tunegym.core.stop import Stop
 from tunegym.envs import ENV_ID
 from tunegym.tuning.envs.face import check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.ports import Session
+from tunegym.tuning.reports.results import SCENARIO, find_run
+from tunegym.tuning.stores.reader import JOURNAL, scan
 
 if TYPE_CHECKING:
     from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv, TuneEnv, TuneVectorEnv
 
 
 def make(
-    scenario: Source, experiment: str | None = None, output: str | Path | None = None, server: Any = None
+    scenario: Source,
+    experiment: str | None = None,
+    output: str | Path | None = None,
+    server: Any = None,
+    resume: str | Path | None = None,
 ) -> TuneEnv | LiveTuneEnv:
     """A ``gymnasium.Env`` over a new results folder. The server of a live experiment is started.
 
@@ -37,8 +44,9 @@ def make(
         server: replaces the ``env_class`` of a live experiment: a class, which is called with ``cmd_args`` as its
             arguments, a function without arguments that makes a server, or a server itself. What is made is closed
             with the environment; you close an object that you gave.
+        resume: the folder of an earlier run, closed or killed, to continue; trials that were left open run first.
     """
-    env = _opened(*_chosen(scenario, experiment, server), None, output, server)
+    env = _opened(*_chosen(scenario, experiment, server), None, server, output=output, resume=resume)
     # Gymnasium makes another environment from this.
     kwargs = {"scenario": scenario, "experiment": experiment, "output": output, "server": server}
     env.spec = EnvSpec(id=ENV_ID, entry_point="tunegym:make", nondeterministic=True, kwargs=kwargs)
@@ -51,6 +59,7 @@ def make_vec(
     experiment: str | None = None,
     output: str | Path | None = None,
     server: Any = None,
+    resume: str | Path | None = None,
 ) -> TuneVectorEnv | LiveVectorEnv:
     """A ``gymnasium.vector.VectorEnv`` whose sub-environments share one journal and one counter.
 
@@ -63,7 +72,7 @@ def make_vec(
     """
     checked, chosen = _chosen(scenario, experiment, server)
     check_share(chosen.budget.agent_steps, num_envs)  # before there is a folder
-    return _opened(checked, chosen, num_envs, output, server)
+    return _opened(checked, chosen, num_envs, server, output=output, resume=resume)
 
 
 def _chosen(source: Source, name: str | None, server: Any) -> tuple[Scenario, Experiment]:
@@ -79,22 +88,33 @@ def _chosen(source: Source, name: str | None, server: Any) -> tuple[Scenario, Ex
     return scenario, by_name[name]
 
 
-def _opened(
-    scenario: Scenario, experiment: Experiment, num_envs: int | None, output: str | Path | None, server: Any
-) -> Any:
-    """The environment over a session in a new results folder."""
+def _opened(scenario: Scenario, experiment: Experiment, num_envs: int | None, server: Any, **place: Any) -> Any:
+    """The environment over a session in a new results folder, or in that of an earlier run."""
     kind = kind_of(experiment, server)
     scenario = replace(scenario, slots=kind.slots(scenario, num_envs))
     kind.check(scenario, experiment)
-    folder = new_run_folder(scenario, output)
+    folder = _folder(scenario, experiment, **place)
     with ExitStack() as undo:
         session = kind.open(scenario, experiment, folder / experiment.name, stop=Stop())
         undo.callback(session.close)
         trackers = Trackers(scenario, experiment, folder / experiment.name)
         undo.callback(trackers.finish)
+        session.recover()
         env = kind.face(session, num_envs, partial(_finish, session, trackers, scenario, folder))
         undo.pop_all()
     return env
+
+
+def _folder(scenario: Scenario, experiment: Experiment, output: str | Path | None, resume: str | Path | None) -> Path:
+    if resume is None:
+        return new_run_folder(scenario, output)
+    folder = find_run(Path(resume)).absolute()
+    names = [one["name"] for one in read_file(folder / SCENARIO)["experiments"]]
+    if experiment.name not in names:
+        what = f"{folder} is a run of {', '.join(names)}, not of {experiment.name}"
+        raise StoreError(what, hint="give the folder of a run of this scenario")
+    check_unchanged(scenario, experiment, scan(folder / experiment.name / JOURNAL), force=False)
+    return folder
 
 
 def _finish(session: Session, trackers: Trackers, scenario: Scenario, folder: Path) -> None:

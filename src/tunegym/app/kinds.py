@@ -232,7 +232,6 @@ class LiveKind:
         """A Gymnasium environment with the server's spaces; a vector one has a server for each sub-environment."""
         from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv
 
-        session.recover()
         return LiveTuneEnv(session.env, finish) if num_envs is None else LiveVectorEnv(session.env, finish)
 
     def slots(self, scenario: Scenario, num_envs: int | None) -> int:

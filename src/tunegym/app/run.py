@@ -164,7 +164,7 @@ def resume(
             path = place / reader.JOURNAL
             past = reader.scan(path)
             reader.spaces_of(path, past)  # damaged ones are refused before anything is written
-            _check_unchanged(scenario, experiment, past, force=force)
+            check_unchanged(scenario, experiment, past, force=force)
             used = past.taken
             if agent_steps is not None and agent_steps < used:
                 what = f"{experiment.name} has used {used} {kind.units} already, --agent-steps {agent_steps} is less"
@@ -187,7 +187,8 @@ def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scena
     return load(folder / SCENARIO, Catalog(), overrides)
 
 
-def _check_unchanged(scenario: Scenario, experiment: Experiment, past: reader.Journal, *, force: bool) -> None:
+def check_unchanged(scenario: Scenario, experiment: Experiment, past: reader.Journal, *, force: bool) -> None:
+    """Refuse to continue a journal of another workload. Raises ``StoreError``; with ``force`` it only warns."""
     if not past.sessions:
         return
     workload = build_workload(scenario, experiment)

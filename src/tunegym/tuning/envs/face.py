@@ -174,7 +174,7 @@ class TrialFace:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise TunegymError("the environment is closed", hint="make another one: its trials go into a new folder")
+            raise TunegymError("the environment is closed", hint="make another one: with resume= it continues this run")
 
 
 Stepped: TypeAlias = TrialFace | LiveEngine
@@ -304,6 +304,7 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.spec = EnvSpec(id=ENV_ID, nondeterministic=True)
+        self._last: dict[int, Any] = {}  # the newest observation of each sub-environment
         self.closed = False
 
     def reset(
@@ -311,13 +312,20 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every sub-environment. Numbers and contexts don't depend on seed and options.
 
-        Live servers get both: the first one the seed, the next ones the numbers that follow; or give one for each.
+        Live servers get both: the first one the seed, the next ones the numbers that follow; or give one for each. With
+        ``options["reset_mask"]``, an array of a boolean for each, only those continue from a reset; the observations of
+        the others are their last.
         """
         if isinstance(seed, int):
             super().reset(seed=seed)
-        seeds = self._seeds(seed)
-        firsts = [self._face.reset(lane, seeds[lane], options) for lane in range(self.num_envs)]
-        return self._seen([observation for observation, _ in firsts]), batched_infos([info for _, info in firsts])
+        seeds, lanes = self._seeds(seed), range(self.num_envs)
+        if options is not None and "reset_mask" in options:
+            lanes = self._masked(options["reset_mask"])
+            options = {name: value for name, value in options.items() if name != "reset_mask"}
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for lane in lanes:
+            self._last[lane], infos[lane] = self._face.reset(lane, seeds[lane], options)
+        return self._seen(), batched_infos(infos)
 
     def step(self, actions: Any) -> _Batch:
         """Take one step in every sub-environment with an element of ``action_space``.
@@ -337,21 +345,29 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
         self._end()
 
     def _batched(self, fives: Sequence[Five]) -> _Batch:
-        observations, infos = [], []
+        infos = []
         for lane, (observation, _, terminated, truncated, info) in enumerate(fives):
             if terminated or truncated:
                 last = info.pop("final_observation") if self._face.shows_contexts else observation
                 observation, begun = self._face.reset(lane)
                 info = {**begun, **{name: info[name] for name in self.facts}, "final_obs": last, "final_info": info}
-            observations.append(observation)
+            self._last[lane] = observation
             infos.append(info)
         _, rewards, terminations, truncations, _ = zip(*fives, strict=True)
         outcomes = np.array(rewards, np.float64), np.array(terminations, np.bool_), np.array(truncations, np.bool_)
-        return self._seen(observations), *outcomes, batched_infos(infos)
+        return self._seen(), *outcomes, batched_infos(infos)
 
-    def _seen(self, observations: Sequence[Any]) -> Any:
-        space = self.single_observation_space
-        return concatenate(space, observations, create_empty_array(space, len(observations)))
+    def _seen(self) -> Any:
+        space, observations = self.single_observation_space, [self._last[lane] for lane in range(self.num_envs)]
+        return concatenate(space, observations, create_empty_array(space, self.num_envs))
+
+    def _masked(self, mask: Any) -> Sequence[int]:
+        if getattr(mask, "dtype", None) != np.bool_ or mask.shape != (self.num_envs,) or not mask.any():
+            what = f"reset_mask is {mask!r:.60}, not an array of {self.num_envs} booleans, at least one of them True"
+            raise TunegymError(what, hint="write for example reset_mask=terminations | truncations")
+        if len(self._last) < self.num_envs:
+            raise TunegymError("reset_mask before the first reset", hint="reset all first")
+        return np.flatnonzero(mask).tolist()
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:

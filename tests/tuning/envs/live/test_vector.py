@@ -92,6 +92,29 @@ def test_seeds_and_options(engines: Engines) -> None:
             envs.reset(seed=wrong)  # type: ignore[arg-type]
 
 
+def test_reset_mask(engines: Engines) -> None:
+    """As Gymnasium has it: only the named ones are reset, the others keep their last observation and have no info."""
+    made = servers(5, 5, 5)
+    envs = LiveVectorEnv(engines(servers=made, steps=999))
+    named = np.array([True, False, True])
+    with pytest.raises(TunegymError, match="reset_mask before the first reset"):
+        envs.reset(options={"reset_mask": named})
+    envs.reset()
+    envs.step([1, 2, 0])
+    options = {"reset_mask": named, "at": 1}
+    observations, infos = envs.reset(seed=[7, 8, 9], options=options)
+    assert observations.tolist() == [[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]
+    assert infos["_step"].tolist() == named.tolist()
+    assert [server.calls[-1] for server in made] == [("reset", 7, {"at": 1}), ("step", 2), ("reset", 9, {"at": 1})]
+    assert "reset_mask" in options
+    observations, *_, infos = envs.step([1, 1, 1])
+    assert observations.tolist() == [[1.0, 1.0], [2.0, 1.0], [1.0, 1.0]]
+    assert infos["episode_number"].tolist() == [4, 2, 5]
+    for wrong in ([True, False, True], named[:2], named.astype(int), ~(named | True)):
+        with pytest.raises(TunegymError, match="not an array of 3 booleans"):
+            envs.reset(options={"reset_mask": wrong})
+
+
 class Masked(Counter):
     """Gives a mask of actions with every observation."""
 

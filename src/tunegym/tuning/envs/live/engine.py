@@ -245,7 +245,7 @@ class LiveEngine:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise TunegymError("the environment is closed", hint="make another one: its steps go into a new folder")
+            raise TunegymError("the environment is closed", hint="make another one: with resume= it continues this run")
 
     def _accepted(self, action: Any, one: Lane) -> Any:
         if one.episode is None:
@@ -374,9 +374,8 @@ class LiveEngine:
             self._add(number, episode.number, action, seen, reward, duration, terminated, truncated, context, metrics)
         else:
             self._store.upto = number
-        return self._told(
-            one, number, observation, reward, terminated, truncated, context, metrics, info, "measured", ""
-        )
+        answer = observation, reward, terminated, truncated, info
+        return self._told(one, number, answer, context, metrics, "measured", "")
 
     def _failed(
         self, one: Lane, number: int, action: Any, context: Context, failure: ServerFailure, began: float
@@ -396,24 +395,14 @@ class LiveEngine:
         self._add(number, episode.number, action, seen, penalty, duration, terminated, truncated, context, {}, why)
         self.tally.others[status] += 1
         last = self._own(self._store.unpack(seen))
-        told = self._told(one, number, last, penalty, terminated, truncated, context, {}, {}, status, reason)
+        told = self._told(one, number, (last, penalty, terminated, truncated, {}), context, {}, status, reason)
         return None if stopped else told
 
     def _told(
-        self,
-        one: Lane,
-        number: int,
-        observation: Any,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        context: Context,
-        metrics: Mapping[str, float],
-        info: dict[str, Any],
-        status: str,
-        reason: str,
+        self, one: Lane, number: int, answer: StepAnswer, context: Context, metrics: Mapping[str, float], *why: str
     ) -> StepAnswer:
         """What the caller gets of a step that is on record, which may end its episode."""
+        observation, reward, terminated, truncated, info = answer
         episode, over = one.episode, terminated or truncated
         assert episode is not None
         self.tally.done = number
@@ -421,8 +410,8 @@ class LiveEngine:
         told: dict[str, Any] = {
             "step": number,
             "episode_number": episode.number,
-            "status": status,
-            "reason": reason,
+            "status": why[0],
+            "reason": why[1],
             "cached": False,
             "metrics": {**metrics} if metrics else {},
             "env_params": {**context} if context else {},
