@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.app.conftest import Write, experiment
@@ -121,3 +122,50 @@ def test_a_users_agent_with_settings(scenario: Path, cli: Cli, write: Write) -> 
         assert [row["action.x"] for row in csv.DictReader(file)] == ["3", "5", "7", "9", "9"]
     done = cli("run", scenario, *more, *changes(agent_config="{ stpe = 2 }"))
     assert (done.returncode, "did you mean" in done.stderr) == (2, True)
+
+
+PLAIN = """
+class Plain:
+    def __init__(self, env, config, seed):
+        self.env, self.given = env, (config.random_seed, seed)
+
+    def run(self):
+        assert self.given == (7, 0)
+        while True:  # the end of the budget ends it
+            self.env.observe()
+            self.env.begin({"x": 1})
+            self.env.next_finished()
+
+    def close(self):
+        open("closed", "a").write("x")
+
+
+class Steps(Plain):
+    def run(self):
+        assert self.given == (7, 5)
+        while True:
+            self.env.reset()
+            over = False
+            while not over:
+                _, _, terminated, truncated, _ = self.env.step(0)
+                over = terminated or truncated
+"""
+
+
+def test_an_agent_without_a_base_class(cli: Cli, write: Write, write_scenario: Write, live: Any) -> None:
+    """Of both kinds: built as ``Class(env, config, seed)``, with ``run`` and ``close``. A lost server is a failure."""
+    write("mine.py", PLAIN)
+    settings = {"agent_config": {"random_seed": 7}}
+    write_scenario(agent="mine:Plain", args={"command": "echo value={x}", "x": [1, 2]}, agent_steps=3, **settings)
+    done = cli("run", "scenario.toml")
+    assert done.returncode == 0, done.stderr
+    fine, doomed = live.experiment("fine", **settings), live.experiment("doomed", **settings)
+    doomed["cmd_args"]["faults"] = "reset@3+=raise"
+    for one in (fine, doomed):
+        one["agent"] = "mine:Steps"
+    done = cli("run", live.write(doomed, fine), "--output", "steps")
+    assert done.returncode == 1, done.stderr
+    assert "the server failed" in done.stderr
+    results = assert_sound("steps")
+    assert (results["fine"].steps, results["doomed"].steps) == (40, 14)
+    assert len(Path("closed").read_text()) == 3

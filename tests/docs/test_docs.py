@@ -36,7 +36,7 @@ from tunegym.app.catalog import BUILT_IN, Catalog
 from tunegym.cli.main import app
 from tunegym.config import schema
 from tunegym.core import errors
-from tunegym.tuning.agents.base import AgentConfig, driver, drives
+from tunegym.tuning.agents.base import AgentConfig, driver
 from tunegym.tuning.model.scenario import Penalties
 from tunegym.tuning.model.trial import STATUSES
 from tunegym.tuning.model.values import spelled
@@ -331,7 +331,7 @@ def test_reference_has_the_agents_settings() -> None:
 @pytest.mark.parametrize("name", BUILT_IN["agents"])
 def test_reference_has_the_settings_in_live_experiments(name: str) -> None:
     agent = Catalog().get("agents", name)
-    if drives(agent, "live"):
+    if "live" in agent.kinds:
         text = section(SCENARIO_FILE, "### In a live experiment")
         for field in dataclasses.fields(driver(agent, "live").Config):
             lines = [line for line in text.splitlines() if line.startswith(f"| `{field.name}` |")]

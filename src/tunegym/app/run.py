@@ -311,11 +311,10 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
         watch.experiment_started(session)
         try:
             session.recover()
+            code, reason = _run_agent(build_agent(scenario, experiment, session.env), session)
         except ServerLostError as error:  # the next experiment may still run
             logger.error("%s", error)  # noqa: TRY400 - the message says it all
             code, reason = 1, error.message
-        else:
-            code, reason = _run_agent(build_agent(scenario, experiment, session.env), session, stop)
         if not stop.requested:
             if not session.progress().measured:
                 logger.error("experiment %s: none of its %s was measured", experiment.name, kind.units)
@@ -346,16 +345,16 @@ def _closing(session: Session, trackers: Trackers, watch: Watch, stop: Stop) -> 
         trackers.finish(interrupted=stop.requested)
 
 
-def _run_agent(agent: Agent, session: Session, stop: Stop) -> tuple[int, str | None]:
+def _run_agent(agent: Agent, session: Session) -> tuple[int, str | None]:
     """The agent's code, and why it is not 0; non-zero too when its ``close`` raises, which masks nothing."""
     close_failed = False
     try:
         try:
             code = agent.run()
         except BudgetError:
-            if not stop.requested:
+            if session.env.exhausted() is None:
                 raise
-            code = 0  # this is how an agent with its own loop learns that the run stops
+            code = 0  # this is how an agent with its own loop learns that the budget is used up, or that the run stops
         _save_policy(agent, session)
     finally:
         try:

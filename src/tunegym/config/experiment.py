@@ -27,7 +27,7 @@ from tunegym.config.schema import (
 )
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import callable_by_name, is_reference, resolve
-from tunegym.tuning.agents.base import AgentConfig, drives
+from tunegym.tuning.agents.base import AgentConfig, trait
 from tunegym.tuning.model import expression
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import (
@@ -151,7 +151,7 @@ def read_jobs(entry: Entry) -> Draft:
             what = f"{key} is for live experiments, and this one runs jobs"
             findings.at(key).add(what, found=entry.raw[key], hint=hint)
     agent = entry.agent
-    if agent is not None and not drives(agent, "trials"):
+    if agent is not None and "trials" not in trait(agent, "kinds"):
         what = f"{shown(entry.agent_name)} drives live systems, and this experiment runs jobs"
         findings.at("agent").add(what, found=entry.agent_name, hint='use another agent, or workload = "live"')
         agent = None
@@ -166,7 +166,7 @@ def read_jobs(entry: Entry) -> Draft:
     space = Space(parameters.knobs, parameters.fixed)
     config = None
     if agent is not None:
-        config = checked_config(agent.Config, table.agent_config, findings.at("agent_config"))
+        config = checked_config(trait(agent, "Config"), table.agent_config, findings.at("agent_config"))
         if driven:
             _check_driven(entry, space)
     _check_isolation(entry)
@@ -184,7 +184,7 @@ def read_jobs(entry: Entry) -> Draft:
         env_params=EnvParams(drawn, scope.seed),
         agent=(table.agent or DEFAULT_AGENT) if driven else None,
         agent_config=config if driven else None,
-        agent_ends_after=tuner.ends_after(space) if hasattr(tuner, "ends_after") else None,
+        agent_ends_after=None if tuner is None else trait(tuner, "ends_after")(space),
         agent_metrics=tuple(dict.fromkeys([*(table.agent_metrics or ()), *(goal.metric for goal in goals)])),
         reward=table.agent_reward_function or (None if goals else "identity"),
         objectives=goals,
@@ -204,8 +204,8 @@ def read_jobs(entry: Entry) -> Draft:
         _check_pruned(built, built.pruner.kind, findings)
     if entry.workload is not None and not findings.broken() & _WORKLOAD_KEYS:
         findings.adopt(entry.workload.check(built, scope.scenario_dir))
-    if tuner is not None and hasattr(tuner, "check") and not findings.broken():
-        findings.adopt(tuner.check(built, scope.scenario_dir))
+    if tuner is not None and not findings.broken():
+        findings.adopt(trait(tuner, "check")(built, scope.scenario_dir))
     unused = [key for key in _UNUSED_BY_PLAIN if key in entry.raw] if driven is False else []
     verb = "is" if len(unused) == 1 else "are"
     warning = f"experiment '{entry.name}' has no knob: it runs once, and {listed(unused)} {verb} not used"
@@ -254,17 +254,25 @@ def _check_driven(entry: Entry, space: Space) -> None:
         what = "an experiment with knobs needs a metric to judge them by"
         hint = f'write for example agent_metrics = ["{next(iter(table.metrics), "duration_s")}"]'
         findings.at("agent_metrics").add(what, allowed="a list of at least one metric's name", hint=hint)
-    if not entry.agent.finite and not findings.broken() & set(BUDGETS) and budget_of(table) == Budget():
+    if not trait(entry.agent, "finite") and not findings.broken() & set(BUDGETS) and budget_of(table) == Budget():
         what, allowed = f"{name} never ends by itself, and no budget is given", f"at least one of {listed(BUDGETS)}"
         findings.at("agent_steps").add(what, allowed=allowed, hint="write for example agent_steps = 100")
-    if table.env_params and not entry.agent.supports_variable_environment:
-        able = agents_that(entry.scope, lambda agent: getattr(agent, "supports_variable_environment", False))
-        hint = f'write agent = "{able[0]}", or remove env_params' if able else "remove env_params"
-        what, allowed = f"{name} can't handle an environment that varies", f"env_params with one of {listed(able)}"
-        findings.at("env_params").add(what, allowed=allowed, hint=hint)
+    check_varying(entry, entry.agent)
     if not findings.broken() & (_PARAMETER_KEYS | {"env_params"}):
-        problem = entry.agent.refuse(space)
+        problem = trait(entry.agent, "refuse")(space)
         findings.adopt([] if problem is None else [problem])
+
+
+def check_varying(entry: Entry, *agents: Any) -> None:
+    """Refuse env_params if none of the agent's classes handles them."""
+    if not entry.table.env_params or any(trait(agent, "supports_variable_environment") for agent in agents):
+        return
+    able = agents_that(entry.scope, lambda agent: trait(agent, "supports_variable_environment"))
+    hint = f'write agent = "{able[0]}", or remove env_params' if able else "remove env_params"
+    if is_reference(entry.agent_name):
+        hint = "if it handles them, write supports_variable_environment = True in the class; else remove env_params"
+    what = f"{shown(entry.agent_name)} can't handle an environment that varies"
+    entry.findings.at("env_params").add(what, allowed=f"env_params with one of {listed(able)}", hint=hint)
 
 
 def agents_that(scope: Scope, can: Callable[[Any], bool]) -> list[str]:

@@ -14,12 +14,13 @@ from tunegym.config.experiment import (
     agents_that,
     budget_of,
     check_reward,
+    check_varying,
 )
 from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, environment, gather
 from tunegym.config.problems import Findings, kind, known, listed, shown
 from tunegym.config.schema import LIVE_KEYS, ExperimentTable, checked_config
-from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.tuning.agents.base import driver, drives
+from tunegym.core.references import is_reference
+from tunegym.tuning.agents.base import trait
 from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, TCP, Budget, Experiment, LiveSpec, Penalties, Recording
 from tunegym.tuning.model.space import EnvParams, Space, nested
 from tunegym.tuning.workloads.live import declared_arguments
@@ -100,8 +101,8 @@ def read_live(entry: Entry) -> Draft:
     )
     if workload is not None and not findings.broken() & _SERVER_KEYS:
         findings.adopt(workload.check(built, scope.scenario_dir))
-    if hasattr(found, "check") and not findings.broken():
-        findings.adopt(found.check(built, scope.scenario_dir))
+    if found is not None and not findings.broken():
+        findings.adopt(trait(found, "check")(built, scope.scenario_dir))
     return Draft(entry.name, True, None if findings.broken() else built, live=True)
 
 
@@ -194,28 +195,22 @@ def _driver(entry: Entry) -> tuple[Any, Any]:
     below = findings.at("agent")
     if entry.agent is None:
         return None, None
-    if not drives(entry.agent, "live"):
-        able = agents_that(entry.scope, lambda agent: drives(agent, "live"))
+    kinds = trait(entry.agent, "kinds")
+    if "live" not in kinds:
+        able = agents_that(entry.scope, lambda agent: "live" in trait(agent, "kinds"))
         what = f"{name} searches knobs, and a live system has none: it can't drive one"
         hint = f'write for example agent = "{able[0]}"' if able else "name an agent that can"
+        if is_reference(entry.agent_name):
+            hint = 'if its run() takes steps of a LiveEnv, write kinds = {"live": None} in the class'
         allowed = f'{listed(able)}, or "package.module:Name"'
         below.add(what, found=entry.agent_name, allowed=allowed, hint=hint)
         return None, None
-    found: Any = None
-    try:
-        found = driver(entry.agent, "live", [str(entry.scope.scenario_dir)])
-        problem = None if hasattr(found, "Config") else f"{entry.agent.kinds['live']} is no agent"
-    except UnresolvedReferenceError as error:
-        problem = error.message
-    if problem is not None:
-        hint = "name a class over LiveAgent in its `kinds`"
-        below.add(f"{name} can't drive a live system here: {problem}", found=entry.agent_name, hint=hint)
+    reference = kinds["live"]
+    found = entry.agent if reference is None else known(entry.scope.catalog, "agents", reference, below)
+    if found is None:
         return None, None
-    varies = any(getattr(one, "supports_variable_environment", False) for one in (found, entry.agent))
-    if table.env_params and not varies:
-        what, hint = f"{name} can't handle an environment that varies", "remove env_params, or use another agent"
-        findings.at("env_params").add(what, found=list(table.env_params), hint=hint)
-    config = checked_config(found.Config, table.agent_config, findings.at("agent_config"))
+    check_varying(entry, found, entry.agent)
+    config = checked_config(trait(found, "Config"), table.agent_config, findings.at("agent_config"))
     rewards = table.agent_config.get("rewards")
     if isinstance(rewards, dict) and "constraint_failure" in rewards and config is not None:
         what, hint = "a live experiment has no constraints that could refuse anything", "remove constraint_failure"

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from tunegym.core.errors import ConfigError, Problem, UnresolvedReferenceError
 from tunegym.core.text import closest
 from tunegym.tuning.model.values import spelled
+from tunegym.tuning.workloads.signature import refusal
 
 LONGEST = 80
 """A longer value is cut in a message."""
@@ -32,7 +33,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (Mapping, "a table"),
 )
 _USED = {
-    "agents": ("Config", "finite", "refuse", "supports_variable_environment"),
+    "agents": ("run", "close"),
     "workloads": ("reserved", "required", "check"),
     "pruners": ("Config", "judge", "closed"),
 }
@@ -117,9 +118,9 @@ def listed(names: Iterable[str]) -> str:
 class Components(Protocol):
     """The agents, workloads, runners, rewards, encodings and pruners that a scenario may name: ``app.catalog``.
 
-    The classes have the attributes in ``_USED``. An agent may also have ``kinds``, by kind of experiment the
-    reference of the class that drives it, and a workload ``live`` if a server answers instead of jobs. ``refuse`` and
-    ``check`` return problems whose ``where`` is relative to the experiment.
+    The classes have the attributes in ``_USED``. An agent may also have those of ``agents.base.trait``, and a workload
+    ``live`` if a server answers instead of jobs. ``refuse`` and ``check`` return problems whose ``where`` is relative
+    to the experiment.
     """
 
     def at(self, folder: Path) -> Components:
@@ -150,10 +151,14 @@ def known(catalog: Components, kind: str, name: str, findings: Findings) -> Any:
     try:
         found = catalog.get(kind, name)
         lacks = [attribute for attribute in _USED.get(kind, ()) if not hasattr(found, attribute)]
-        if callable(found) and not lacks:
-            return found
-        what = f"this is no {kind.removesuffix('s')}" + (f": it has no {listed(lacks)}" if lacks else "")
+        why = f"it has no {listed(lacks)}" if lacks else None if callable(found) else "it is no class"
         hint = "name a class that is one; tunegym.testing has a suite that checks it"
+        if kind == "agents":
+            why = why or refusal(found, None, None, 0)
+            hint = "an agent is a class that is built as Class(env, config, seed) and has run() and close()"
+        if why is None:
+            return found
+        what = f"this is no {kind.removesuffix('s')}: {why}"
     except KeyError:
         what = f"there is no {kind.removesuffix('s')} {shown(name)}"
         hint = did_you_mean(name, catalog.names(kind), f"use one of these, or see: tunegym list {kind}")

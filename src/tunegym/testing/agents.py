@@ -29,7 +29,7 @@ from gymnasium import spaces
 from tunegym.config.problems import Findings
 from tunegym.config.schema import checked_config
 from tunegym.core.errors import ConfigError
-from tunegym.tuning.agents.base import BaseAgent
+from tunegym.tuning.agents.base import BaseAgent, trait
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.expression import Constraint
@@ -94,11 +94,8 @@ class _Suite:
 
     def checked_config(self) -> Any:
         """``config`` as the agent's own ``Config``, checked like that of a scenario."""
-        kind = getattr(self.agent, "Config", None)
-        if kind is None:
-            return None
         findings = Findings("agent_config")
-        config = checked_config(kind, self.config, findings)
+        config = checked_config(trait(self.agent, "Config"), self.config, findings)
         if config is None:
             raise ConfigError(type(self).__name__, findings.problems)
         return config

@@ -27,7 +27,7 @@ ENV_ID = "tunegym/Tune-v0"
 
 @runtime_checkable
 class Agent(Protocol):
-    """Anything that can drive an experiment.
+    """Anything that can drive an experiment: any class that is built as ``Class(env, config, seed)``.
 
     ``run`` returns 0, or non-zero for a recoverable failure; the next experiment still runs. An exception out
     of ``run`` means a bug or broken infrastructure, and no later experiment is started.

@@ -39,6 +39,12 @@ class LiveOnly(BaseAgent):
     kinds: ClassVar = {"live": None}
 
 
+class Moody:
+    def __init__(self, env, config, seed, mood): ...
+    def run(self): ...
+    def close(self): ...
+
+
 class Endless:
     """Has no close()."""
 

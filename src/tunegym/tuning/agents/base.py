@@ -1,8 +1,8 @@
 """Agents: how one drives an experiment.
 
-``BaseAgent`` drives trials through an ``Env``: it chooses an action per trial and learns from closed trials.
-``LiveAgent`` drives a live system through a ``LiveEnv``, step by step. A registered class names the kinds of experiment
-it drives in ``kinds``; ``driver`` finds the class for a kind.
+An agent is any class that is built as ``Class(env, config, seed)`` and has ``run`` and ``close``; ``trait`` gives the
+default of everything else. ``BaseAgent`` drives trials through an ``Env``: it chooses an action per trial and learns
+from closed trials. ``LiveAgent`` drives a live system through a ``LiveEnv``, step by step.
 """
 
 from __future__ import annotations
@@ -61,12 +61,16 @@ class _Agent:
         Config: the frozen dataclass that ``agent_config`` is checked against.
         kinds: the kinds of experiment (``trials``, ``live``) that run under this agent's name, each with the reference
             of the class that drives it; None for this class itself. See ``driver``.
+        supports_variable_environment: whether the agent handles env_params.
+        finite: whether it ends by itself and needs no budget.
         failure: why ``run`` returned non-zero, in a sentence; if it knows.
         failure_hint: what to do about it, if known.
     """
 
-    Config: ClassVar[Any]
-    kinds: ClassVar[Mapping[str, str | None]]
+    Config: ClassVar[Any] = LiveConfig
+    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": None}
+    supports_variable_environment: ClassVar[bool] = False
+    finite: ClassVar[bool] = False
     failure: str | None = None
     failure_hint: str | None = None
 
@@ -85,28 +89,6 @@ class _Agent:
         del experiment, scenario_dir
         return []
 
-    def close(self) -> None:
-        """Release resources. By default there are none."""
-
-
-class BaseAgent(_Agent):
-    """An agent with a default loop over ``select_action`` and ``update_policy``.
-
-    The app only calls ``run``; override it to own the loop. On a resumed experiment the default loop first tells the
-    agent every recorded trial, so that it learns them again. Draw random numbers from
-    ``(self.seed, name, observation.number)``: the same trial then gets the same draw after a crash and at any width.
-
-    Attributes:
-        supports_variable_environment: whether the agent handles env_params.
-        finite: whether it ends by itself and needs no budget.
-    """
-
-    Config: ClassVar[type[AgentConfig]] = AgentConfig
-    supports_variable_environment: ClassVar[bool] = False
-    finite: ClassVar[bool] = False
-    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None}
-    env: Env
-
     @classmethod
     def refuse(cls, space: Space) -> Problem | None:
         """Why this agent can't search ``space``, or None; ``where`` is relative to the experiment."""
@@ -118,6 +100,22 @@ class BaseAgent(_Agent):
         """The number of trials after which the agent ends by itself; None if it never does."""
         del space
         return None
+
+    def close(self) -> None:
+        """Release resources. By default there are none."""
+
+
+class BaseAgent(_Agent):
+    """An agent with a default loop over ``select_action`` and ``update_policy``.
+
+    The app only calls ``run``; override it to own the loop. On a resumed experiment the default loop first tells the
+    agent every recorded trial, so that it learns them again. Draw random numbers from
+    ``(self.seed, name, observation.number)``: the same trial then gets the same draw after a crash and at any width.
+    """
+
+    Config: ClassVar[type[AgentConfig]] = AgentConfig
+    kinds: ClassVar[Mapping[str, str | None]] = {"trials": None}
+    env: Env
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Learn from another run's trials before ``run``; they fit this space and are scored as if made here.
@@ -214,7 +212,6 @@ class LiveAgent(_Agent, ABC):
     experiments run. Any other exception is a bug or broken infrastructure. Draws depend on ``name``, the agent's name.
     """
 
-    Config: ClassVar[type[LiveConfig]] = LiveConfig
     kinds: ClassVar[Mapping[str, str | None]] = {"live": None}
     name: ClassVar[str]
     env: LiveEnv
@@ -258,9 +255,9 @@ def warm_start_problems(folder: str | None, scenario_dir: Path) -> list[Problem]
     return [Problem(WARM_START, what, f'"{folder}"', allowed, hint)] if what else []
 
 
-def drives(agent: Any, kind: str) -> bool:
-    """Whether an agent can drive experiments of ``kind``; a class that doesn't say drives trials."""
-    return kind in getattr(agent, "kinds", BaseAgent.kinds)
+def trait(agent: Any, name: str) -> Any:
+    """The attribute of an agent's class; the default of ``_Agent`` if it has none."""
+    return getattr(agent, name, getattr(_Agent, name))
 
 
 def driver(agent: Any, kind: str, path: Sequence[str] = ()) -> Any:
@@ -269,5 +266,5 @@ def driver(agent: Any, kind: str, path: Sequence[str] = ()) -> Any:
     ``path`` has folders in which modules are looked for first. Raises ``UnresolvedReferenceError`` if the named class
     doesn't exist.
     """
-    reference = getattr(agent, "kinds", BaseAgent.kinds)[kind]
+    reference = trait(agent, "kinds")[kind]
     return agent if reference is None else resolve(reference, tuple(path))
