@@ -190,7 +190,7 @@ def read_jobs(entry: Entry) -> Draft:
         objectives=goals,
         metrics=specs,
         constraints=limits,
-        penalties=config.rewards if driven and config is not None else Penalties(),
+        penalties=getattr(config, "rewards", Penalties()) if driven else Penalties(),
         budget=budget_of(table) if driven else Budget(agent_steps=1),
         pruner=pruner if tuner is not None else None,
         timeout_s=table.timeout_s,
@@ -277,8 +277,8 @@ def check_varying(entry: Entry, *agents: Any) -> None:
 
 def agents_that(scope: Scope, can: Callable[[Any], bool]) -> list[str]:
     """The agents by name for which ``can`` holds; one that can't be imported doesn't count."""
-    names = scope.catalog.names("agents")
-    return [name for name in names if can(known(scope.catalog, "agents", name, Findings()))]
+    agents = {name: known(scope.catalog, "agents", name, Findings()) for name in scope.catalog.names("agents")}
+    return [name for name, agent in agents.items() if agent is not None and can(agent)]
 
 
 def _check_isolation(entry: Entry) -> None:

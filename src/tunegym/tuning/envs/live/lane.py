@@ -87,8 +87,7 @@ class Lane:
         failed too often in a row, and ``BudgetError`` if the run is to stop.
         """
         while True:
-            if self.lost is not None:
-                self._start_again(self.lost)
+            self._start_again()
             try:
                 self.context = context
                 if context:
@@ -113,9 +112,9 @@ class Lane:
         self.host.apply_env_params(context)
         self.context = context
 
-    def _start_again(self, failure: ServerFailure) -> None:
-        """Start the lost server again, after a pause that grows with every failure in a row."""
-        while self.lost is not None:
+    def _start_again(self) -> None:
+        """Start the server again if it is lost, after a pause that grows with every failure in a row."""
+        while (failure := self.lost) is not None:
             self.failures += 1
             if self.failures > self._restarts:
                 often = f"{self.failures} times in a row" if self.failures > 1 else "and may not be started again"
@@ -127,12 +126,11 @@ class Lane:
             try:
                 self.host.start()
             except ServerFailure as again:
-                failure = again
+                self.lost = again
             else:
                 self._check_same()
                 self.restarted += 1
-                self.fresh = True
-                self.lost = None
+                self.fresh, self.lost = True, None
 
     def _check_same(self) -> None:
         """A server that came back with other spaces can't continue."""
