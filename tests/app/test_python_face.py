@@ -222,11 +222,11 @@ def test_an_environment_writes_the_journal_of_a_run(document: dict[str, Any]) ->
     assert {path.name for path in outside.folder.iterdir()} == {path.name for path in inside.folder.iterdir()}
 
 
-KILLED = """
+PROGRAM = """
 import sys, tunegym
 env = tunegym.make_vec("scenario.toml", 2) if sys.argv[1] == "vec" else tunegym.make("scenario.toml")
 env.reset()
-while True:
+for _ in range(int(sys.argv[2])):
     env.step(env.action_space.sample())
 """
 DEADLY = """
@@ -251,7 +251,8 @@ def test_a_killed_script_is_continued(write: Write, live: Any, kind: str, count:
     if kind == "live":
         scenario = live.document(args={"faults": "step@3=die"}, agent_steps=20)
     write("scenario.toml", dump_toml(scenario))
-    done = subprocess.run([sys.executable, write("killed.py", KILLED), count], capture_output=True, timeout=60)
+    script = write("program.py", PROGRAM)
+    done = subprocess.run([sys.executable, script, count, "9"], capture_output=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
     used = reader.scan(find_run(RESULTS) / "e" / reader.JOURNAL).taken
     assert used >= 3
@@ -272,14 +273,6 @@ def test_a_killed_script_is_continued(write: Write, live: Any, kind: str, count:
         tunegym.make(other, resume=RESULTS)
 
 
-FORGETFUL = """
-import sys, tunegym
-envs = tunegym.make_vec("scenario.toml", 2) if sys.argv[1] == "vec" else tunegym.make("scenario.toml")
-envs.reset()
-envs.step(envs.action_space.sample())
-"""
-
-
 @pytest.mark.parametrize("count", ["one", "vec"])
 @pytest.mark.parametrize("kind", ["trials", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_script_that_forgets_to_close(
@@ -288,8 +281,8 @@ def test_a_script_that_forgets_to_close(
     """Its end is quiet, what was measured is on record, servers are closed, and a resume continues from there."""
     scenario = live.document(server="process", agent_steps=6) if kind == "live" else document
     write("scenario.toml", dump_toml(scenario))
-    script = write("forgetful.py", FORGETFUL)
-    done = subprocess.run([sys.executable, script, count], capture_output=True, text=True, timeout=60)
+    script = write("program.py", PROGRAM)
+    done = subprocess.run([sys.executable, script, count, "1"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(live.notes("built")) == len(live.notes("closed"))
     assert tunegym.resume(RESULTS) == 0

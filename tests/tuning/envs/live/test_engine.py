@@ -127,17 +127,13 @@ class Faulty(Counter):
 
 @pytest.mark.parametrize("encoding", [None, "onehot"])
 @pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        ("raise", ""),
-        *((fault, says) for fault in ("reward", "observation") for says in ("", "terminated", "truncated")),
-    ],
-)
+@pytest.mark.parametrize("says", ["", "terminated", "truncated"])
+@pytest.mark.parametrize("fault", ["raise", "reward", "observation"])
 def test_failed_step_ends_its_episode(
     engines: Engines, fault: str, says: str, together: bool, encoding: str | None
 ) -> None:
     """As the server said, else truncated. A learner bootstraps from the last valid observation of that episode."""
+    says = "" if fault == "raise" else says
     servers = [Faulty(fault, says), Counter()][: 1 + together]
     engine = engines(servers=servers, env_params=load(1, 2, 3, 4, encoding=encoding))
     own = (lambda shown: shown["observation"]) if encoding else lambda shown: shown
@@ -162,9 +158,7 @@ def test_failed_step_ends_its_episode(
     failed = [row for row in engines.rows() if row["status"] == "failed"]
     assert [[float(row[f"observation.{at}"]) for at in (0, 1)] for row in failed] == expected
     end = says or "truncated"
-    assert {(row["terminated"], row["truncated"]) for row in failed} == {
-        (str(end == "terminated").lower(), str(end == "truncated").lower())
-    }
+    assert {row[end] for row in failed} == {"true"}
     episodes = [(row["end"], row["last_step"]) for row in engines.rows("episodes.csv") if row["lane"] == "0"]
     assert episodes == [(end, row["step"]) for row in failed]
 
