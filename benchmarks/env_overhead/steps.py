@@ -110,6 +110,7 @@ def _scenario(contexts: bool, trials: int) -> Scenario:
         "agent": "random_search",
         "agent_steps": trials,
         "agent_metrics": ["score"],
+        "agent_reward_function": "identity",
         "cache": "off",
         "cmd_args": {"callable": "bench_callable:measure", **KNOBS, **(CONTEXTS if contexts else {})},
         "env_params": ENCODINGS if contexts else {},

@@ -36,6 +36,7 @@ def scenario(agent: str, seed: int, steps: int, episode_steps: int = 1, **config
         "agent": agent,
         "agent_steps": steps,
         "agent_metrics": ["throughput"],
+        "agent_reward_function": "identity",
         "episode_steps": episode_steps,
         "cmd_args": {
             "callable": f"{task.__name__}:measure",

@@ -86,6 +86,7 @@ def ran(seed: int, uneven: bool, pruner: str | dict[str, Any] | None) -> Ran:
         "agent": "random_search",
         "agent_steps": TRIALS,
         "agent_metrics": ["value"],
+        "agent_reward_function": "identity",
         "cmd_args": {
             "callable": f"{stages.__name__}:measure",
             **{name: {"low": 0.0, "high": 1.0} for name in ("width", "rate", "momentum")},

@@ -26,6 +26,7 @@ isolate = false
 agent = "random_search"
 agent_steps = {trials}
 agent_metrics = ["score"]
+agent_reward_function = "identity"
   [experiments.cmd_args]
   callable = "bench_callable:measure"
   algorithm = {algorithms}

@@ -37,6 +37,8 @@ def experiment(name: str = "e", **keys: Any) -> dict[str, Any]:
     if "command" in args:
         kind = {"workload": "command", "metrics": {"value": {"regex": r"value=(\S+)"}}}
     defaults = {"agent": "grid_search", "agent_metrics": ["value"], "cmd_args": args, **kind}
+    if "objectives" not in keys:
+        defaults["agent_reward_function"] = "identity"
     return {"name": name, **{key: value for key, value in (defaults | keys).items() if value is not None}}
 
 

@@ -237,7 +237,8 @@ class Agent(tunegym.BaseAgent):
 
 
 def command(text: str, **keys: Any) -> dict[str, Any]:
-    return document(agent_metrics=["duration_s"], metrics=None, args={"command": text, "x": [1, 2, 3, 4]}, **keys)
+    keys |= {"agent_metrics": ["duration_s"], "agent_reward_function": None, "metrics": None}
+    return document(args={"command": text, "x": [1, 2, 3, 4]}, **keys)
 
 
 def test_a_failure_while_others_run_ends_them(

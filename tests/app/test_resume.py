@@ -129,3 +129,17 @@ def test_resume_at_another_width(scenario: Path, tunegym: Cli) -> None:
     ]
     sessions = reader.scan(run / "shell" / reader.JOURNAL).sessions
     assert [session["slots"] for session in sessions] == [1, 3]
+
+
+def test_another_goal_is_refused(write_scenario: Write, tunegym: Cli) -> None:
+    """Rewards of both goals would be compared. A journal of an older version has no goals: it took the largest."""
+    own = experiment(args={"command": "echo {x}", "x": [1, 2]}, agent_metrics=["cpu_s"], agent_reward_function=None)
+    run = run_until(1, write_scenario(own | {"metrics": {"cpu_s": {"goal": "min"}}}))
+    journal, scenario = run / "e" / "journal.jsonl", run / "scenario.toml"
+    written = scenario.read_text()
+    scenario.write_text(written.replace('goal = "min"', 'goal = "max"'))
+    assert "written with another `goals`: {'cpu_s': 'min'}, now {'cpu_s': 'max'}" in tunegym("resume", run).stderr
+    journal.write_text(journal.read_text().replace(',"goals":{"cpu_s":"min"}', ""))
+    assert tunegym("resume", run).returncode == 0
+    scenario.write_text(written)
+    assert "e looked for the largest cpu_s, which is minimised now" in tunegym("resume", run).stderr

@@ -22,6 +22,7 @@ def experiment(name: str = "e", *, args: dict[str, Any] | None = None, **keys: A
         "agent_metrics": ["value"],
         "cmd_args": {"command": "echo value={x}", "x": [1, 2, 3], **(args or {})},
         "metrics": {"value": {"regex": "value=([0-9.]+)"}},
+        "agent_reward_function": None if "objectives" in keys else "identity",
     }
     return {"name": name, **{key: value for key, value in (defaults | keys).items() if value is not None}}
 

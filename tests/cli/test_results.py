@@ -22,6 +22,39 @@ from tunegym.tuning.reports.results import find_run, load
 
 Scenario = Callable[..., Path]
 
+# which way is better --------------------------------------------------------------------------------------
+
+
+def test_every_command_says_which_way_is_better(scenario: Scenario, cli: Cli) -> None:
+    """Less is better by a goal, and without one for a built-in cost."""
+    keys: dict[str, Any] = {"agent_reward_function": None}
+    goal = experiment("goal", **keys, metrics={"value": {"regex": "value=([0-9.]+)", "goal": "min"}})
+    cost = experiment("cost", **keys, agent_metrics=["duration_s", "value"])
+    own = experiment("own", **keys | {"agent_reward_function": "inverse"})
+    path, goals = scenario(goal, cost, own), [{"value": "min"}, {"duration_s": "min"}, {"value": "min"}]
+    planned = [line for line in cli("dry-run", path).stdout.splitlines() if line.startswith(("  goal:", "results"))]
+    assert planned == [
+        *("  goal: value (min)", "  goal: duration_s (min)", "  goal: reward (max), which is inverse of value (min)"),
+        f"results would go to {Path('results/s').absolute()}/<time>",
+    ]
+    ran = cli("run", path)
+    assert "best value (min) 1 (x=1)" in ran.stderr
+    assert "best duration_s (min) " in ran.stderr
+    assert "best reward (max) 1 (x=1)" in ran.stderr
+    assert "│ 1 │           -1 │           1 │" in ran.stdout
+    assert "┃ x ┃ reward (max) ┃ duration_s (min) ┃ value ┃" in ran.stdout
+    assert "value (min) 1 (x=1)" in cli("status", "results").stdout
+    assert "best reward (max)" in cli("compare", "results").stdout
+    assert "value (min) 1, from 1 sample" in cli("recommend", "results", "--experiment", "goal").stdout
+    for command, source in (("dry-run", path), ("status", "results"), ("report", "results"), ("compare", "results")):
+        told = json.loads(cli(command, source, "--json").stdout)
+        assert [one["goals"] for one in told["experiments" if command != "compare" else "entries"]] == goals
+    told = json.loads(cli("recommend", "results", "--experiment", "goal", "--json").stdout)
+    assert (told["action"], told["goals"]) == ({"x": 1}, {"value": "min"})
+    trials = load("results").experiments["cost"].trials
+    assert [trial.reward for trial in trials] == [-trial.metrics["duration_s"] for trial in trials]
+
+
 # recommend ------------------------------------------------------------------------------------------------
 
 COMMAND = "test {pool.size}{load} != 3high && echo value=$(({pool.size} * 2)) # {word} {load}"
@@ -50,7 +83,7 @@ def test_recommend_settings_and_how_sure_they_are(results: Path, cli: Cli) -> No
     lines = done.stdout.splitlines()
     assert lines[0] == "e: settings to use at load=low"
     assert any("pool.size" in line and "1" in line for line in lines)
-    assert lines[-1].startswith("value 2, from ")
+    assert lines[-1].startswith("value (min) 2, from ")
     assert done.stderr == ""
     done = cli("recommend", results, "--json")
     found = json.loads(done.stdout)
@@ -138,7 +171,7 @@ def test_recommend_by_a_policy(results: Path, cli: Cli) -> None:
     done = cli("recommend", results, "--context", "load=low")
     lines = done.stdout.splitlines()
     assert lines[0] == "e: settings to use at load=low, as its policy chooses them"
-    assert lines[-1].startswith("value 4, from ")
+    assert lines[-1].startswith("value (min) 4, from ")
     assert "note: the policy was saved after 30 of 40 trials; pool.size=1 was measured better there" in done.stderr
     found = tomllib.loads(cli("recommend", results, "--context", "load=low", "--toml").stdout)["best"]
     assert (found["source"], found["settings"]) == ("policy", {"pool": {"size": 2}})
@@ -317,8 +350,8 @@ def test_odd_live_runs_are_shown(cli: Cli, tmp_path: Path, monkeypatch: pytest.M
         return json.loads(cli(*command, "--json").stdout)["experiments"][0]
 
     write_live(tmp_path / "steep", [{"length": 1, "reward": -1.7e308}] * 15)
-    assert "-1.7e+308" in cli("status", "steep").stdout
-    assert "-1.7e+308" in cli("compare", "steep", "steep").stdout
+    assert "-1.7e308" in cli("status", "steep").stdout
+    assert "-1.7e308" in cli("compare", "steep", "steep").stdout
     assert told("report", "steep")["episodes"]["mean_return"] == pytest.approx(-1.7e308)
     write_live(tmp_path / "flaky", [{"length": 3, "failing": 1}])
     assert told("report", "flaky")["steps"]["statuses"] == {"measured": 2, "failed": 1}

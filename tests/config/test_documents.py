@@ -168,7 +168,7 @@ def test_a_problem_of_an_override_says_so(catalog):
 
 def python(function):
     args = {"callable": function, "threads": (1, 2)}
-    return document(workload="python", agent_metrics=["time_s"], cmd_args=args)
+    return document(workload="python", agent_metrics=["time_s"], metrics={"time_s": {"goal": "min"}}, cmd_args=args)
 
 
 def test_a_function_becomes_a_reference(catalog, tmp_path, monkeypatch):

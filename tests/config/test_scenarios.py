@@ -36,6 +36,15 @@ def test_the_example_of_the_design(catalog):
     assert constraint.refuse({"buffer_kb": 4097}) == 'constraint "buffer_kb <= 4096" (buffer_kb = 4097)'
 
 
+def test_goals_decide_the_reward(catalog):
+    found = [(one.reward, dict(one.goals)) for one in load(GOOD / "goals.toml", catalog).experiments]
+    assert found == [
+        ("negative", {"duration_s": "min"}),
+        ("identity", {"cpu_s": "min", "time_s": "max"}),
+        ("identity", {"cpu_s": "max"}),
+    ]
+
+
 def test_the_forms_of_parameters(catalog):
     def space(name):
         return load(GOOD / f"{name}.toml", catalog).experiments[0].space

@@ -167,6 +167,7 @@ def build_head(scenario: Scenario, experiment: Experiment, **more: Any) -> Head:
         metrics=list(dict.fromkeys([*experiment.agent_metrics, *declared])),
         repeats=experiment.repeats,
         objectives=[objective.as_dict() for objective in experiment.objectives],
+        goals=dict(experiment.goals),
         **more,
     )
 

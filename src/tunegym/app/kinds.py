@@ -18,6 +18,7 @@ from tunegym.app.plan import plan_live, plan_trials
 from tunegym.app.server import build_host, check_injected, known_token
 from tunegym.core.processes import Tree, end_tree, living_processes
 from tunegym.core.stop import Stop
+from tunegym.tuning.answers.certainty import reward_metric
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.scenario import Experiment, Scenario
@@ -85,7 +86,9 @@ class TrialSession(OpenSession):
         shown = {"failed": str(statuses["failed"] + statuses["timed_out"]), "cached": str(tally.cached)}
         shown |= {status: str(statuses[status]) for status in ("infeasible", "pruned") if statuses[status]}
         if tally.best is not None and self.experiment.agent is not None:
-            shown["best"] = reached(tally.best)
+            one = self.experiment
+            metric = reward_metric(one.agent_metrics, one.objectives, {"agent_reward_function": one.reward})
+            shown["best"] = reached(tally.best, metric, one.goals)
         return Progress(tally.done, "", statuses["measured"], self.env.budget.elapsed_s, shown)
 
 

@@ -12,7 +12,7 @@ from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experim
 from tunegym.tuning.model.space import EnvParam
 from tunegym.tuning.model.summary import Plan
 from tunegym.tuning.model.trial import CommandJob, Job, Observation
-from tunegym.tuning.model.values import counted, pairs, spelled
+from tunegym.tuning.model.values import counted, directed, pairs, seconds, spelled
 
 
 def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
@@ -21,7 +21,7 @@ def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
     first = _first_trials(scenario, experiment, count)
     combinations = combinations if (combinations or 0) < 2**63 else None
     document = {**_document(experiment), "combinations": combinations, "first": first}
-    lines = [_headline(scenario, experiment), *_budget_lines(experiment)]
+    lines = [_headline(scenario, experiment), *_goal_lines(experiment), *_budget_lines(experiment)]
     lines += [f"  {name} = {knob.describe()}" for name, knob in experiment.space.knobs.items()]
     lines += [f"  {_drawn(name, param)} per trial" for name, param in experiment.env_params.params.items()]
     for trial in first:
@@ -52,7 +52,7 @@ def plan_live(scenario: Scenario, experiment: Experiment) -> Plan:
     document = {**_document(experiment), "combinations": None, "first": [], "live": live}
     steps = experiment.budget.agent_steps
     budget = "steps until the budget ends" if steps is None else counted(steps, "step")
-    servers = "one live server" if scenario.slots == 1 else f"{scenario.slots} live servers"
+    servers = "one live server" if scenario.slots == 1 else counted(scenario.slots, "live server")
     lines = [f"{experiment.name}: {experiment.agent}, {budget} of {servers}", *_budget_lines(experiment)]
     named = "an object given in Python" if spec.env_class == INJECTED else spec.env_class
     lines.append(f"  server: {named or 'the class that is served there'}, {_place(spec)}")
@@ -69,7 +69,8 @@ def plan_live(scenario: Scenario, experiment: Experiment) -> Plan:
 
 
 def _document(experiment: Experiment) -> dict[str, Any]:
-    return {"name": experiment.name, "agent": experiment.agent, "trials": experiment.most_trials}
+    counts = {"name": experiment.name, "agent": experiment.agent, "trials": experiment.most_trials}
+    return {**counts, "goals": dict(experiment.goals)}
 
 
 def _param(param: EnvParam) -> dict[str, Any]:
@@ -118,17 +119,27 @@ def _headline(scenario: Scenario, experiment: Experiment) -> str:
         return f"{experiment.name}: a plain job, run once on {scenario.runner}"
     total, combinations = experiment.most_trials, experiment.space.size
     trials = counted(total, "trial") if total is not None else "trials until the budget ends"
-    over = f"{combinations:,} combinations" if combinations is not None else "a continuous space"
+    over = counted(combinations, "combination") if combinations is not None else "a continuous space"
     width = f"{scenario.slots} at a time on {scenario.runner}, {counted(experiment.repeats, 'sample')} each"
     return f"{experiment.name}: {experiment.agent}, {trials} over {over}, {width}"
 
 
 def _budget_lines(experiment: Experiment) -> list[str]:
     budget = experiment.budget
-    lines = [] if budget.max_time_s is None else [f"  ends after {budget.max_time_s:g} s"]
+    lines = [] if budget.max_time_s is None else [f"  ends after {seconds(budget.max_time_s)}"]
     if budget.stop_after_no_improvement is not None:
-        lines.append(f"  ends after {budget.stop_after_no_improvement} trials without improvement")
+        lines.append(f"  ends after {counted(budget.stop_after_no_improvement, 'trial')} without improvement")
     return lines
+
+
+def _goal_lines(experiment: Experiment) -> list[str]:
+    """What is made better, and which way; nothing for a plain job."""
+    if experiment.agent is None:
+        return []
+    own = experiment.reward not in (None, "identity", "negative")
+    judged = [one.metric for one in experiment.objectives] or experiment.agent_metrics[: None if own else 1]
+    metrics = ", ".join(directed(metric, experiment.goals) for metric in judged)
+    return [f"  goal: {f'reward (max), which is {experiment.reward} of {metrics}' if own else metrics}"]
 
 
 def _drawn(name: str, param: EnvParam) -> str:
@@ -147,6 +158,6 @@ def _place(spec: LiveSpec) -> str:
     if spec.server == IN_PROCESS:
         return "in this process"
     place = "in its own process" if spec.server == PROCESS else f"at {spec.server}"
-    patience = "" if spec.step_timeout_s is None else f", {spec.step_timeout_s:g} s to answer"
+    patience = "" if spec.step_timeout_s is None else f", {seconds(spec.step_timeout_s)} to answer"
     restarts = f"up to {counted(spec.restarts, 'restart')} in a row" if spec.restarts else "never restarted"
     return f"{place}{patience}, {restarts}"

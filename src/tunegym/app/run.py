@@ -29,7 +29,7 @@ from tunegym.core.text import printable
 from tunegym.tuning.agents import policies
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
-from tunegym.tuning.model.values import Context
+from tunegym.tuning.model.values import Context, counted
 from tunegym.tuning.ports import Agent, Session
 from tunegym.tuning.reports.results import RESULTS, SCENARIO, RunResults, find_run
 from tunegym.tuning.stores import reader
@@ -167,7 +167,8 @@ def resume(
             check_unchanged(scenario, experiment, past, force=force)
             used = past.taken
             if agent_steps is not None and agent_steps < used:
-                what = f"{experiment.name} has used {used} {kind.units} already, --agent-steps {agent_steps} is less"
+                units = counted(used, kind.units.removesuffix("s"))
+                what = f"{experiment.name} has used {units} already, --agent-steps {agent_steps} is less"
                 raise StoreError(what, hint=f"give {used} or more")
         write_scenario(run_folder, scenario)
         return drive(scenario, run_folder, watch or Watch(), stop or Stop(), server)
@@ -191,6 +192,11 @@ def check_unchanged(scenario: Scenario, experiment: Experiment, past: reader.Jou
     """Refuse to continue a journal of another workload. Raises ``StoreError``; with ``force`` it only warns."""
     if not past.sessions:
         return
+    declared = next(one for one in scenario.document["experiments"] if one["name"] == experiment.name)
+    flipped = experiment.reward == "negative" and "agent_reward_function" not in declared
+    if flipped and "goals" not in (past.head or {}):  # an older version maximised whatever had no reward function
+        what = f"{experiment.name} looked for the largest {experiment.agent_metrics[0]}, which is minimised now"
+        raise StoreError(what, hint="start a new run: trials of different goals can't share a journal")
     workload = build_workload(scenario, experiment)
     if past.fingerprint == workload.fingerprint():
         return

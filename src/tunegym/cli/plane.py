@@ -15,6 +15,7 @@ from tunegym.core.text import escaped, escaped_json
 from tunegym.dataplane.connect import attach
 from tunegym.dataplane.errors import NoPlaneError
 from tunegym.tuning.model.summary import Table, table_of
+from tunegym.tuning.model.values import number
 
 LINGER_S = 1.0
 """A host that was started only for this command ends soon."""
@@ -85,24 +86,24 @@ def table(now: Look, before: Look | None = None, title: str = "") -> Table:
 
 
 def _cells(partition_id: str, partition: Mapping[str, Any], task_name: str, task: Mapping[str, Any]) -> dict[str, str]:
-    room = "" if partition["capacity"] is None else f"/{partition['capacity']}"
+    room = "" if partition["capacity"] is None else f"/{number(partition['capacity'])}"
     ready = task["ready"]
     if len(ready) > 1:
-        told = "\n".join(f"{escaped(fields)}: {count}" for fields, count in ready.items())
+        told = "\n".join(f"{escaped(fields)}: {number(count)}" for fields, count in ready.items())
     else:  # "-": without a claim so far, the required fields are unknown
-        told = "".join(str(count) for count in ready.values()) or "-"
+        told = "".join(number(count) for count in ready.values()) or "-"
     dropped = {reason: count for reason, count in partition["gone"].items() if reason != CONSUMED}
-    waiting = [f"{count} {call}" for call, count in partition["waiting"].items() if count]
+    waiting = [f"{number(count)} {call}" for call, count in partition["waiting"].items() if count]
     return {
         "partition": escaped(partition_id) + (" (sealed)" if partition["sealed"] else ""),
         "task": escaped(task_name),
-        "produced": str(partition["produced"]),
-        "resident": f"{partition['resident']}{room}",
+        "produced": number(partition["produced"]),
+        "resident": f"{number(partition['resident'])}{room}",
         "ready": told,
-        "leased": str(task["leased"]),
-        "acked": str(task["acked"]),
-        "redelivered": str(task["redelivered"]),
-        "dropped": "\n".join(f"{escaped(reason)}: {count}" for reason, count in dropped.items()) or "0",
+        "leased": number(task["leased"]),
+        "acked": number(task["acked"]),
+        "redelivered": number(task["redelivered"]),
+        "dropped": "\n".join(f"{escaped(reason)}: {number(count)}" for reason, count in dropped.items()) or "0",
         "waiting": "\n".join(waiting) or "0",
         "bytes": size(partition["bytes"]),
         "age p50": quantile(task["age"], 0.5),
@@ -122,7 +123,7 @@ def _rates(now: Look, before: Look | None, partition_id: str, task_name: str) ->
         return {"put/s": "-", "claim/s": "-"}
     put = new["produced"] - old["produced"]
     claimed = new["tasks"][task_name]["claimed"] - old["tasks"][task_name]["claimed"]
-    return {name: "-" if one < 0 else f"{one / seconds:.0f}" for name, one in (("put/s", put), ("claim/s", claimed))}
+    return {name: "-" if one < 0 else number(one / seconds, 3) for name, one in (("put/s", put), ("claim/s", claimed))}
 
 
 def quantile(histogram: Mapping[str, Any], share: float) -> str:
@@ -130,14 +131,14 @@ def quantile(histogram: Mapping[str, Any], share: float) -> str:
     if not any(histogram["counts"]):
         return "-"
     end = _end(histogram, share)
-    return f"> {histogram['bounds'][-1]:g} s" if end == math.inf else f"<= {end:g} s"
+    return f"> {number(histogram['bounds'][-1])} s" if end == math.inf else f"<= {number(end)} s"
 
 
 def latency(histogram: Mapping[str, Any]) -> str:
     """Median and 95th percentile in ms, as upper ends of their buckets; "-" for an empty histogram."""
     if not any(histogram["counts"]):
         return "-"
-    return " / ".join(f"{1000 * _end(histogram, share):g}" for share in (0.5, 0.95))
+    return " / ".join(number(1000 * _end(histogram, share)) for share in (0.5, 0.95))
 
 
 def _end(histogram: Mapping[str, Any], share: float) -> float:
@@ -154,6 +155,6 @@ def size(nbytes: float) -> str:
     """Bytes with a unit."""
     for unit in ("B", "KB", "MB", "GB"):
         if nbytes < 1000:
-            return f"{nbytes:.3g} {unit}"
+            return f"{number(nbytes, 3)} {unit}"
         nbytes /= 1000
-    return f"{nbytes:.3g} TB"
+    return f"{number(nbytes, 3)} TB"

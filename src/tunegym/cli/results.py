@@ -17,7 +17,7 @@ from tunegym.tuning.answers.contexts import WHERE
 from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
-from tunegym.tuning.model.values import counted, number, pairs, spelled
+from tunegym.tuning.model.values import counted, directed, pairs, plus_minus, spelled
 from tunegym.tuning.reports import page, results
 
 
@@ -56,7 +56,7 @@ def compare(folders: list[Path], output: Path, *, as_json: bool) -> int:
     for warning in found.facts["warnings"]:
         warn(warning)
     runs = len({entry["folder"] for entry in found.facts["entries"]})
-    page.write_page(output, f"{runs} runs compared", found.facts, hint="choose another place with --output")
+    page.write_page(output, f"{counted(runs, 'run')} compared", found.facts, hint="choose another place with --output")
     if as_json:
         print_json({key: found.facts[key] for key in ("warnings", "entries")})
         return 0
@@ -171,10 +171,9 @@ def _context(texts: list[str]) -> dict[str, Any]:
 
 def _sureness(found: Recommendation) -> str:
     """One line: the metrics of these settings, how often they were measured, and how much they varied."""
-    parts = []
-    for name, mean in found.mean.items():
-        spread = found.spread.get(name)
-        parts.append(f"{name} {number(mean)}" + (f" ±{spread:.2g}" if spread else ""))
+    parts = [
+        f"{directed(name, found.goals)} {plus_minus(mean, found.spread.get(name))}" for name, mean in found.mean.items()
+    ]
     return ", ".join([*parts, f"from {counted(found.measured, 'sample')}", f"first in trial {found.setting.first}"])
 
 

@@ -40,7 +40,7 @@ from tunegym.core.references import raised_at
 from tunegym.core.stop import Stop
 from tunegym.core.text import error_text
 from tunegym.tuning.model.scenario import Scenario
-from tunegym.tuning.model.values import counted, rate
+from tunegym.tuning.model.values import counted, number
 from tunegym.tuning.ports import Session
 from tunegym.tuning.reports.page import REPORT
 from tunegym.tuning.reports.results import RunResults, load
@@ -155,11 +155,11 @@ class Line:
         pace = taken / spent if taken > 0 and spent > 0 else None
         parts = [self._session.experiment.name]
         if not now.unit:
-            parts.append(f"{now.done} done" if total is None else f"{now.done}/{total}")
+            parts.append(f"{number(now.done)} done" if total is None else f"{number(now.done)}/{number(total)}")
         else:
             units = counted(now.done if total is None else total, now.unit)
             parts.append(units if total is None else f"{now.done:,}/{units}")
-            parts += [] if pace is None else [f"{rate(pace)} {now.unit}s/s"]
+            parts += [] if pace is None else [f"{number(pace, 3)} {now.unit}s/s"]
         parts += [f"{label} {value}" for label, value in now.shown.items()]
         left = None if self.over else self._left(now.done, now.elapsed_s, pace)
         if left is not None:

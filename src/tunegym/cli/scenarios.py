@@ -59,13 +59,15 @@ def dry_run(path: Path, overrides: list[str], slots: int | None, count: int, *, 
     settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
     scenario = as_scenario(path, settings)
     plans = [kind_of(one).plan(scenario, one, count) for one in scenario.experiments]
+    folder = str(Path(RESULTS, scenario.name).absolute())
     if as_json:
-        print_json({"scenario": scenario.name, "experiments": [plan.document for plan in plans]})
+        print_json({"scenario": scenario.name, "results": folder, "experiments": [plan.document for plan in plans]})
         return 0
     for warning in scenario.warnings:
         warn(warning)
     for plan in plans:
         say(*plan.lines)
+    say(escaped(f"results would go to {folder}/<time>"))
     return 0
 
 

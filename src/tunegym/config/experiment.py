@@ -32,8 +32,10 @@ from tunegym.tuning.model import expression
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import (
     BUILTIN_METRICS,
+    GOAL_OF_REWARD,
     Budget,
     Experiment,
+    Goal,
     Keep,
     MetricSpec,
     Objective,
@@ -160,8 +162,11 @@ def read_jobs(entry: Entry) -> Draft:
     complete = not findings.broken() & _PARAMETER_KEYS
     drawn = environment(table.env_params, parameters, scope.catalog, findings.at("env_params"), complete)
     driven = _driven(table, parameters, complete, findings)
-    specs = _metrics(table.metrics, findings.at("metrics"))
-    goals = _objectives(table, findings)
+    specs = _metrics(table, findings.at("metrics"))
+    objectives = _objectives(table, findings)
+    metrics = tuple(dict.fromkeys([*(table.agent_metrics or ()), *(one.metric for one in objectives)]))
+    goals = _goals(entry, objectives, [*metrics, *(spec.name for spec in specs)], driven)
+    by_goal = "negative" if goals.get(next(iter(metrics), "")) == "min" else "identity"
     pruner = _pruner(entry)
     space = Space(parameters.knobs, parameters.fixed)
     config = None
@@ -185,10 +190,11 @@ def read_jobs(entry: Entry) -> Draft:
         agent=(table.agent or DEFAULT_AGENT) if driven else None,
         agent_config=config if driven else None,
         agent_ends_after=None if tuner is None else trait(tuner, "ends_after")(space),
-        agent_metrics=tuple(dict.fromkeys([*(table.agent_metrics or ()), *(goal.metric for goal in goals)])),
-        reward=table.agent_reward_function or (None if goals else "identity"),
-        objectives=goals,
+        agent_metrics=metrics,
+        reward=table.agent_reward_function or (None if objectives else by_goal),
+        objectives=objectives,
         metrics=specs,
+        goals=goals,
         constraints=limits,
         penalties=getattr(config, "rewards", Penalties()) if driven else Penalties(),
         budget=budget_of(table) if driven else Budget(agent_steps=1),
@@ -343,9 +349,11 @@ def _check_pruned(experiment: Experiment, pruner: str, findings: Findings) -> No
 # metrics and objectives -----------------------------------------------------------------------------------------------
 
 
-def _metrics(tables: Mapping[str, dict[str, Any]], findings: Findings) -> tuple[MetricSpec, ...]:
-    """The metrics in the order of the file; those with a problem are left out."""
-    read = [_metric(name, table, findings.at(name)) for name, table in tables.items()]
+def _metrics(table: ExperimentTable, findings: Findings) -> tuple[MetricSpec, ...]:
+    """The metrics in the order of the file; those with a problem, or only a goal, are left out."""
+    # A callable returns its metrics, and every process has the built-in ones: their tables need no source.
+    given = BUILTIN_METRICS if table.workload == "command" else table.metrics
+    read = [_metric(name, one, findings.at(name), name in given) for name, one in table.metrics.items()]
     specs = tuple(spec for spec in read if spec is not None)
     streamed = [spec.name for spec in specs if spec.stream]
     for name in streamed[1:]:
@@ -355,13 +363,13 @@ def _metrics(tables: Mapping[str, dict[str, Any]], findings: Findings) -> tuple[
     return specs
 
 
-def _metric(name: str, table: Mapping[str, Any], findings: Findings) -> MetricSpec | None:
+def _metric(name: str, table: Mapping[str, Any], findings: Findings, given: bool) -> MetricSpec | None:
     before = len(findings.problems)
     spec = checked(MetricTable, table, findings)
     if not name.strip():
         findings.add("a metric needs a name", found=name, hint="name it")
     sources: list[_Source] = [source for source in _SOURCES if source in table]
-    if len(sources) != 1:
+    if len(sources) != 1 and not (given and table.keys() == {"goal"}):
         what = f"a metric is read from exactly one of {listed(_SOURCES)}"
         hint = f"keep one of {listed(sources)}" if sources else "write for example regex = 'time=([0-9.]+)'"
         findings.add(what, found=table, hint=hint)
@@ -376,7 +384,7 @@ def _metric(name: str, table: Mapping[str, Any], findings: Findings) -> MetricSp
         findings.at("file").add(what, found=spec.file, allowed="a path inside the trial's folder", hint=hint)
     elif spec.file is not None and not file.name:
         findings.at("file").add("this is no file's path", found=spec.file, hint='write for example "out.json"')
-    if len(findings.problems) > before:
+    if len(findings.problems) > before or not sources:
         return None
     row = -1 if spec.row is None else spec.row
     return MetricSpec(name, sources[0], table[sources[0]], spec.file, spec.match or "last", row, spec.stream)
@@ -428,6 +436,41 @@ def _objective(raw: Mapping[str, Any], table: ExperimentTable, findings: Finding
     if len(findings.problems) > before or one.metric is None or one.goal is None:
         return None
     return Objective(one.metric, one.goal, one.weight, one.limit)
+
+
+def _goals(
+    entry: Entry, objectives: Sequence[Objective], metrics: Sequence[str], driven: bool | None
+) -> dict[str, Goal]:
+    """Which way ``metrics`` are better: by their tables, by objectives or by the reward; built-in ones are costs."""
+    table, findings, reward = entry.table, entry.findings, entry.table.agent_reward_function
+    stated = {name: one["goal"] for name, one in table.metrics.items() if one.get("goal") in ("max", "min")}
+    aimed: dict[str, Goal] = {one.metric: one.goal for one in objectives}
+    for name, goal in stated.items():
+        below = findings.at("metrics").at(name)
+        if name not in metrics:
+            hint = did_you_mean(name, metrics, f"add {name} to agent_metrics, or remove it")
+            below.add("no trial is judged by this metric", found=name, allowed=listed(metrics), hint=hint)
+        elif aimed.get(name, goal) != goal:
+            what = f'the objective on {name} has goal = "{aimed[name]}"'
+            below.at("goal").add(what, found=goal, hint="keep one of the two goals")
+    goals: dict[str, Goal] = {**dict.fromkeys(BUILTIN_METRICS, "min"), **stated}
+    if table.agent_metrics and not findings.broken() & {"agent_metrics", "metrics", "objectives"}:
+        first, implied = table.agent_metrics[0], GOAL_OF_REWARD.get(reward or "")
+        write, has_table = f'write {first} = {{ goal = "max" }}', first in table.metrics
+        if driven and implied is not None and implied != goals.get(first, implied):
+            what = f"{reward} means that {'more' if implied == 'max' else 'less'} {first} is better, and "
+            what += f'its goal is "{goals[first]}"' if first in stated else "it is a cost"
+            hint = "change the goal" if first in stated else f"{write} in [experiments.metrics]"
+            findings.at("agent_reward_function").add(what, found=reward, hint=f"remove it, or {hint}")
+        elif driven and not (reward or objectives or first in goals) and (has_table or table.workload != "command"):
+            what, allowed = f"nothing says which way {shown(first)} is better", "a goal, a reward function, objectives"
+            hint = f'{write} or {{ goal = "min" }} in [experiments.metrics]'
+            hint = 'write goal = "min" or goal = "max" in its table' if has_table else hint
+            findings.at("agent_metrics").add(what, found=table.agent_metrics, allowed=allowed, hint=hint)
+        if implied is not None:
+            goals[first] = implied
+    goals |= aimed
+    return {name: goal for name, goal in goals.items() if name in metrics}
 
 
 # constraints and rewards ----------------------------------------------------------------------------------------------

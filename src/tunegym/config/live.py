@@ -69,16 +69,13 @@ def read_live(entry: Entry) -> Draft:
     spec = _server(table, parameters, scope.scenario_dir, findings)
     found, config = _driver(entry)
     if budget_of(table) == Budget() and not findings.broken() & {"agent_steps", "max_time"}:
-        what, allowed = (
+        what, hint = (
             "a live system never ends by itself, and no budget is given",
-            "at least one of agent_steps, max_time",
+            "write for example agent_steps = 100000",
         )
-        findings.at("agent_steps").add(what, allowed=allowed, hint="write for example agent_steps = 100000")
-    if (
-        table.agent_reward_function is not None
-        and table.agent_metrics is None
-        and "agent_metrics" not in findings.broken()
-    ):
+        findings.at("agent_steps").add(what, allowed="at least one of agent_steps, max_time", hint=hint)
+    unnamed = table.agent_metrics is None and "agent_metrics" not in findings.broken()
+    if table.agent_reward_function is not None and unnamed:
         what = "a reward function is over metrics, and agent_metrics names none"
         hint = "add agent_metrics, or remove it: then the server's own reward counts"
         findings.at("agent_reward_function").add(what, found=table.agent_reward_function, hint=hint)

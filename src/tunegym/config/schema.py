@@ -18,7 +18,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tunegym.config.problems import Findings, did_you_mean, kind, listed, shown
-from tunegym.tuning.model.scenario import IN_PROCESS, PROCESS, TCP, Keep, Recording
+from tunegym.tuning.model.scenario import IN_PROCESS, PROCESS, TCP, Goal, Keep, Recording
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)\Z")
 _COUNTED = re.compile(r"([a-z]+)(?::([1-9][0-9]{0,8}))?\Z")
@@ -192,7 +192,7 @@ class ExperimentTable(TomlTable):
 
 
 class MetricTable(TomlTable):
-    """One metric: where it is read from."""
+    """One metric: where it is read from, and which way it is better."""
 
     regex: Annotated[str | None, Says("a pattern", "'time=([0-9.]+)'")] = None
     json_path: Annotated[str | None, Field(alias="json"), Says("a path", '"results[0].time"')] = None
@@ -201,13 +201,14 @@ class MetricTable(TomlTable):
     match: Literal["first", "last"] | None = None
     row: Annotated[int | None, Says("an integer; -1 is the last row", "-1")] = None
     stream: bool = False
+    goal: Goal | None = None
 
 
 class ObjectiveTable(TomlTable):
     """One objective: which way a metric is better, how much it counts, and its limit."""
 
     metric: Annotated[str | None, Says("a metric's name", '"time_s"')] = None
-    goal: Literal["max", "min"] | None = None
+    goal: Goal | None = None
     weight: Annotated[float, Field(ge=0), Says("a number of at least 0", "2.0")] = 1.0
     limit: Annotated[float | None, Says("a finite number", "2.0")] = None
 

@@ -70,6 +70,7 @@ def test_in_a_context_its_own_winner() -> None:
         "source": "trials",
         "measured": 3,
         "mean": {"m": pytest.approx(4.1)},
+        "goals": {},
         "spread": {"m": pytest.approx(0.1)},
         "failed": 1,
         "violation": 0.0,

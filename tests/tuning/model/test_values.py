@@ -14,7 +14,7 @@ from tests.strategies import scalars, texts
 
 from tunegym.tuning.model.scenario import Objective, aims, violation
 from tunegym.tuning.model.trial import STATUSES, Measured, Trial, outcome_of
-from tunegym.tuning.model.values import exact_key, spelled, storable
+from tunegym.tuning.model.values import counted, exact_key, number, plus_minus, seconds, spelled, storable
 
 mappings = st.dictionaries(texts, scalars, max_size=4)
 
@@ -51,6 +51,25 @@ def test_spelling() -> None:
     assert spelled([1, ("x", False), {"low": 1, "log": True}]) == '[1, ["x", false], {low = 1, log = true}]'
     assert spelled("\x1b[31m\x9b\u202e\U000e0001") == '"\\u001b[31m\\u009b\\u202e\\U000e0001"'
     assert spelled({"\x1b": ["\x7f"]}) == '{"\\u001b" = ["\\u007f"]}'
+
+
+NUMBERS = {
+    0.0: "0", 3: "3", 1234567: "1,234,567", 12340.56: "12,341", 999.96: "1,000", 4.7483: "4.748",
+    -0.0123456: "-0.01235", 0.00012: "0.00012", 0.0000512: "5.12e-5", 1e9: "1e9", -1.23456e12: "-1.235e12",
+    1.7e308: "1.7e308",
+}  # fmt: skip
+SECONDS = {
+    0.0: "0 s", 0.000012: "12 µs", 0.25: "250 ms", 1.5: "1.5 s", 59.94: "59.9 s", 125.0: "2 min 05 s",
+    5400.0: "1 h 30 min",
+}  # fmt: skip
+
+
+def test_numbers_have_one_style() -> None:
+    assert [number(value) for value in NUMBERS] == list(NUMBERS.values())
+    assert [seconds(value) for value in SECONDS] == list(SECONDS.values())
+    assert [number(123.456, digits) for digits in (2, 3, 6)] == ["123", "123", "123.456"]
+    assert [plus_minus(4.75, spread) for spread in (1.26, 123.4, 1e-12)] == ["4.75 ±1.3", "4.75 ±123", "4.75"]
+    assert [counted(count, "trial") for count in (0, 1, 2, 1000)] == ["0 trials", "1 trial", "2 trials", "1,000 trials"]
 
 
 # outcomes ---------------------------------------------------------------------------------------------

@@ -159,6 +159,7 @@ def rich(written: Written) -> Path:
         env_params={"load": {"values": ["low", "high"]}},
         metrics=["m", "latency"],
         objectives=objectives,
+        goals={"m": "max", "latency": "min"},
         declared={"cmd_args": {"command": "run --number {step}"}},
     )
     action = {"threads": 4, "rate": 0.123456789, "flag": 1.0}
@@ -184,6 +185,8 @@ def test_everything_is_drawn(rich: Path, show: Opener, width: int, scheme: str) 
 def test_the_table_sorts_and_opens_rows(rich: Path, show: Opener) -> None:
     page = show(rich)
     assert column(page, 1) == [str(number) for number in range(1, 51)]
+    heads = page.locator("#trials thead th").all_text_contents()
+    assert [heads[2], *heads[-3:-1]] == ["reward (max)", "m (max)", "latency (min)"]
     for order in ("descending", "ascending"):
         page.click("#trials th:nth-child(3) button")
         rewards = [float(text.replace("\u2212", "-")) for text in column(page, 3)]

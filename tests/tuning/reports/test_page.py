@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import re
+import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from tests.tuning.model.test_values import NUMBERS, SECONDS
 
 from tunegym.core.files import dump_toml
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Pruned, Trial
@@ -229,3 +233,14 @@ def test_a_page_holds_no_password(written: Callable[..., RunResults]) -> None:
     for place in (document["source"], document["failure"], page["fixed"]["db"], page["commands"]["lines"][0]):
         assert "postgresql://user:***@host/db" in place
     assert "secret" in path.read_text(encoding="utf-8"), "the run's own file is as it was: a resume needs it"
+
+
+def test_numbers_are_those_of_the_terminal() -> None:
+    playwright = pytest.importorskip("playwright", reason="missing component: playwright")
+    node = Path(playwright.__file__).parent / "driver" / "node"
+    base = (resources.files("tunegym.tuning.reports") / "html" / "base.js").read_text(encoding="utf-8")
+    call = f"console.log(JSON.stringify([{list(NUMBERS)}.map((one) => number(one)), {list(SECONDS)}.map(seconds)]))"
+    done = subprocess.run([node, "-e", base + call], capture_output=True, text=True, check=True)
+    numbers, durations = json.loads(done.stdout.replace("\u2212", "-"))
+    assert numbers == list(NUMBERS.values())
+    assert durations == list(SECONDS.values())

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tunegym.tuning.answers.ranking import Setting
 from tunegym.tuning.model.scenario import Objective, aims
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.model.values import counted, exact_key, spelled_pairs
+from tunegym.tuning.model.values import counted, exact_key, number, spelled_pairs
 
 SURE = 2.0
 """How many standard errors must lie between two settings for one to be better for sure."""
@@ -101,8 +101,8 @@ def better_measured(
 
 def described(setting: Setting, metric: RewardMetric | None) -> str:
     """``seconds 1.1 from 2 samples``; the reward where it is no metric."""
-    value = setting.metrics().get(metric.name) if metric is not None else None
-    what = f"{metric.name} {value:.4g}" if metric is not None and value is not None else f"reward {setting.reward:.4g}"
+    means, name = setting.metrics(), "" if metric is None else metric.name
+    what = f"{name} {number(means[name])}" if name in means else f"reward {number(setting.reward)}"
     return f"{what} from {counted(len(setting.samples), 'sample')}"
 
 
@@ -110,7 +110,7 @@ def exceeded(setting: Setting, objectives: Sequence[Objective]) -> str:
     """In brackets the metrics that exceed their limits; empty if none does."""
     means = setting.metrics()
     found = [
-        f"{objective.metric} is {means[objective.metric]:.4g}, the limit {objective.limit:.4g}"
+        f"{objective.metric} is {number(means[objective.metric])}, the limit {number(objective.limit)}"
         for objective in objectives
         if objective.limit is not None and objective.metric in means and objective.violation(means)
     ]

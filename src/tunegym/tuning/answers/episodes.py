@@ -16,7 +16,7 @@ import numpy as np
 
 from tunegym.tuning.answers.contexts import domain
 from tunegym.tuning.model.trial import Episode
-from tunegym.tuning.model.values import labels
+from tunegym.tuning.model.values import labels, number
 
 MOST_WINDOWS = 300
 MOST_GROUPS = 12
@@ -252,5 +252,5 @@ def _by_edges(name: str, edges: Sequence[Any], ends: Sequence[Any], windows: Win
         value = context.get(name)
         return max(0, sum(edge <= value for edge in edges) - 1) if isinstance(value, int | float) else None
 
-    names = [f"{name}={low:.4g} to {high:.4g}" for low, high in zip(edges, ends, strict=True)]
+    names = [f"{name}={number(low)} to {number(high)}" for low, high in zip(edges, ends, strict=True)]
     return ContextGroups([name], names, place, windows)

@@ -30,6 +30,7 @@ class Recommendation:
     source: str  # where it comes from: ``trials``, or ``policy``
     measured: int  # how many samples of these settings it rests on, in that context; 0 only for a policy's choice
     mean: Mapping[str, float]  # of the reward's metrics over these samples, by name
+    goals: Mapping[str, str]  # ``min`` or ``max`` by metric, where a direction is known
     spread: Mapping[str, float]  # their sample standard deviations; empty with fewer than two samples
     violation: float  # by how much it exceeds the objectives' limits, as a share of them; 0 if it keeps them all
     note: str | None  # what one should know about it, such as that the context was never measured; None if nothing
@@ -39,7 +40,7 @@ class Recommendation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as ``tunegym recommend --json`` prints it."""
-        names = ("action", "context", "source", "measured", "mean", "spread", "failed", "violation", "note")
+        names = ("action", "context", "source", "measured", "mean", "goals", "spread", "failed", "violation", "note")
         return {name: getattr(self, name) for name in names}
 
 
@@ -120,6 +121,7 @@ class Recommender:
             source=source,
             measured=len(setting.samples),
             mean={name: mean[name] for name in self._metrics if name in mean},
+            goals={name: goal for name, goal in self._head.get("goals", {}).items() if name in self._metrics},
             spread={name: spread[name] for name in self._metrics if name in spread},
             violation=setting.violation,
             note="; ".join(note for note in notes if note is not None) or None,

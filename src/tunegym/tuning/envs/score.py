@@ -22,7 +22,7 @@ from tunegym.core.clock import Clock
 from tunegym.core.text import error_text
 from tunegym.tuning.model.scenario import Budget, Experiment, Penalties
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Outcome, Trial
-from tunegym.tuning.model.values import Metrics
+from tunegym.tuning.model.values import Metrics, counted
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.rewards import RewardError
 from tunegym.tuning.servers.host import RAISED, ServerFailure
@@ -294,5 +294,5 @@ class BudgetClock:
             return f"max_time = {budget.max_time_s:g} s is over"
         idle = budget.stop_after_no_improvement
         if idle is not None and self._tally.idle >= idle:
-            return f"no improvement in {idle} trials"
+            return f"no improvement in {counted(idle, 'trial')}"
         return None

@@ -13,7 +13,13 @@ from tunegym.tuning.model.space import EnvParams, Space
 from tunegym.tuning.model.values import Metrics
 
 BUILTIN_METRICS = ("duration_s", "cpu_s", "max_rss_mb")
-"""Metrics that every process has."""
+"""Metrics that every process has: costs, so less is better unless the scenario says otherwise."""
+
+Goal: TypeAlias = Literal["max", "min"]
+"""``max`` if more is better, ``min`` if less is."""
+
+GOAL_OF_REWARD: Mapping[str, Goal] = {"identity": "max", "negative": "min", "inverse": "min"}
+"""The rewards that are functions of the first metric alone, and which way that is better for them."""
 
 Penalty: TypeAlias = float | Literal["auto"]
 
@@ -45,7 +51,7 @@ class Objective:
     """One criterion for settings."""
 
     metric: str  # name of the metric
-    goal: Literal["max", "min"] = "max"  # ``max`` if more is better, ``min`` if less is
+    goal: Goal = "max"
     weight: float = 1.0  # in the weighted sum; 0 if only the limit counts
     limit: float | None = None  # worst acceptable value; None for no limit
 
@@ -177,6 +183,7 @@ class Experiment:
     agent_metrics: tuple[str, ...]
     reward: str | None = "identity"  # the reward's name or reference; None if the objectives define it
     metrics: tuple[MetricSpec, ...] = ()
+    goals: Mapping[str, Goal] = field(default_factory=dict)  # which way metrics are better, where that is known
     # refuse parameters that must not be tried: parsed expressions, or users' functions
     constraints: tuple[Constraint, ...] = ()
     penalties: Penalties = field(default_factory=Penalties)

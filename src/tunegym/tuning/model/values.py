@@ -85,24 +85,43 @@ def labels(values: Sequence[Scalar]) -> list[str]:
     return bare if len(set(bare)) == len(bare) else [spelled(value) for value in values]
 
 
-def number(value: float) -> str:
-    """A number in as many digits as one reads."""
-    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e12 and value == int(value) else f"{value:.4g}"
+def number(value: float, digits: int = 4) -> str:
+    """A number as every table shows it, also in report.html: ``1,234,567``, ``12,341``, ``0.01235``, ``1.235e9``.
+
+    Integers are exact, others have ``digits`` significant digits and at least their whole part.
+    """
+    size = abs(value)
+    if size < 1e9 and value == int(value):
+        return f"{value:,.0f}"
+    if 1e-4 <= size < 1e9:
+        return f"{value:,.{max(digits, len(f'{size:.0f}'))}g}"
+    return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", f"{value:.{digits}g}")
 
 
-def rate(value: float) -> str:
-    """A number per second."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def plus_minus(mean: float, spread: float | None) -> str:
+    """``4.748 ±1.3``; the mean alone if the spread is unknown, or only rounding."""
+    return f"{number(mean)} ±{number(spread, 2)}" if spread and spread > 1e-9 * abs(mean) else number(mean)
 
 
 def seconds(value: float) -> str:
-    """A duration."""
-    return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
+    """A duration, as report.html shows it: ``250 ms``, ``1.5 s``, ``2 min 05 s``, ``1 h 30 min``."""
+    for below, scale, unit, digits in ((1e-3, 1e6, "µs", 2), (1.0, 1e3, "ms", 3), (60.0, 1.0, "s", 3)):
+        if 0 < value < below:
+            return f"{number(value * scale, digits)} {unit}"
+    minutes, rest = divmod(round(value), 60)
+    if minutes >= 60:
+        return f"{minutes // 60:,} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def counted(count: int, unit: str) -> str:
     """``1 step``, ``2 steps``."""
     return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
+
+
+def directed(metric: str, goals: Mapping[str, str]) -> str:
+    """``duration_s (min)``: a metric with the direction in which it is better, if that is known."""
+    return f"{escaped(metric)} ({goals[metric]})" if metric in goals else escaped(metric)
 
 
 def pairs(values: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import ContextGroups, Pace, WindowedCurve, Windows, context_groups
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import Episode
-from tunegym.tuning.model.values import counted, number, rate, seconds
+from tunegym.tuning.model.values import counted, number, plus_minus, seconds
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import living_writer
@@ -284,11 +284,11 @@ class LiveResults(Results):
             "record": self._record,
         }
         cells = {
-            "measured": str(statuses["measured"]),
-            "failed": str(statuses["failed"] + statuses["timed_out"]),
-            "cancelled": str(statuses["cancelled"]),
-            "episodes": str(past.over),
-            "mean return": "" if mean is None else f"{number(mean)} (last {len(past.returns)})",
+            "measured": number(statuses["measured"]),
+            "failed": number(statuses["failed"] + statuses["timed_out"]),
+            "cancelled": number(statuses["cancelled"]),
+            "episodes": number(past.over),
+            "mean return (max)": "" if mean is None else f"{number(mean)} (last {len(past.returns)})",
         }
         return {"live": live}, cells, self._cut_off()
 
@@ -297,8 +297,8 @@ class LiveResults(Results):
         steps, done = self.unrecorded, self.journal.upto
         if not steps or self.state != "interrupted":
             return ()
-        many, are = ("1 step", "is") if steps == 1 else (f"{steps} steps", "are")
         numbers = f"number {done + 1}" if steps == 1 else f"numbers {done + 1} to {done + steps}"
+        many, are = counted(steps, "step"), "is" if steps == 1 else "are"
         taken = f"it was cut off: up to {many} may have been taken and {are} not on record"
         return (f"{escaped(self.name)}: {taken}; a resume counts {numbers} as lost, and continues after them",)
 
@@ -378,12 +378,12 @@ class LiveResults(Results):
             "curve": {"ends": passed.windows.ends(), "returns": passed.returns.as_dict()["mean"]},
         }
         cells = {
-            "steps": str(past.upto),
-            "measured": str(past.statuses["measured"]),
-            "episodes": str(past.over),
-            "mean return": "none" if mean is None else number(mean) + ("" if spread is None else f" ±{spread:.2g}"),
-            "last": str(len(past.returns)),
-            "steps/s": "" if pace is None else rate(pace),
+            "steps": number(past.upto),
+            "measured": number(past.statuses["measured"]),
+            "episodes": number(past.over),
+            "mean return (max)": "none" if mean is None else plus_minus(mean, spread),
+            "last": number(len(past.returns)),
+            "steps/s": "" if pace is None else number(pace, 3),
             "total": seconds(past.elapsed_s),
         }
         return entry, cells

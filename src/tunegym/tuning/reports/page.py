@@ -128,6 +128,7 @@ def run_labels(folders: Sequence[Path]) -> list[str]:
 _MUST_AGREE = {
     "metrics": "the metrics",
     "objectives": "the objectives",
+    "goals": "the goals",
     "reward": "the reward function",
     "knobs": "the knobs",
     "env_params": "the env_params",

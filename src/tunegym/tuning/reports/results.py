@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tunegym.core.errors import ConfigError, Problem, StoreError, TunegymError
 from tunegym.core.text import did_you_mean, escaped
 from tunegym.tuning.model.summary import Counts, Summary, Table
-from tunegym.tuning.model.values import masked, spelled
+from tunegym.tuning.model.values import counted, masked, number, spelled
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import living_writer
 
@@ -166,7 +166,7 @@ class Results(ABC):
             "live": None,
             **more,
         }
-        shown = f"{done}/{total}" if total is not None else str(done)
+        shown = f"{number(done)}/{number(total)}" if total is not None else number(done)
         row = {"experiment": escaped(self.name), "state": self.state}
         row |= {"done" if self.unit == "trial" else "steps": shown, **cells}
         if facts["problem"] is not None:
@@ -204,11 +204,11 @@ class Results(ABC):
     def summary(self, total: int | None = None) -> Summary:
         """What the experiment found: what the terminal, the report and ``--json`` render."""
         table, lines, where = self._printed()
-        reasons, counted = self.facts["reasons"], f"{self.unit}s"
-        lines += [f"  {one['count']} x {one['status']}: {escaped(one['reason'])}" for one in reasons[:3]]
+        reasons, units = self.facts["reasons"], f"{self.unit}s"
+        lines += [f"  {number(one['count'])} x {one['status']}: {escaped(one['reason'])}" for one in reasons[:3]]
         if len(reasons) > 3:
-            lines.append(f"  and {len(reasons) - 3} more reasons: see {where} and journal.jsonl")
-        facts = {**self.facts, counted: {"total": total, **self.facts[counted]}}
+            lines.append(f"  and {counted(len(reasons) - 3, 'more reason')}: see {where} and journal.jsonl")
+        facts = {**self.facts, units: {"total": total, **self.facts[units]}}
         return Summary(facts, table, tuple(lines))
 
     def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -224,6 +224,7 @@ class Results(ABC):
             "total_s": self.journal.elapsed_s,
             "metrics": self.head.get("metrics", []),
             "objectives": [],
+            "goals": {},
             "reward": self.declared.get("agent_reward_function"),
             "knobs": {},
             "env_params": self.head.get("env_params", {}),

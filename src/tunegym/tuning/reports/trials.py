@@ -13,7 +13,7 @@ from tunegym.core.errors import ActionError, StoreError
 from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.certainty import SLACK, SURE, reward_metric, reward_spread
+from tunegym.tuning.answers.certainty import SLACK, SURE, RewardMetric, reward_metric, reward_spread
 from tunegym.tuning.answers.contexts import domain, domains_of
 from tunegym.tuning.answers.importance import importance
 from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among, samples_of
@@ -22,7 +22,7 @@ from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import Measured, Trial
-from tunegym.tuning.model.values import counted, exact_key, labels, number, pairs, seconds, spelled, spelled_pairs
+from tunegym.tuning.model.values import bare, counted, directed, exact_key, number, pairs, plus_minus, seconds, spelled
 from tunegym.tuning.reports.charts import charts_of
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
@@ -40,6 +40,8 @@ MOST_ROWS = 20
 UNCLEAR = "not distinguishable"
 EXCEEDS = "exceeds a limit"
 """Notes on a gap: the single setting did no worse there, or only by exceeding a limit."""
+REWARD = "reward (max)"
+"""A column of rewards: more is always better."""
 EXCEEDED = "limits exceeded"
 """Beside a reward that comes with metrics outside the objectives' limits."""
 
@@ -76,6 +78,11 @@ class TrialResults(Results):
     def objectives(self) -> tuple[Objective, ...]:
         """Which way each metric is better; empty where the reward alone says so."""
         return tuple(Objective(**document) for document in self.head.get("objectives", ()))
+
+    @property
+    def goals(self) -> Mapping[str, str]:
+        """``min`` or ``max`` by metric, where a direction is known; empty in journals that record none."""
+        return self.head.get("goals", {})
 
     @cached_property
     def measurements(self) -> Measurements:
@@ -126,7 +133,7 @@ class TrialResults(Results):
                 choices.append(replace(one, action=knobs.accept(one.action), context=drawn.accept(one.context)))
             except ActionError as error:
                 place = self.folder / policies.FOLDER / policies.FILE
-                told = f"{spelled_pairs(one.action)} at {spelled_pairs(one.context) or '{}'}"
+                told = f"{pairs(one.action)} at {pairs(one.context) or '{}'}"
                 raise StoreError(
                     f"{place} doesn't belong to this journal: it has {told}",
                     hint="resume the run, and it is written again",
@@ -170,16 +177,17 @@ class TrialResults(Results):
         found = None
         if best is not None:
             found = {"step": best.number, "reward": best.reward, "action": best.action, "context": best.context}
+        metric = reward_metric(self.head.get("metrics", []), self.objectives, self.declared)
         cells = {
-            "open": str(len(self.journal.open)),
-            "measured": str(statuses["measured"]),
-            "failed": str(statuses["failed"] + statuses["timed_out"]),
-            "infeasible": str(statuses["infeasible"]),
-            **({"pruned": str(statuses["pruned"])} if statuses["pruned"] else {}),
-            "cached": str(self._cached),
-            "best": "" if best is None else reached(best),
+            "open": number(len(self.journal.open)),
+            "measured": number(statuses["measured"]),
+            "failed": number(statuses["failed"] + statuses["timed_out"]),
+            "infeasible": number(statuses["infeasible"]),
+            **({"pruned": number(statuses["pruned"])} if statuses["pruned"] else {}),
+            "cached": number(self._cached),
+            "best": "" if best is None else reached(best, metric, self.goals),
         }
-        return {"cached": self._cached, "best": found}, cells, ()
+        return {"cached": self._cached, "best": found, "goals": self.goals}, cells, ()
 
     # the summary --------------------------------------------------------------------------------------
 
@@ -222,6 +230,7 @@ class TrialResults(Results):
         findings = {
             "repeats": head.get("repeats", 1),
             "objectives": [objective.as_dict() for objective in self.objectives],
+            "goals": self.goals,
             "trials": {
                 "done": self._done,
                 "open": len(self.journal.open),
@@ -260,22 +269,21 @@ class TrialResults(Results):
             label = "over all" if setting.context is None else pairs(setting.context)
             rows.append((*([label] if contexts else []), *_cells(setting, list(best.action), metrics)))
         knobs = tuple(escaped(knob) for knob in best.action)
-        columns = (*knobs, "reward", *(escaped(metric) for metric in metrics), "samples", "trial")
+        columns = (*knobs, REWARD, *(directed(metric, self.goals) for metric in metrics), "samples", "trial")
         return Table(title, (*(["context"] if contexts else []), *columns), tuple(rows), ("context", *knobs))
 
     # among other runs ---------------------------------------------------------------------------------
 
     def _entry(self) -> tuple[dict[str, Any], dict[str, str]]:
         best = self.facts["best"]
-        cells = {"trials": str(self._done), "measured": str(self.statuses["measured"])}
-        cells |= {"best": "none", "samples": "0", "settings": "", "to best": ""}
+        cells = {"trials": number(self._done), "measured": number(self.statuses["measured"])}
+        cells |= {f"best {REWARD}": "none", "samples": "0", "settings": "", "to best": ""}
         if best is not None:
-            shown = {name: labels([value])[0] for name, value in best["action"].items()}
+            shown = {name: bare(value) for name, value in best["action"].items()}
             best = {**best, "note": EXCEEDED if best["violation"] else None, "labels": shown}
-            spread = "" if best["reward_spread"] is None else f" ±{best['reward_spread']:.2g}"
             note = "" if best["note"] is None else f"\n{best['note']}"
-            cells["best"] = f"{number(best['reward'])}{spread}{note}"
-            cells["samples"] = str(best["samples"])
+            cells[f"best {REWARD}"] = plus_minus(best["reward"], best["reward_spread"]) + note
+            cells["samples"] = number(best["samples"])
             # The table is for comparing, best.toml for using.
             settings = {name: float(f"{v:.5g}") if isinstance(v, float) else v for name, v in best["action"].items()}
             cells["settings"] = "\n".join(pairs({name: one}) for name, one in settings.items())
@@ -284,7 +292,8 @@ class TrialResults(Results):
         entry = {
             "best": best,
             "objectives": self.facts["objectives"],
-            "reward": self.declared.get("agent_reward_function", "identity"),
+            "goals": self.goals,
+            "reward": self.declared.get("agent_reward_function", "the goal"),
             "knobs": self.head.get("knobs", {}),
             "curve": self._curve(),
         }
@@ -318,20 +327,20 @@ def _row(trial: Trial) -> dict[str, Any]:
     return cells | {"duration_s": trial.duration_s, "reason": trial.reason}
 
 
-def reached(trial: Trial) -> str:
-    """``12.5 (threads=4)``, and where the environment varies ``12.5 (threads=4 at load=0.1)``."""
+def reached(trial: Trial, metric: RewardMetric | None, goals: Mapping[str, str]) -> str:
+    """``seconds (min) 12.5 (threads=4 at load=0.1)``; the reward where that is no metric."""
     context = f" at {pairs(trial.context)}" if trial.context else ""
-    return f"{number(trial.reward)} ({pairs(trial.action)}{context})"
+    what, value = REWARD, trial.reward
+    if metric is not None and metric.name in goals and not metric.limited:
+        what, value = directed(metric.name, goals), trial.metrics[metric.name]
+    return f"{what} {number(value)} ({pairs(trial.action)}{context})"
 
 
 def _cells(setting: Setting, knobs: Sequence[str], metrics: Sequence[str]) -> list[str]:
     mean, spread = setting.metrics(), setting.spread()
-    cells = [spelled(setting.action[knob]) for knob in knobs]
-    cells.append(number(setting.reward))
-    for metric in metrics:
-        wide = metric in mean and spread.get(metric, 0.0) > SLACK * abs(mean[metric])
-        cells.append((number(mean[metric]) if metric in mean else "") + (f" ±{spread[metric]:.2g}" if wide else ""))
-    return [*cells, str(len(setting.samples)), str(setting.first)]
+    cells = [*(spelled(setting.action[knob]) for knob in knobs), number(setting.reward)]
+    cells += [plus_minus(mean[metric], spread.get(metric)) if metric in mean else "" for metric in metrics]
+    return [*cells, number(len(setting.samples)), str(setting.first)]
 
 
 def _rises(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 FSYNC_S = 1.0
 _APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-_SAME = ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats", "objectives", "live")
+_SAME = ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats", "objectives", "goals", "live")
 
 
 class JournalFile:
@@ -259,7 +259,7 @@ def _agreed(past: reader.Journal, head: Head, path: Path) -> Head:
     if past.kind != kind:
         raise StoreError(f"{path} belongs to an experiment of the kind {past.kind}, not {kind}", hint="start a new run")
     now = orjson.loads(orjson.dumps(asdict(head)))  # tuples and lists are the same in a journal
-    before = {"objectives": [], "live": {}, **past.head}
+    before = {"objectives": [], "live": {}, "goals": now["goals"], **past.head}
     for key in _SAME:
         if exact_key({key: before.get(key)}) != exact_key({key: now[key]}):
             raise StoreError(

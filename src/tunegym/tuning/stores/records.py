@@ -47,6 +47,7 @@ class Head:
     repeats: int = 1
     # the directions of metrics, as plain data; empty where only the reward counts
     objectives: list[dict[str, Any]] = field(default_factory=list)
+    goals: dict[str, str] = field(default_factory=dict)  # ``min`` or ``max`` by metric, where a direction is known
     # which steps of a live experiment are recorded; empty for one that runs jobs
     live: dict[str, Any] = field(default_factory=dict)
 

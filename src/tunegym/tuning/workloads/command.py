@@ -112,11 +112,7 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
 
 def _unknown_placeholder(where: str, name: str, allowed: list[str]) -> Problem:
     hint = did_you_mean(name, allowed, f"add {name} to cmd_args")
-    hint += (
-        f" For a literal brace write {{{{{name}}}}}"
-        if hint.endswith("?")
-        else f", or for a literal brace write {{{{{name}}}}}"
-    )
+    hint += f"{' For' if hint.endswith('?') else ', or for'} a literal brace write {{{{{name}}}}}"
     what = f"the placeholder {{{name}}} has no parameter"
     return Problem(where, what, found=f"{{{name}}}", allowed=", ".join(allowed), hint=hint)
 

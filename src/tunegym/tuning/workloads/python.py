@@ -37,7 +37,7 @@ class PythonWorkload(Fingerprinted):
         problems = template.problems(experiment, (*template.GIVEN, template.REPORT))
         if experiment.metrics:
             what = "a python workload's metrics are what its callable returns"
-            problems.append(Problem("metrics", what, hint="remove the metrics table"))
+            problems.append(Problem("metrics", what, hint="keep only goal in their tables"))
         if not experiment.isolate:
             problems += [
                 Problem(

@@ -31,7 +31,7 @@ from tunegym.tuning.envs.actions import LIMIT, ActionView, BoxView, DiscreteView
 from tunegym.tuning.model.scenario import INJECTED, Experiment
 from tunegym.tuning.model.space import Choice, Space
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.model.values import Context
+from tunegym.tuning.model.values import Context, counted
 from tunegym.tuning.spaces import build, leaves
 from tunegym.tuning.workloads.signature import describe_class
 
@@ -123,7 +123,7 @@ class PolicyAgent(BaseAgent, ABC):
             self._training.run(self._warm)
         except TrainingError as error:
             closed = 0 if self._training is None else self._training.closed
-            self.failure = f"training failed after {closed} trials: {error}"
+            self.failure = f"training failed after {counted(closed, 'trial')}: {error}"
             self._training = None  # a broken policy must not be asked
             while self.env.next_finished() is not None:  # running trials are still recorded
                 pass

@@ -23,6 +23,7 @@ function visible(text) {
     .replace(/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16)}`);
 }
 
+// The same as `number` of the terminal.
 function number(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
   const size = Math.abs(value);
@@ -30,6 +31,13 @@ function number(value, digits = 4) {
   if (size !== 0 && (size < 1e-4 || size >= 1e9)) return minus(value.toExponential(digits - 1).replace(/\.?0+e/, "e").replace("e+", "e"));
   const rounded = Number(value.toPrecision(Math.max(digits, Math.ceil(Math.log10(size + 1)))));
   return minus(rounded.toLocaleString("en-US", { maximumFractionDigits: 12 }));
+}
+
+const REWARD = "reward (max)"; // more is always better
+
+// A metric with the direction in which it is better, if that is known.
+function directed(experiment, metric) {
+  return visible(metric) + (Object.hasOwn(experiment.goals, metric) ? ` (${experiment.goals[metric]})` : "");
 }
 
 function minus(text) {

@@ -6,7 +6,7 @@ function tiles(experiment) {
   const done = trials.total ? `${count(trials.done)} of ${count(trials.total)}` : count(trials.done);
   const tile = (name, value, about) => el("div", { class: "tile" }, el("span", {}, name), el("strong", {}, value), el("small", {}, about));
   return el("div", { class: "tiles" },
-    tile("best reward", best ? number(best.reward) : "none",
+    tile(`best ${REWARD}`, best ? number(best.reward) : "none",
       best ? (best.reward_spread ? `±${number(best.reward_spread, 2)} over ${spreadOver(best)}` : plural(best.samples, "sample")) : "nothing was measured"),
     tile("trials", done, `${count(measured)} measured, ${count(trials.done - measured)} not`),
     tile("time", seconds(time.wall_s), best && best.found_s !== null ? `best found after ${seconds(best.found_s)}` : ""),
@@ -58,7 +58,7 @@ function bestSection(experiment) {
   const { best, page } = experiment;
   if (!best) return section("best", "Best settings", null, empty("No trial was measured, so there is no best setting."));
   const settings = Object.entries(page.labels.best.action).map(([name, text]) => [name, { text: visible(text), class: "value" }]);
-  const metrics = Object.entries(best.metrics).map(([name, mean]) => [name, right(plusMinus(mean, best.spread[name]))]);
+  const metrics = Object.entries(best.metrics).map(([name, mean]) => [directed(experiment, name), right(plusMinus(mean, best.spread[name]))]);
   const fixed = Object.entries(page.fixed);
   return section("best", "Best settings", `First measured in trial ${best.trial}. ${howSure(experiment)}`,
     el("div", { class: "columns" },
@@ -66,7 +66,7 @@ function bestSection(experiment) {
         settings.length > MOST_ROWS ? folded(`${plural(settings.length - MOST_ROWS, "more knob")}`, table(["knob", "value"], settings.slice(MOST_ROWS), { label: "more of the best settings" })) : null,
         fixed.length ? folded(`${plural(fixed.length, "fixed parameter")}`, table(["parameter", "value"], fixed.map(([name, text]) => [name, { text: visible(text), class: "value" }]))) : null),
       el("div", {}, el("h3", {}, "Measured"),
-        table(["", right("mean ± spread")], [["reward", right(plusMinus(best.reward, best.reward_spread))], ...metrics], { label: "metrics of the best setting" }))));
+        table(["", right("mean ± spread")], [[REWARD, right(plusMinus(best.reward, best.reward_spread))], ...metrics], { label: "metrics of the best setting" }))));
 }
 
 function contextSection(experiment) {
@@ -81,10 +81,10 @@ function contextSection(experiment) {
     right([one.gap === null ? "" : number(one.gap), one.gap_note ? `(${one.gap_note})` : ""].filter(Boolean).join(" ")),
   ]);
   const over = notMeasured(experiment) ? ` over the contexts that it was measured in (${percent(experiment.mean_gap_over)} of draws)` : "";
-  const mean = experiment.mean_gap === null ? "" : ` On average it loses ${number(experiment.mean_gap, 3)} of reward${over}.`;
+  const mean = experiment.mean_gap === null ? "" : ` On average it loses ${number(experiment.mean_gap)} of reward${over}.`;
   return section("contexts", "Contexts",
     `The best setting in each context, and the gap to it that the best single setting (${pairs(page.labels.best.action)}) leaves.${best ? mean : ""}`,
-    table(["context", right("drawn"), "best here", right("reward"), right("samples"), right("single setting"), right("gap")], rows, { label: "contexts" }));
+    table(["context", right("drawn"), "best here", right(REWARD), right("samples"), right("single setting"), right("gap")], rows, { label: "contexts" }));
 }
 
 function runSection(run, experiment) {
@@ -99,7 +99,7 @@ function runSection(run, experiment) {
       ["host", time.hosts.map(visible).join(", ")],
       ["slots", time.slots === null ? "" : String(time.slots)],
       ["sessions", String(time.sessions)],
-      ["metrics", experiment.metrics.map(visible).join(", ")],
+      ["metrics", experiment.metrics.map((one) => directed(experiment, one)).join(", ")],
       ["objectives", experiment.objectives.map((one) => `${one.goal} ${visible(one.metric)}${one.limit !== undefined ? ` (limit ${number(one.limit)})` : ""}`).join(", ")],
     ]),
     run.source ? folded("scenario.toml as it was run", el("pre", {}, visible(run.source))) : null);

@@ -105,7 +105,7 @@ function comparisonTable(entries) {
       { text: best ? pairs(best.labels) : "", class: "value" }, right(best ? seconds(best.found_s) : ""), right(seconds(entry.total_s)),
     ];
   });
-  return table(["run", "experiment", "agent", "state", right("trials"), right("measured"), right("best reward"), right("samples"), "best settings", right("time to best"), right("total time")], rows, { label: "runs" });
+  return table(["run", "experiment", "agent", "state", right("trials"), right("measured"), right(`best ${REWARD}`), right("samples"), "best settings", right("time to best"), right("total time")], rows, { label: "runs" });
 }
 
 function comparePage(facts) {

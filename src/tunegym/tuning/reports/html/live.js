@@ -6,7 +6,7 @@ function liveTiles(experiment) {
   const done = steps.total ? `${count(steps.done)} of ${count(steps.total)}` : count(steps.done);
   const tile = (name, value, about) => el("div", { class: "tile" }, el("span", {}, name), el("strong", {}, value), el("small", {}, about));
   return el("div", { class: "tiles" },
-    tile("mean return", episodes.mean_return === null ? "none" : number(episodes.mean_return), episodes.mean_return === null ? "no episode has ended by itself" : `in the last ${plural(episodes.mean_return_over, "episode")}`),
+    tile("mean return (max)", episodes.mean_return === null ? "none" : number(episodes.mean_return), episodes.mean_return === null ? "no episode has ended by itself" : `in the last ${plural(episodes.mean_return_over, "episode")}`),
     tile("steps", done, `${count(measured)} measured, ${count(steps.done - measured)} not`),
     tile("time", seconds(time.wall_s), time.steps_per_s ? `${number(time.steps_per_s, 3)} steps per second` : ""),
     tile("agent", visible(experiment.agent || ""), `seed ${experiment.seed}`));
@@ -43,7 +43,7 @@ function groupSection(experiment) {
   });
   const rows = facts.map((one) => [visible(one.group), right(count(one.episodes)), right(number(one.mean_return)), right(number(one.recent_return)), right(count(one.recent_over)), right(number(one.mean_length))]);
   return section("contexts", "Contexts", "Episodes by the context that they began in; the lines are running means.", ...children,
-    table(["context", right("episodes"), right("mean return"), right("mean of the last"), right("over"), right("mean length")], rows, { label: "contexts" }));
+    table(["context", right("episodes"), right("mean return (max)"), right("mean of the last"), right("over"), right("mean length")], rows, { label: "contexts" }));
 }
 
 function lengthSection(experiment) {
@@ -112,7 +112,7 @@ function paceSection(experiment) {
   const made = known ? linesPlot({ label: "Steps per second", yTitle: "steps per second", ends: page.ends, lines: [{ label: "pace", values: page.pace, style: { colour: "c6" } }], tip, height: 190, zero: true }) : null;
   return section("time", "Time", null, definitions([
     ["from start to end", seconds(time.wall_s) + (time.sessions > 1 ? ` in ${time.sessions} sessions` : "")],
-    ["steps per second", time.steps_per_s ? number(time.steps_per_s, 4) : ""],
+    ["steps per second", time.steps_per_s ? number(time.steps_per_s, 3) : ""],
   ]), ...(made ? withRange(made) : []));
 }
 
@@ -128,7 +128,7 @@ function liveNode(run, experiment) {
     livePolicySection(experiment),
     liveOutcomeSection(experiment),
     paceSection(experiment),
-    runSection(run, { ...experiment, objectives: [] }),
+    runSection(run, { ...experiment, objectives: [], goals: {} }),
   ].filter(Boolean);
   const links = sections.map((one) => el("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
   const problem = experiment.problem ? box("bad", el("strong", {}, visible(experiment.problem[0].toUpperCase() + experiment.problem.slice(1)))) : null;

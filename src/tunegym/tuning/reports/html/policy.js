@@ -37,7 +37,7 @@ function policySection(experiment) {
   const counted = choices.some((one) => one.samples !== null);
   const shown = [Object.keys(choices[0].context).length > 0, true, choices.some((one) => one.chance !== null), counted, counted, counted, counted];
   const cut = (cells) => cells.filter((_, index) => shown[index]);
-  const titles = cut(["context", "choice", right("chance"), right("measured"), right("reward"), "best measured", right("its reward")]);
+  const titles = cut(["context", "choice", right("chance"), right("measured"), right(REWARD), "best measured", right("its reward")]);
   const rows = choices.map((one, index) => cut(policyRow(one, page.labels.policy[index])));
   const every = counted ? 1 : Math.ceil(rows.length / MOST_CONTEXTS);
   const first = rows.filter((_, index) => index % every === 0).slice(0, MOST_CONTEXTS);

@@ -7,9 +7,9 @@ function trialColumns(trials) {
   const found = [
     { title: "trial", number: true, sort: (row) => columns.number[row], text: (row) => String(columns.number[row]) },
     { title: "status", sort: (row) => columns.status[row], text: (row) => statusTitle(trials.status(row)) + (columns.cached_from[row] !== null ? ", cached" : ""), status: true },
-    { title: "reward", number: true, sort: (row) => (trials.measured(row) ? columns.reward[row] : null), text: (row) => (trials.measured(row) ? number(columns.reward[row], 5) : "") },
+    { title: "reward", head: REWARD, number: true, sort: (row) => (trials.measured(row) ? columns.reward[row] : null), text: (row) => (trials.measured(row) ? number(columns.reward[row]) : "") },
     ...trials.parameters.map((one) => ({ title: one.name, number: !one.list, drawn: one.drawn, value: true, sort: (row) => (one.has(row) ? one.place(row) : null), text: (row) => one.text(row) })),
-    ...columns.metrics.map((one) => ({ title: one.name, number: true, sort: (row) => one.values[row], text: (row) => plusMinus(one.values[row], one.spread ? one.spread[row] : null) })),
+    ...columns.metrics.map((one) => ({ title: one.name, head: directed(trials.experiment, one.name), number: true, sort: (row) => one.values[row], text: (row) => plusMinus(one.values[row], one.spread ? one.spread[row] : null) })),
     { title: "took", number: true, sort: (row) => columns.duration_s[row], text: (row) => seconds(columns.duration_s[row]) },
   ];
   const taken = new Set();
@@ -48,7 +48,7 @@ class TrialTable {
     Object.assign(this, { experiment, trials, columns: trialColumns(trials), by: 0, falling: false, page: 0, filter: "", status: "", opened: new Set() });
     this.heads = this.columns.map((column, index) =>
       el("th", { class: column.number ? "number" : null, scope: "col" },
-        el("button", { type: "button", onclick: () => this.sortBy(index) }, visible(column.title), column.drawn ? el("span", { class: "tag" }, "drawn") : null)));
+        el("button", { type: "button", onclick: () => this.sortBy(index) }, column.head || visible(column.title), column.drawn ? el("span", { class: "tag" }, "drawn") : null)));
     this.body = el("tbody");
     this.told = el("span", { class: "told", role: "status" });
     const step = (title, by) => el("button", { type: "button", "aria-label": title, onclick: () => this.turn(by) }, by < 0 ? "\u2190" : "\u2192");
