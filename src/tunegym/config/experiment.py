@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
 from tunegym.config.parameters import Parameters, environment, flattened, gather
-from tunegym.config.problems import Findings, Scope, did_you_mean, kind, known, listed, shown
+from tunegym.config.problems import INSTEAD, Findings, Scope, did_you_mean, kind, known, listed, shown
 from tunegym.config.schema import (
     LIVE_KEYS,
     ExperimentTable,
@@ -138,7 +138,7 @@ def _stray(key: str, workload: Any, name: object) -> str | None:
         "[system]": list(SystemTable.model_fields),
         "the top of the file": list(ScenarioTable.model_fields),
     }
-    return next((f"move it into {home}" for home, keys in homes.items() if key in keys), None)
+    return INSTEAD.get(key) or next((f"move it into {home}" for home, keys in homes.items() if key in keys), None)
 
 
 # experiments that run jobs --------------------------------------------------------------------------------------------

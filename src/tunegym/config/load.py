@@ -20,6 +20,7 @@ from typing import Any
 from tunegym.config.experiment import Draft, entry_of, read_jobs
 from tunegym.config.live import check_servers, read_live
 from tunegym.config.problems import (
+    INSTEAD,
     Components,
     Findings,
     Scope,
@@ -155,7 +156,9 @@ def _stray(key: str) -> str | None:
         "move it into [tracking]": TrackingTable,
         "move it into [system]": SystemTable,
     }
-    return next((hint for hint, table in homes.items() if key in table.model_fields), None)
+    if key in ("cmd_args", "env_params", "metrics", "agent_config", "extra_env_vars"):
+        return f"write [experiments.{key}], below [[experiments]]"
+    return INSTEAD.get(key) or next((hint for hint, table in homes.items() if key in table.model_fields), None)
 
 
 def _experiments(top: ScenarioTable, scope: Scope, findings: Findings) -> list[Draft]:

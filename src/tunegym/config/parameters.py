@@ -17,7 +17,7 @@ from tunegym.config.schema import LIVE_KEYS, EnvParamTable, ExperimentTable, Ran
 from tunegym.core.errors import ObservationError
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
 from tunegym.tuning.model.trial import Observation
-from tunegym.tuning.model.values import INT64, storable
+from tunegym.tuning.model.values import INT64, counted, storable
 
 EXPERIMENT_KEYS = frozenset(ExperimentTable.model_fields) - {"name", "workload", "metrics", *LIVE_KEYS}
 """Keys that are no parameters: in ``cmd_args`` they would silently do nothing. A program may well have a
@@ -30,6 +30,7 @@ FINEST = 1e11
 """A float's steps must stay apart in the twelve digits to which a range rounds them."""
 
 SUM_TOLERANCE = 1e-6
+_BOUNDS = {"min": "low", "max": "high"}
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_DRAWABLE = {
@@ -137,8 +138,8 @@ def _addresses(table: Mapping[str, Any], prefix: str) -> list[str]:
 
 
 def _is_range(value: Mapping[str, Any]) -> bool:
-    """Whether a table is meant as a range. Any other is a nested table."""
-    return "low" in value or "high" in value
+    """Whether a table is meant as a range, if only by the numbers min and max. Any other is a nested table."""
+    return "low" in value or "high" in value or all(type(value.get(key)) in (int, float) for key in _BOUNDS)
 
 
 # lists and ranges -----------------------------------------------------------------------------------------------------
@@ -166,9 +167,9 @@ def _choice(values: list[Any], findings: Findings) -> Choice | None:
 def _range(table: Mapping[str, Any], findings: Findings) -> Range | None:
     """The knob that ``{low, high, dtype, log, step}`` describes, or None and problems."""
     before = len(findings.problems)
-    spec = checked(RangeTable, table, findings)
+    spec = checked(RangeTable, table, findings, lambda key: f"write {_BOUNDS[key]} instead" if key in _BOUNDS else None)
     for key in ("low", "high"):
-        if key not in table:
+        if key not in table and not _BOUNDS.keys() & table.keys():
             RangeTable.require(key, "a range needs both low and high", findings)
     low, high, step = spec.low, spec.high, spec.step
     if len(findings.problems) > before or low is None or high is None:
@@ -286,7 +287,8 @@ def _check_weights(weights: list[float], domain: Knob, findings: Findings) -> No
         return
     total = math.fsum(weights)
     if len(weights) != domain.size:
-        what, hint = f"{len(weights)} weights for {domain.size} candidates", "give one weight for each candidate"
+        what = f"{counted(len(weights), 'weight')} for {counted(domain.size, 'candidate')}"
+        hint = "give one weight for each candidate"
     elif any(weight < 0 for weight in weights):
         what, hint = "a weight can't be negative", "use 0 for never"
     elif abs(total - 1) > SUM_TOLERANCE:

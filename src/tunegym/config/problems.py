@@ -112,6 +112,16 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
+INSTEAD = {
+    "goal": 'write it in the table of a metric: metrics.NAME.goal = "min"',
+    "Tests": "write an [[experiments]] for each test, with the keys of its test file in it",
+    "test_name": "copy the keys of that test's file to here; an experiment is one table",
+    "test_template_name": 'write workload = "command" and the program as cmd_args.command, or workload = "python"',
+    "time_limit": 'write timeout_s for each trial, and max_time = "2h" for the whole experiment',
+}
+"""Hints for keys of other places and other systems."""
+
+
 # names ----------------------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,12 @@ def is_reference(text: str) -> bool:
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
 
 
+def file_hint(text: str) -> str | None:
+    """What to write instead of a reference that names a file, such as ``bench.py:measure``; None for any other."""
+    file, _, name = text.partition(":")
+    return f'write "{Path(file).stem}:{name or "function"}": the module, not its file' if file.endswith(".py") else None
+
+
 def resolve(reference: str, paths: Sequence[str] = (), wanted: Callable[[Any], bool] | None = None) -> Any:
     """The object that ``reference`` names; modules in ``paths`` come before all others.
 
@@ -41,8 +47,9 @@ def resolve(reference: str, paths: Sequence[str] = (), wanted: Callable[[Any], b
         UnresolvedReferenceError: the form is wrong, the module or the name is missing, importing raised, or a
             module in ``paths`` has the name of an installed one.
     """
-    if not is_reference(reference):
-        raise UnresolvedReferenceError(f"{reference!r} is not of the form module:name", hint=_FORM)
+    hint = file_hint(reference)
+    if hint is not None or not is_reference(reference):
+        raise UnresolvedReferenceError(f"{reference!r} is not of the form module:name", hint=hint or _FORM)
     module_name, _, path = reference.partition(":")
     found: Any = _import_from(module_name, [os.path.abspath(path) for path in paths])  # noqa: PTH100
     file = getattr(found, "__file__", None)  # the interpreter's own modules have none

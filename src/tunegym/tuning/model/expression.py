@@ -110,6 +110,8 @@ def _syntax(text: str) -> ast.expr:
 def _syntax_hint(text: str) -> str:
     if "&&" in text or "||" in text or "!" in text.replace("!=", ""):
         return "write and, or, not"
+    if "=>" in text or "=<" in text:
+        return "write >= or <="
     bare = text
     for comparison in ("==", "<=", ">=", "!="):
         bare = bare.replace(comparison, "")

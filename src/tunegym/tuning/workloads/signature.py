@@ -20,7 +20,7 @@ from typing import Any
 
 from tunegym.core.errors import Problem, UnresolvedReferenceError
 from tunegym.core.processes import start_python
-from tunegym.core.references import check_unconfused, is_reference, locate, resolve
+from tunegym.core.references import check_unconfused, file_hint, is_reference, locate, resolve
 from tunegym.core.text import closest, did_you_mean
 from tunegym.tuning.model.values import spelled
 
@@ -103,17 +103,18 @@ def argument_problems(gym_class: GymClass, arguments: Mapping[str, Any], prefix:
 
 def check_form(text: str, what: str) -> None:
     """Refuse a text that is no reference. Raises ``UnresolvedReferenceError``."""
-    if is_reference(text):
+    named = file_hint(text)
+    if is_reference(text) and named is None:
         return
     module, _, name = text.rpartition(".")
     hint = f'write "package.module:{what}"; the module may lie beside the scenario'
     if text.isidentifier():
         why = "is a bare name: the module is missing"
-    elif is_reference(f"{module}:{name}"):
+    elif named is None and is_reference(f"{module}:{name}"):
         why, hint = f"has no colon between the module and the {what.lower()}", f'write "{module}:{name}"'
     else:
         why = f"is not of the form module:{what}"
-    raise UnresolvedReferenceError(f"{text!r} {why}", hint=hint)
+    raise UnresolvedReferenceError(f"{text!r} {why}", hint=named or hint)
 
 
 # in the process that imports --------------------------------------------------------------------------
