@@ -169,3 +169,11 @@ def test_an_agent_without_a_base_class(cli: Cli, write: Write, write_scenario: W
     results = assert_sound("steps")
     assert (results["fine"].steps, results["doomed"].steps) == (40, 14)
     assert len(Path("closed").read_text()) == 3
+
+
+@pytest.mark.parametrize("agent", ["grid_search", "optuna"])
+def test_a_search_that_has_tried_everything_says_so(agent: str, write_scenario: Write, cli: Cli) -> None:
+    args = {"command": "echo value={x}", "x": [1, 2]}
+    done = cli("run", write_scenario(agent=agent, agent_steps=9, args=args))
+    assert "e: ended, every setting was tried" in done.stderr
+    assert load("results").experiments["e"].ended == "every setting was tried"

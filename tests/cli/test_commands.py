@@ -154,7 +154,7 @@ def test_status_of_every_state_and_of_odd_failure_files(
 
     first, second = told()
     assert (first["state"], second["state"]) == ("finished", "finished")
-    assert (first["total"], first["done"], first["open"], first["ended"]) == (3, 3, 0, "the agent ended")
+    assert (first["total"], first["done"], first["open"], first["ended"]) == (3, 3, 0, "every setting was tried")
     assert first["statuses"] == {"measured": 2, "infeasible": 1}
     assert first["best"] == {"step": 2, "reward": 2.0, "action": {"x": 2}, "context": {}}
     shutil.rmtree(run / "f")

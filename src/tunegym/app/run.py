@@ -373,7 +373,11 @@ def _run_agent(agent: Agent, session: Session) -> tuple[int, str | None]:
         told = f"run() of {session.experiment.agent} returned {code!r:.60}, expected an integer"
         code, hint = 1, "end run() with `return 0`; another integer says that the experiment failed"
     if not code:
-        return int(close_failed), "the agent's close() failed" if close_failed else None
+        ended = getattr(agent, "ended", None)
+        ended = printable(ended) if isinstance(ended, str) else None
+        if ended and not stop.requested:
+            logger.info("%s: ended, %s", session.experiment.name, ended)
+        return int(close_failed), "the agent's close() failed" if close_failed else ended
     reason = printable(told) if isinstance(told, str) and told else None
     text = f": {reason}" if reason else ""
     text += f"\nhint: {printable(hint)}" if reason and isinstance(hint, str) else ""

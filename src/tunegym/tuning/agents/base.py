@@ -20,7 +20,7 @@ from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.model.scenario import Experiment, Penalties
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
-from tunegym.tuning.model.values import Action, Context
+from tunegym.tuning.model.values import Action, Context, counted
 from tunegym.tuning.ports import Env, LiveEnv
 
 WARM_START = "agent_config.warm_start"
@@ -65,6 +65,7 @@ class _Agent:
         finite: whether it ends by itself and needs no budget.
         failure: why ``run`` returned non-zero, in a sentence; if it knows.
         failure_hint: what to do about it, if known.
+        ended: why ``run`` returned 0 with budget left; if it knows.
     """
 
     Config: ClassVar[Any] = LiveConfig
@@ -73,6 +74,7 @@ class _Agent:
     finite: ClassVar[bool] = False
     failure: str | None = None
     failure_hint: str | None = None
+    ended: str | None = None
 
     def __init__(self, env: Any, config: Any = None, seed: int = 0) -> None:
         self.env = env
@@ -227,7 +229,7 @@ class LiveAgent(_Agent, ABC):
         except ServerLostError as error:
             self.failure, self.failure_hint = error.message, error.hint
         except TrainingError as error:
-            self.failure = f"training failed after {self.env.taken} steps: {error}"
+            self.failure = f"training failed after {counted(self.env.taken, 'step')}: {error}"
         return int(self.failure is not None)
 
     @abstractmethod

@@ -130,7 +130,8 @@ class OptunaAgent(BaseAgent):
         """The sampler's proposal, or a new setting if it repeats itself; None when everything was tried."""
         size = self.env.space.size
         if self._served and size is not None and len(self._tried) >= size:
-            return None  # the cache would answer every further trial
+            self.ended = "every setting was tried"  # the cache would answer every further trial
+            return None
         action = self._propose(observation.number)
         self._chosen.add(observation.number)
         self._tried[exact_key(action)] += 1

@@ -113,5 +113,6 @@ class GridSearch(BaseAgent):
     def select_action(self, observation: Observation) -> dict[str, Scalar] | None:
         """The point that belongs to the trial's number; None past the last."""
         if observation.number > self._size:
+            self.ended = "every setting was tried"
             return None
         return self.env.space.point((self._start + observation.number - 1) % self._size)
