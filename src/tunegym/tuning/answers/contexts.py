@@ -36,6 +36,9 @@ def checked_context(context: Mapping[str, Any], head: Mapping[str, Any]) -> dict
     Raises:
         ConfigError: an unknown name, or a value that the run could not have drawn; it lists the allowed ones.
     """
+    if not isinstance(context, Mapping):
+        what, hint = "a context is a dict of values by env_param", 'write for example {"load": 0.5}'
+        raise ConfigError(WHERE, [Problem("", what, repr(context), hint=hint)])
     domains = domains_of(head)
     problems: list[Problem] = []
     found: dict[str, Scalar] = {}
