@@ -34,7 +34,6 @@ WIDE = 120
 """Columns where there is no terminal with a width."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_SHOW_CURSOR = b"\x1b[?25h\r\n"
 
 
 class LogHandler(logging.Handler):
@@ -62,6 +61,10 @@ class SteadyConsole(Console):
             self.on_broken_pipe()
             if not self.stderr and error.errno not in (errno.EPIPE, errno.EIO):  # not a reader or terminal that is gone
                 raise TunegymError(f"stdout can't be written: {error.strerror}") from error
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Leave the cursor visible, since a display that is killed can't show it again."""
+        return not show
 
     def on_broken_pipe(self) -> None:
         """Drop further output, where rich would end the process."""
@@ -198,8 +201,7 @@ def heard(handle: Callable[[], None]) -> Iterator[None]:
 
 
 def exit_now() -> None:
-    """End the process at once, with the cursor visible again."""
+    """End the process at once, after the moving line."""
     with contextlib.suppress(OSError):
-        if os.isatty(2):
-            os.write(2, _SHOW_CURSOR)
+        os.write(2, b"\n")
     os._exit(INTERRUPTED)
