@@ -375,7 +375,7 @@ def _run_agent(agent: Agent, session: Session) -> tuple[int, str | None]:
     if not code:
         ended = getattr(agent, "ended", None)
         ended = printable(ended) if isinstance(ended, str) else None
-        if ended and not stop.requested:
+        if ended:
             logger.info("%s: ended, %s", session.experiment.name, ended)
         return int(close_failed), "the agent's close() failed" if close_failed else ended
     reason = printable(told) if isinstance(told, str) and told else None
