@@ -81,6 +81,7 @@ OURS = process_start_time(os.getpid())
         ("elsewhere", OURS, STALE_AFTER_S / 2, True),
         ("elsewhere", OURS, STALE_AFTER_S + 1, False),
     ],
+    ids=["here", "older", "another", "container", "stale container", "restarted", "elsewhere", "stale elsewhere"],
 )
 def test_a_writer_lives(tmp_path: Path, boot: str, start_time: str, age_s: float, lives: bool) -> None:
     """By its process within our boot and pid namespace, and by its heartbeat elsewhere."""
