@@ -97,10 +97,15 @@ class RunnerSuite(ABC):
 
     @pytest.mark.parametrize(
         ("text", "code", "said"),
-        [("echo metric=1; echo why >&2; exit 3", 3, "exited with 3: why"), ("kill -SEGV $$", -11, "SIGSEGV")],
+        [
+            ("echo metric=1; echo why >&2; exit 3", 3, "exited with 3: why"),
+            ("kill -SEGV $$", -11, "SIGSEGV"),
+            ("false; true", 1, "exited with 1"),
+            ("false | true", 1, "exited with 1"),
+        ],
     )
     def test_failing_command_is_data(self, runner: Runner, tmp_path: Path, text: str, code: int, said: str) -> None:
-        """The error says how it ended, and the last line of stderr."""
+        """The error says how it ended, and what stderr says. One failing command, or stage of a pipe, is enough."""
         result = _run(runner, _command(tmp_path, text))
         assert (result.ending, result.exit_code) == ("exited", code)
         assert said in (result.error or "")

@@ -24,9 +24,20 @@ class Stream:
     file: str = "stdout.txt"  # relative to the job's folder. It may appear late, be cut short or be replaced.
 
 
+_PIPEFAIL = ("-e", "-o", "pipefail")
+SHELLS = {"bash": _PIPEFAIL, "zsh": _PIPEFAIL, "ksh": _PIPEFAIL, "sh": ("-e",), "dash": ("-e",)}
+"""The shells that commands may choose, by name, and the options that make a failing command end the whole text.
+
+In ``sh`` and ``dash`` only the last stage of a pipe counts.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class CommandJob:
-    """A shell command, run in ``folder`` (made fresh by the runner) with stdout.txt and stderr.txt in it."""
+    """A shell command, run in ``folder`` (made fresh by the runner) with stdout.txt and stderr.txt in it.
+
+    It is a failure as soon as one of its commands is one, and in most shells one stage of a pipe: see ``SHELLS``.
+    """
 
     name: str  # unique within the experiment, such as ``17`` or ``17.2`` for a second repeat
     folder: str
@@ -36,6 +47,7 @@ class CommandJob:
     env: Mapping[str, str] = field(default_factory=dict)  # variables on top of the driver's own environment
     timeout_s: float | None = None  # bound on setup and command together, and on teardown by itself; None for no bound
     stream: Stream | None = None  # where intermediate values come from; None if there are none
+    shell: str | None = None  # name or path of one of ``SHELLS``; None for bash, or sh where there is none
 
     @property
     def reports(self) -> bool:
@@ -131,6 +143,10 @@ def _mean(values: list[float]) -> float:
         return math.fsum(values) / count
     except OverflowError:  # the sum is no float, the mean still is
         return float(sum(map(Fraction, values)) / count)
+
+
+FAILURES = ("failed", "timed_out")
+"""The statuses of jobs and steps that went wrong."""
 
 
 @dataclass(frozen=True)

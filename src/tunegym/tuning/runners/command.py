@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import marshal
 import os
+import re
 import shutil
+import signal
 import stat
 import tempfile
 import threading
@@ -24,7 +27,7 @@ from typing import Any, Literal, TypeAlias
 from tunegym.core.errors import RunnerError
 from tunegym.core.processes import MARK, UNKNOWN, Child, Exit, PidMark, Tree, end_tree, left_behind, start_script
 from tunegym.core.stop import StopFlag
-from tunegym.tuning.model.trial import CommandJob, Ending, JobHandle, JobResult, ReportCallback, Stream
+from tunegym.tuning.model.trial import SHELLS, CommandJob, Ending, JobHandle, JobResult, ReportCallback, Stream
 
 STDOUT = "stdout.txt"
 STDERR = "stderr.txt"
@@ -44,6 +47,8 @@ _FILES: dict[Part, tuple[str, str]] = {
     "command": (STDOUT, STDERR),
     "teardown": ("teardown.txt", "teardown.txt"),
 }
+_PLAIN = re.compile(r"[\w@%+:,./-]+(?:[ \t]+[\w@%+=:,./-]+)*\Z", re.ASCII)
+_TELLING = re.compile("(?i)error|fail|fatal|not found|no such|denied|invalid|unknown|unrecogni|usage|cannot|unable")
 _LAUNCHER = Path(__file__).with_name("launcher_main.py")
 _CHUNK = 256 * 1024
 _LONGEST_LOOK = 32 * _CHUNK  # so that a command that prints without end doesn't keep us from its time-out
@@ -115,8 +120,9 @@ class CommandRun:
             ended = child.reap()
         error = None
         if ending == "exited" and ended.code:
-            line = last_line(self.job.folder, _FILES[part][1])
-            error = f"{prefix}{ended.describe()}" + (f": {line}" if line else "")
+            lines = telling_lines(self.job.folder, _FILES[part][1])
+            pipe = " (SIGPIPE: the next stage of a pipe ended first)" if ended.code == 141 else ""
+            error = f"{prefix}{ended.describe()}{pipe}" + (f": {lines}" if lines else "")
         elif ending == "timed_out" and prefix:
             error = f"{prefix}timed out"
         return JobResult(ending, ended.code, error, None, duration, ended.cpu_s, ended.max_rss_kb / 1024)
@@ -161,7 +167,7 @@ class StartError(Exception):
 
 
 class Launcher:
-    """Starts each shell command in a new session, through the launcher process. Thread-safe.
+    """Starts each command in a new session, through the launcher process. Thread-safe.
 
     A launcher process that is killed is replaced.
     """
@@ -174,7 +180,7 @@ class Launcher:
         self._retired = False
 
     def start(self, job: CommandJob, text: str, files: tuple[str, str], marker: str) -> tuple[Child, float]:
-        """Start ``text`` by ``/bin/sh``; the process, and when it was started by the monotonic clock.
+        """Start ``text`` by the job's shell; the process, and when it was started by the monotonic clock.
 
         ``files`` are the names of its output and error files in the folder; the same one for both is fine.
 
@@ -186,7 +192,8 @@ class Launcher:
         if b"\0" in command:
             raise StartError("can't be started: a null character in the command")
         names = [os.fsencode(name) for name in (os.path.abspath(job.folder), *files)]  # noqa: PTH100
-        request = ([b"/bin/sh", b"-c", command], _environment(job, marker), *names)
+        environment = _environment(job, marker)
+        request = (_programs(job.shell, text, environment), environment, *names)
         for _ in range(2):  # a launcher that was killed is replaced, once
             try:
                 pid, error, begun = self._exchange(request)
@@ -234,7 +241,8 @@ class Launcher:
         self._connection, theirs = Pipe()
         with theirs:
             fd = theirs.fileno()
-            self._process = start_script(_LAUNCHER, str(fd), marker=self._marker, fds=[fd])
+            signals = [str(int(one)) for one in (signal.SIGPIPE, signal.SIGXFSZ)]
+            self._process = start_script(_LAUNCHER, str(fd), *signals, marker=self._marker, fds=[fd])
         try:
             self._connection.recv_bytes()
         except (EOFError, ConnectionError):
@@ -253,11 +261,39 @@ class Launcher:
             process.end(0.0)
 
 
+def _programs(shell: str | None, text: str, environment: dict[bytes, bytes]) -> list[tuple[bytes, list[bytes]]]:
+    """Programs that run ``text``, each a path with its arguments. The last is the shell.
+
+    Text that a shell would only split at spaces needs none, which saves a millisecond. If it can't be started, the
+    shell says why, or runs it as a script without a ``#!``.
+    """
+    program, options = _shell(shell)
+    found = [(program, [*options, os.fsencode(text)])]
+    if shell is None and _PLAIN.match(text) and not text.startswith("time "):  # a keyword, and another program
+        words = text.split()
+        path = words[0] if "/" in words[0] else _which(words[0], os.X_OK, os.fsdecode(environment.get(b"PATH", b"")))
+        if path:
+            found.insert(0, (os.fsencode(path), list(map(os.fsencode, words))))
+    return found
+
+
+_which = functools.lru_cache(shutil.which)  # what has gone since then, the shell looks for again
+
+
+@functools.cache
+def _shell(name: str | None) -> tuple[bytes, list[bytes]]:
+    """A shell's path, and its arguments before the text."""
+    name = name or ("bash" if shutil.which("bash") else "sh")
+    words = (Path(name).name, *SHELLS[Path(name).name], "-c")
+    return os.fsencode(shutil.which(name) or f"/bin/{name}"), [word.encode() for word in words]
+
+
 def _environment(job: CommandJob, marker: str) -> dict[bytes, bytes]:
-    """Our environment, as it is now, with the job's variables and its mark."""
+    """Our environment, as it is now, with the job's variables, its folder and its mark."""
     # Python keeps the environment as bytes already; going through the mapping would encode it all again.
     environment: dict[bytes, bytes] = dict(getattr(os.environb, "_data", os.environb))
-    for name, value in (*job.env.items(), (MARK, marker)):
+    folder = os.path.abspath(job.folder)  # noqa: PTH100
+    for name, value in (("PWD", folder), *job.env.items(), (MARK, marker)):
         key, content = os.fsencode(name), os.fsencode(value)
         if not key or b"=" in key or b"\0" in key or b"\0" in content:
             raise StartError(f"can't be started: {name!r} can't be an environment variable of this value")
@@ -420,17 +456,20 @@ def tidy(folder: str) -> None:
         Path(folder).rmdir()
 
 
-def last_line(folder: str, name: str, limit: int = 200) -> str:
-    """The last line with something on it, fit to be shown; empty if there is none."""
+def telling_lines(folder: str, name: str, limit: int = 200) -> str:
+    """The first line that speaks of an error, if any, and the last one, fit to be shown; empty without output."""
     try:
         with Path(folder, name).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-            text = file.read().decode(errors="replace")
+            text = file.read(_CHUNK)
+            if len(text) == _CHUNK:
+                file.seek(-4096, os.SEEK_END)
+                text += b"\n" + file.read()
     except OSError:
         return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in lines[-1]) if lines else ""
-    return shown if len(shown) <= limit else shown[: limit - 3] + "..."
+    lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
+    first = next(filter(_TELLING.search, lines), "")
+    shown = ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in dict.fromkeys([first, *lines[-1:]])]
+    return " ... ".join(line if len(line) <= limit else line[: limit - 3] + "..." for line in shown if line)
 
 
 def check_disk(folder: str) -> None:
