@@ -29,12 +29,23 @@ def shell(command: str) -> str:
         ("{f} {t} {n} {l} {d}", "0.1 true -3 1 'a b' c '{\"k\": [1, null]}'"),
         ("{server.max-threads}", "8"),
         ("awk '{{print $1}}'", "awk '{print $1}'"),
+        ('run {b:raw} {l:raw} "{b:raw}"', 'run x y 1 a b c "x y"'),
+        ("run {t:--fast} {no:-v} {no:--log=all}.", "run --fast  ."),
         ("", ""),
     ],
 )
 def test_render(text: str, expected: str) -> None:
-    values = {"a": 4, "b": "x y", "f": 0.1, "t": True, "n": -3, "l": [1, "a b", "c"], "server.max-threads": 8}
-    assert Template.parse(text).render({**values, "d": {"k": [1, None]}}) == expected
+    values = {
+        "a": 4,
+        "b": "x y",
+        "f": 0.1,
+        "t": True,
+        "no": False,
+        "n": -3,
+        "l": [1, "a b", "c"],
+        "server.max-threads": 8,
+    }
+    assert Template.parse(text).render({**values, "no": False, "d": {"k": [1, None]}}) == expected
 
 
 def test_names() -> None:

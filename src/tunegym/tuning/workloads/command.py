@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,15 +12,16 @@ from typing import Any, ClassVar
 from tunegym.core.errors import Problem
 from tunegym.core.text import did_you_mean
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, MetricSpec
-from tunegym.tuning.model.trial import CommandJob, Job, JobResult, Stream
+from tunegym.tuning.model.trial import SHELLS, CommandJob, Job, JobResult, Stream
 from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
 from tunegym.tuning.workloads import template
 from tunegym.tuning.workloads.extract import STDOUT, compile_regex, extract, parse_json_path
-from tunegym.tuning.workloads.fingerprint import Fingerprinted, file_parts, settings_parts
-from tunegym.tuning.workloads.template import Template, TemplateError, plain
+from tunegym.tuning.workloads.fingerprint import Fingerprinted, file_parts, settings_parts, words_of
+from tunegym.tuning.workloads.template import Placeholder, Template, TemplateError, plain
 
 _COMMANDS = ("setup", "command", "teardown")
+_SCRIPTS = (".sh", ".py")
 
 
 class CommandWorkload(Fingerprinted):
@@ -27,13 +30,18 @@ class CommandWorkload(Fingerprinted):
     The constructor trusts an experiment that ``check`` found nothing wrong with.
     """
 
-    reserved: ClassVar[frozenset[str]] = frozenset(_COMMANDS)
+    reserved: ClassVar[frozenset[str]] = frozenset((*_COMMANDS, "shell"))
     required: ClassVar[tuple[str, ...]] = ("command",)
 
     @classmethod
-    def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:  # noqa: ARG003
+    def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
         """Everything that is wrong with an experiment; key paths are relative to it."""
-        return [*_template_problems(experiment), *template.problems(experiment), *_metric_problems(experiment)]
+        return [
+            *_shell_problems(experiment.workload_args.get("shell")),
+            *(_template_problems(experiment) or _script_problems(experiment, scenario_dir)),
+            *template.problems(experiment),
+            *_metric_problems(experiment),
+        ]
 
     def __init__(self, experiment: Experiment, scenario_dir: Path) -> None:
         super().__init__(experiment, scenario_dir)
@@ -51,6 +59,7 @@ class CommandWorkload(Fingerprinted):
             name=f"{number}.{repeat}" if self._experiment.repeats > 1 else str(number),
             folder=folder,
             env={variable: plain(parameters[address]) for address, variable in self._variables},
+            shell=self._experiment.workload_args.get("shell"),
             timeout_s=self._experiment.timeout_s,
             stream=self._stream,
             **{key: text.render(values) for key, text in self._templates.items()},
@@ -91,12 +100,14 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
             problems.append(Problem(where, what, found=spelled(text), hint='write "program {parameter}"'))
             continue
         try:
-            names = Template.parse(text).names
+            parsed = Template.parse(text)
         except TemplateError as error:
             problems.append(Problem(where, error.message, found=text, hint=error.hint))
             return problems  # unused parameters can't be told any more
-        used.update(names)
-        problems += [_unknown_placeholder(where, name, allowed) for name in names if name not in allowed]
+        used.update(parsed.names)
+        problems += [_unknown_placeholder(where, name, allowed) for name in parsed.names if name not in allowed]
+        places = [part for part in parsed.parts if isinstance(part, Placeholder) and part.name in allowed]
+        problems += [problem for place in places for problem in _flag_problems(where, place, experiment)]
     if problems and not used:
         return problems
     return problems + [
@@ -108,6 +119,39 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
         for address in template.arguments(experiment)
         if address not in used
     ]
+
+
+def _flag_problems(where: str, place: Placeholder, experiment: Experiment) -> list[Problem]:
+    values = [value for name, value in template.candidates(experiment) if name == place.name]
+    if place.form in ("", template.RAW) or (values and all(isinstance(value, bool) for value in values)):
+        return []
+    what = f"a flag is inserted for true and left out for false, and {place.name} has other values"
+    hint = f"write {place.name} = [true, false], or {place.form}={{{place.name}}} to give the flag a value"
+    return [Problem(where, what, f"{{{place.name}:{place.form}}}", "a parameter of true and false", hint)]
+
+
+def _shell_problems(shell: Any) -> list[Problem]:
+    if shell is None or (isinstance(shell, str) and Path(shell).name in SHELLS and shutil.which(shell)):
+        return []
+    what, allowed = "there is no such shell for commands on this machine", f"the name or path of {', '.join(SHELLS)}"
+    hint = "leave it out: bash runs the commands, or sh where there is no bash"
+    return [Problem("cmd_args.shell", what, spelled(shell), allowed, hint)]
+
+
+def _script_problems(experiment: Experiment, scenario_dir: Path) -> list[Problem]:
+    """Scripts beside the scenario that a command looks for in its trial's folder. It may copy or make them there."""
+    texts = {key: text for key in _COMMANDS if (text := experiment.workload_args.get(key))}
+    together = "\n".join(texts.values())
+    problems: list[Problem] = []
+    for key, text in texts.items():
+        for before, word in itertools.pairwise(["", *words_of(text)]):
+            script = word.startswith(("./", "../")) or (word.endswith(_SCRIPTS) and not word.startswith("/"))
+            read_only = not before.endswith(">") and together.count(Path(word).name) == 1
+            if script and read_only and (scenario_dir / word).is_file():
+                what = f"{word} lies beside the scenario, and commands run in the folder of their trial"
+                hint = f"write {{scenario_dir}}/{word.removeprefix('./')}"
+                problems.append(Problem(f"cmd_args.{key}", what, found=word, hint=hint))
+    return problems
 
 
 def _unknown_placeholder(where: str, name: str, allowed: list[str]) -> Problem:

@@ -101,7 +101,7 @@ def _shown(file: Path, scenario_dir: Path) -> str:
 
 def _named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: Path) -> Iterator[Path]:
     """The existing regular files that commands' words and parameters' values name."""
-    lines = [_words(command.replace("{scenario_dir}", str(scenario_dir))) for command in commands]
+    lines = [words_of(command.replace("{scenario_dir}", str(scenario_dir))) for command in commands]
     written = {file for line in lines for word in _written(line) for file in _files(word, scenario_dir)}
     for word in itertools.chain(*lines):
         for name in (word, word.partition("=")[2]):  # also --config=tuned.ini
@@ -113,7 +113,8 @@ def _named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: 
                 yield from _files(item.replace("{scenario_dir}", str(scenario_dir)), scenario_dir)
 
 
-def _words(command: str) -> list[str]:
+def words_of(command: str) -> list[str]:
+    """The words of a shell command; quotes are removed."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     lexer.commenters = ""

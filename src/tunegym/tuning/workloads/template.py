@@ -1,7 +1,8 @@
 """How a trial's parameters reach its job: as words of a command, arguments of a function, or environment variables.
 
-A command template is text with ``{parameter}`` placeholders, filled with values quoted for the shell. A parameter whose
-address begins with ``extra_env_vars.`` is an environment variable instead.
+A command template is text with placeholders. ``{parameter}`` is a value quoted for the shell, ``{parameter:raw}`` its
+bare text, and ``{parameter:--flag}`` the flag if the parameter is true, else nothing. A parameter whose address begins
+with ``extra_env_vars.`` is an environment variable instead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from tunegym.tuning.model.space import Choice, Range
 
 _ADDRESS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)(\}?)")
+_FLAG = re.compile(r"--?[A-Za-z][^\s'\"]*")
 _IN_DOUBLE = re.compile(r'(["$`\\])')
+
+
+RAW = "raw"
 
 
 class TemplateError(TunegymError):
@@ -27,10 +32,11 @@ class TemplateError(TunegymError):
 
 
 class Placeholder(NamedTuple):
-    """A place for one parameter's value, and the shell's quotes around it: ``'``, ``"`` or none."""
+    """A place for one parameter's value."""
 
     name: str
-    quotes: str
+    form: str  # empty for the quoted value, ``raw`` for its bare text, else the flag that stands for true
+    quotes: str  # the shell's quotes around it: ``'``, ``"`` or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +49,11 @@ class Template:
     def parse(cls, text: str) -> Template:
         """Parse a template.
 
-        ``{name}`` is a placeholder, ``{{`` and ``}}`` are literal braces, and so is a lone ``}``.
+        ``{name}``, ``{name:raw}`` and ``{name:--flag}`` are placeholders, ``{{`` and ``}}`` are literal braces, and so
+        is a lone ``}``.
 
         Raises:
-            TemplateError: a ``{`` that is not closed or holds no parameter's address, with its position.
+            TemplateError: a ``{`` that is not closed or holds no parameter's address or form, with its position.
         """
         parts: list[str | Placeholder] = []
         lexer = _ShellLexer()
@@ -57,7 +64,7 @@ class Template:
             parts.append(literal)
             end = token.end()
             if token[1] is not None:
-                parts.append(Placeholder(_checked(token), lexer.quotes))
+                parts.append(Placeholder(*_checked(token), lexer.quotes))
                 lexer.feed("x")
         return cls((*parts, text[end:]))
 
@@ -69,7 +76,7 @@ class Template:
     def render(self, values: Mapping[str, Any]) -> str:
         """The command with every placeholder replaced: whatever the value, the shell sees it as it is.
 
-        A placeholder outside of quotes becomes one word (a list: one word per element).
+        A placeholder outside of quotes becomes one word (a list: one word per element). Raw text is inserted as it is.
         """
         return "".join(
             [_quoted(part, values[part.name]) if isinstance(part, Placeholder) else part for part in self.parts]
@@ -90,6 +97,8 @@ def plain(value: Any) -> str:
 
 
 def _quoted(place: Placeholder, value: Any) -> str:
+    if place.form:
+        return plain(value) if place.form == RAW else place.form if value is True else ""
     words = [plain(item) for item in value] if isinstance(value, list | tuple) else [plain(value)]
     if not place.quotes:
         return " ".join(shlex.quote(word) for word in words)
@@ -97,17 +106,21 @@ def _quoted(place: Placeholder, value: Any) -> str:
     return text.replace("'", "'\"'\"'") if place.quotes == "'" else _IN_DOUBLE.sub(r"\\\1", text)
 
 
-def _checked(token: re.Match[str]) -> str:
-    """The placeholder's name."""
+def _checked(token: re.Match[str]) -> tuple[str, str]:
+    """The placeholder's name and form."""
     at = f"at position {token.start()}"
+    name, colon, form = token[1].partition(":")
     if not token[2]:
         what = f"the {{ {at} is never closed"
     elif not token[1]:
         what = f"the {{}} {at} names no parameter"
-    elif not _ADDRESS.fullmatch(token[1]):
+    elif not _ADDRESS.fullmatch(name):
         what = f"{{{token[1]}}} {at} is no parameter's name"
+    elif colon and form != RAW and not _FLAG.fullmatch(form):
+        hint = f"write {{{name}:raw}} for unquoted text, {{{name}:--flag}} for a flag, {{{{ and }}}} for braces"
+        raise TemplateError(f"{{{token[1]}}} {at} has an unknown form", hint=hint)
     else:
-        return token[1]
+        return name, form
     raise TemplateError(what, hint="for a literal brace write {{ and }}")
 
 
