@@ -40,7 +40,7 @@ def flood(write: Write, write_scenario: Write) -> Write:
     def make(workload: dict[str, str] = CALL, slots: int = 1) -> Path:
         write("work.py", "def value(x): return x")
         args = {**workload, "x": {"low": 1, "high": 1000000, "dtype": "int"}}
-        return write_scenario(slots=slots, agent="random_search", agent_steps=100_000, args=args)
+        return write_scenario(slots=slots, agent="random_search", agent_steps=100_000, keep="all", args=args)
 
     return make
 

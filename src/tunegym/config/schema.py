@@ -61,7 +61,8 @@ def _seconds(value: int | float | str) -> float:
 
 def _keep(value: str) -> Keep:
     match = _COUNTED.match(value)
-    if match is None or (match[1] == "best") != bool(match[2]) or match[1] not in ("all", "failed", "best", "none"):
+    kinds = ("auto", "all", "failed", "best", "none")
+    if match is None or (match[1] == "best") != bool(match[2]) or match[1] not in kinds:
         raise ValueError(_IMPOSSIBLE)
     return Keep(match[1], int(match[2] or 0))  # type: ignore[arg-type]
 
@@ -105,7 +106,7 @@ _Count = Annotated[int, Field(ge=1), Says("an integer of at least 1", "10")]
 _Seconds = Annotated[float, Field(gt=0), Says("seconds above 0", "60")]
 _Duration = Annotated[int | float | str, AfterValidator(_seconds), Says('seconds, or "90s", "10m", "2h"', '"10m"')]
 _Names = Annotated[list[str], AfterValidator(_distinct), Says("a list of metrics' names", '["time_s"]')]
-_Keep = Annotated[str, AfterValidator(_keep), Says('"all", "failed", "best:n" or "none"', '"best:3"')]
+_Keep = Annotated[str, AfterValidator(_keep), Says('"auto", "all", "failed", "best:n" or "none"', '"all"')]
 _Record = Annotated[str, AfterValidator(recording), Says('"all", "every:n" or "episodes"', '"every:100"')]
 _Server = Annotated[
     str, AfterValidator(server_place), Says('"in_process", "process" or "tcp://HOST:PORT"', '"process"')

@@ -97,9 +97,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Folders to keep in ``trials/``: ``all``, ``failed``, ``best`` (``count`` of them) or ``none``."""
+    """Folders to keep in ``trials/``: ``auto`` (failed ones and the best in each context), ``best`` (``count``), ..."""
 
-    kind: Literal["all", "failed", "best", "none"] = "all"
+    kind: Literal["auto", "all", "failed", "best", "none"] = "auto"
     count: int = 0
 
 

@@ -112,7 +112,7 @@ class TrialEngine:
         trials = str(parts.folder / "trials")
         self._score = TrialScore(parts.reward, experiment.penalties)
         self._prune = PruneWatch(experiment, self._score.intermediate, parts.pruner)
-        self._keeper = FolderKeeper(experiment.keep, trials)
+        self._keeper = FolderKeeper(experiment, trials)
         self._cache = MeasurementCache() if experiment.cache else None
         self.budget = BudgetClock(experiment.budget, self.tally, self._clock, spent_s)
         measure = Measurement(experiment, parts.workload, parts.runner, parts.store, self._prune, trials).measure
@@ -328,7 +328,7 @@ class TrialEngine:
         for measured_under, trial in self._store.recorded():
             self.tally.add(trial)
             self._score.remember(trial)
-            self._keeper.closed(trial)
+            self._keeper.closed(trial, past=True)
             if measured_under == fingerprint:
                 self._prune.closed(trial)
                 if self._cache is not None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from heapq import heappush, heappushpop
-from pathlib import Path
 from typing import Any
 
 from tunegym.core.text import printable
-from tunegym.tuning.model.scenario import Experiment, Keep
+from tunegym.tuning.model.scenario import Experiment, violation
+from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.trial import (
+    FAILURES,
     Failed,
     Measured,
     OpenTrial,
@@ -155,31 +157,40 @@ class MeasurementCache:
 class FolderKeeper:
     """Deletes the folders of closed trials that ``keep`` doesn't cover."""
 
-    def __init__(self, keep: Keep, trials: str) -> None:
-        self._keep = keep
+    def __init__(self, experiment: Experiment, trials: str) -> None:
+        self._keep = experiment.keep
+        self._objectives = experiment.objectives
+        self._recurring = [name for name, one in experiment.env_params.params.items() if isinstance(one.domain, Choice)]
         self._trials = trials
-        self._best: list[tuple[float, int]] = []
+        self._best: dict[bytes, list[tuple[float, float, int]]] = {}
 
-    def closed(self, trial: Trial) -> None:
-        """Decide about the folder of a trial that just closed; also one of an earlier session."""
-        if self._keep.kind == "all":
-            return
-        for number in self._dropped(trial):
-            folder = Path(f"{self._trials}/{number:06d}")
-            if folder.is_dir():
+    def closed(self, trial: Trial, *, past: bool = False) -> None:
+        """Decide about a trial's folder. What an earlier session kept, ``auto`` leaves until a better trial comes."""
+        dropped = [] if self._keep.kind == "all" else self._dropped(trial)
+        for number in [] if past and self._keep.kind == "auto" else dropped:
+            folder = f"{self._trials}/{number:06d}"
+            try:  # mostly there is nothing else in it, and this runs for every trial
+                os.unlink(f"{folder}/stdout.txt")  # noqa: PTH108
+                os.unlink(f"{folder}/stderr.txt")  # noqa: PTH108
+                os.rmdir(folder)  # noqa: PTH106
+            except OSError:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _dropped(self, trial: Trial) -> list[int]:
         number = trial.number
-        if self._keep.kind == "failed":
-            return [number] if trial.measured else []
-        if self._keep.kind == "none" or not trial.measured or trial.cached_from is not None:
+        auto = self._keep.kind == "auto"
+        if not trial.measured:
+            return [] if self._keep.kind == "failed" or (auto and trial.status in FAILURES) else [number]
+        if self._keep.kind in ("failed", "none") or trial.cached_from is not None:
             return [number]
-        entry = (trial.reward, -number)  # of equals the earlier one stays
-        if len(self._best) < self._keep.count:
-            heappush(self._best, entry)
+        place = exact_key({name: trial.context[name] for name in self._recurring}) if auto else b""
+        best = self._best.setdefault(place, [])
+        # Settings that keep the limits come first; of equals the earlier one stays.
+        entry = (-violation(self._objectives, trial.metrics) if auto else 0.0, trial.reward, -number)
+        if len(best) < (1 if auto else self._keep.count):
+            heappush(best, entry)
             return []
-        return [-heappushpop(self._best, entry)[1]]
+        return [-heappushpop(best, entry)[2]]
 
 
 logger = logging.getLogger(__name__)
