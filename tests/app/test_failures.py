@@ -253,6 +253,79 @@ def test_a_failure_while_others_run_ends_them(
     assert sorted(results.journal.open) == [1, 2, 3]
 
 
+LOOP = """
+import tunegym
+
+class Loop(tunegym.BaseAgent):
+    def run(self):
+        for _ in range(60 - self.env.tally.done):
+            self.env.begin({"x": 1})
+            self.env.next_finished()
+        return 0
+"""
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize(
+    "agent",
+    [
+        "random_search",
+        "optuna",
+        "contextual_bandit",
+        "mine:Loop",
+        pytest.param("ppo", marks=pytest.mark.slow),
+        pytest.param("dqn", marks=pytest.mark.slow),
+    ],
+)
+def test_an_experiment_that_only_fails_ends_early(
+    cli: Cli, write: Write, write_scenario: Write, agent: str, slots: int
+) -> None:
+    """With the reason, and the next one runs; fixed and resumed, it goes on."""
+    write("mine.py", LOOP)
+    keys: dict[str, Any] = {"agent": agent, "agent_steps": 60, "cache": "off", "agent_metrics": ["value"]}
+    typo = experiment("typo", args={"command": "{scenario_dir}/work.sh {x}", "x": [1, 2, 3]}, **keys)
+    fine = experiment("fine", args={"command": "echo value={x}", "x": [1, 2]}, stop_after_failures=1)
+    path = write_scenario(typo, fine, slots=slots)
+    done = cli("run", path)
+    reason = "work.sh: No such file or directory"
+    assert done.returncode == 1
+    assert "typo: ended, all of the first 10 failed: exited with 127: bash: line 1: " in done.stderr
+    assert " (latest: exited with 127: bash: line 1: " in done.stderr
+    assert reason in cli("status", "results").stdout
+    results = assert_sound("results")
+    assert 10 <= len(results["typo"].trials) < 10 + slots
+    assert reason in results["typo"].ended
+    assert results["typo"].journal.ended["code"] == 1
+    assert len(results["fine"].trials) == 2
+    script = path.with_name("work.sh")
+    script.write_text("#!/bin/sh\necho value=$1\n")
+    script.chmod(0o755)
+    assert cli("resume", "results").returncode == 0
+    results = assert_sound("results")
+    assert len(results["typo"].trials) == 60
+    assert {trial.status for trial in results["typo"].trials[20:]} == {"measured"}
+
+
+def test_a_failing_command_never_wins(write_scenario: Write, cli: Cli) -> None:
+    """Also where a later command, or the rest of a pipe, hides its exit code; with a flag and a raw knob."""
+    args = {
+        "setup": "seq 100 > data.txt",
+        "command": "sort {order:raw} {stable:--stable} --parallel={parallel} data.txt | wc -l; echo value={parallel}",
+        "order": ["-n", "-n -r", ""],
+        "stable": [True, False],
+        "parallel": [1, 0, 2],
+    }
+    done = cli("run", write_scenario(args=args, agent_reward_function="negative"))
+    assert done.returncode == 0, done.stderr
+    (results,) = assert_sound("results").values()
+    assert {trial.action["parallel"] for trial in results.trials if not trial.measured} == {0}
+    assert results.best.action["parallel"] == 1
+    assert "6 x failed: exited with 2: sort: number in parallel must be nonzero" in done.stdout
+    printed = {trial.number: results.folder / f"trials/{trial.number:06d}" for trial in results.trials}
+    failed = [trial.number for trial in results.trials if not trial.measured]
+    assert [number for number, folder in printed.items() if folder.exists()] == sorted([*failed, results.best.first])
+
+
 def test_no_measurement_at_all_is_a_failure(cli: Cli, caplog: pytest.LogCaptureFixture) -> None:
     assert library.run(command("exit {x}")) == 1
     assert "none of its trials was measured" in caplog.text

@@ -141,6 +141,20 @@ def test_a_fault_costs_its_step_and_nothing_else(
     assert (through.length, through.end) == ((3, "truncated") if failed else (7, "terminated"))
 
 
+def test_a_server_that_always_fails_ends_its_experiment(live: Any) -> None:
+    """It answers no step and is never lost; the next experiment runs."""
+    doomed = live.experiment("doomed", args={"faults": "step@1+=raise"}, stop_after_failures=6)
+    assert tunegym.run(live.document(doomed, live.experiment("fine"))) == 1
+    results = assert_sound(live.run)
+    assert (results["doomed"].steps, results["fine"].steps) == (6, 40)
+    told = "all of the first 6 failed: step: RuntimeError: step 6 was to fail"
+    assert results["doomed"].journal.ended["reason"] == told
+    assert results["doomed"].counts().notes == ("doomed: latest failure: step: RuntimeError: step 6 was to fail",)
+    (live.folder / "mended").touch()
+    assert tunegym.resume(live.run) == 0
+    assert assert_sound(live.run)["doomed"].steps == 40
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "steps", "said"),

@@ -30,7 +30,7 @@ def test_the_example_of_the_design(catalog):
     assert iperf.metrics == (MetricSpec("throughput_mbps", "regex", "throughput=([0-9.]+)"),)
     assert iperf.agent_config == AgentConfig(random_seed=42, rewards=Penalties(-1.0, "auto"))
     assert iperf.penalties == Penalties(-1.0, "auto")
-    assert (iperf.budget, iperf.timeout_s) == (Budget(agent_steps=160), 60.0)
+    assert (iperf.budget, iperf.timeout_s) == (Budget(agent_steps=160, stop_after_failures=10), 60.0)
     (constraint,) = iperf.constraints
     assert constraint.refuse({"buffer_kb": 4096}) is None
     assert constraint.refuse({"buffer_kb": 4097}) == 'constraint "buffer_kb <= 4096" (buffer_kb = 4097)'
@@ -66,7 +66,9 @@ def test_the_forms_of_parameters(catalog):
 
 def test_settings_of_an_experiment(catalog, tmp_path):
     assert load(GOOD / "keep_best_3.toml", catalog).experiments[0].keep == Keep("best", 3)
-    assert load(GOOD / "budgets.toml", catalog).experiments[0].budget == Budget(4, 600.0, 3)
+    assert load(GOOD / "budgets.toml", catalog).experiments[0].budget == Budget(4, 600.0, 3, 10)
+    forms = load(GOOD / "command_forms.toml", catalog).experiments[0]
+    assert (forms.timeout_s, forms.budget.stop_after_failures, forms.keep) == (120.0, 0, Keep())
     off = load(GOOD / "cache_off_and_repeats.toml", catalog).experiments[0]
     assert (off.cache, off.repeats, off.timeout_s) == (False, 3, 0.5)
     assert not load(GOOD / "python_in_process.toml", catalog).experiments[0].isolate
@@ -92,7 +94,7 @@ def test_a_live_experiment(catalog):
     assert (found.workload, found.workload_args) == ("live", {"env_class": "good_live:Server"})
     assert found.space == Space({}, {"size": 3})
     assert (found.agent, found.agent_config) == ("good_live:Driver", AgentConfig())
-    assert (found.budget, found.most_trials, found.cache) == (Budget(agent_steps=10), 10, False)
+    assert (found.budget, found.most_trials, found.cache) == (Budget(agent_steps=10, stop_after_failures=10), 10, False)
     assert (found.reward, found.agent_metrics, found.objectives) == (None, (), ())
     assert found.penalties == Penalties()
     injected = one(catalog, {"env_class": INJECTED, "load": [1, 2]}, env_params={"load": {}})

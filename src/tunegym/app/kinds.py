@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from tunegym.app.catalog import Catalog, build_head, build_pruner, build_reward, build_session, build_workload
@@ -18,13 +19,14 @@ from tunegym.app.plan import plan_live, plan_trials
 from tunegym.app.server import build_host, check_injected, known_token
 from tunegym.core.processes import Tree, end_tree, living_processes
 from tunegym.core.stop import Stop
+from tunegym.core.text import escaped
 from tunegym.tuning.answers.certainty import reward_metric
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
 from tunegym.tuning.model.trial import JobHandle
-from tunegym.tuning.model.values import number
+from tunegym.tuning.model.values import masked, number
 from tunegym.tuning.ports import Kind, Listener, Runner, Session
 from tunegym.tuning.reports.trials import reached
 from tunegym.tuning.stores.steps import StepStore
@@ -72,6 +74,12 @@ class OpenSession(ABC):
         self._resources.close()
 
 
+def _failures(statuses: Mapping[str, int], latest: str) -> str:
+    """How many failed, and why the latest one did."""
+    reason = f" (latest: {shorten(escaped(masked(latest)), 160, placeholder=' ...')})" if latest else ""
+    return f"{statuses['failed'] + statuses['timed_out']:,}{reason}"
+
+
 # trials ---------------------------------------------------------------------------------------------------------------
 
 
@@ -83,7 +91,7 @@ class TrialSession(OpenSession):
     def progress(self) -> Progress:
         """Trials by status, and the best so far."""
         tally, statuses = self.env.tally, self.env.tally.statuses
-        shown = {"failed": str(statuses["failed"] + statuses["timed_out"]), "cached": str(tally.cached)}
+        shown = {"failed": _failures(statuses, tally.failure), "cached": str(tally.cached)}
         shown |= {status: str(statuses[status]) for status in ("infeasible", "pruned") if statuses[status]}
         if tally.best is not None and self.experiment.agent is not None:
             one = self.experiment
@@ -163,7 +171,7 @@ class LiveSession(OpenSession):
         shown = {"episodes": f"{tally.episodes:,}"}
         if tally.mean_return is not None:
             shown["return"] = f"{number(tally.mean_return)} (last {len(tally.returns)})"
-        shown["failed"] = f"{others['failed'] + others['timed_out']:,}"
+        shown["failed"] = _failures(others, tally.failure)
         if others["cancelled"]:
             shown["cancelled"] = f"{others['cancelled']:,}"
         if tally.restarts:

@@ -190,8 +190,8 @@ def _reloaded(folder: Path, agent_steps: int | None, slots: int | None) -> Scena
 
 def check_unchanged(scenario: Scenario, experiment: Experiment, past: reader.Journal, *, force: bool) -> None:
     """Refuse to continue a journal of another workload. Raises ``StoreError``; with ``force`` it only warns."""
-    if not past.sessions:
-        return
+    if not past.statuses["measured"]:
+        return  # nothing to compare with
     declared = next(one for one in scenario.document["experiments"] if one["name"] == experiment.name)
     flipped = experiment.reward == "negative" and "agent_reward_function" not in declared
     if flipped and "goals" not in (past.head or {}):  # an older version maximised whatever had no reward function
@@ -323,7 +323,8 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
             code, reason = 1, error.message
         if not stop.requested:
             if not session.progress().measured:
-                logger.error("experiment %s: none of its %s was measured", experiment.name, kind.units)
+                hint = "\nhint: remove the cause, then start a new run, or resume this one if its scenario is right"
+                logger.error("experiment %s: none of its %s was measured%s", experiment.name, kind.units, hint)
                 code = code or 1
             session.end(code, reason or session.env.exhausted() or "the agent ended")
     return 1 if code else 0
@@ -360,7 +361,7 @@ def _run_agent(agent: Agent, session: Session) -> tuple[int, str | None]:
         except BudgetError:
             if session.env.exhausted() is None:
                 raise
-            code = 0  # this is how an agent with its own loop learns that the budget is used up, or that the run stops
+            code = 0  # this is how an agent with its own loop learns that it may not go on
         _save_policy(agent, session)
     finally:
         try:

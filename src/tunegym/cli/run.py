@@ -270,7 +270,7 @@ class ProgressDisplay(app.Watch):
         self._console.print(Text("  ".join(self._line.parts())), soft_wrap=True)
         total, reason = session.experiment.most_trials, session.env.exhausted()
         if reason is not None and (total is None or self._line.done < total):
-            self._console.print(f"{session.experiment.name}: ended, {reason}", soft_wrap=True)
+            self._console.print(Text(f"{session.experiment.name}: ended, {reason}"), soft_wrap=True)
 
     def _end_line(self) -> None:
         ticker, self._ticker = self._ticker, None

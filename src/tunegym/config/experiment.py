@@ -52,7 +52,7 @@ DEFAULT_AGENT = "grid_search"
 BUDGETS = ("agent_steps", "max_time", "stop_after_no_improvement")
 _PARAMETER_KEYS = {"cmd_args", "extra_env_vars", "num_nodes", "dse_excluded_args", "workload"}
 _WORKLOAD_KEYS = _PARAMETER_KEYS | {"env_params", "metrics", "agent_metrics", "objectives", "isolate", "timeout_s"}
-_UNUSED_BY_PLAIN = ("agent", *BUDGETS, "episode_steps", "objectives", "pruner", "agent_config")
+_UNUSED_BY_PLAIN = ("agent", *BUDGETS, "stop_after_failures", "episode_steps", "objectives", "pruner", "agent_config")
 
 _Source: TypeAlias = Literal["regex", "json", "csv"]
 _SOURCES: tuple[_Source, ...] = ("regex", "json", "csv")
@@ -199,7 +199,7 @@ def read_jobs(entry: Entry) -> Draft:
         penalties=getattr(config, "rewards", Penalties()) if driven else Penalties(),
         budget=budget_of(table) if driven else Budget(agent_steps=1),
         pruner=pruner if tuner is not None else None,
-        timeout_s=table.timeout_s,
+        timeout_s=typing.cast("float | None", table.timeout_s),
         repeats=table.repeats,
         cache=table.cache == "on",
         keep=table.keep if isinstance(table.keep, Keep) else Keep(),
@@ -220,7 +220,8 @@ def read_jobs(entry: Entry) -> Draft:
 
 def budget_of(table: ExperimentTable) -> Budget:
     """When the experiment ends."""
-    return Budget(table.agent_steps, typing.cast("float | None", table.max_time), table.stop_after_no_improvement)
+    longest = typing.cast("float | None", table.max_time)
+    return Budget(table.agent_steps, longest, table.stop_after_no_improvement, table.stop_after_failures)
 
 
 def _check_required(entry: Entry) -> None:
@@ -260,7 +261,8 @@ def _check_driven(entry: Entry, space: Space) -> None:
         what = "an experiment with knobs needs a metric to judge them by"
         hint = f'write for example agent_metrics = ["{next(iter(table.metrics), "duration_s")}"]'
         findings.at("agent_metrics").add(what, allowed="a list of at least one metric's name", hint=hint)
-    if not trait(entry.agent, "finite") and not findings.broken() & set(BUDGETS) and budget_of(table) == Budget():
+    budgeted = any(getattr(table, key) for key in BUDGETS)
+    if not trait(entry.agent, "finite") and not findings.broken() & set(BUDGETS) and not budgeted:
         what, allowed = f"{name} never ends by itself, and no budget is given", f"at least one of {listed(BUDGETS)}"
         findings.at("agent_steps").add(what, allowed=allowed, hint="write for example agent_steps = 100")
     check_varying(entry, entry.agent)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import typing
 from pathlib import Path
 from typing import Any
 
 from tunegym.config.experiment import (
+    BUDGETS,
     ENV_CLASS,
     LIVE_RL_MODE,
     WORKLOAD,
@@ -21,7 +23,7 @@ from tunegym.config.problems import Findings, kind, known, listed, shown
 from tunegym.config.schema import LIVE_KEYS, ExperimentTable, checked_config
 from tunegym.core.references import is_reference
 from tunegym.tuning.agents.base import trait
-from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, TCP, Budget, Experiment, LiveSpec, Penalties, Recording
+from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, TCP, Experiment, LiveSpec, Penalties, Recording
 from tunegym.tuning.model.space import EnvParams, Space, nested
 from tunegym.tuning.workloads.live import declared_arguments
 
@@ -68,7 +70,7 @@ def read_live(entry: Entry) -> Draft:
     drawn = environment(table.env_params, parameters, scope.catalog, findings.at("env_params"), complete, live=True)
     spec = _server(table, parameters, scope.scenario_dir, findings)
     found, config = _driver(entry)
-    if budget_of(table) == Budget() and not findings.broken() & {"agent_steps", "max_time"}:
+    if not any(getattr(table, key) for key in BUDGETS) and not findings.broken() & {"agent_steps", "max_time"}:
         what, hint = (
             "a live system never ends by itself, and no budget is given",
             "write for example agent_steps = 100000",
@@ -92,7 +94,7 @@ def read_live(entry: Entry) -> Draft:
         agent_metrics=tuple(table.agent_metrics or ()),
         reward=table.agent_reward_function,
         penalties=getattr(config, "rewards", Penalties()),
-        budget=Budget(table.agent_steps, budget_of(table).max_time_s),
+        budget=budget_of(table),
         cache=False,
         live=spec,
     )
@@ -166,7 +168,7 @@ def _server(table: ExperimentTable, parameters: Parameters, folder: Path, findin
         env_class=env_class,
         arguments=nested(parameters.fixed),
         server=table.server,
-        step_timeout_s=table.step_timeout_s,
+        step_timeout_s=typing.cast("float | None", table.step_timeout_s),
         restarts=table.server_restarts,
         recording=table.record if isinstance(table.record, Recording) else Recording(),
         token_file=None if "server" in broken else _token_file(table.server_token_file, remote, folder, findings),

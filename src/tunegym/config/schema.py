@@ -103,7 +103,6 @@ def _distinct(values: list[str]) -> list[str]:
 # the tables -----------------------------------------------------------------------------------------------------------
 
 _Count = Annotated[int, Field(ge=1), Says("an integer of at least 1", "10")]
-_Seconds = Annotated[float, Field(gt=0), Says("seconds above 0", "60")]
 _Duration = Annotated[int | float | str, AfterValidator(_seconds), Says('seconds, or "90s", "10m", "2h"', '"10m"')]
 _Names = Annotated[list[str], AfterValidator(_distinct), Says("a list of metrics' names", '["time_s"]')]
 _Keep = Annotated[str, AfterValidator(_keep), Says('"auto", "all", "failed", "best:n" or "none"', '"all"')]
@@ -168,16 +167,17 @@ class ExperimentTable(TomlTable):
     episode_steps: _Count = 1
     max_time: _Duration | None = None
     stop_after_no_improvement: _Count | None = None
+    stop_after_failures: Annotated[int, Field(ge=0), Says("an integer of at least 0", "10")] = 10
     agent_metrics: _Names | None = None
     agent_reward_function: Annotated[str | None, Says("a reward's name, or module:function", '"identity"')] = None
     objectives: Annotated[list[_Table] | None, Says("a list of tables", '[{ metric = "time_s", goal = "min" }]')] = None
-    timeout_s: _Seconds | None = None
+    timeout_s: _Duration | None = None
     repeats: _Count = 1
     cache: Literal["on", "off"] = "on"
     keep: _Keep | None = None
     isolate: bool | None = None
     server: _Server = IN_PROCESS
-    step_timeout_s: _Seconds | None = None
+    step_timeout_s: _Duration | None = None
     server_restarts: Annotated[int, Field(ge=0), Says("an integer of at least 0", "5")] = 5
     record: _Record | None = None
     server_token_file: Annotated[str | None, Says("a file's path", '"token.txt"')] = None

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import ActionError, BudgetError, StoreError
-from tunegym.tuning.model.scenario import Budget, Keep
+from tunegym.tuning.model.scenario import Budget, Keep, Objective
 from tunegym.tuning.model.space import Choice, EnvParam, Range
-from tunegym.tuning.model.trial import Failed, Measured, OpenTrial
+from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, Trial
 
 Benches = Callable[..., Any]
 
@@ -331,6 +331,7 @@ def kept(one: Any) -> list[int]:
 @pytest.mark.parametrize(
     ("keep", "expected"),
     [
+        (Keep("auto"), [2, 5]),
         (Keep("all"), [1, 2, 3, 4, 5, 7]),
         (Keep("failed"), [2]),
         (Keep("best", 1), [5]),
@@ -351,6 +352,57 @@ def test_keep(bench: Benches, keep: Keep, expected: list[int], split: int) -> No
     for x in XS[split:]:
         one.step(x=x)
     assert kept(one) == expected
+
+
+def test_the_best_one_is_kept(bench: Benches) -> None:
+    """By default. Each context has its own best, which keeps the limits; what a session that kept all left stays."""
+    params = {"load": EnvParam(Choice(("low", "high"))), "noise": EnvParam(Range(0.0, 1.0))}
+    limit = (Objective("m", "max"), Objective("cost", "min", 0.0, 7.0))
+
+    def measure(x: int, load: str, noise: float) -> dict[str, float]:
+        return {"m": x, "cost": x}
+
+    keys: dict[str, Any] = {"env_params": params, "objectives": limit, "agent_metrics": ("m", "cost")}
+    one = bench(measure, store="journal", cache=False, **keys)
+    best: dict[str, Trial] = {}
+    for x in (8, 9, 3, 5, 7, 1, 9, 6, 2, 7):
+        trial = one.step(x=x)
+        rank = (min(7 - x, 0), x)
+        known = best.get(trial.context["load"])
+        if known is None or rank > (min(7 - known.action["x"], 0), known.action["x"]):
+            best[trial.context["load"]] = trial
+        assert kept(one) == sorted(trial.number for trial in best.values())
+    assert all(trial.action["x"] <= 7 for trial in best.values())
+    for keep in (Keep("all"), Keep("auto")):
+        one = bench(but_nine, store="journal", folder=one.folder.parent / "second", keep=keep)
+        for x in XS[:4] if keep.kind == "all" else XS[4:]:
+            one.step(x=x)
+        one.store.close()
+    assert kept(one) == [1, 2, 4, 5]
+
+
+def test_first_failures_end_the_budget(bench: Benches) -> None:
+    """Numbers in a reason may differ; what was refused doesn't count, and one measurement settles it for good."""
+
+    def fails_above_3(x: int) -> dict[str, float]:
+        if x > 3:
+            raise ValueError(f"no {x}" if x < 8 else "never")
+        return {"m": x}
+
+    keys: dict[str, Any] = {"budget": Budget(stop_after_failures=3), "constraints": [lambda p: p["x"] != 0]}
+    told = "all of the first 3 failed: no 6"
+    for xs, expected in [((0, 4, 0, 5, 6), told), ((4, 5, 8, 6, 7), None), ((1, 4, 5, 6, 7), None)]:
+        one = bench(fails_above_3, **keys)
+        for x in xs:
+            assert one.engine.exhausted() is None
+            one.step(x=x)
+        assert one.engine.exhausted() == expected
+    first = bench(fails_above_3, store="journal", **keys)
+    for x in (4, 5, 6):
+        first.step(x=x)
+    first.store.close()
+    again = bench(fails_above_3, store="journal", **keys)
+    assert again.engine.exhausted() is None, "a resumed session counts from its start"
 
 
 def test_folder_of_an_open_trial_stays(bench: Benches) -> None:

@@ -6,22 +6,24 @@ Only a measurement is scored; any other outcome gets a penalty as the reward its
 means the same in every kind of experiment: ten times the largest reward below the worst one measured so far. A later
 reward seldom falls below that, and a network trained on it still sees other rewards.
 
-``Tally`` and ``StepTally`` count trials and steps for displays; ``BudgetClock`` says when no further one may start.
+``Tally`` and ``StepTally`` count trials and steps for displays; ``BudgetClock`` says when no further one may start,
+and ``FirstFailures`` that none should, as every one has failed so far.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import re
 import sys
 from collections import Counter, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.clock import Clock
-from tunegym.core.text import error_text
+from tunegym.core.text import error_text, escaped
 from tunegym.tuning.model.scenario import Budget, Experiment, Penalties
-from tunegym.tuning.model.trial import Failed, Infeasible, Measured, Outcome, Trial
+from tunegym.tuning.model.trial import FAILURES, Failed, Infeasible, Measured, Outcome, Trial
 from tunegym.tuning.model.values import Metrics, counted
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.rewards import RewardError
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from tunegym.tuning.stores.steps import StepStore
 
 logger = logging.getLogger(__name__)
+
+_DIGITS = re.compile("[0-9]+")
 
 NO_METRICS: Mapping[str, float] = {}
 MARGIN = 10.0
@@ -212,6 +216,7 @@ class Tally:
         self.done = 0
         self.best: Trial | None = None  # of the measured ones; the earliest of equals
         self.idle = 0  # closed trials since the best one
+        self.failure = ""  # why the latest failed or timed-out trial did
 
     def add(self, trial: Trial) -> None:
         """Count a closed trial."""
@@ -219,6 +224,8 @@ class Tally:
         self.statuses[trial.outcome.status] += 1
         if trial.cached_from is not None:
             self.cached += 1
+        if trial.status in FAILURES:
+            self.failure = trial.reason
         if trial.measured and (self.best is None or trial.reward > self.best.reward):
             self.best = trial
             self.idle = 0
@@ -240,6 +247,7 @@ class StepTally:
         self.episodes = past.over
         self.returns: deque[float] = deque(past.returns, maxlen=RECENT)  # of episodes that the server itself ended
         self.restarts = 0  # of servers, in this session
+        self.failure = ""  # why the latest failed step of this session did
 
     @property
     def statuses(self) -> Counter[str]:
@@ -250,6 +258,28 @@ class StepTally:
     def mean_return(self) -> float | None:
         """Of the newest episodes, at most a hundred; None before the first is over."""
         return mean_return(self.returns)
+
+
+class FirstFailures:
+    """Says that a session's first trials, or steps, all failed for the same reason: a typo must not cost a budget.
+
+    Numbers in a reason may differ. An infeasible or cancelled trial tells nothing. Any other outcome, also one of an
+    earlier session, shows that the system works.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._seen: Counter[str] = Counter()
+        self.verdict: str | None = None
+
+    def add(self, status: str, reason: str = "") -> None:
+        """Count the end of a trial or step, by its status."""
+        if status in FAILURES and self._limit:
+            self._seen[_DIGITS.sub("#", reason)] += 1
+            if len(self._seen) == 1 and self._seen.total() >= self._limit:
+                self.verdict = f"all of the first {self._limit} failed: {escaped(reason)}"
+        elif status not in ("infeasible", "cancelled"):
+            self._limit, self.verdict = 0, None
 
 
 class BudgetClock:
@@ -266,6 +296,7 @@ class BudgetClock:
         self._spent = spent_s
         self._since: float | None = None
         self._paused = clock.monotonic()
+        self.failures = FirstFailures(budget.stop_after_failures)
 
     def start(self) -> float:
         """Let it run from here; for how long it stood still, or 0 if it ran already."""
@@ -295,4 +326,4 @@ class BudgetClock:
         idle = budget.stop_after_no_improvement
         if idle is not None and self._tally.idle >= idle:
             return f"no improvement in {counted(idle, 'trial')}"
-        return None
+        return self.failures.verdict

@@ -88,11 +88,12 @@ def violation(objectives: Sequence[Objective], metrics: Metrics) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When an experiment ends. None means no such bound."""
+    """When an experiment ends. None, or 0 failures, means no such bound."""
 
     agent_steps: int | None = None
     max_time_s: float | None = None
     stop_after_no_improvement: int | None = None
+    stop_after_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)

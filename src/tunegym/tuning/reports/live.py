@@ -20,7 +20,7 @@ from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import ContextGroups, Pace, WindowedCurve, Windows, context_groups
 from tunegym.tuning.model.summary import Table
-from tunegym.tuning.model.trial import Episode
+from tunegym.tuning.model.trial import FAILURES, Episode
 from tunegym.tuning.model.values import counted, number, plus_minus, seconds
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
@@ -58,6 +58,7 @@ class _Pass:
         self.recorded = self.lost_steps = self.starts = self.restarts = 0
         self.best: Episode | None = None
         self.unfinished: list[Episode] = []  # of a killed session, until a resume records them
+        self.latest: str | None = None
         self._examples: dict[tuple[str, str], str] = {}
         self._upto = self._slots = self._started = 0
 
@@ -90,6 +91,7 @@ class _Pass:
             self.failures.add(steps.numbers[at], 1.0)
             example = self._examples.setdefault((status, _CHANGING.sub("#", reason)), reason)
             self.reasons[status, example] += 1
+            self.latest = reason if status in FAILURES else self.latest
         if steps.numbers:
             self.rewards.add_all(steps.numbers, rewards)
         self.add_episodes(steps.over)
@@ -290,7 +292,7 @@ class LiveResults(Results):
             "episodes": number(past.over),
             "mean return (max)": "" if mean is None else f"{number(mean)} (last {len(past.returns)})",
         }
-        return {"live": live}, cells, self._cut_off()
+        return {"live": live, "latest_failure": self._read[1].latest}, cells, self._cut_off()
 
     def _cut_off(self) -> tuple[str, ...]:
         """The steps that a resume will count as lost; while it runs, they are on their way to the disk."""

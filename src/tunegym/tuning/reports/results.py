@@ -166,6 +166,9 @@ class Results(ABC):
             "live": None,
             **more,
         }
+        if facts["latest_failure"] is not None:
+            facts["latest_failure"] = masked(facts["latest_failure"])
+            notes = (*notes, f"{escaped(self.name)}: latest failure: {escaped(facts['latest_failure'])}")
         shown = f"{number(done)}/{number(total)}" if total is not None else number(done)
         row = {"experiment": escaped(self.name), "state": self.state}
         row |= {"done" if self.unit == "trial" else "steps": shown, **cells}

@@ -21,7 +21,7 @@ from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Rec
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Table
-from tunegym.tuning.model.trial import Measured, Trial
+from tunegym.tuning.model.trial import FAILURES, Measured, Trial
 from tunegym.tuning.model.values import bare, counted, directed, exact_key, number, pairs, plus_minus, seconds, spelled
 from tunegym.tuning.reports.charts import charts_of
 from tunegym.tuning.reports.results import Results, need_pandas
@@ -187,7 +187,9 @@ class TrialResults(Results):
             "cached": number(self._cached),
             "best": "" if best is None else reached(best, metric, self.goals),
         }
-        return {"cached": self._cached, "best": found, "goals": self.goals}, cells, ()
+        failures = (trial.reason for trial in reversed(self.trials) if trial.status in FAILURES)
+        facts = {"cached": self._cached, "best": found, "goals": self.goals, "latest_failure": next(failures, None)}
+        return facts, cells, ()
 
     # the summary --------------------------------------------------------------------------------------
 

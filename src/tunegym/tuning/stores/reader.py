@@ -59,13 +59,13 @@ class Journal:
     open: dict[int, tuple[OpenTrial, float]] = field(default_factory=dict)  # with the time of day of its opening
     used: set[int] = field(default_factory=set)
     closed: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)  # of steps, too; lost ones count as ``cancelled``
 
     # of live steps
     spaces: Record | None = None
     spaces_line: int = 0
     upto: int = 0  # the highest number on record as used
     reserved: int = 0  # the highest number that may have been used
-    statuses: Counter[str] = field(default_factory=Counter)  # lost steps count as ``cancelled``
     episodes: int = 0  # begun, as far as recorded
     over: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))  # of episodes that the server ended
@@ -140,6 +140,7 @@ class Journal:
         self.used.add(number)
         self.handles.pop(number, None)
         self.closed += 1
+        self.statuses[record["status"]] += 1
         return ClosedTrial(closed_trial(record, opened[0]), self.fingerprint or "", opened[1], at, self.elapsed_s)
 
     def _note_job(self, record: Record) -> JobStart:

@@ -389,6 +389,10 @@ class LiveEngine:
         episode = one.episode
         assert episode is not None
         episode.add(number, penalty)
+        if self.tally.statuses["measured"]:  # counted here: a measured step has no time for it
+            self.budget.failures.add("measured")
+        self.budget.failures.add(status, reason)
+        self.tally.failure = self.tally.failure if stopped else reason
         terminated = episode.terminated
         truncated = episode.truncated or not (terminated or stopped)
         seen, why = episode.seen, (status, printable(reason))

@@ -309,6 +309,7 @@ class TrialEngine:
 
     def _tell(self, trial: Trial) -> None:
         self.tally.add(trial)
+        self.budget.failures.add(trial.status, trial.reason)
         self._keeper.closed(trial)
         for listener in self._listeners:
             listener.trial_closed(trial)
@@ -327,6 +328,8 @@ class TrialEngine:
         """Take in the trials of earlier sessions."""
         for measured_under, trial in self._store.recorded():
             self.tally.add(trial)
+            if trial.measured:
+                self.budget.failures.add(trial.status)
             self._score.remember(trial)
             self._keeper.closed(trial, past=True)
             if measured_under == fingerprint:
