@@ -79,9 +79,10 @@ def _param(param: EnvParam) -> dict[str, Any]:
 
 
 def what_runs(job: Job) -> str:
-    """A job as a user reads it: the command, or the call."""
+    """A job as a user reads it: the commands, or the call."""
     if isinstance(job, CommandJob):
-        return job.command
+        around = {name: f"{name}: {text}" for name in ("setup", "teardown") if (text := getattr(job, name))}
+        return "\n".join([*around.pop("setup", "").splitlines(), job.command, *around.values()])
     arguments = [f"{name}={value!r}" for name, value in job.arguments.items()]
     return f"{job.target}({', '.join([*arguments, *(['report=report'] if job.reports else [])])})"
 

@@ -20,7 +20,7 @@ from tunegym.app.catalog import Catalog, build_agent, build_workload
 from tunegym.app.kinds import kind_of
 from tunegym.app.report import FAILURE, report_run
 from tunegym.app.server import check_given, check_server, with_injected
-from tunegym.app.warm_start import copied_sources, copy_source, find_sources
+from tunegym.app.warm_start import copied_sources, copy_source, find_source
 from tunegym.config.load import load, parse
 from tunegym.core.errors import BudgetError, ServerLostError, StoreError, StoreLockedError
 from tunegym.core.files import dump_toml, write_atomic
@@ -118,7 +118,9 @@ def run(
         check_given(checked, server)
     for experiment in checked.experiments:
         kind_of(experiment, server).check(checked, experiment)
-    sources = find_sources(checked)  # before there is a new run, which would be the newest
+    named = [(one, getattr(one.agent_config, "warm_start", None)) for one in checked.experiments]
+    # before there is a new run, which would be the newest
+    sources = {one.name: find_source(checked.scenario_dir / path, one) for one, path in named if path is not None}
     folder = new_run_folder(checked, output)
     for name, source in sources.items():
         copy_source(source, folder / name)

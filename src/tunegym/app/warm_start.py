@@ -12,7 +12,7 @@ from typing import Any
 
 from tunegym.app.report import scenario_of
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Cancelled, Measured, Trial
 from tunegym.tuning.model.values import Scalar, counted, exact_key, spelled
@@ -40,7 +40,7 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
     Raises:
         StoreError: the folder holds no run, or none of its experiments is meant.
     """
-    results = _chosen(folder, experiment)
+    results = find_source(folder, experiment)
     fixed = _fixed(results)
     taken: list[Trial] = []
     mapped = 0
@@ -61,12 +61,6 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
         parts.append(f"{unfit.total()} left out ({reasons}{'; ...' if len(unfit) > 3 else ''})")
     (logger.info if taken else logger.warning)("%s", ", ".join(parts))
     return taken
-
-
-def find_sources(scenario: Scenario) -> dict[str, Any]:
-    """By experiment the results that it starts from. Raises ``StoreError`` if there are none."""
-    named = [(one, getattr(one.agent_config, "warm_start", None)) for one in scenario.experiments]
-    return {one.name: _chosen(scenario.scenario_dir / source, one) for one, source in named if source is not None}
 
 
 def copied_sources(folder: Path) -> list[str]:
@@ -98,8 +92,8 @@ def copy_source(results: Any, folder: Path) -> None:
         raise StoreError(what, hint="choose another place with --output") from error
 
 
-def _chosen(folder: Path, experiment: Experiment) -> Any:
-    """The results of the experiment of the same name, or of the only one."""
+def find_source(folder: Path, experiment: Experiment) -> Any:
+    """The results of the experiment of the same name, or of the only one. Raises ``StoreError``."""
     run = load(folder)
     names = list(run.experiments)
     name = names[0] if len(names) == 1 else experiment.name
