@@ -241,7 +241,7 @@ class Partition:
         self.claimed[task] += len(rows)
         self.lags[task].add(now - samples.born[rows])
         self.leases.add(Lease(number, task, request.owner, rows, len(rows)), now + request.lease_s)
-        self.queues.update(rows, task)
+        self.queues.remove(rows, task)
         lengths = samples.lengths[rows]
         groups = [self.groups.known[one].name for one in samples.group[rows].tolist()] if self.groups.used else None
         return Grant(

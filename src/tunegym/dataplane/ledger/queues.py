@@ -67,6 +67,12 @@ class ReadyQueue:
             self._length = 0
             self._join(live, first=False)
 
+    def remove(self, units: np.ndarray) -> None:
+        """Units leave, if they are in the queue."""
+        known = units[units < len(self._weight)]
+        self.count -= int(self._weight[known].sum())
+        self._weight[known] = self._entry[known] = 0
+
     def _join(self, units: np.ndarray, first: bool) -> None:
         pieces = [units[at : at + _PIECE] for at in range(0, len(units), _PIECE)]
         for piece in reversed(pieces) if first else pieces:
@@ -77,7 +83,7 @@ class ReadyQueue:
 
     def units(self) -> np.ndarray:
         """All units in their order."""
-        return np.concatenate([NOTHING, *self.batches()])
+        return _concatenated([*self.batches()])
 
     def weight(self, units: np.ndarray) -> int:
         """The number of ready samples of these units."""
@@ -92,16 +98,17 @@ class ReadyQueue:
         """
         if least > self.count or not self.count:
             return NOTHING
-        seen, chosen, total, most = [NOTHING], [NOTHING], 0, min(most, self.count)
+        seen, chosen, total, most = [], [], 0, min(most, self.count)
         for units in batches:
             seen.append(units)
-            chosen.append(units[_first_fit(self._weight[units], most - total)])
-            total += self.weight(chosen[-1])
+            places, weight = _first_fit(self._weight[units], most - total)
+            chosen.append(units[places])
+            total += weight
             if total == most or (total >= least and len(chosen[-1]) < len(units)):
                 break
         if total >= least:
-            return np.concatenate(chosen)
-        units = np.concatenate(seen)
+            return _concatenated(chosen)
+        units = _concatenated(seen)
         weights = self._weight[units]
         for size in np.unique(weights).tolist():
             equal = units[weights == size][: most // size]
@@ -118,31 +125,35 @@ class ReadyQueue:
             batch.append(self._live(entry))
             count += len(batch[-1])
             if count >= most:
-                yield np.concatenate(batch)
+                yield _concatenated(batch)
                 batch, count, most = [], 0, 2 * most
         if batch:
-            yield np.concatenate(batch)
+            yield _concatenated(batch)
 
     def _live(self, entry: tuple[int, np.ndarray]) -> np.ndarray:
         number, units = entry
         return units[self._entry[units] == number]
 
 
-def _first_fit(weights: np.ndarray, most: int) -> Any:
-    """Places of the first weights that fit into ``most`` together, passing over those that don't."""
-    ends = np.cumsum(weights)
-    fitting = int(np.searchsorted(ends, most, side="right"))
-    if fitting == len(weights) or (fitting and ends[fitting - 1] == most):
-        return slice(fitting)
+def _first_fit(weights: np.ndarray, most: int) -> tuple[Any, int]:
+    """Places of the first weights that fit into ``most`` together, passing over those that don't, and their sum."""
+    ends = weights.cumsum()
+    fitting = int(ends.searchsorted(most, side="right"))
+    total = int(ends[fitting - 1]) if fitting else 0
+    if fitting == len(weights) or total == most:
+        return slice(fitting), total
     chosen = list(range(fitting))
-    most -= int(weights[:fitting].sum())
     for place, weight in enumerate(weights[fitting:].tolist(), fitting):
-        if weight <= most:
+        if total + weight <= most:
             chosen.append(place)
-            most -= weight
-            if not most:
+            total += weight
+            if total == most:
                 break
-    return np.array(chosen, dtype=np.int64)
+    return np.array(chosen, dtype=np.int64), total
+
+
+def _concatenated(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate([NOTHING, *parts])
 
 
 @dataclass(slots=True)
@@ -263,11 +274,20 @@ class Queues:
             for mask, queue in self.by_task[one].items():
                 self._update(one, mask, queue, rows, first)
 
+    def remove(self, rows: np.ndarray, task: int) -> None:
+        """These rows, and their groups as a whole, were claimed for a task."""
+        units = self._units(rows)
+        for queue in self.by_task[task].values():
+            queue.remove(units)
+
     def _update(self, task: int, mask: int, queue: ReadyQueue, rows: np.ndarray, first: bool) -> None:
-        units = rows
-        if self._groups.used:
-            units = np.array(list(dict.fromkeys(self._samples.group[rows].tolist())), dtype=np.int64)
+        units = self._units(rows)
         queue.update(units, self._weights(task, mask, units), first)
+
+    def _units(self, rows: np.ndarray) -> np.ndarray:
+        if not self._groups.used:
+            return rows
+        return np.array(list(dict.fromkeys(self._samples.group[rows].tolist())), dtype=np.int64)
 
     def _weights(self, task: int, mask: int, units: np.ndarray) -> np.ndarray:
         """The number of samples of each unit that can be claimed."""

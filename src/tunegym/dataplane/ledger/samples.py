@@ -299,11 +299,14 @@ class TagColumns:
 
     def of(self, rows: np.ndarray) -> list[TagColumn]:
         """The tags of rows, by column."""
-        used = {name: here for name, there in self.there.items() if (here := there[rows]).any()}
-        return [
-            (name, None if here.all() else np.flatnonzero(here).tolist(), self.values[name][rows[here]].tolist())
-            for name, here in used.items()
-        ]
+        found: list[TagColumn] = []
+        for name, there in self.there.items():
+            having = np.flatnonzero(there[rows])
+            if len(having) == len(rows):
+                found.append((name, None, self.values[name][rows].tolist()))
+            elif len(having):
+                found.append((name, having.tolist(), self.values[name][rows[having]].tolist()))
+        return found
 
 
 def _by_column(tags: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> TagBatch:
