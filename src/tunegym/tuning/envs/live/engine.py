@@ -359,23 +359,27 @@ class LiveEngine:
             if total != total and has_nan(observation):  # only then: a call costs as much as the sum
                 raise ServerFailure("step: the observation is not of observation_space: it holds NaN")
             observation = observation.copy()
+            episode.seen = observation.tobytes()
         else:
             observation = own_observation(self._own, observation, "step")
-        episode.seen = self._pack(observation)
+            episode.seen = self._pack(observation)
         score, metrics = self._score, NO_METRICS
         if type(info) is not dict:
             info = own_info(info, "step")
         if type(reward) is not float or not score.low <= reward <= score.high:
             reward, metrics = score.score(reward, info)
         one.failures = 0
-        episode.add(number, reward)
+        episode.last = number
+        episode.length += 1
+        episode.total += reward
         if self._all or (over if self._ends_only else number % self._every == 0):
             seen = episode.seen
             self._add(number, episode.number, action, seen, reward, duration, terminated, truncated, context, metrics)
         else:
             self._store.upto = number
-        answer = observation, reward, terminated, truncated, info
-        return self._told(one, number, answer, context, metrics, "measured", "")
+        return self._told(
+            one, episode, number, observation, reward, terminated, truncated, info, context, metrics, "measured", ""
+        )
 
     def _failed(
         self, one: Lane, number: int, action: Any, context: Context, failure: ServerFailure, began: float
@@ -388,7 +392,9 @@ class LiveEngine:
         one.lost = failure if failure.lost else None
         episode = one.episode
         assert episode is not None
-        episode.add(number, penalty)
+        episode.last = number
+        episode.length += 1
+        episode.total += penalty
         if self.tally.statuses["measured"]:  # counted here: a measured step has no time for it
             self.budget.failures.add("measured")
         self.budget.failures.add(status, reason)
@@ -399,23 +405,33 @@ class LiveEngine:
         self._add(number, episode.number, action, seen, penalty, duration, terminated, truncated, context, {}, why)
         self.tally.others[status] += 1
         last = self._own(self._store.unpack(seen))
-        told = self._told(one, number, (last, penalty, terminated, truncated, {}), context, {}, status, reason)
+        told = self._told(one, episode, number, last, penalty, terminated, truncated, {}, context, {}, status, reason)
         return None if stopped else told
 
     def _told(
-        self, one: Lane, number: int, answer: StepAnswer, context: Context, metrics: Mapping[str, float], *why: str
+        self,
+        one: Lane,
+        episode: Running,
+        number: int,
+        observation: Any,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: dict[str, Any],
+        context: Context,
+        metrics: Mapping[str, float],
+        status: str,
+        reason: str,
     ) -> StepAnswer:
         """What the caller gets of a step that is on record, which may end its episode."""
-        observation, reward, terminated, truncated, info = answer
-        episode, over = one.episode, terminated or truncated
-        assert episode is not None
+        over = terminated or truncated
         self.tally.done = number
         following: Context = self._following(one, episode.first, over) if self._drawn else {}
         told: dict[str, Any] = {
             "step": number,
             "episode_number": episode.number,
-            "status": why[0],
-            "reason": why[1],
+            "status": status,
+            "reason": reason,
             "cached": False,
             "metrics": {**metrics} if metrics else {},
             "env_params": {**context} if context else {},

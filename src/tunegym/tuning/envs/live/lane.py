@@ -44,12 +44,6 @@ class Running:
     terminated: bool = False
     truncated: bool = False
 
-    def add(self, number: int, reward: float) -> None:
-        """Count a step."""
-        self.last = number
-        self.length += 1
-        self.total += reward
-
 
 class Lane:
     """A server that has been started; it is started again when it is lost, at most ``restarts`` times in a row."""
