@@ -265,8 +265,8 @@ def locked(folder: Path) -> Iterator[None]:
     ended = threading.Event()
 
     def keep() -> None:
-        with contextlib.suppress(OSError, StoreError):  # the journal's own lock tells what is wrong
-            while not ended.wait(HEARTBEAT_S):
+        while not ended.wait(HEARTBEAT_S):
+            with contextlib.suppress(OSError, StoreError):  # the journal's own lock tells what is wrong
                 lock.beat()
 
     keeper = threading.Thread(target=keep, name="tunegym-lock", daemon=True)

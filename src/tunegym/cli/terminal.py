@@ -158,6 +158,7 @@ def show(error: TunegymError) -> None:
 def guarded(command: Callable[[], int]) -> int:
     """The command's exit code. For an error of ours print its message instead of a traceback; the code is 2 or 1."""
     logging.lastResort = LogHandler(console(stderr=True))  # where no other handler shows what is logged
+    logging.lastResort.setLevel(logging.WARNING)
     try:
         return command()
     except ConfigError as error:

@@ -21,7 +21,7 @@ import pytest
 from tests.conftest import MISSING
 from tests.dataplane.durable import hosts_of, kill_host, without_hosts
 
-from tunegym.core.wire import pack
+from tunegym.core.wire import ConnectionClosedError, pack
 from tunegym.dataplane import DataPlaneClient, attach, connect
 from tunegym.dataplane.errors import DataPlaneError, NoPlaneError, StorageError
 from tunegym.dataplane.hosts import client
@@ -314,6 +314,39 @@ def test_every_call_ends_a_second_after_its_time(
             took = hammer(clients, claimed, 2.0)
     late = [(name, seconds) for name, seconds in took if seconds > (1.0 if name == "close" else 3.0)]
     assert not late
+
+
+@slow
+def test_interrupted_reader_hands_over(plane: DataPlaneClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client.SocketHost, "_read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            plane.stats()
+    assert set(plane.stats()) == {"p"}
+
+
+@slow
+def test_claim_whose_answer_is_lost_with_its_host_is_given_back(
+    plane: DataPlaneClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.put_samples("p", ["a"], {"x": [1]})
+    with attach(f"mmap://{folder}", linger_s=0.2, timeout_s=1.0) as other, contextlib.ExitStack() as stack:
+
+        def lose(*_: Any) -> Any:
+            until(lambda: plane.stats()["p"]["tasks"]["train"]["leased"] == 1, "the claim takes effect")
+            monkeypatch.undo()
+            stack.enter_context(trouble("start lock held", folder, monkeypatch))
+            raise ConnectionClosedError("the answer is lost")
+
+        monkeypatch.setattr(other._host._connection, "receive_some", lose)  # type: ignore[attr-defined]
+        with pytest.raises(NoPlaneError):
+            other.claim_meta("p", "train", ["x"], 1, timeout_s=None)
+        stack.close()
+        other.stats()
+        assert plane.claim_meta("p", "train", ["x"], 1, timeout_s=60).sample_ids == ("a",)
 
 
 @slow

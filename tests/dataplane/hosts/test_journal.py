@@ -89,6 +89,19 @@ def test_journal_cut_at_any_byte_keeps_every_whole_change(tmp_path: Path) -> Non
         assert opened(tmp_path)[1] == [*found, "more"]
 
 
+def test_large_change_cut_by_a_killed_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for all of it is allocated before it is written."""
+    journal, _ = begun(tmp_path, rotated=False)
+    real = os.pwrite
+    monkeypatch.setattr(
+        module.os, "pwrite", lambda file, data, at: real(file, bytes(data)[: module.RESERVE], at) and 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):  # as if killed
+        write(journal, "x" * 8 * module.RESERVE)
+    monkeypatch.undo()
+    assert opened(tmp_path)[1] == [1]
+
+
 def test_damaged_head_is_refused(tmp_path: Path) -> None:
     """A damaged length must not look like a torn last change: the rest would be lost."""
     journal, _ = opened(tmp_path)

@@ -29,7 +29,7 @@ from tunegym.dataplane.errors import (
     StorageError,
 )
 from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, bootstrap, check, reach
-from tunegym.dataplane.hosts.operations import BYE, MESSAGE_BYTES, WAITING, Handle, as_error, as_plain
+from tunegym.dataplane.hosts.operations import BYE, GIVE_UP, MESSAGE_BYTES, WAITING, Handle, as_error, as_plain
 
 GRACE_S = 0.7
 """How long after the end of a put's or claim's wait the client waits for the host's answer."""
@@ -37,8 +37,8 @@ ABANDON_S = 0.5
 """How long the client waits until the host has given up an abandoned call, or released its claims."""
 _RETRY_S = 0.05
 _LOOK_S = 1.0
-_PASSING = (ConnectionError, BlockingIOError, TimeoutError, ConnectionClosedError, WireError)
-"""Errors that may not come again when the host is looked for once more."""
+_TRANSIENT = (ConnectionError, BlockingIOError, TimeoutError, ConnectionClosedError, WireError)
+"""Errors that another attempt may not meet."""
 
 
 class _Call:
@@ -120,7 +120,7 @@ class SocketHost:
         self._connection: Connection | None = None
         self._connecting = False
         self._trouble = ""  # why the host could not be reached
-        self._reading = False  # whether a caller reads the connection; only that one may close it
+        self._reader: _Call | None = None  # whose caller reads the connection; only that one may close it
 
     def call(
         self, operation: str, arguments: Mapping[str, Any], wait_s: float | None = 0.0, handle: Handle | None = None
@@ -167,10 +167,14 @@ class SocketHost:
 
     def _send_give_up(self, call: _Call) -> _Call:
         """Sent while ``call`` is unanswered, so that the host still knows its result. The lock is held."""
-        given = {"partition_id": call.arguments.get("partition_id"), "operation": call.operation, "number": call.number}
-        giving_up = _Call("give_up", given, 0.0, ABANDON_S)
+        giving_up = self._giving_up(call)
         self._send(giving_up)
         return giving_up
+
+    @staticmethod
+    def _giving_up(call: _Call) -> _Call:
+        given = {"partition_id": call.arguments.get("partition_id"), "operation": call.operation, "number": call.number}
+        return _Call(GIVE_UP, given, 0.0, ABANDON_S)
 
     def _unanswered(self, call: _Call) -> DataPlaneError:
         what = f"the plane's host did not answer in time ({call.operation})"
@@ -185,10 +189,7 @@ class SocketHost:
         """Number a call and send it; without a connection it is sent later. The lock is held."""
         if self._closed and call.operation != BYE:
             raise ClosedError("the client is closed")
-        call.number, call.pending = self._last + 1, list(self._calls)
-        frame = call.frame()
-        self._last = call.number
-        self._calls[call.number] = call
+        frame = self._register(call)
         if self._connection is None:
             self._connect_later()
             return
@@ -200,6 +201,14 @@ class SocketHost:
             self._connection.hang_up()  # half a frame may be sent
             raise
 
+    def _register(self, call: _Call) -> bytes:
+        """Number a call; its message. The lock is held."""
+        call.number, call.pending = self._last + 1, list(self._calls)
+        frame = call.frame()
+        self._last = call.number
+        self._calls[call.number] = call
+        return frame
+
     def _wait(self, call: _Call) -> None:
         """Wait for the answer, or the deadline. Reads the connection, unless another caller does."""
         call.waiting = True
@@ -210,8 +219,8 @@ class SocketHost:
                     if connection is not None:
                         with contextlib.suppress(ConnectionClosedError):  # the reader sees it, too
                             sent = connection.post()
-                        reads = sent and not self._reading
-                        self._reading = self._reading or reads
+                        reads = sent and self._reader is None
+                        self._reader = call if reads else self._reader
                 if connection is None or (sent and not reads):
                     call.sleep()
                 elif reads:
@@ -221,35 +230,40 @@ class SocketHost:
         finally:
             with self._lock:
                 call.waiting = False
+                if self._reader is call or (self._ended and self._reader is None):
+                    self._drop()  # interrupted, a part of a message may be lost; or closed
                 self._hand_over()
 
     def _read(self, connection: Connection, call: _Call) -> None:
         """Hand out answers until ``call`` is over, or the connection breaks."""
-        broken = True
         try:
             while not call.over:
                 answers = connection.receive_some(call.next_look())
                 with self._lock:
                     for number, reply in answers or ():
-                        answered = self._calls.pop(number, None)
-                        if answered is not None:
-                            answered.wake(reply)
-            broken = False
+                        if number in self._calls:
+                            self._calls[number].wake(reply)
+                            del self._calls[number]
         except (ConnectionClosedError, WireError):
-            pass
-        finally:  # a caller that is interrupted may have lost a part of a message: all answers are asked for again
             with self._lock:
-                self._reading = False
-                if broken or self._ended:
-                    connection.hang_up()
-                    connection.close()
-                    self._connection = None
-                    if any(one.waiting for one in self._calls.values()):
-                        self._connect_later()
+                self._drop()
+        else:
+            with self._lock:
+                self._reader = None
+
+    def _drop(self) -> None:
+        """The reader closes the connection; unanswered calls are sent again on the next one. The lock is held."""
+        self._reader = None
+        if self._connection is not None:
+            self._connection.hang_up()
+            self._connection.close()
+            self._connection = None
+        if any(one.waiting for one in self._calls.values()):
+            self._connect_later()
 
     def _hand_over(self) -> None:
         """Let another caller read. The lock is held."""
-        if not self._reading and self._connection is not None:
+        if self._reader is None and self._connection is not None:
             following = next((one for one in self._calls.values() if one.waiting), None)
             if following is not None:
                 following.wake()
@@ -257,7 +271,7 @@ class SocketHost:
     # connecting ---------------------------------------------------------------------------------------
 
     def _connect_later(self) -> None:
-        """Connect in a thread, unless one is at it. The lock is held."""
+        """Connect in a thread, unless one does already. The lock is held."""
         if not self._connecting and not self._ended:
             self._connecting = True
             threading.Thread(target=self._connect, name="tunegym-dataplane-connect", daemon=True).start()
@@ -274,7 +288,7 @@ class SocketHost:
         with self._lock:
             self._connecting, self._trouble = False, ""
             if failure is not None:
-                self._answer_all(failure)
+                self._fail(failure)
             elif fresh is not None and self._ended:
                 fresh.close()
             elif fresh is not None:
@@ -300,9 +314,9 @@ class SocketHost:
                 if connection is not None:
                     connection.close()
                 self._trouble = str(error) or type(error).__name__
-                if isinstance(error, OSError) and not isinstance(error, _PASSING):
+                if isinstance(error, OSError) and not isinstance(error, _TRANSIENT):
                     raise StorageError(f"{self._folder} can't be used: {self._trouble}", hint="is it yours?") from error
-                if not isinstance(error, _PASSING):
+                if not isinstance(error, _TRANSIENT):
                     raise
                 if time.monotonic() > until:
                     raise NoPlaneError(f"the plane's host can't be reached: {self._trouble}") from error
@@ -310,6 +324,15 @@ class SocketHost:
             else:
                 return connection
         return None
+
+    def _fail(self, error: DataPlaneError) -> None:
+        """Tell every caller. A put or claim may have taken effect: the next host gives it up. The lock is held."""
+        for call in [one for one in self._calls.values() if one.operation in WAITING and one.waiting]:
+            self._register(self._giving_up(call))
+        for call in list(self._calls.values()):
+            call.wake(as_plain(error))
+            if call.operation != GIVE_UP:
+                del self._calls[call.number]
 
     def _answer_all(self, error: DataPlaneError) -> None:
         for call in self._calls.values():
@@ -330,9 +353,9 @@ class SocketHost:
             self._ended = True
             if self._connection is not None:
                 self._connection.hang_up()
-                if not self._reading:
+                if self._reader is None:
                     self._connection.close()
-                self._connection = None
+                    self._connection = None
 
 
 def _introduction(name: str) -> dict[str, Any]:

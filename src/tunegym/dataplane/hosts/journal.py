@@ -119,7 +119,7 @@ class LedgerJournal:
             return
         data = b"".join(self._waiting)
         self._waiting.clear()
-        self._reserve()
+        self._reserve(len(data))
         at = 0
         try:
             while at < len(data):
@@ -148,11 +148,11 @@ class LedgerJournal:
         if self._lacking and self._held - self._size < least:
             raise self._full(self._lacking)
 
-    def _reserve(self) -> None:
-        """Allocate more of the disk, if possible."""
-        if self._held - self._size >= RESERVE and not self._lacking:
+    def _reserve(self, needed: int = 0) -> None:
+        """Allocate more of the disk, if possible: what is needed now, and the reserve after it."""
+        if self._held - self._size >= needed + RESERVE and not self._lacking:
             return
-        wanted = self._size + 2 * RESERVE
+        wanted = self._size + needed + 2 * RESERVE
         try:
             os.posix_fallocate(self._file, self._held, wanted - self._held)
         except OSError as error:

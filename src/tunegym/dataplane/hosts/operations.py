@@ -25,6 +25,8 @@ LOOKS = frozenset({"locate", "consumed", "specs", "stats"})
 """Operations that change nothing; a journal needs all others."""
 WAITING = frozenset({"put", "claim"})
 """Operations that may wait."""
+GIVE_UP = "give_up"
+"""The call that ends an earlier put or claim, or releases what the claim got."""
 BYE = "bye"
 """The last call of a client: its claims are released."""
 _CLAIM = tuple(name for name in Claim._fields if name != "where")

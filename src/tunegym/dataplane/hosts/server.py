@@ -177,6 +177,8 @@ class Server:
         except OSError:
             content = self._buffer[:0]
         if not content:
+            if self._by_name.get(peer.name) is peer and peer.name in self._service.callers:
+                self._service.callers[peer.name].left = time.monotonic()
             self._hang_up(peer)
             return
         try:
@@ -234,9 +236,6 @@ class Server:
         peer.socket.close()
         if self._by_name.get(peer.name) is peer:
             del self._by_name[peer.name]
-            caller = self._service.callers.get(peer.name)
-            if caller is not None:
-                caller.left = time.monotonic()
         self._looked = 0.0
 
     # answers ------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tunegym.core.processes import boot_id, process_start_time
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, StorageError, UnknownPartitionError
 from tunegym.dataplane.hosts.journal import RESERVE, LedgerJournal
 from tunegym.dataplane.hosts.operations import (
+    GIVE_UP,
     LOOKS,
     WAITING,
     Begun,
@@ -157,7 +158,7 @@ class LedgerService:
         if call.number in caller.waiting:  # repeated, and still waiting
             return
         now = self.now()
-        if call.operation == "give_up":
+        if call.operation == GIVE_UP:
             self._give_up(caller, call, now)
             return
         if call.operation in WAITING:

@@ -123,7 +123,12 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
 
 def _flag_problems(where: str, place: Placeholder, experiment: Experiment) -> list[Problem]:
     values = [value for name, value in template.candidates(experiment) if name == place.name]
-    if place.form in ("", template.RAW) or (values and all(isinstance(value, bool) for value in values)):
+    if place.form in ("", template.RAW):
+        return []
+    if place.quotes:
+        what = "a flag inside quotes is an empty argument where it is left out"
+        return [Problem(where, what, f"{{{place.name}:{place.form}}}", hint="remove the quotes around it")]
+    if values and all(isinstance(value, bool) for value in values):
         return []
     what = f"a flag is inserted for true and left out for false, and {place.name} has other values"
     hint = f"write {place.name} = [true, false], or {place.form}={{{place.name}}} to give the flag a value"
@@ -143,6 +148,8 @@ def _script_problems(experiment: Experiment, scenario_dir: Path) -> list[Problem
     texts = {key: text for key in _COMMANDS if (text := experiment.workload_args.get(key))}
     together = "\n".join(texts.values())
     problems: list[Problem] = []
+    if "{scenario_dir}" in together or "cd " in together:
+        return problems  # commands may run elsewhere
     for key, text in texts.items():
         for before, word in itertools.pairwise(["", *words_of(text)]):
             script = word.startswith(("./", "../")) or (word.endswith(_SCRIPTS) and not word.startswith("/"))

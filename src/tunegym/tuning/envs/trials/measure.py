@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -168,13 +167,7 @@ class FolderKeeper:
         """Decide about a trial's folder. What an earlier session kept, ``auto`` leaves until a better trial comes."""
         dropped = [] if self._keep.kind == "all" else self._dropped(trial)
         for number in [] if past and self._keep.kind == "auto" else dropped:
-            folder = f"{self._trials}/{number:06d}"
-            try:  # mostly there is nothing else in it, and this runs for every trial
-                os.unlink(f"{folder}/stdout.txt")  # noqa: PTH108
-                os.unlink(f"{folder}/stderr.txt")  # noqa: PTH108
-                os.rmdir(folder)  # noqa: PTH106
-            except OSError:
-                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(f"{self._trials}/{number:06d}", ignore_errors=True)
 
     def _dropped(self, trial: Trial) -> list[int]:
         number = trial.number
