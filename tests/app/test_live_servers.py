@@ -100,7 +100,7 @@ def test_servers_that_are_killed_again_and_again(
     after = [one.end for one in results.episodes if one.first > max(reasons)]
     assert "terminated" in after, "episodes continue"
     assert set(after[:-slots]) <= {"terminated"}
-    assert {one.last for one in results.episodes if one.end == "truncated"} == set(reasons), (
+    assert {one.last for one in results.episodes if one.end == "failed"} == set(reasons), (
         "a failed step ends its own"
     )
     wait_until(lambda: not any(map(_serves, live.notes("built"))), "servers to be gone", 20)
@@ -138,7 +138,7 @@ def test_a_fault_costs_its_step_and_nothing_else(
     assert all(reason in why for why in reasons.values()), reasons
     assert len(live.notes("built")) == built
     through = next(one for one in results.episodes if one.first <= 10 <= one.last)
-    assert (through.length, through.end) == ((3, "truncated") if failed else (7, "terminated"))
+    assert (through.length, through.end) == ((3, "failed") if failed else (7, "terminated"))
 
 
 def test_a_server_that_always_fails_ends_its_experiment(live: Any) -> None:

@@ -34,6 +34,7 @@ from tunegym.tuning.ports import Agent, Session
 from tunegym.tuning.reports.results import RESULTS, SCENARIO, RunResults, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import HEARTBEAT_S, WriterLock, living_writer, unwritable
+from tunegym.tuning.stores.views import TRAJECTORY
 from tunegym.tuning.trackers import mlflow, tensorboard
 from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
 from tunegym.tuning.workloads.fingerprint import FILE_PART
@@ -164,6 +165,8 @@ def resume(
             kind = kind_of(experiment, server)
             kind.check(scenario, experiment)
             path = place / reader.JOURNAL
+            if not path.exists() and (place / TRAJECTORY).exists():
+                raise StoreError(f"{path} is missing", hint="bring it back: without it nothing can be resumed")
             past = reader.scan(path)
             reader.spaces_of(path, past)  # damaged ones are refused before anything is written
             check_unchanged(scenario, experiment, past, force=force)

@@ -46,7 +46,7 @@ class _Call:
 
     Args:
         wait_s: how long the host may wait before it answers; None for ever.
-        answer_s: how long the caller waits for the answer; None for ever.
+        answer_s: how long the caller waits for the answer.
 
     Attributes:
         number: 0 before it is sent.
@@ -54,14 +54,12 @@ class _Call:
         waiting: whether a thread waits for the answer.
     """
 
-    def __init__(
-        self, operation: str, arguments: Mapping[str, Any], wait_s: float | None, answer_s: float | None
-    ) -> None:
+    def __init__(self, operation: str, arguments: Mapping[str, Any], wait_s: float | None, answer_s: float) -> None:
         now = time.monotonic()
         self.operation = operation
         self.arguments = arguments
         self.until = None if wait_s is None else now + wait_s
-        self.deadline = None if answer_s is None else now + answer_s
+        self.deadline = now + answer_s
         self.number = 0
         self.pending: list[int] = []
         self.reply: Any = None
@@ -80,12 +78,11 @@ class _Call:
     @property
     def over(self) -> bool:
         """Whether it is answered, or its caller has waited long enough."""
-        return self.reply is not None or (self.deadline is not None and time.monotonic() >= self.deadline)
+        return self.reply is not None or time.monotonic() >= self.deadline
 
     def next_look(self) -> float:
         """The deadline, or in a second: a Ctrl-C just before a wait does not end it."""
-        soon = time.monotonic() + _LOOK_S
-        return soon if self.deadline is None else min(self.deadline, soon)
+        return min(self.deadline, time.monotonic() + _LOOK_S)
 
     def sleep(self) -> None:
         """Wait for ``wake``, or the next look."""
@@ -126,7 +123,7 @@ class SocketHost:
         self, operation: str, arguments: Mapping[str, Any], wait_s: float | None = 0.0, handle: Handle | None = None
     ) -> Any:
         """See ``Host``."""
-        answer_s = self._timeout_s if operation not in WAITING else None if wait_s is None else wait_s + GRACE_S
+        answer_s = wait_s + GRACE_S if operation in WAITING and wait_s is not None else self._timeout_s
         call = _Call(operation, arguments, wait_s, answer_s)
         with self._lock:
             if handle is not None:
@@ -135,6 +132,8 @@ class SocketHost:
                 handle.call = call
             self._send(call)
         self._wait(call)
+        while wait_s is None and call.reply is None and not (handle is not None and handle.abandoned):
+            self._ask_again(call)
         with self._lock:
             if call.reply is None:
                 if operation in WAITING and not (handle is not None and handle.abandoned):
@@ -143,6 +142,18 @@ class SocketHost:
         if "error" in call.reply:
             raise as_error(call.reply)
         return call.reply["value"]
+
+    def _ask_again(self, call: _Call) -> None:
+        """Wait for ever, but not for a host that answers nothing at all. Raises ``DataPlaneError``."""
+        try:
+            self.call("specs", {})
+        except DataPlaneError:
+            with self._lock:
+                if call.reply is None and not self._closed:
+                    self._send_give_up(call)
+            raise
+        call.deadline = time.monotonic() + self._timeout_s
+        self._wait(call)
 
     def abandon(self, handle: Handle) -> bool:
         """See ``Host``. A host that does not answer gives the call up when it does; a put may have taken effect."""

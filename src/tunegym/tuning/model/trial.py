@@ -275,7 +275,7 @@ class Feedback:
     reports: Reports = ()  # the intermediate values that it reported
 
 
-EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "reset", "cut"]
+EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "failed", "reset", "cut"]
 """The server ended it, a reset came before that, or the run ended."""
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import orjson
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.trial import Episode, JobHandle, OpenTrial, Trial
+from tunegym.tuning.model.trial import Episode, EpisodeEnd, JobHandle, OpenTrial, Trial
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.stores.records import (
     VERSION,
@@ -179,6 +179,7 @@ class Journal:
             places.setdefault(number, []).append(at)
         for number, found in places.items():
             first, last = steps.numbers[found[0]], found[-1]
+            truncated: EpisodeEnd = "failed" if last in steps.unmeasured else "truncated"
             begun = Episode(number, (first - self._base) % slots, first, 0, 0, 0.0, "cut", contexts[found[0]])
             begun = self._unfinished.get(number, begun)
             self._unfinished[number] = replace(
@@ -186,7 +187,7 @@ class Journal:
                 last=steps.numbers[last],
                 length=begun.length + len(found),
                 total=begun.total + sum(steps.rewards[at] for at in found),
-                end="terminated" if last in steps.terminated else "truncated" if last in steps.truncated else "cut",
+                end="terminated" if last in steps.terminated else truncated if last in steps.truncated else "cut",
             )
 
     def _note_over(self, over: list[Episode]) -> None:

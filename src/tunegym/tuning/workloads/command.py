@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from tunegym.tuning.workloads.extract import STDOUT, compile_regex, extract, par
 from tunegym.tuning.workloads.fingerprint import Fingerprinted, file_parts, settings_parts, words_of
 from tunegym.tuning.workloads.template import Placeholder, Template, TemplateError, plain
 
+_SUBSTITUTION = re.compile(r"(?P<assigned>(?:^|[;&|\n])\s*\w+=\"?)?(?:\$\((?!\()|`)(?P<inside>[^)`]*)")
 _COMMANDS = ("setup", "command", "teardown")
 _SCRIPTS = (".sh", ".py")
 
@@ -108,6 +110,7 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
         problems += [_unknown_placeholder(where, name, allowed) for name in parsed.names if name not in allowed]
         places = [part for part in parsed.parts if isinstance(part, Placeholder) and part.name in allowed]
         problems += [problem for place in places for problem in _flag_problems(where, place, experiment)]
+        problems += _substitution_problems(where, text)
     if problems and not used:
         return problems
     return problems + [
@@ -133,6 +136,17 @@ def _flag_problems(where: str, place: Placeholder, experiment: Experiment) -> li
     what = f"a flag is inserted for true and left out for false, and {place.name} has other values"
     hint = f"write {place.name} = [true, false], or {place.form}={{{place.name}}} to give the flag a value"
     return [Problem(where, what, f"{{{place.name}:{place.form}}}", "a parameter of true and false", hint)]
+
+
+def _substitution_problems(where: str, text: str) -> list[Problem]:
+    """Command substitutions with placeholders whose failure no shell notices: all but those of an assignment."""
+    problems: list[Problem] = []
+    for found in _SUBSTITUTION.finditer(text):
+        if not found["assigned"] and "{" in found["inside"].replace("{{", ""):
+            what = "the shell ignores a failure in $(...) unless it is an assignment of its own"
+            hint = "write value=$(...) as a command before this one, and use $value here"
+            problems.append(Problem(where, what, found[0].strip() + ")", hint=hint))
+    return problems
 
 
 def _shell_problems(shell: Any) -> list[Problem]:

@@ -157,10 +157,9 @@ def test_failed_step_ends_its_episode(
     engines.close()
     failed = [row for row in engines.rows() if row["status"] == "failed"]
     assert [[float(row[f"observation.{at}"]) for at in (0, 1)] for row in failed] == expected
-    end = says or "truncated"
-    assert {row[end] for row in failed} == {"true"}
+    assert {row[says or "truncated"] for row in failed} == {"true"}
     episodes = [(row["end"], row["last_step"]) for row in engines.rows("episodes.csv") if row["lane"] == "0"]
-    assert episodes == [(end, row["step"]) for row in failed]
+    assert episodes == [(says or "failed", row["step"]) for row in failed]
 
 
 SEEN = np.zeros(2, dtype=np.float32)

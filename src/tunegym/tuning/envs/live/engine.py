@@ -439,7 +439,8 @@ class LiveEngine:
         }
         told = {**info, **told} if info else told
         if over:
-            self._finish(one, "terminated" if terminated else "truncated")
+            failed = status == "failed" and not episode.truncated
+            self._finish(one, "terminated" if terminated else "failed" if failed else "truncated")
         if self._shown is not None:
             if over:  # the last observation belongs to its own conditions, not to the next ones
                 told["final_observation"] = self._shown(self._own(observation), context)
