@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.tuning.stores.suite import closed
+from tests.tuning.stores.test_contract import closed
 
 from tunegym.core.errors import StoreError
 from tunegym.core.processes import boot_id

@@ -73,11 +73,11 @@ class JournalMachine(RuleBasedStateMachine):
         self.store.close_trial(Trial(trial.number, trial.context, trial.action, outcome, 0.0, 0.0))
         self.closed.append(trial.number)
 
-    @precondition(lambda self: self.closed)
     @rule(data=st.data())
-    def close_again(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from(self.closed))
-        with pytest.raises(StoreError):
+    def close_what_is_not_open(self, data: st.DataObject) -> None:
+        """It is closed or cancelled already, only held, or unknown."""
+        number = data.draw(st.sampled_from([*self.closed, *self.held.values(), 9999]))
+        with pytest.raises(StoreError, match=f"{number} is not open"):
             self.store.close_trial(Trial(number, {}, {}, Failed("twice"), 0.0, 0.0))
 
     @rule()
@@ -86,6 +86,7 @@ class JournalMachine(RuleBasedStateMachine):
         expected = [number for number in range(1, max(used, default=0)) if number not in used]
         cancelled = self.store.cancel_held(context_of, lambda: -1.0)
         assert [trial.number for trial in cancelled] == expected
+        assert {(trial.status, trial.reward, *trial.action) for trial in cancelled} <= {("cancelled", -1.0)}
         self.closed.extend(expected)
         self.held.clear()
 
