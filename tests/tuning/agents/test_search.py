@@ -14,7 +14,7 @@ from tests.sample_servers import SPACES
 from tunegym.tuning.agents.base import AgentConfig
 from tunegym.tuning.agents.search import BLOCK, GridConfig, GridSearch, RandomSearch, draw_actions
 from tunegym.tuning.model.scenario import Budget
-from tunegym.tuning.model.space import Choice, Range, Space
+from tunegym.tuning.model.space import Choice, Range
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.spaces import element_of
 
@@ -91,11 +91,3 @@ def test_huge_grid_is_never_listed(bench: Benches) -> None:
     assert len({repr(trial.action) for trial in one.trials()}) == 100
     assert agent.select_action(Observation(10**18, {})) == dict.fromkeys(knobs, 999)
     assert agent.select_action(Observation(10**18 + 1, {})) is None
-
-
-def test_grid_refuses_a_range_without_a_step() -> None:
-    assert GridSearch.refuse(Space(GRID)) is None
-    for name, where in (("s.r", "cmd_args.s.r"), ("extra_env_vars.X", "extra_env_vars.X")):
-        problem = GridSearch.refuse(Space({"a": Choice((1, 2)), name: Range(0.0, 1.0)}))
-        assert problem is not None
-        assert (problem.where, "step" in problem.what) == (where, True)
