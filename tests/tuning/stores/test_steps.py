@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -203,29 +202,6 @@ def test_other_spaces_are_refused_and_named(tmp_path: Path, opened: Callable[...
     (tmp_path / "writer.lock").unlink()
     with pytest.raises(StoreError, match="observation_space: Box"):
         opened(observations=spaces.Box(0, 1, shape=(2,)))
-
-
-def test_full_views_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_store(tmp_path)
-    assert store._views is not None
-    last, write = store._views._files[-1], os.write
-
-    def nearly_full(file: int, data: bytes) -> int:
-        if file == last:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(file, data)
-
-    add(store, 1)
-    store.episode_over(Episode(1, 0, 1, 1, 1, 1.0, "terminated", {}))
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", nearly_full)
-        with pytest.raises(StoreError, match="CSV views can't be written"):
-            store.flush()
-    assert numbers(tmp_path) == [], "all files or none"
-    with pytest.raises(StoreError):
-        store.close()
-    open_store(tmp_path).close()
-    assert numbers(tmp_path) == [1], "the journal has it, and a resume writes the views again"
 
 
 def test_leftovers_are_known_until_servers_are_started_again(opened: Callable[..., StepStore]) -> None:
