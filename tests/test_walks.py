@@ -10,28 +10,22 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from tests.cli.conftest import experiment, live
 
 import tunegym
 from tunegym import dataplane
+from tunegym.core.files import dump_toml
 from tunegym.tuning.stores.views import TrialViews
 
 SOURCE = str(Path(tunegym.__file__).parent)
-SCENARIO = """
-name = "walk"
-seed = 1
-
-[[experiments]]
-name = "sort"
-workload = "command"
-agent = "random_search"
-agent_steps = 1
-agent_metrics = ["seconds"]
-agent_reward_function = "negative"
-constraints = ["threads < 9"]
-cmd_args = { command = "echo seconds={threads} {size}", threads = [1, 2], size = [3, 4] }
-env_params = { size = { weights = [0.5, 0.5] } }
-metrics = { seconds = { regex = "seconds=([0-9.]+)" } }
-"""
+SORT = experiment(
+    agent="random_search",
+    agent_steps=1,
+    agent_reward_function="negative",
+    constraints=["x < 9"],
+    args={"command": "echo value={x} {size}", "size": [3, 4]},
+    env_params={"size": {"weights": [0.5, 0.5]}},
+)
 
 
 def walk(call: Callable[[], Any], last: Callable[..., Any] | None = None) -> set[str]:
@@ -58,7 +52,7 @@ def walk(call: Callable[[], Any], last: Callable[..., Any] | None = None) -> set
 def test_a_trial_passes_at_most_40_modules(tmp_path: Path) -> None:
     from tunegym.cli.main import app
 
-    (tmp_path / "scenario.toml").write_text(SCENARIO)
+    (tmp_path / "scenario.toml").write_text(dump_toml({"name": "walk", "seed": 1, "experiments": [SORT]}))
     command = ["run", str(tmp_path / "scenario.toml"), "--output", str(tmp_path)]
 
     def run() -> None:
@@ -71,14 +65,7 @@ def test_a_trial_passes_at_most_40_modules(tmp_path: Path) -> None:
 
 
 def test_a_live_step_passes_at_most_12_modules(tmp_path: Path) -> None:
-    experiment = {
-        "name": "cartpole",
-        "workload": "live",
-        "agent": "random_search",
-        "agent_steps": 10,
-        "cmd_args": {"env_class": "tunegym.servers:GymnasiumServer", "env_id": "CartPole-v1"},
-    }
-    env = tunegym.make({"name": "walk", "seed": 1, "experiments": [experiment]}, output=tmp_path)
+    env = tunegym.make({"name": "walk", "seed": 1, "experiments": [live()]}, output=tmp_path)
     try:
         env.reset(seed=1)
         env.step(0)

@@ -24,21 +24,9 @@ from tunegym.tuning.reports.results import find_run
 HIDE = "\x1b[?25l"
 
 # Trial 1 fails, 2 is measured, 3 is the same again; the next one waits until there is a folder `go`.
-SCENARIO = """
-name = "shown"
-[[experiments]]
-name = "e"
-workload = "command"
-agent = "mine:Agent"
-agent_steps = 6
-agent_metrics = ["value"]
-  [experiments.cmd_args]
-  command = "while test {x} -gt 1 -a ! -d {scenario_dir}/go; do sleep 0.02; done; test {x} -gt 0 && echo value={x}5"
-  x = [0, 1, 2, 3, 4]
-  [experiments.metrics]
-  value = { regex = 'value=([0-9]+)', goal = "max" }
-"""
-
+WAIT = "while test {x} -gt 1 -a ! -d {scenario_dir}/go; do sleep 0.02; done"
+SHOWN = {"agent": "mine:Agent", "agent_steps": 6, "agent_reward_function": None}
+VALUE = {"value": {"regex": "value=([0-9]+)", "goal": "max"}}
 AGENT = """
 import tunegym
 class Agent(tunegym.BaseAgent):
@@ -48,25 +36,22 @@ class Agent(tunegym.BaseAgent):
 
 
 @pytest.fixture
-def scenario(write: Callable[..., Path]) -> Path:
+def waiting(write: Callable[..., Path], scenario: Callable[..., Path]) -> Callable[..., Path]:
+    """Write the scenario, with more in its ``cmd_args``."""
     write("mine.py", AGENT)
-    return write("scenario.toml", SCENARIO)
-
-
-TEARDOWN = """
-  teardown = "while test {x} -gt 1 -a ! -d {scenario_dir}/go; do sleep 0.02; done"
-"""
+    args = {"command": f"{WAIT}; test {{x}} -gt 0 && echo value={{x}}5", "x": [0, 1, 2, 3, 4]}
+    return lambda **more: scenario(args=args | more, metrics=VALUE, **SHOWN)
 
 
 @pytest.fixture
-def shown(scenario: Path, command_line: list[str], request: pytest.FixtureRequest) -> Iterator[pexpect.spawn]:
+def shown(
+    waiting: Callable[..., Path], command_line: list[str], request: pytest.FixtureRequest
+) -> Iterator[pexpect.spawn]:
     """`tunegym run` on a terminal, which waits in its fourth trial; also in its teardown, if asked for.
 
     The terminal is left as it was found.
     """
-    if getattr(request, "param", False):
-        scenario.write_text(SCENARIO.replace("[experiments.cmd_args]", f"[experiments.cmd_args]{TEARDOWN}"))
-    program, *arguments = [*command_line, "run", str(scenario)]
+    program, *arguments = [*command_line, "run", str(waiting(**getattr(request, "param", {})))]
     child = pexpect.spawn(program, arguments, encoding="utf-8", timeout=60, dimensions=(24, 200))
     before = termios.tcgetattr(child.child_fd)
     with open("seen.txt", "w", newline="") as child.logfile_read:
@@ -90,8 +75,8 @@ def test_the_line_and_one_interrupt(
     shown.sendintr()
     shown.expect("stopping: running trials are ended and stay open for a resume; once more to stop at once")
     shown.expect("e: best settings")
-    shown.expect("results: results/shown/")
-    shown.expect(r"interrupted; to continue: tunegym resume (results/shown/\S+)\r\n")
+    shown.expect("results: results/s/")
+    shown.expect(r"interrupted; to continue: tunegym resume (results/s/\S+)\r\n")
     folder = shown.match[1]
     shown.expect(pexpect.EOF)
     shown.wait()
@@ -105,7 +90,7 @@ def test_the_line_and_one_interrupt(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shown", [True], indirect=True)
+@pytest.mark.parametrize("shown", [{"teardown": WAIT}], indirect=True)
 def test_two_interrupts(shown: pexpect.spawn) -> None:
     shown.expect(r"e  3/6 ")
     shown.sendintr()
@@ -122,7 +107,7 @@ def test_to_the_end(shown: pexpect.spawn) -> None:
     Path("go").mkdir()
     shown.expect(r"e  6/6  failed 1 \(latest: ex(…|ited with 1\))  cached 1  best value \(max\) 45 \(x=4\)  took 0:00")
     shown.expect("e: best settings")
-    shown.expect(r"results: results/shown/\S+\r\n")
+    shown.expect(r"results: results/s/\S+\r\n")
     shown.expect(pexpect.EOF)
     shown.wait()
     assert shown.exitstatus == 0
@@ -130,7 +115,7 @@ def test_to_the_end(shown: pexpect.spawn) -> None:
 
 @pytest.mark.slow
 def test_a_terminal_that_is_closed(
-    scenario: Path,
+    waiting: Callable[..., Path],
     command_line: list[str],
     tmp_path: Path,
     wait_until: Callable[..., None],
@@ -139,7 +124,7 @@ def test_a_terminal_that_is_closed(
     """The window goes away: SIGHUP, and writing to it fails from then on. The run stops in good order."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*command_line, "run", str(scenario)],
+        [*command_line, "run", str(waiting())],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -165,9 +150,9 @@ def test_a_terminal_that_is_closed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])
-def test_poor_terminals(scenario: Path, command_line: list[str], environment: dict[str, str]) -> None:
+def test_poor_terminals(waiting: Callable[..., Path], command_line: list[str], environment: dict[str, str]) -> None:
     Path("go").mkdir()
-    program, *arguments = [*command_line, "run", str(scenario)]
+    program, *arguments = [*command_line, "run", str(waiting())]
     env = {**os.environ, **environment}
     child = pexpect.spawn(program, arguments, encoding="utf-8", timeout=60, env=env, dimensions=(24, 40))
     printed = child.read()

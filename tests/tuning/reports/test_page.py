@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -138,38 +137,15 @@ HOSTILE = [
     "{{style}}",
     "\x00\x1b[31m",
 ]
-
-
-class Scripts(HTMLParser):
-    """What a browser would take for scripts and outside references."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.scripts: list[str] = []
-        self.references: list[str] = []
-        self._inside = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag == "script"
-        if self._inside:
-            self.scripts.append("")
-        self.references += [value or "" for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.scripts[-1] += data
+SCRIPTS = re.compile("<script[^>]*>(.*?)</script>", re.DOTALL)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_data_comes_back_exactly_and_is_never_markup(text: str) -> None:
     data: dict[str, Any] = {"kind": "run", text: [text]}
-    page = Scripts(render(text, data))
-    assert len(page.scripts) == 2
-    assert orjson.loads(page.scripts[0]) == data
+    page = render(text, data)
+    assert page.count("</script>") == page.count("<script") == 2
+    assert orjson.loads(SCRIPTS.findall(page)[0]) == data
     assert not re.search("[<>&\u2028\u2029]", embedded(data))
 
 
@@ -181,13 +157,12 @@ def test_only_its_own_script_and_style_are_allowed_and_nothing_is_fetched() -> N
     assert found
     assert style
     policy = {name: allowed for name, *allowed in (one.split() for one in found[1].split(";"))}
-    page = Scripts(text)
-    for name, inside in (("script-src", page.scripts[1]), ("style-src", style[1])):
+    for name, inside in (("script-src", SCRIPTS.findall(text)[1]), ("style-src", style[1])):
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         assert policy[name] == [f"'sha256-{digest}'"]
     assert "unsafe" not in str(policy)
     assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == ["'none'"]
-    assert page.references == ["data:,"]
+    assert re.findall(r'\b(?:src|href)="([^"]*)"', text) == ["data:,"]
     plain = render("t", {"kind": "run"})
     assert not re.search(r"https?://|\r", plain), "a browser hashes without carriage returns"
     assert "{{" not in re.sub(r"`[^`]*`", "", plain), "no slot is left"

@@ -51,12 +51,9 @@ class HostSuite(ABC):
             host.close()
 
     @pytest.fixture
-    def host(self, make: Any) -> ServerHost:
+    def host(self, started: Callable[..., ServerHost]) -> ServerHost:
         """A host of ``Trouble``, started and reset."""
-        host = make()
-        host.start()
-        host.reset(None, None)
-        return host
+        return started()
 
     @pytest.mark.parametrize("kind", SPACES)
     def test_spaces_and_elements_pass_unchanged(self, make: Any, kind: str) -> None:
@@ -92,11 +89,8 @@ class HostSuite(ABC):
         host.apply_env_params({"load": 4.0})
         assert host.reset(None, None)[0].tolist() == [1, 4]
 
-    def test_hosts_work_side_by_side(self, make: Any) -> None:
-        hosts = [make(start=start) for start in (10, 20, 30)]
-        for host in hosts:
-            host.start()
-            host.reset(None, None)
+    def test_hosts_work_side_by_side(self, started: Callable[..., ServerHost]) -> None:
+        hosts = [started(start=start) for start in (10, 20, 30)]
         for host in hosts:
             host.send(FINE)
         assert [host.receive()[1] for host in hosts] == [11.0, 21.0, 31.0]

@@ -175,12 +175,7 @@ def test_a_change_of_the_source_is_seen(written: Written) -> None:
 
 
 def test_arguments_that_do_not_fit() -> None:
-    takes = GymClass("m:Cart", ("length", "mass"), ("mass",))
-    assert argument_problems(takes, {"mass": 1}) == []
-    unknown, missing = argument_problems(takes, {"lenght": 1})
-    assert (unknown.where, unknown.what) == ("lenght", "Cart() doesn't take this argument")
-    assert (unknown.allowed, unknown.hint) == ("length, mass", "did you mean 'length'?")
-    assert (missing.where, missing.what) == ("mass", "Cart() needs this argument, and it is missing")
+    """The others are in tests/config/bad."""
     (odd,) = argument_problems(GymClass("m:Cart"), {"x": 1})
     assert (odd.allowed, odd.hint) == ("nothing", "remove it")
     assert argument_problems(GymClass("m:Cart", takes_any=True), {"x": 1}) == []
