@@ -32,27 +32,23 @@ class Good(tunegym.BaseAgent):
         (Path.cwd() / f"closed-{type(self).__name__}").touch()
 
 class ReturnsOne(Good):
+    code = 1
+
     def run(self):
         super().run()
-        return 1
+        return self.code
 
-class ReturnsNone(Good):
-    def run(self):
-        super().run()
+class ReturnsNone(ReturnsOne):
+    code = None
 
-class ReturnsText(Good):
-    def run(self):
-        return "done" * super().run() or "done"
+class ReturnsText(ReturnsOne):
+    code = "done"
 
-class ReturnsTrue(Good):
-    def run(self):
-        return not super().run()
+class ReturnsTrue(ReturnsOne):
+    code = True
 
 class ReturnsSeven(ReturnsOne):
-    failure = "out of ideas\\udcff"
-
-    def run(self):
-        return 6 + super().run()
+    code, failure = 7, "out of ideas\\udcff"
 
 class Raises(Good):
     def select_action(self, observation):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.app import conftest as app
 from tests.conftest import Cli
 
 from tunegym.core.files import dump_toml
@@ -16,15 +17,7 @@ __all__ = ["Cli", "experiment", "live"]
 
 def experiment(name: str = "e", *, args: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
     """An experiment that measures x of its three trials; ``None`` removes a key."""
-    defaults = {
-        "workload": "command",
-        "agent": "grid_search",
-        "agent_metrics": ["value"],
-        "cmd_args": {"command": "echo value={x}", "x": [1, 2, 3], **(args or {})},
-        "metrics": {"value": {"regex": "value=([0-9.]+)"}},
-        "agent_reward_function": None if "objectives" in keys else "identity",
-    }
-    return {"name": name, **{key: value for key, value in (defaults | keys).items() if value is not None}}
+    return app.experiment(name, args={"command": "echo value={x}", "x": [1, 2, 3], **(args or {})}, **keys)
 
 
 def live(name: str = "pole", *, args: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
@@ -35,14 +28,10 @@ def live(name: str = "pole", *, args: dict[str, Any] | None = None, **keys: Any)
 
 
 @pytest.fixture
-def scenario(tmp_path: Path) -> Callable[..., Path]:
+def scenario(write: Callable[..., Path]) -> Callable[..., Path]:
     """Write a scenario of experiments; without any, of ``experiment(**keys)``."""
 
-    def write(*experiments: dict[str, Any], file: str = "scenario.toml", seed: int = 1, **keys: Any) -> Path:
-        path = tmp_path / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        document = {"name": "s", "seed": seed, "experiments": list(experiments) or [experiment(**keys)]}
-        path.write_text(dump_toml(document), encoding="utf-8")
-        return path
+    def make(*experiments: dict[str, Any], file: str = "scenario.toml", seed: int = 1, **keys: Any) -> Path:
+        return write(file, dump_toml(app.document(*(experiments or [experiment(**keys)]), seed=seed)))
 
-    return write
+    return make

@@ -109,10 +109,12 @@ def write_live(
     return results
 
 
-def write_killed(folder: Path, length: int, reserved: int) -> None:
+def write_killed(folder: Path, length: int, reserved: int, pids: Iterable[int] = (), **keys: Any) -> None:
     """A run whose driver was killed: an episode of ``length`` steps is on record, and more numbers are reserved."""
     write_scenario(folder, "e")
-    store = open_store(folder / "e")
+    store = open_store(folder / "e", **keys)
+    for pid in pids:
+        store.job_started({"pid": pid})
     add_episode(store, length)
     store.flush()
     store.reserve(reserved)

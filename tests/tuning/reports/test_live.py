@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from gymnasium import spaces
-from tests.tuning.reports.live_journals import GRAVITY, LARGE, add_episode, open_store, write_live, write_scenario
+from tests.tuning.reports.live_journals import (
+    GRAVITY,
+    LARGE,
+    add_episode,
+    open_store,
+    write_killed,
+    write_live,
+    write_scenario,
+)
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.answers.episodes import MOST_WINDOWS, Pace, Windows, context_groups
@@ -59,17 +67,7 @@ def test_an_experiment_that_is_no_success(tmp_path: Path, episodes: list[Any], p
 
 def test_lost_steps_and_restarts(tmp_path: Path) -> None:
     """A killed session leaves steps without a record; the resume counts them as lost, and they have empty rows."""
-    write_scenario(tmp_path, "e")
-    store = open_store(tmp_path / "e", env_params=GRAVITY)
-    for pid in (1, 2, 3):
-        store.job_started({"pid": pid})
-    add_episode(store, 3, context={"gravity": 9.8})
-    store.flush()
-    store.reserve(5)
-    path = tmp_path / "e" / "journal.jsonl"
-    killed = path.read_bytes()
-    store.close()
-    path.write_bytes(killed)  # as a killed writer leaves it
+    write_killed(tmp_path, 3, reserved=5, pids=(1, 2, 3), env_params=GRAVITY)
     results = load(tmp_path).experiments["e"]
     facts = results.summary().facts
     assert (results.state, facts["restarts"]) == ("interrupted", 2)
