@@ -115,12 +115,13 @@ def command_line() -> list[str]:
 
 @pytest.fixture
 def cli() -> Cli:
-    """Call the command line in this process. An exception that it doesn't handle is raised."""
+    """Call the command line in this process, which must end with ``code``. What it doesn't handle is raised."""
 
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: object, code: int | None = None) -> subprocess.CompletedProcess[str]:
         done = CliRunner().invoke(app, [str(one) for one in arguments], prog_name="tunegym")
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
+        assert code in (None, done.exit_code), done.stderr
         return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
     return call
@@ -128,17 +129,18 @@ def cli() -> Cli:
 
 @pytest.fixture
 def tunegym() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line to its end."""
+    """Run the command line to its end, which must have ``code``."""
 
-    def call(*arguments: str | Path, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def call(*arguments: str | Path, code: int | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
             [*COMMAND, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=timeout,
             check=False,
-            **options,  # type: ignore[call-overload]
+            **{"timeout": 120, **options},
         )
+        assert code in (None, done.returncode), done.stderr
+        return done
 
     return call
 

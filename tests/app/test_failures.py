@@ -140,8 +140,7 @@ def test_codes_of_agents_are_kept_and_shown(
 def test_an_exception_ends_the_run_and_a_resume_finishes_it(
     cli: Cli, scenario: Callable[[str], Path], write: Write
 ) -> None:
-    done = cli("run", scenario("Raises"))
-    assert done.returncode == 1
+    done = cli("run", scenario("Raises"), code=1)
     assert "error: LookupError: the agent's own mistake\n  raised in " in done.stderr
     line = 1 + AGENTS.partition("raise LookupError")[0].count("\n")
     assert f'mine.py, line {line}, in select_action: raise LookupError("the agent\'s own mistake")' in done.stderr
@@ -195,8 +194,7 @@ def test_nothing_masks_the_exception(
 
 
 def test_an_error_of_close_fails_the_run(cli: Cli, scenario: Callable[[str], Path]) -> None:
-    done = cli("run", scenario("CloseRaises"))
-    assert done.returncode == 1
+    done = cli("run", scenario("CloseRaises"), code=1)
     assert "the agent's close() failed" in done.stderr
     assert "the agent can't let go" in done.stderr
     assert [len(one.trials) for one in assert_sound("results").values()] == [2, 2]
@@ -307,8 +305,7 @@ def test_a_failing_command_never_wins(write_scenario: Write, cli: Cli) -> None:
         "stable": [True, False],
         "parallel": [1, 0, 2],
     }
-    done = cli("run", write_scenario(args=args, agent_reward_function="negative"))
-    assert done.returncode == 0, done.stderr
+    done = cli("run", write_scenario(args=args, agent_reward_function="negative"), code=0)
     (results,) = assert_sound("results").values()
     assert {trial.action["parallel"] for trial in results.trials if not trial.measured} == {0}
     assert results.best.action["parallel"] == 1
@@ -321,8 +318,7 @@ def test_a_failing_command_never_wins(write_scenario: Write, cli: Cli) -> None:
 def test_no_measurement_at_all_is_a_failure(cli: Cli, caplog: pytest.LogCaptureFixture) -> None:
     assert library.run(command("exit {x}")) == 1
     assert "none of its trials was measured" in caplog.text
-    done = cli("resume", "results")
-    assert done.returncode == 1
+    done = cli("resume", "results", code=1)
     assert "e: no trial was measured" in done.stdout
     assert "1 x failed: exited with 2" in done.stdout
     assert_sound("results")

@@ -82,8 +82,7 @@ def _check_flood(tunegym: Cli, path: Path, disk: Path) -> set[str]:
 
     (disk / "ballast").unlink()
     used = reader.scan(journal).taken
-    again = tunegym("resume", run, "--agent-steps", used + 5)
-    assert again.returncode == 0, again.stderr
+    tunegym("resume", run, "--agent-steps", used + 5, code=0)
     (results,) = assert_sound(run).values()
     statuses = reader.scan(journal).statuses or {trial.status: 1 for trial in results.trials}
     assert reader.scan(journal).taken == used + 5
@@ -129,8 +128,7 @@ def test_out_of_inodes_is_not_blamed_on_the_job(
 ) -> None:
     folder = mount(tmp_path / "few", "size=20m,nr_inodes=40")
     workload = {"command": "for i in 1 2 3 4 5; do echo > f$i || exit 1; done; echo value={x}"}
-    done = tunegym("run", flood(workload), "--output", folder)
-    assert done.returncode == 1
+    done = tunegym("run", flood(workload), "--output", folder, code=1)
     assert "Traceback" not in done.stderr
     (results,) = assert_sound(folder, complete=False).values()
     assert {trial.status for trial in results.trials} == {"measured"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.app.conftest import Write, document
 from tests.conftest import Cli
-from tests.soundness import assert_sound
+from tests.soundness import assert_sound, read_rows
 
 import tunegym as library
 
@@ -84,8 +84,7 @@ def test_a_file_that_the_trials_write_does_not_stop_a_resume(cli: Cli) -> None:
         "cp {scenario_dir}/old.txt {scenario_dir}/copy.txt; echo value={x}"
     )
     assert library.run(document(args={"command": command, "x": [1, 2, 3, 4]}, agent_steps=2)) == 0
-    done = cli("resume", "results", "--agent-steps", "4")
-    assert done.returncode == 0, done.stderr
+    done = cli("resume", "results", "--agent-steps", "4", code=0)
     assert "what is measured has changed since the last session: file copy.txt;" in done.stderr
     assert values() == [1, 2, 3, 4]
 
@@ -104,7 +103,49 @@ def test_many_knobs_are_all_shown(write: Write, write_scenario: Write, cli: Cli)
     knobs = {f"knob_{index}": [index + 12345.5, 1] for index in range(60)}
     keys = {"agent": "random_search", "agent_steps": 1, "agent_config": {"start_action": "first"}}
     write("wide_work.py", "def value(**knobs): return 1.0")
-    done = cli("run", write_scenario(args={"callable": "wide_work:value", **knobs}, **keys))
-    assert done.returncode == 0, done.stderr
+    done = cli("run", write_scenario(args={"callable": "wide_work:value", **knobs}, **keys), code=0)
     for name, (first, _) in knobs.items():
         assert f"  {name} = {first}\n" in done.stdout
+
+
+ENDINGS = """
+import os, time
+def value(x, load):
+    if x == 3:
+        raise RuntimeError("three")
+    if x == 4:
+        time.sleep(1000 if load > 10 else 0)
+    if x == 5 and load > 10:
+        os.abort()
+    return x + load
+"""
+
+
+@pytest.mark.slow
+def test_all_outcomes_in_one_experiment(tunegym: Cli, write: Write, write_scenario: Write) -> None:
+    write("endings.py", ENDINGS)
+    limits = {"timeout_s": 0.3, "constraints": ["x != 2"], "isolate": True, "agent_reward_function": "negative"}
+    args = {"callable": "endings:value", "x": [1, 2, 3, 4, 5], "load": [10, 20, 30]}
+    keys = {"agent": "random_search", "agent_steps": 40, "env_params": {"load": {"weights": [0.7, 0.2, 0.1]}}}
+    done = tunegym("run", write_scenario(seed=4, slots=3, args=args, **limits, **keys), code=0)
+    (results,) = assert_sound("results").values()
+    assert {trial.status for trial in results.trials} == {"measured", "infeasible", "failed", "timed_out"}
+    worst = min(trial.reward for trial in results.trials if trial.measured)
+    assert all(trial.reward < worst for trial in results.trials if not trial.measured)
+    assert {trial.context["load"] for trial in results.trials} == {10, 20, 30}
+    rows, drawn = (read_rows(results.folder / name) for name in ("trajectory.csv", "env.csv"))
+    assert list(rows[0]) == [
+        *("step", "status", "cached", "reward", "action.x", "context.load", "observation.value", "duration_s"),
+    ]
+    for trial, row, draw in zip(results.trials, rows, drawn, strict=True):
+        assert row["action.x"] == str(trial.action["x"])
+        assert draw == {"step": str(trial.number), "load": str(trial.context["load"])}
+        assert row["observation.value"] == (str(trial.metrics["value"]) if trial.measured else "")
+    by_number = {trial.number: trial for trial in results.trials}
+    served = [trial for trial in results.trials if trial.cached_from]
+    assert served
+    for trial in served:
+        origin = by_number[trial.cached_from or 0]
+        assert (origin.action, origin.context, origin.status) == (trial.action, trial.context, "measured")
+    assert "load=10" in done.stdout
+    assert " more reason" in done.stdout

@@ -90,8 +90,7 @@ def storm(live: Any, start_tunegym: Start, tunegym: Cli, await_steps: Callable[.
             if kill + 1 < kills:
                 process = start_tunegym("resume", live.output, log=log)
         used = reader.scan(_journal(live)).reserved
-        done = tunegym("resume", live.output, "--agent-steps", used + 50)
-        assert done.returncode == 0, done.stderr
+        done = tunegym("resume", live.output, "--agent-steps", used + 50, code=0)
         assert {view: rows[: len(seen[view])] for view, rows in _views(live).items()} == seen
         return log.read_text() + done.stderr
 
@@ -236,8 +235,7 @@ def test_ctrl_c_closes_servers_and_loses_nothing(
         if not session:
             process = start_tunegym("resume", live.output, log=log)
     used = reader.scan(_journal(live)).upto
-    done = tunegym("resume", live.output, "--agent-steps", used + 20)
-    assert done.returncode == 0, done.stderr
+    done = tunegym("resume", live.output, "--agent-steps", used + 20, code=0)
     (results,) = assert_sound(live.run).values()
     assert results.statuses == {"measured": used + 20}
     text = log.read_text() + done.stderr
@@ -269,8 +267,7 @@ def test_ctrl_c_twice_ends_a_step_that_hangs(
     assert process.wait(60) == 130, log.read_text()
     live.assert_nothing_left()
     (live.folder / "mended").touch()
-    done = tunegym("resume", live.output)
-    assert done.returncode == 0, done.stderr
+    tunegym("resume", live.output, code=0)
     (results,) = assert_sound(live.run).values()
     assert results.steps == 40
     assert results.statuses["measured"] + results.statuses["cancelled"] == 40

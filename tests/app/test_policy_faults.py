@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,16 +169,38 @@ def test_a_budget_that_counts_no_trials(agent: str, scenario: Callable[..., Docu
 # checkpoints that are of no use ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("agent", "damage"), [("ppo", "torn"), ("dqn", "torn"), ("ppo", "nan"), ("dqn", "unfit")])
+class Trap:
+    def __reduce__(self) -> Any:
+        return os.system, ("touch executed",)
+
+
+EMPTY: Document = {"format": 1, "agent": "ppo", "closed": 1, "actions": "", "state": {}}
+
+
+@pytest.mark.parametrize(
+    ("agent", "damage", "said"),
+    [
+        *((agent, "torn", "is damaged") for agent in ("ppo", "dqn")),
+        ("ppo", "nan", "not of finite numbers"),
+        ("dqn", "unfit", "size mismatch for "),
+        ("ppo", {**EMPTY, "state": Trap()}, "is damaged"),
+        ("ppo", {"format": 1, "agent": "ppo"}, "is damaged"),
+        ("ppo", {"format": 2}, "has format 2, and only 1 is known here"),
+        ("ppo", EMPTY, "its checkpoint doesn't fit: "),
+    ],
+)
 def test_a_damaged_checkpoint_starts_from_scratch(
-    agent: str, damage: str, scenario: Callable[..., Document], caplog: pytest.LogCaptureFixture
+    agent: str, damage: Any, said: str, scenario: Callable[..., Document], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Nothing in it is executed."""
     import torch
 
     assert library.run(scenario(agent, 40), output="run") == 0
     place = find_run(Path("run")) / "e" / "policy" / "checkpoint.pt"
     if damage == "torn":
         place.write_bytes(place.read_bytes()[:1000])
+    elif isinstance(damage, dict):
+        torch.save(damage, place)
     else:
         document = torch.load(place, weights_only=True)
         weights = document["state"]["model"]["policy"]
@@ -187,7 +210,8 @@ def test_a_damaged_checkpoint_starts_from_scratch(
     place.with_name("checkpoint.pt.new").write_bytes(b"left by a kill")
     assert library.resume("run", agent_steps=80) == 0
     assert "the policy starts from scratch: " in caplog.text
-    assert {"unfit": "size mismatch for ", "nan": "not of finite numbers"}.get(damage, "is damaged") in caplog.text
+    assert said in caplog.text
+    assert not Path("executed").exists()
     assert len(results_of("run").trials) == 80
     assert checkpointed(place.parents[1]) == 80
     assert {file.suffix for file in place.parent.iterdir()} == {".pt", ".json", ".jsonl", ".zip"}

@@ -50,17 +50,14 @@ def test_finished_run_is_left_alone_or_extended(finished: Path, tunegym: Cli) ->
     assert len(files) == 7
     before = {file: file.read_bytes() for file in files}
     old = {name: trials(finished, name) for name in ("shell", "call")}
-    done = tunegym("resume", finished)
-    assert done.returncode == 0, done.stderr
+    done = tunegym("resume", finished, code=0)
     assert "best settings" in done.stdout
-    refused = tunegym("resume", finished, "--agent-steps", 3)
-    assert refused.returncode == 1
+    refused = tunegym("resume", finished, "--agent-steps", 3, code=1)
     assert "shell has used 4 trials already, --agent-steps 3 is less" in refused.stderr
     assert "hint: give 4 or more" in refused.stderr
     assert tunegym("resume", finished).returncode == 0, "the refused change was kept"
     assert {file: file.read_bytes() for file in files} == before
-    done = tunegym("resume", finished, "--agent-steps", 7)
-    assert done.returncode == 0, done.stderr
+    tunegym("resume", finished, "--agent-steps", 7, code=0)
     for name, results in assert_sound(finished).items():
         assert len(results.trials) == 7
         assert trials(finished, name)[:4] == old[name]
@@ -82,8 +79,7 @@ def test_changed_workload_is_refused(
     journals = {path: path.read_bytes() for path in run.glob("*/journal.jsonl")}
     assert len(journals) == 2
     write(f"here/{file}", text)
-    done = tunegym("resume", run)
-    assert done.returncode == 1
+    done = tunegym("resume", run, code=1)
     assert named in done.stderr
     assert "--force" in done.stderr
     assert done.stdout == ""
@@ -93,8 +89,7 @@ def test_changed_workload_is_refused(
 def test_force_warns_and_serves_nothing_old(finished: Path, tunegym: Cli, write: Write) -> None:
     old = trials(finished, "shell")
     write("here/run.sh", "echo value=$(( $1 + $2 + 1000 ))")
-    done = tunegym("resume", finished, "--force", "--agent-steps", 40)
-    assert done.returncode == 0, done.stderr
+    done = tunegym("resume", finished, "--force", "--agent-steps", 40, code=0)
     assert "warning: shell: what is measured has changed" in done.stderr
     (shell, call) = assert_sound(finished).values()
     assert trials(finished, "shell")[:4] == old
@@ -109,8 +104,7 @@ def test_force_warns_and_serves_nothing_old(finished: Path, tunegym: Cli, write:
 def test_missing_scenario_folder_is_named(scenario: Path, tunegym: Cli) -> None:
     run = run_until(2, scenario)
     shutil.rmtree(scenario.parent)
-    done = tunegym("resume", run)
-    assert done.returncode == 2
+    done = tunegym("resume", run, code=2)
     assert "scenario_dir: there is no such folder" in done.stderr
     assert str(scenario.parent) in done.stderr
     assert "Traceback" not in done.stderr
@@ -121,8 +115,7 @@ def test_resume_at_another_width(scenario: Path, tunegym: Cli) -> None:
     assert library.run(scenario, output="calm") == 0
     calm = trials(find_run(Path("calm")), "shell")
     run = run_until(2, scenario)
-    done = tunegym("resume", run, "--slots", 3)
-    assert done.returncode == 0, done.stderr
+    tunegym("resume", run, "--slots", 3, code=0)
     assert_sound(run)
     assert [(number, context, action) for number, context, action, *_ in trials(run, "shell")] == [
         (number, context, action) for number, context, action, *_ in calm

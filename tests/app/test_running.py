@@ -34,8 +34,7 @@ def test_a_changed_scenario_keeps_its_file(scenario: Path) -> None:
 
 
 def test_data_on_stdout_progress_on_stderr(scenario: Path, cli: Cli) -> None:
-    done = cli("run", scenario)
-    assert done.returncode == 0
+    done = cli("run", scenario, code=0)
     run = find_run(RESULTS)
     assert "e: best settings" in done.stdout
     assert done.stdout.splitlines()[-2:] == [f"results: {run}", f"report: {run}/report.html"]
@@ -49,8 +48,7 @@ def test_data_on_stdout_progress_on_stderr(scenario: Path, cli: Cli) -> None:
 
 def test_options(scenario: Path, cli: Cli, tmp_path: Path) -> None:
     more = ["--set", "seed=9", *changes(agent_steps=3, keep='"none"')]
-    done = cli("run", scenario, "--output", tmp_path / "a b" / "c", "--slots", 3, *more)
-    assert done.returncode == 0, done.stderr
+    done = cli("run", scenario, "--output", tmp_path / "a b" / "c", "--slots", 3, *more, code=0)
     assert not RESULTS.exists()
     results = load(tmp_path / "a b" / "c" / "small")
     assert (results.scenario["seed"], results.scenario["system"]["slots"]) == (9, 3)
@@ -80,8 +78,7 @@ def test_a_plain_job_runs_once(cli: Cli, write_scenario: Write) -> None:
     build = experiment("build", args={"command": "echo ran >> {scenario_dir}/ran.txt"}, **plain)
     measure = experiment("measure", args={"command": "echo value={size}", "size": 12}, agent=None)
     path = write_scenario(build, measure)
-    done = cli("run", path)
-    assert done.returncode == 0, done.stderr
+    cli("run", path, code=0)
     assert cli("resume", RESULTS).returncode == 0
     assert path.with_name("ran.txt").read_text() == "ran\n"
     results = assert_sound(RESULTS)
@@ -116,8 +113,7 @@ class Climber(tunegym.BaseAgent):
 def test_a_users_agent_with_settings(scenario: Path, cli: Cli, write: Write) -> None:
     write("mine.py", CLIMBER)
     more = changes(agent="mine:Climber")
-    done = cli("run", scenario, *more, *changes(agent_config="{ step = 2 }"))
-    assert done.returncode == 0, done.stderr
+    cli("run", scenario, *more, *changes(agent_config="{ step = 2 }"), code=0)
     with (find_run(RESULTS) / "e" / "trajectory.csv").open() as file:
         assert [row["action.x"] for row in csv.DictReader(file)] == ["3", "5", "7", "9", "9"]
     done = cli("run", scenario, *more, *changes(agent_config="{ stpe = 2 }"))
@@ -157,14 +153,12 @@ def test_an_agent_without_a_base_class(cli: Cli, write: Write, write_scenario: W
     write("mine.py", PLAIN)
     settings = {"agent_config": {"random_seed": 7}}
     write_scenario(agent="mine:Plain", args={"command": "echo value={x}", "x": [1, 2]}, agent_steps=3, **settings)
-    done = cli("run", "scenario.toml")
-    assert done.returncode == 0, done.stderr
+    cli("run", "scenario.toml", code=0)
     fine, doomed = live.experiment("fine", **settings), live.experiment("doomed", **settings)
     doomed["cmd_args"]["faults"] = "reset@3+=raise"
     for one in (fine, doomed):
         one["agent"] = "mine:Steps"
-    done = cli("run", live.write(doomed, fine), "--output", "steps")
-    assert done.returncode == 1, done.stderr
+    done = cli("run", live.write(doomed, fine), "--output", "steps", code=1)
     assert "the server failed" in done.stderr
     results = assert_sound("steps")
     assert (results["fine"].steps, results["doomed"].steps) == (40, 14)

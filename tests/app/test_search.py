@@ -61,8 +61,7 @@ def test_a_sampler_of_one_number_gets_the_weighted_sum(tmp_path: Path, tunegym: 
     """In units of the first trial, also after a resume."""
     objectives = [{"metric": "a", "goal": "min", "weight": 3.0}, {"metric": "b", "goal": "min"}]
     results = search(tmp_path, objectives, "random", 6)
-    extended = tunegym("resume", results.folder.parent, "--agent-steps", "9")
-    assert extended.returncode == 0, extended.stderr
+    extended = tunegym("resume", results.folder.parent, "--agent-steps", "9", code=0)
     assert "Pareto set of" in extended.stdout
     trials = TrialResults("e", results.folder).trials
     unit = trials[0].metrics

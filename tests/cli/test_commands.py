@@ -40,8 +40,7 @@ def test_verify_checks_every_file(scenario: Scenario, cli: Cli, tmp_path: Path) 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     scenario({"name": "e", "workload": "command", "agent_steps": 3, "cmd_args": {"command": "true"}}, file="plain.toml")
-    done = cli("verify", "good.toml", "folder", "plain.toml", "good.toml")
-    assert done.returncode == 0
+    done = cli("verify", "good.toml", "folder", "plain.toml", "good.toml", code=0)
     assert done.stdout.splitlines() == [
         "ok: good.toml (1 experiment)",
         *(f"ok: folder/{name}.toml (1 experiment)" for name in ("a", "b", "deep/c")),
@@ -62,8 +61,7 @@ def test_verify_checks_every_file(scenario: Scenario, cli: Cli, tmp_path: Path) 
 
 
 def test_dry_run_shows_what_would_run(drawn: Path, cli: Cli) -> None:
-    done = cli("dry-run", drawn, "--count", 4, "--slots", 2)
-    assert done.returncode == 0
+    done = cli("dry-run", drawn, "--count", 4, "--slots", 2, code=0)
     lines = done.stdout.splitlines()
     assert lines[0] == "e: random_search, 4 trials over 3 combinations, 2 at a time on local, 1 sample each"
     assert "  x = [1, 2, 3]" in lines
@@ -163,8 +161,7 @@ def test_status_of_every_state_and_of_odd_failure_files(
     assert [one["state"] for one in told()] == ["interrupted", "not started"]
     for content in (b"", b"\xff\xfe\n", b"2026: experiment e was ended\nmore"):
         (run / "dse_failure.txt").write_bytes(content)
-        done = cli("status", run)
-        assert done.returncode == 0, done.stderr
+        done = cli("status", run, code=0)
         assert ("interrupted" in done.stdout, "3/3" in done.stdout, "\x1b" in done.stdout) == (True, True, False)
         assert "failure: " in done.stdout
     assert "more" not in done.stdout
@@ -194,13 +191,11 @@ def test_unknown_choices(cli: Cli) -> None:
 
 @pytest.mark.parametrize("kind", ["command", "python", "live"])
 def test_a_starter_runs_as_it_is(kind: str, cli: Cli) -> None:
-    done = cli("init", "--workload", kind)
-    assert done.returncode == 0, done.stderr
+    done = cli("init", "--workload", kind, code=0)
     assert "tunegym run scenario.toml" in done.stdout
     assert Path("scenario.toml").read_text().count("#") > 8, "a starter is commented"
     assert cli("verify", "scenario.toml").returncode == 0
-    shown = cli("dry-run", "scenario.toml")
-    assert shown.returncode == 0, shown.stderr
+    cli("dry-run", "scenario.toml", code=0)
     assert cli("run", "scenario.toml").returncode == 0
     (results,) = assert_sound("results").values()
     if kind == "live":
@@ -212,8 +207,7 @@ def test_a_starter_runs_as_it_is(kind: str, cli: Cli) -> None:
 
 def test_init_into_folders_overwrites_nothing(cli: Cli, write: Callable[..., Path]) -> None:
     own = write("workload.py", "mine = True\n")
-    done = cli("init", "--workload", "python")
-    assert done.returncode == 1
+    done = cli("init", "--workload", "python", code=1)
     assert "workload.py exists already\nhint: choose another path, or use --force" in done.stderr
     assert own.read_text() == "mine = True\n"
     assert not Path("scenario.toml").exists()
@@ -269,8 +263,7 @@ def test_a_broken_plugin_is_named(
     done = cli("verify", scenario(agent="fancy"))
     assert (done.returncode, told in done.stderr, error in done.stderr) == (2, True, True), done.stderr
     assert "hint: update or uninstall fancy-agents" in done.stderr
-    done = cli("list", "agents")
-    assert done.returncode == 0
+    done = cli("list", "agents", code=0)
     assert all(text in done.stdout for text in (told, error, "grid_search"))
 
 
@@ -281,8 +274,7 @@ def test_version(cli: Cli) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["bogus"], ["run"], ["run", "--bogus"], ["status", "a", "b"]])
 def test_a_wrong_command_line(arguments: list[str], cli: Cli) -> None:
-    done = cli(*arguments)
-    assert done.returncode == 2
+    done = cli(*arguments, code=2)
     assert "Usage: " in done.stdout + done.stderr
 
 

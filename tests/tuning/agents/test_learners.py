@@ -256,37 +256,6 @@ def test_a_restored_learner_trains_on_as_the_other(agent: str, tmp_path: Path) -
     assert restored(tmp_path, "ppo" if agent != "ppo" else "a2c")[1] == 0, "another agent's is none"
 
 
-class Trap:
-    def __reduce__(self) -> Any:
-        return os.system, ("touch run",)
-
-
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        ({"format": 1, "agent": "ppo", "closed": 1, "actions": "", "state": Trap()}, "is damaged"),
-        ({"format": 1, "agent": "ppo"}, "is damaged"),
-        ({"format": 2}, "has format 2, and only 1 is known here"),
-        ({"format": 1, "agent": "ppo", "closed": 1, "actions": "", "state": {}}, "its checkpoint doesn't fit: "),
-    ],
-    ids=["code", "incomplete", "newer", "unfit"],
-)
-def test_an_unusable_checkpoint_starts_from_scratch(
-    document: dict[str, Any], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Nothing in a checkpoint is executed."""
-    import torch
-
-    place = tmp_path / "policy" / "checkpoint.pt"
-    place.parent.mkdir()
-    torch.save(document, place)
-    ours, seen = restored(tmp_path, "ppo")
-    assert (seen, ours.trained) == (0, False)
-    assert "the policy starts from scratch: " in caplog.text
-    assert said in caplog.text
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_full_disk_is_a_warning_and_leaves_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

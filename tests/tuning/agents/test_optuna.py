@@ -17,8 +17,6 @@ from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.rewards import FromObjectives
 
 Benches = Callable[..., Any]
-LEARNING = ["tpe", "gp", "cmaes", "nsgaii"]
-ALL = [*LEARNING, "qmc", "random"]
 PLANE: dict[str, Knob] = {"x": Range(-2.0, 2.0), "y": Range(-2.0, 2.0)}
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.tuning.answers.test_best import best_of
 
 from tunegym.core.errors import ConfigError
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, Recommender
@@ -55,12 +54,6 @@ ROWS = [*at("low", 1, 5.0, 5.1), *at("low", 2, 3.0, 3.1), *at("high", 2, 4.0, 4.
 
 
 # by the trials --------------------------------------------------------------------------------------------
-
-
-def test_over_all_it_is_the_winner_of_best_toml() -> None:
-    found = ask(ROWS)
-    assert found.setting == best_of(trials(ROWS)).overall
-    assert (found.context, found.source, found.note) == ({}, "trials", None)
 
 
 def test_in_a_context_its_own_winner() -> None:

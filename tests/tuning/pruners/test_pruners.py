@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,22 +18,15 @@ from tunegym.tuning.pruners.median import MedianConfig, MedianPruner
 Curve = list[tuple[int, float]]
 
 
-class TestMedian(PrunerSuite):
-    pruner = MedianPruner
+def suite(tested: Any, **settings: Any) -> Any:
+    """A test class for a pruner."""
+    return type("Suite", (PrunerSuite,), {"pruner": tested, "settings": settings, "__module__": __name__})
 
 
-class TestMedianWithSettings(PrunerSuite):
-    pruner = MedianPruner
-    settings: ClassVar[dict[str, Any]] = {"startup_trials": 2, "warmup_steps": 4}
-
-
-class TestHyperband(PrunerSuite):
-    pruner = HyperbandPruner
-
-
-class TestHyperbandWithSettings(PrunerSuite):
-    pruner = HyperbandPruner
-    settings: ClassVar[dict[str, Any]] = {"min_steps": 2, "reduction": 2, "max_steps": 30}
+TestMedian = suite(MedianPruner)
+TestMedianWithSettings = suite(MedianPruner, startup_trials=2, warmup_steps=4)
+TestHyperband = suite(HyperbandPruner)
+TestHyperbandWithSettings = suite(HyperbandPruner, min_steps=2, reduction=2, max_steps=30)
 
 
 # median ---------------------------------------------------------------------------------------------------

@@ -38,14 +38,6 @@ sys.stdin.readline()
 """
 
 
-def foreign(folder: Path, heartbeat: float) -> Path:
-    """A lock that a process of another host wrote."""
-    holder = {"host": "elsewhere", "pid": os.getpid(), "start_time": "1", "heartbeat": heartbeat, "token": "t"}
-    folder.mkdir(exist_ok=True)
-    (folder / LOCK).write_bytes(orjson.dumps(holder))
-    return folder
-
-
 def test_second_writer_waits_for_the_death_of_the_first(journal: Journals, tmp_path: Path) -> None:
     """A living one is named and left alone; a dead one's lock is taken over, also while it is a zombie."""
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
@@ -141,7 +133,8 @@ def test_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lost_lock_is_noticed_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody took us for dead: we say so, and the lock stays theirs."""
     lock = WriterLock(tmp_path)
-    foreign(tmp_path, time.time())
+    holder = {"host": "elsewhere", "pid": os.getpid(), "start_time": "1", "heartbeat": time.time(), "token": "t"}
+    (tmp_path / LOCK).write_bytes(orjson.dumps(holder))
     monkeypatch.setattr(lock_module, "HEARTBEAT_S", 0.0)
     with pytest.raises(StoreError, match=r"taken over by process \d+ on elsewhere"):
         lock.beat()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import shutil
 import tempfile
 from collections import Counter
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.soundness import read_rows
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, OpenTrial, Outcome, TimedOut, Trial
@@ -123,8 +123,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     def check_views(self) -> None:
         """The same steps in the same order, and every closed trial among them."""
-        files = [(self.folder / name).read_text().splitlines() for name in ("trajectory.csv", "env.csv")]
-        trajectory, env = (list(csv.DictReader(lines)) for lines in files)
+        trajectory, env = (read_rows(self.folder / name) for name in ("trajectory.csv", "env.csv"))
         assert [int(row["step"]) for row in trajectory] == sorted(self.closed)
         assert [row["step"] for row in env] == [row["step"] for row in trajectory]
         assert [row["load"] for row in env] == [row["context.load"] for row in trajectory]

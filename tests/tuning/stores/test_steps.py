@@ -34,17 +34,13 @@ PICTURES = spaces.Box(0, 255, shape=(8, 8), dtype=np.uint8)
 VIEWS = ("trajectory.csv", "env.csv", "episodes.csv")
 
 
-def open_store(
-    folder: Path,
-    *,
-    actions: Any = ACTIONS,
-    observations: Any = OBSERVATIONS,
-    record: Recording | None = None,
-    **changes: Any,
-) -> StepStore:
-    record = record or Recording()
-    known: dict[str, Any] = {"knobs": {}, "metrics": [], "live": {"record": record.spelled}}
-    store = StepStore(folder, head(**{**known, **changes}), SessionRecord("f"), record)
+def undeclared(folder: Path, **changes: Any) -> StepStore:
+    known: dict[str, Any] = {"knobs": {}, "metrics": [], "live": {"record": "all"}}
+    return StepStore(folder, head(**{**known, **changes}), SessionRecord("f"), Recording())
+
+
+def open_store(folder: Path, actions: Any = ACTIONS, observations: Any = OBSERVATIONS, **changes: Any) -> StepStore:
+    store = undeclared(folder, **changes)
     store.declare(actions, observations)
     return store
 
@@ -229,8 +225,7 @@ def test_failed_resume_gives_nothing_back(
     store.close()
     (tmp_path / reader.JOURNAL).write_bytes(journal)
     (tmp_path / "observations.bin").write_bytes(b"")
-    live = head(knobs={}, metrics=[], live={"record": "all"})
-    broken = StepStore(tmp_path, live, SessionRecord("f"), Recording())
+    broken = undeclared(tmp_path)
     with pytest.raises(StoreError, match=r"observations\.bin is too short: the journal has 1 rows, and it has 0"):
         broken.declare(ACTIONS, PICTURES)
     assert "at most 499 steps were lost (numbers 2 to 500)" in caplog.text
@@ -252,8 +247,7 @@ def test_refused_files_leave_none_open(tmp_path: Path, refused: str) -> None:
     (tmp_path / refused).unlink()
     if refused == "env.csv":
         (tmp_path / refused).mkdir()
-    live = head(knobs={}, metrics=[], live={"record": "all"})
-    broken = StepStore(tmp_path, live, SessionRecord("f"), Recording())
+    broken = undeclared(tmp_path)
     with pytest.raises(StoreError, match=refused):
         broken.declare(ACTIONS, PICTURES)
     broken.close()
