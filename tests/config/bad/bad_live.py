@@ -1,11 +1,13 @@
 """Servers, agents and rewards that the wrong live scenarios name."""
 
+import abc
 from typing import ClassVar
 
 from gymnasium import spaces
 
 from tunegym.core.errors import Problem
 from tunegym.tuning.agents.base import BaseAgent
+from tunegym.tuning.ports import GymServer
 
 number = 3
 
@@ -57,6 +59,33 @@ class Server(Endless):
 
     def __init__(self, size, speed=1.0): ...
     def close(self): ...
+
+
+class Forgot(GymServer):
+    reset, step = Endless.reset, Endless.step
+
+
+class NoStep:
+    reset, close = Server.reset, Server.close
+
+    def stepp(self, action): ...
+
+
+class OddReset(Server):
+    def reset(self): ...
+
+
+class OddStep(Server):
+    def step(self): ...
+
+
+class Positional(Server):
+    def __init__(self, size, /): ...
+
+
+class Abstract(Server, abc.ABC):
+    @abc.abstractmethod
+    def more(self): ...
 
 
 class Nested(Server):
