@@ -100,9 +100,7 @@ def test_servers_that_are_killed_again_and_again(
     after = [one.end for one in results.episodes if one.first > max(reasons)]
     assert "terminated" in after, "episodes continue"
     assert set(after[:-slots]) <= {"terminated"}
-    assert {one.last for one in results.episodes if one.end == "failed"} == set(reasons), (
-        "a failed step ends its own"
-    )
+    assert {one.last for one in results.episodes if one.end == "failed"} == set(reasons), "a failed step ends its own"
     wait_until(lambda: not any(map(_serves, live.notes("built"))), "servers to be gone", 20)
 
 
