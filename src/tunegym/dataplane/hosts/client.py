@@ -52,6 +52,7 @@ class _Call:
         number: 0 before it is sent.
         pending: numbers of the earlier calls without an answer.
         waiting: whether a thread waits for the answer.
+        given_up: whether the host is told, or will be, that the answer is not wanted.
     """
 
     def __init__(self, operation: str, arguments: Mapping[str, Any], wait_s: float | None, answer_s: float) -> None:
@@ -63,7 +64,7 @@ class _Call:
         self.number = 0
         self.pending: list[int] = []
         self.reply: Any = None
-        self.waiting = False
+        self.waiting = self.given_up = False
         self._woken = threading.Lock()  # held until there is something to do: faster than an Event
         self._woken.acquire()
 
@@ -184,6 +185,7 @@ class SocketHost:
 
     @staticmethod
     def _giving_up(call: _Call) -> _Call:
+        call.given_up = True
         given = {"partition_id": call.arguments.get("partition_id"), "operation": call.operation, "number": call.number}
         return _Call(GIVE_UP, given, 0.0, ABANDON_S)
 
@@ -338,7 +340,7 @@ class SocketHost:
 
     def _fail(self, error: DataPlaneError) -> None:
         """Tell every caller. A put or claim may have taken effect: the next host gives it up. The lock is held."""
-        for call in [one for one in self._calls.values() if one.operation in WAITING and one.waiting]:
+        for call in [one for one in self._calls.values() if one.operation in WAITING and not one.given_up]:
             self._register(self._giving_up(call))
         for call in list(self._calls.values()):
             call.wake(as_plain(error))
