@@ -102,7 +102,7 @@ class SocketHost:
     Args:
         folder: of the plane.
         linger_s: how long a host that is started from here stays without clients.
-        timeout_s: how long a call may take that has no time of its own, and how long a host that is gone is looked for.
+        timeout_s: the time limit of a call that names none, and of the search for a host that is gone.
     """
 
     durable = True

@@ -143,7 +143,7 @@ def _substitution_problems(where: str, text: str) -> list[Problem]:
     problems: list[Problem] = []
     for found in _SUBSTITUTION.finditer(text):
         if not found["assigned"] and "{" in found["inside"].replace("{{", ""):
-            what = "the shell ignores a failure in $(...) unless it is an assignment of its own"
+            what = "the shell ignores a failure in $(...) unless it is an assignment"
             hint = "write value=$(...) as a command before this one, and use $value here"
             problems.append(Problem(where, what, found[0].strip() + ")", hint=hint))
     return problems
