@@ -14,7 +14,7 @@ from tunegym.core.references import callable_by_name, is_reference, resolve
 from tunegym.core.text import error_text
 from tunegym.tuning.agents.base import RunOnce, driver
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
-from tunegym.tuning.ports import Agent, Pruner, Reward, Workload
+from tunegym.tuning.ports import Agent, ClusterRunner, Pruner, Reward, Runner, Workload
 from tunegym.tuning.rewards import ByName, FromObjectives
 from tunegym.tuning.stores.records import Head, SessionRecord
 
@@ -129,6 +129,14 @@ def build_agent(scenario: Scenario, experiment: Experiment, env: Any) -> Agent:
     return agent
 
 
+def build_runner(scenario: Scenario, token: str) -> Runner | ClusterRunner:
+    """The runner of the scenario's jobs; ``token`` names the run."""
+    factory = Catalog().at(scenario.scenario_dir).get("runners", scenario.runner)
+    if not hasattr(factory, "Config"):
+        return factory(token=token, slots=scenario.slots)
+    return factory(token=token, slots=scenario.slots, config=scenario.runner_config, scenario_dir=scenario.scenario_dir)
+
+
 def build_pruner(scenario: Scenario, experiment: Experiment) -> Callable[[], Pruner] | None:
     """Makes the experiment's pruners, one for each context; None if it has none."""
     spec = experiment.pruner
@@ -178,5 +186,6 @@ def build_session(scenario: Scenario, experiment: Experiment, workload: Workload
         fingerprint=workload.fingerprint(),
         parts=workload.fingerprint_parts(),
         slots=scenario.slots,
+        runner=scenario.runner,
         agent_steps=experiment.budget.agent_steps,
     )

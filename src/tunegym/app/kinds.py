@@ -14,7 +14,15 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from tunegym.app.catalog import Catalog, build_head, build_pruner, build_reward, build_session, build_workload
+from tunegym.app.catalog import (
+    Catalog,
+    build_head,
+    build_pruner,
+    build_reward,
+    build_runner,
+    build_session,
+    build_workload,
+)
 from tunegym.app.plan import plan_live, plan_trials
 from tunegym.app.server import build_host, check_injected, known_token
 from tunegym.core.processes import Tree, end_tree, living_processes
@@ -88,6 +96,10 @@ class TrialSession(OpenSession):
 
     stopping = "running trials are ended and stay open for a resume"
 
+    def __init__(self, env: TrialEngine, store: JournalStore, runner: Runner, resources: contextlib.ExitStack) -> None:
+        super().__init__(env, store, resources)
+        self._runner = runner
+
     def progress(self) -> Progress:
         """Trials by status, and the best so far."""
         tally, statuses = self.env.tally, self.env.tally.statuses
@@ -97,6 +109,8 @@ class TrialSession(OpenSession):
             one = self.experiment
             metric = reward_metric(one.agent_metrics, one.objectives, {"agent_reward_function": one.reward})
             shown["best"] = reached(tally.best, metric, one.goals)
+        if waiting := getattr(self._runner, "waiting", ""):
+            shown["waiting"] = waiting
         return Progress(tally.done, "", statuses["measured"], self.env.budget.elapsed_s, shown)
 
 
@@ -106,7 +120,10 @@ class TrialsKind:
     units = "trials"
 
     def check(self, scenario: Scenario, experiment: Experiment) -> None:
-        """Nothing more is needed than the configuration has checked."""
+        """Refuse jobs that the runner's cluster can never run."""
+        with contextlib.closing(build_runner(scenario, "check")) as runner:
+            if check := getattr(runner, "check", None):
+                check([experiment])
 
     def plan(self, scenario: Scenario, experiment: Experiment, count: int) -> Plan:
         """The size of the search and its first trials."""
@@ -127,10 +144,10 @@ class TrialsKind:
         with contextlib.ExitStack() as resources:
             store = JournalStore(folder, build_head(scenario, experiment), session)
             resources.callback(store.close)
-            catalog = Catalog().at(scenario.scenario_dir)
-            runner: Runner = catalog.get("runners", scenario.runner)(token=store.head.run, slots=scenario.slots)
+            runner = build_runner(scenario, store.head.run)
             resources.callback(runner.close)
-            pruner, encodings = build_pruner(scenario, experiment), partial(catalog.get, "encodings")
+            encodings = partial(Catalog().at(scenario.scenario_dir).get, "encodings")
+            pruner = build_pruner(scenario, experiment)
             parts = Parts(
                 experiment, workload, runner, store, reward, experiment.constraints, folder, pruner, encodings
             )
@@ -143,7 +160,7 @@ class TrialsKind:
             )
             stop.subscribe(runner.stop, runner.kill)
             resources.callback(stop.unsubscribe, runner.stop, runner.kill)
-            return TrialSession(engine, store, resources.pop_all())
+            return TrialSession(engine, store, runner, resources.pop_all())
 
     def face(self, session: Session, num_envs: int | None, finish: Callable[[], None]) -> TuneEnv | TuneVectorEnv:
         """A Gymnasium environment over an open session; a vector one shares the scenario's slots."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tunegym.app.catalog import build_agent, build_workload
+from tunegym.app.catalog import build_agent, build_runner, build_workload
 from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experiment, LiveSpec, Scenario
 from tunegym.tuning.model.space import EnvParam
 from tunegym.tuning.model.summary import Plan
@@ -26,7 +26,7 @@ def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
     lines += [f"  {_drawn(name, param)} per trial" for name, param in experiment.env_params.params.items()]
     for trial in first:
         context = f"  [{pairs(trial['context'])}]" if trial["context"] else ""
-        lines += _indented(f"  trial {trial['step']}{context}:", trial["runs"])
+        lines += _indented(f"  trial {trial['step']}{context}:", trial.get("script") or trial["runs"])
         if trial["infeasible"] is not None:
             lines.append(f"    infeasible: {trial['infeasible']}")
     return Plan(tuple(lines), document)
@@ -101,6 +101,7 @@ def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> lis
     )
     agent = build_agent(scenario, experiment, env)
     select = getattr(agent, "select_action", None)
+    scripted = getattr(build_runner(scenario, "dry-run"), "script", None)
     first: list[dict[str, Any]] = []
     for number in range(1, min(count, experiment.most_trials or count) + 1):
         context = experiment.env_params.context(number)
@@ -110,8 +111,11 @@ def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> lis
         action = experiment.space.accept(action)
         parameters = experiment.parameters(action, context)
         refused = next((why for one in experiment.constraints if (why := one.refuse(parameters))), None)
-        runs = what_runs(workload.plan(number, 1, parameters, str(Path("trials") / f"{number:06d}")))
-        first.append({"step": number, "action": action, "context": context, "runs": runs, "infeasible": refused})
+        runs = what_runs(job := workload.plan(number, 1, parameters, str(Path("trials") / f"{number:06d}")))
+        script = {"script": scripted(job)} if scripted else {}
+        first.append(
+            {"step": number, "action": action, "context": context, "runs": runs, "infeasible": refused, **script}
+        )
     return first
 
 

@@ -21,7 +21,7 @@ from tunegym.app.kinds import kind_of
 from tunegym.app.report import FAILURE, report_run
 from tunegym.app.server import check_given, check_server, with_injected
 from tunegym.app.warm_start import copied_sources, copy_source, find_source
-from tunegym.config.load import load, parse
+from tunegym.config.load import load, load_system, parse
 from tunegym.core.errors import BudgetError, ServerLostError, StoreError, StoreLockedError
 from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.stop import Stop
@@ -70,22 +70,27 @@ class Watch:
         """The run's page is written, from these results."""
 
 
-def as_scenario(source: Source, overrides: Sequence[str] = (), *, server: Any = None) -> Scenario:
+def as_scenario(
+    source: Source, overrides: Sequence[str] = (), *, server: Any = None, system: str | Path | None = None
+) -> Scenario:
     """A checked scenario from a file, from plain data, or unchanged.
 
-    ``server`` replaces the ``env_class`` of its live experiments; ``check_given`` says whether it fits them.
+    ``server`` replaces the ``env_class`` of its live experiments; ``check_given`` says whether it fits them. ``system``
+    is a file whose ``[system]`` replaces the scenario's.
     """
     named = {"file": str(source)} if isinstance(source, str | Path) else {}
     if isinstance(source, Scenario):
-        if not overrides and server is None:
+        if not overrides and server is None and system is None:
             return source
         named, source = {"file": source.file}, dict(source.document)
     if server is not None:
         check_server(server)
         source = with_injected(source)
+    catalog = Catalog()
+    table = None if system is None else load_system(system, catalog)
     if isinstance(source, Mapping):
-        return parse(source, Catalog(), scenario_dir=Path.cwd(), overrides=overrides, **named)
-    return load(Path(source), Catalog(), overrides)
+        return parse(source, catalog, scenario_dir=Path.cwd(), overrides=overrides, system=table, **named)
+    return load(Path(source), catalog, overrides, table)
 
 
 def run(
@@ -94,11 +99,14 @@ def run(
     output: str | Path | None = None,
     overrides: Sequence[str] = (),
     slots: int | None = None,
+    system: str | Path | None = None,
     watch: Watch | None = None,
     stop: Stop | None = None,
     server: Any = None,
 ) -> int:
     """Run every experiment of a scenario into a new results folder.
+
+    ``system`` is a file whose ``[system]`` is used instead of the scenario's.
 
     ``server`` replaces the ``env_class`` of its live experiments. A class is called with their ``cmd_args`` as its
     arguments, a function without any, once for each server that is needed; what they make is closed, too. An object is
@@ -114,7 +122,7 @@ def run(
             not known; nothing was started.
     """
     settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
-    checked = as_scenario(scenario, settings, server=server)
+    checked = as_scenario(scenario, settings, server=server, system=system)
     if server is not None:
         check_given(checked, server)
     for experiment in checked.experiments:

@@ -33,6 +33,9 @@ SetOption = Annotated[
     ),
 ]
 SlotsOption = Annotated[int | None, typer.Option("--slots", min=1, help="Trials in parallel.")]
+SystemOption = Annotated[
+    Path | None, typer.Option("--system", metavar="FILE", help="A file whose [system] replaces the scenario's.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ResultsArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs: the newest.")]
 RESULTS = Path("results")
@@ -65,13 +68,14 @@ def dry_run(
     scenario: ScenarioArgument,
     overrides: SetOption = None,
     slots: SlotsOption = None,
+    system: SystemOption = None,
     count: Annotated[int, typer.Option("--count", min=1, help="How many first trials to show.")] = 3,
     as_json: JsonOption = False,
 ) -> None:
     """Show what would run: how many trials, and the first of them."""
     from tunegym.cli.scenarios import dry_run as command
 
-    _end(command, scenario, overrides or [], slots, count, as_json=as_json)
+    _end(command, scenario, overrides or [], slots, system, count, as_json=as_json)
 
 
 @app.command()
@@ -82,11 +86,12 @@ def run(
     ] = None,
     overrides: SetOption = None,
     slots: SlotsOption = None,
+    system: SystemOption = None,
 ) -> None:
     """Run every experiment of a scenario."""
     from tunegym.cli.run import run as command
 
-    _end(command, scenario, output, overrides or [], slots)
+    _end(command, scenario, output, overrides or [], slots, system)
 
 
 @app.command()

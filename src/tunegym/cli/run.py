@@ -50,9 +50,9 @@ PLAIN_SHARE = 0.05
 """Plain lines are at least this many seconds, and this share of the time so far, apart."""
 
 
-def run(scenario: Path, output: Path | None, overrides: list[str], slots: int | None) -> int:
+def run(scenario: Path, output: Path | None, overrides: list[str], slots: int | None, system: Path | None) -> int:
     """Run every experiment of a scenario."""
-    return drive(partial(app.run, scenario, output=output, overrides=overrides, slots=slots))
+    return drive(partial(app.run, scenario, output=output, overrides=overrides, slots=slots, system=system))
 
 
 def resume(folder: Path, agent_steps: int | None, slots: int | None, *, force: bool) -> int:

@@ -13,7 +13,7 @@ from tunegym.app.kinds import kind_of
 from tunegym.app.run import as_scenario
 from tunegym.cli.results import list_runs
 from tunegym.cli.terminal import BAD_CONFIGURATION, note, print_json, say, show, warn
-from tunegym.config.load import load
+from tunegym.config.load import is_system_file, load, load_system
 from tunegym.core.errors import ConfigError, Problem, TunegymError, UnresolvedReferenceError
 from tunegym.core.text import escaped
 from tunegym.tuning.model.values import counted
@@ -54,10 +54,12 @@ def init(words: list[str], kind: str, *, force: bool) -> int:
     return 0
 
 
-def dry_run(path: Path, overrides: list[str], slots: int | None, count: int, *, as_json: bool) -> int:
+def dry_run(
+    path: Path, overrides: list[str], slots: int | None, system: Path | None, count: int, *, as_json: bool
+) -> int:
     """Show every experiment's plan."""
     settings = [*overrides, *([] if slots is None else [f"system.slots={slots}"])]
-    scenario = as_scenario(path, settings)
+    scenario = as_scenario(path, settings, system=system)
     plans = [kind_of(one).plan(scenario, one, count) for one in scenario.experiments]
     folder = str(Path(RESULTS, scenario.name).absolute())
     if as_json:
@@ -115,6 +117,10 @@ def verify(paths: list[Path]) -> int:
     for file in files:
         checked += 1
         try:
+            if is_system_file(file):
+                load_system(file, Catalog())
+                say(escaped(f"ok: {file} (a system file)"))
+                continue
             scenario = load(file, Catalog())
         except ConfigError as error:
             bad += 1

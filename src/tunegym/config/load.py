@@ -32,7 +32,7 @@ from tunegym.config.problems import (
     shown,
     with_lines,
 )
-from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable, TrackingTable, checked
+from tunegym.config.schema import ExperimentTable, ScenarioTable, SystemTable, TrackingTable, checked, checked_config
 from tunegym.core.errors import ConfigError, Problem
 from tunegym.tuning.model.scenario import Scenario, Tracking
 from tunegym.tuning.model.values import storable
@@ -53,8 +53,12 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SCHEMES = ("http", "https", *_DATABASES, "file", "databricks")
 
 
-def load(path: str | Path, catalog: Components, overrides: Sequence[str] = ()) -> Scenario:
+def load(
+    path: str | Path, catalog: Components, overrides: Sequence[str] = (), system: Mapping[str, Any] | None = None
+) -> Scenario:
     """The scenario in a TOML file, with ``--set`` strings applied before anything is checked.
+
+    ``system`` replaces its ``[system]``.
 
     Raises:
         ConfigError: with every problem that could be found in one go, most basic first.
@@ -62,11 +66,36 @@ def load(path: str | Path, catalog: Components, overrides: Sequence[str] = ()) -
     path = Path(path)
     document = read_file(path)
     try:
-        return parse(document, catalog, file=str(path), scenario_dir=path.parent, overrides=overrides)
+        return parse(document, catalog, file=str(path), scenario_dir=path.parent, overrides=overrides, system=system)
     except ConfigError as error:
         if error.file != str(path):
             raise
         raise with_lines(error, path.read_text(encoding="utf-8-sig"), skip=f"set by {OVERRIDES}") from None
+
+
+def is_system_file(path: str | Path) -> bool:
+    """Whether a file has a ``[system]`` and no experiments. Raises ``ConfigError`` if it is not TOML."""
+    document = read_file(Path(path))
+    return "system" in document and not {"name", "experiments"} & document.keys()
+
+
+def load_system(path: str | Path, catalog: Components) -> dict[str, Any]:
+    """The ``[system]`` table of a file that has nothing else, checked. Raises ``ConfigError``."""
+    path, findings = Path(path), Findings()
+    document = read_file(path)
+    for key in document.keys() - {"system"}:
+        hint = "a system file has one table, [system]; experiments belong into a scenario"
+        findings.unknown(key, document[key], ["system"], hint)
+    plain = _plain_document(document, findings)
+    if not isinstance(plain.get("system"), dict):
+        hint = 'write [system], and below it for example runner = "slurm"'
+        findings.add("this is no system file: there is no table [system]", hint=hint)
+    elif not findings.problems:
+        _system(plain["system"], catalog, findings.at("system"))
+    if findings.problems:
+        error = ConfigError(str(path), findings.problems)
+        raise with_lines(error, path.read_text(encoding="utf-8-sig"), skip="\n")
+    return plain["system"]
 
 
 def parse(
@@ -76,6 +105,7 @@ def parse(
     file: str = "<python>",
     scenario_dir: str | Path,
     overrides: Sequence[str] = (),
+    system: Mapping[str, Any] | None = None,
 ) -> Scenario:
     """The scenario that ``document`` describes; ``scenario_dir`` counts unless the document names its own.
 
@@ -88,7 +118,7 @@ def parse(
         what = f"a scenario is a table, and this is {kind(document)}"
         raise ConfigError(file, [Problem("", what, hint="give a dict with name and experiments")])
     findings = Findings()
-    changed = copied(document)
+    changed = copied(document if system is None else {**document, "system": system})
     paths = override(changed, overrides)
     resolved = _plain_document(changed, findings)
     left_out = [problem.where for problem in findings.problems]
@@ -115,9 +145,7 @@ def _scenario(document: dict[str, Any], catalog: Components, file: str, folder: 
     if "name" not in findings.broken():
         folder_name(top.name, findings.at("name"))
     below = findings.at("system")
-    system = checked(SystemTable, top.system, below)
-    if "runner" not in below.broken():
-        known(catalog, "runners", system.runner, below.at("runner"))
+    system, config = _system(top.system, catalog, below)
     if top.scenario_dir is not None:
         folder = _absolute(folder / top.scenario_dir)
         if not folder.is_dir():
@@ -140,6 +168,7 @@ def _scenario(document: dict[str, Any], catalog: Components, file: str, folder: 
         seed=top.seed,
         runner=system.runner,
         slots=system.slots,
+        runner_config=config,
         experiments=tuple(draft.experiment for draft in drafts if draft.experiment is not None),
         scenario_dir=folder,
         document=resolved,
@@ -147,6 +176,22 @@ def _scenario(document: dict[str, Any], catalog: Components, file: str, folder: 
         warnings=tuple(warning for draft in drafts for warning in draft.warnings),
         tracking=trackers,
     )
+
+
+def _system(table: Mapping[str, Any], catalog: Components, findings: Findings) -> tuple[SystemTable, Any]:
+    """What every runner has, and the settings of this one: its ``Config``, or None without any."""
+    common = {key: value for key, value in table.items() if key in SystemTable.model_fields}
+    system, config = checked(SystemTable, common, findings), None
+    if "runner" in findings.broken():
+        return system, config
+    runner = known(catalog, "runners", system.runner, findings.at("runner"))
+    settings = {key: value for key, value in table.items() if key not in common}
+    if hasattr(runner, "Config"):
+        config = checked_config(runner.Config, settings, findings)
+    elif runner is not None:
+        for key, value in settings.items():
+            findings.unknown(key, value, SystemTable.model_fields)
+    return system, config
 
 
 def _stray(key: str) -> str | None:

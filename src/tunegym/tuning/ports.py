@@ -151,6 +151,26 @@ class Runner(Protocol):
         """Release every worker process. Calling it twice is fine."""
 
 
+class ClusterRunner(Runner, Protocol):
+    """A runner with settings, for jobs that run elsewhere.
+
+    Built as ``Class(token, slots, config, scenario_dir)``, which doesn't touch the cluster. ``Config``, a frozen
+    dataclass, is the class of its settings in ``[system]``; ``scenario_dir`` is where the files lie that jobs use.
+    """
+
+    Config: type[Any]
+
+    def check(self, experiments: Sequence[Experiment]) -> None:
+        """Refuse experiments that the cluster can never run, if it can be asked; raises ``TunegymError``."""
+
+    def script(self, job: Job) -> str:
+        """What would be submitted for a job, as a user reads it."""
+
+    @property
+    def waiting(self) -> str:
+        """What keeps jobs from running now, such as a controller that doesn't answer; empty if nothing does."""
+
+
 class TrialStore(Protocol):
     """The append-only record of one experiment: the truth.
 

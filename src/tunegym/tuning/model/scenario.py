@@ -234,6 +234,7 @@ class Scenario:
     seed: int
     runner: str
     slots: int
+    runner_config: Any  # the runner's settings: an instance of its ``Config``; None for a runner without settings
     experiments: tuple[Experiment, ...]
     scenario_dir: Path  # value of ``{scenario_dir}``; modules are looked for there first
     # the resolved scenario as plain data; written to ``scenario.toml`` and enough to run again

@@ -48,6 +48,7 @@ class CommandJob:
     timeout_s: float | None = None  # bound on setup and command together, and on teardown by itself; None for no bound
     stream: Stream | None = None  # where intermediate values come from; None if there are none
     shell: str | None = None  # name or path of one of ``SHELLS``; None for bash, or sh where there is none
+    num_nodes: int = 1  # how many nodes of a cluster it needs; this machine has one
 
     @property
     def reports(self) -> bool:
@@ -68,6 +69,7 @@ class CallJob:
     env: Mapping[str, str] = field(default_factory=dict)  # environment variables during the call
     timeout_s: float | None = None
     reports: bool = False  # the callable gets one more argument, ``report``, and calls it with (step, value)
+    num_nodes: int = 1  # as for a command
 
 
 Job: TypeAlias = CommandJob | CallJob
@@ -100,6 +102,8 @@ class JobResult:
     duration_s: float = 0.0
     cpu_s: float | None = None
     max_rss_mb: float | None = None
+    # the nodes of a cluster that it ran on, one entry for each attempt; empty on this machine
+    nodes: tuple[str, ...] = ()
 
 
 # outcomes ---------------------------------------------------------------------------------------------
@@ -226,6 +230,7 @@ class Trial:
     # the number of the trial whose measurement this one was given; None if it ran itself
     cached_from: int | None = None
     reports: Reports = ()  # the intermediate values (step, value) that it reported while it ran, in order
+    nodes: tuple[str, ...] = ()  # where its jobs ran, one entry for each attempt; empty on this machine
 
     @property
     def status(self) -> str:

@@ -326,7 +326,8 @@ def _row(trial: Trial) -> dict[str, Any]:
         cells |= {f"observation.{name}": value for name, value in trial.metrics.items()}
         if len(trial.outcome.samples) > 1:
             cells |= {f"spread.{name}": value for name, value in trial.outcome.spread().items()}
-    return cells | {"duration_s": trial.duration_s, "reason": trial.reason}
+    nodes = {"nodes": " ".join(trial.nodes)} if trial.nodes else {}
+    return cells | {"duration_s": trial.duration_s, **nodes, "reason": trial.reason}
 
 
 def reached(trial: Trial, metric: RewardMetric | None, goals: Mapping[str, str]) -> str:

@@ -60,6 +60,7 @@ class SessionRecord:
     # the fingerprint's parts by name, so that a change can be named
     parts: dict[str, str] = field(default_factory=dict)
     slots: int = 1
+    runner: str = "local"
     agent_steps: int | None = None
 
 
@@ -108,6 +109,8 @@ def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
         record["reason"] = printable(outcome.reason)
     if trial.reports:
         record["reports"] = trial.reports
+    if trial.nodes:
+        record["nodes"] = trial.nodes
     if not opened:
         record["context"] = trial.context
     return record
@@ -130,6 +133,7 @@ def closed_trial(record: Record, opened: OpenTrial) -> Trial:
         duration_s=numeric(record["duration_s"]),
         cached_from=record.get("cached_from"),
         reports=tuple((step, numeric(value)) for step, value in record.get("reports", ())),
+        nodes=tuple(record.get("nodes", ())),
     )
 
 

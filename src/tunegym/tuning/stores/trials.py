@@ -32,7 +32,8 @@ class JournalStore(JournalFile):
         self._open = {number: trial for number, (trial, _) in self.past.open.items()}
         self._views: TrialViews | None = None
         try:
-            self._views = TrialViews(folder, list(head.knobs), list(head.env_params), head.metrics, self.highest)
+            names = list(head.knobs), list(head.env_params), head.metrics
+            self._views = TrialViews(folder, *names, self.highest, nodes=session.runner != "local")
             for _, trial in self.recorded():
                 self._views.add(trial)
         except BaseException:

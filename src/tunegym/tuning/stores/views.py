@@ -69,15 +69,24 @@ class TrialViews:
 
     A row waits until every lower number has one; ``close`` writes the rows that still wait. One thread adds, another
     may flush. Files that are there are replaced once all rows up to ``past`` are written: they may show these.
+    ``nodes`` adds a column for the nodes of a cluster that a trial ran on.
     """
 
     def __init__(
-        self, folder: Path, knobs: Sequence[str], env_params: Sequence[str], metrics: Sequence[str], past: int = 0
+        self,
+        folder: Path,
+        knobs: Sequence[str],
+        env_params: Sequence[str],
+        metrics: Sequence[str],
+        past: int = 0,
+        *,
+        nodes: bool = False,
     ) -> None:
         self._knobs = tuple(knobs)
         self._env_params = tuple(env_params)
         self._metrics = tuple(metrics)
         self._next, self._past = 1, past
+        self._nodes = nodes
         self._waiting: dict[int, tuple[str, str]] = {}
         self._files = CsvFiles(folder, (TRAJECTORY, ENV))
         columns = [
@@ -86,6 +95,7 @@ class TrialViews:
             *(f"context.{name}" for name in env_params),
             *(f"observation.{name}" for name in metrics),
             "duration_s",
+            *(["nodes"] if nodes else []),
         ]
         self._files.append(line(columns), line(["step", *env_params]))
         self.flush()
@@ -129,6 +139,7 @@ class TrialViews:
             *drawn,
             *[metrics.get(name, "") for name in self._metrics],
             round(trial.duration_s, 6),
+            *([" ".join(trial.nodes)] if self._nodes else []),
         ]
         return line(row), line([trial.number, *drawn])
 

@@ -64,6 +64,7 @@ class CommandWorkload(Fingerprinted):
             shell=self._experiment.workload_args.get("shell"),
             timeout_s=self._experiment.timeout_s,
             stream=self._stream,
+            num_nodes=parameters.get(template.NUM_NODES, 1),
             **{key: text.render(values) for key, text in self._templates.items()},
         )
 

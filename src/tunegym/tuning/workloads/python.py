@@ -95,6 +95,7 @@ class PythonWorkload(Fingerprinted):
             env={variable: plain(parameters[address]) for address, variable in self._variables},
             timeout_s=self._experiment.timeout_s,
             reports=self._reports,
+            num_nodes=parameters.get(template.NUM_NODES, 1),
         )
 
     def read(self, job: Job, result: JobResult) -> Metrics:

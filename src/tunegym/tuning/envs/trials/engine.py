@@ -115,8 +115,8 @@ class TrialEngine:
         self._keeper = FolderKeeper(experiment, trials)
         self._cache = MeasurementCache() if experiment.cache else None
         self.budget = BudgetClock(experiment.budget, self.tally, self._clock, spent_s)
-        measure = Measurement(experiment, parts.workload, parts.runner, parts.store, self._prune, trials).measure
-        self._lanes = _Lanes(measure, slots)
+        self._measurement = Measurement(experiment, parts.workload, parts.runner, parts.store, self._prune, trials)
+        self._lanes = _Lanes(self._measurement.measure, slots)
         self._flights: dict[int, tuple[int, float, bytes]] = {}
         self._closed: deque[tuple[int, Trial]] = deque()
         self._last: dict[int, tuple[Metrics, bool]] = {}
@@ -297,8 +297,10 @@ class TrialEngine:
     ) -> Trial:
         outcome, reward = self._score.score(outcome)
         duration = self._clock.monotonic() - started
-        reports = self._prune.take(trial.number)
-        closed = Trial(trial.number, trial.context, trial.action, outcome, reward, duration, cached_from, reports)
+        reports, nodes = self._prune.take(trial.number), self._measurement.nodes.pop(trial.number, ())
+        closed = Trial(
+            trial.number, trial.context, trial.action, outcome, reward, duration, cached_from, reports, nodes
+        )
         self._store.close_trial(closed)
         if reports:
             self._prune.closed(closed)
@@ -318,6 +320,7 @@ class TrialEngine:
         """The run stops, or is broken: the trial and those that waited for it stay open in the store."""
         _, _, key = self._flights.pop(trial.number)
         self._prune.take(trial.number)
+        self._measurement.nodes.pop(trial.number, None)
         if self._cache is not None and key:
             for follower in self._cache.settle(key, trial.number, None):
                 self._flights.pop(follower.number)

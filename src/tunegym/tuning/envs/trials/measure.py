@@ -36,7 +36,10 @@ from tunegym.tuning.ports import MetricError, Pruner, Runner, TrialStore, Worklo
 
 
 class Measurement:
-    """Measures open trials of one experiment. ``measure`` may be called from several threads."""
+    """Measures open trials of one experiment. ``measure`` may be called from several threads.
+
+    ``nodes`` has the nodes that a trial's jobs ran on, by number, until someone takes them out.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Measurement:
         self._metrics = experiment.agent_metrics
         self._repeats = experiment.repeats
         self._parameters = experiment.parameters
+        self.nodes: dict[int, tuple[str, ...]] = {}
 
     def measure(self, trial: OpenTrial) -> Outcome | None:
         """The trial's outcome; None if the run was stopped before there was one."""
@@ -81,6 +85,8 @@ class Measurement:
             result = self._runner.run(job, started, self._prune.watch(trial))
         else:
             result = self._runner.run(job, started)
+        if result.nodes:
+            self.nodes[number] = (*self.nodes.get(number, ()), *result.nodes)
         if result.ending == "interrupted":
             return None
         if result.ending == "pruned":
