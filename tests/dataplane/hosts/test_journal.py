@@ -13,7 +13,7 @@ import pytest
 from tunegym.dataplane.errors import StorageError
 from tunegym.dataplane.hosts import journal as module
 from tunegym.dataplane.hosts.client import _introduction as introduction
-from tunegym.dataplane.hosts.journal import RECORD, LedgerJournal, first_journal, make_journal
+from tunegym.dataplane.hosts.journal import RECORD, LedgerJournal, ledger_file, make_journal
 from tunegym.dataplane.hosts.service import Call, LedgerService
 from tunegym.dataplane.storage.segments import SegmentUsage
 
@@ -28,7 +28,7 @@ def opened(folder: Path) -> tuple[LedgerJournal, list[Any]]:
     """A journal, and its contents: the snapshot, if any, and the changes."""
     found: list[Any] = []
     if not list(folder.glob("*.journal")):
-        make_journal(first_journal(folder))
+        make_journal(ledger_file(folder))
     journal = LedgerJournal(folder)
     journal.recover(found.append, found.append)
     return journal, found
@@ -201,7 +201,7 @@ class Service:
 
     def __init__(self, folder: Path, rotate_bytes: int = 1 << 30) -> None:
         if not list(folder.glob("*.journal")):
-            make_journal(first_journal(folder))
+            make_journal(ledger_file(folder))
         self.service = LedgerService(LedgerJournal(folder, rotate_bytes), SegmentUsage(folder / "segments"))
         self.service.recover()
         self.service.join(introduction("me"))

@@ -117,7 +117,7 @@ class SocketHost:
         self.name = uuid.uuid4().hex
         self._connection: Connection | None = None
         self._connecting = False
-        self._trouble = ""  # why the host could not be reached
+        self._failure = ""  # why the host could not be reached
         self._reader: _Call | None = None  # whose caller reads the connection; only that one may close it
 
     def call(
@@ -191,7 +191,7 @@ class SocketHost:
 
     def _unanswered(self, call: _Call) -> DataPlaneError:
         what = f"the plane's host did not answer in time ({call.operation})"
-        what += f": {self._trouble}" if self._trouble else ""
+        what += f": {self._failure}" if self._failure else ""
         if call.operation == "claim":
             return ClaimTimeoutError(what, hint="is it stopped or overloaded? Samples of this claim are given back")
         return HostTimeoutError(what, hint="is it stopped or overloaded? The call may still take effect")
@@ -299,7 +299,7 @@ class SocketHost:
         except Exception as error:
             failure = DataPlaneError(f"the plane's host can't be reached: {error!r}")
         with self._lock:
-            self._connecting, self._trouble = False, ""
+            self._connecting, self._failure = False, ""
             if failure is not None:
                 self._fail(failure)
             elif fresh is not None and self._ended:
@@ -326,13 +326,13 @@ class SocketHost:
             except BaseException as error:
                 if connection is not None:
                     connection.close()
-                self._trouble = str(error) or type(error).__name__
+                self._failure = str(error) or type(error).__name__
                 if isinstance(error, OSError) and not isinstance(error, _TRANSIENT):
-                    raise StorageError(f"{self._folder} can't be used: {self._trouble}", hint="is it yours?") from error
+                    raise StorageError(f"{self._folder} can't be used: {self._failure}", hint="is it yours?") from error
                 if not isinstance(error, _TRANSIENT):
                     raise
                 if time.monotonic() > until:
-                    raise NoPlaneError(f"the plane's host can't be reached: {self._trouble}") from error
+                    raise NoPlaneError(f"the plane's host can't be reached: {self._failure}") from error
                 time.sleep(_RETRY_S)
             else:
                 return connection
@@ -347,18 +347,15 @@ class SocketHost:
             if call.operation != GIVE_UP:
                 del self._calls[call.number]
 
-    def _answer_all(self, error: DataPlaneError) -> None:
-        for call in self._calls.values():
-            call.wake(as_plain(error))
-        self._calls.clear()
-
     def close(self) -> None:
         """See ``Host``. A host that does not answer gives the claims back when it sees the end of the connection."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._answer_all(ClosedError("the client was closed while it waited"))
+            for call in self._calls.values():
+                call.wake(as_plain(ClosedError("the client was closed while it waited")))
+            self._calls.clear()
             farewell = _Call(BYE, {}, 0.0, ABANDON_S)
             self._send(farewell)
         self._wait(farewell)

@@ -18,7 +18,7 @@ import orjson
 
 from tunegym.core.processes import start_python
 from tunegym.dataplane.errors import NoPlaneError, StorageError
-from tunegym.dataplane.hosts.journal import first_journal, make_journal
+from tunegym.dataplane.hosts.journal import ledger_file, make_journal
 from tunegym.dataplane.hosts.operations import as_error
 
 FORMAT = 5
@@ -46,10 +46,10 @@ def bootstrap(folder: Path, timeout_s: float) -> None:
         with start_lock(folder, lambda: time.monotonic() > until):
             fresh = folder / f"{_PLANE}.new"
             if not (folder / _PLANE).exists():
-                known = _START_LOCK, fresh.name, first_journal(folder).name
+                known = _START_LOCK, fresh.name, ledger_file(folder).name
                 if any(path.name not in known for path in folder.iterdir()):
                     raise StorageError(f"{folder} is not empty, and not a plane", hint="give an empty folder")
-                make_journal(first_journal(folder))
+                make_journal(ledger_file(folder))
                 fresh.write_bytes(orjson.dumps({"format": FORMAT}))
                 fresh.replace(folder / _PLANE)
     except OSError as error:
@@ -102,10 +102,8 @@ def start_lock(folder: Path, stop: Stop) -> Iterator[None]:
     """Only one process at a time makes a plane or starts its host. Raises ``TimeoutError`` when told to stop."""
     descriptor = open_file(folder / _START_LOCK, os.O_RDWR)
     try:
-        while not _locked(descriptor):
-            if stop():
-                raise TimeoutError(f"another process holds {folder / _START_LOCK}")
-            time.sleep(_LOOK_S)
+        if not take_lock(descriptor, stop):
+            raise TimeoutError(f"another process holds {folder / _START_LOCK}")
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -113,11 +111,15 @@ def start_lock(folder: Path, stop: Stop) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
+def take_lock(descriptor: int, stop: Stop) -> bool:
+    """Lock an open file as soon as no other process holds it. False when told to stop."""
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if stop():
+            return False
+        time.sleep(_LOOK_S)
 
 
 @contextlib.contextmanager

@@ -49,8 +49,8 @@ class LedgerJournal:
         self._generation = 0
         self._waiting: list[bytes] = []
         self._file = -1
-        self._size = self._held = 0
-        self._lacking = ""
+        self._size = self._allocated = 0
+        self._shortage = ""
         self._limit = self._worth(0)
 
     # reading ------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class LedgerJournal:
             self._wipe(at)
             raise self._full(error.strerror) from error
         self._size += len(data)
-        self._held = max(self._held, self._size)
+        self._allocated = max(self._allocated, self._size)
 
     def _wipe(self, count: int) -> None:
         """Undo a partial write."""
@@ -137,7 +137,7 @@ class LedgerJournal:
                 os.pwrite(self._file, bytes(count), self._size)
             except OSError:
                 os.ftruncate(self._file, self._size)
-                self._held = self._size
+                self._allocated = self._size
 
     def check_room(self, least: float = math.inf) -> None:
         """Raise ``StorageError`` if the disk is full and less than ``least`` is left of the reserve.
@@ -145,20 +145,20 @@ class LedgerJournal:
         The rest of the reserve is for changes that make room.
         """
         self._reserve()
-        if self._lacking and self._held - self._size < least:
-            raise self._full(self._lacking)
+        if self._shortage and self._allocated - self._size < least:
+            raise self._full(self._shortage)
 
     def _reserve(self, needed: int = 0) -> None:
         """Allocate more of the disk, if possible: what is needed now, and the reserve after it."""
-        if self._held - self._size >= needed + RESERVE and not self._lacking:
+        if self._allocated - self._size >= needed + RESERVE and not self._shortage:
             return
         wanted = self._size + needed + 2 * RESERVE
         try:
-            os.posix_fallocate(self._file, self._held, wanted - self._held)
+            os.posix_fallocate(self._file, self._allocated, wanted - self._allocated)
         except OSError as error:
-            self._lacking = error.strerror or str(error)
+            self._shortage = error.strerror or str(error)
         else:
-            self._held, self._lacking = wanted, ""
+            self._allocated, self._shortage = wanted, ""
 
     def _full(self, reason: str | None) -> StorageError:
         return StorageError(
@@ -209,7 +209,7 @@ class LedgerJournal:
 
     def _begin(self, size: int) -> None:
         """Continue in the open file after ``size`` bytes."""
-        self._size, self._held = size, max(size, os.fstat(self._file).st_size)
+        self._size, self._allocated = size, max(size, os.fstat(self._file).st_size)
         self._reserve()
 
     def _worth(self, snapshot: int) -> int:
@@ -217,16 +217,16 @@ class LedgerJournal:
         return min(max(SMALLEST, 2 * snapshot), LARGEST) if self._rotate_bytes is None else self._rotate_bytes
 
     def _path(self, kind: str, number: int | None = None) -> Path:
-        return self._folder / f"ledger-{self._generation if number is None else number:08d}.{kind}"
+        return ledger_file(self._folder, kind, self._generation if number is None else number)
 
     def _files(self) -> list[tuple[int, str]]:
         found = [_NAME.match(path.name) for path in self._folder.iterdir()]
         return [(int(match[1]), match[2]) for match in found if match]
 
 
-def first_journal(folder: Path) -> Path:
-    """The journal of a new plane."""
-    return folder / "ledger-00000000.journal"
+def ledger_file(folder: Path, kind: str = "journal", number: int = 0) -> Path:
+    """A file of a generation; by default the journal of a new plane."""
+    return folder / f"ledger-{number:08d}.{kind}"
 
 
 def make_journal(path: Path) -> None:

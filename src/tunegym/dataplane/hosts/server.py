@@ -7,7 +7,6 @@ listens, or the error for which it can't.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import math
 import os
@@ -26,7 +25,7 @@ import orjson
 
 from tunegym.core.wire import Decoder, WireError, pack
 from tunegym.dataplane.errors import DataPlaneError, StorageError
-from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, SOCKET, open_file, socket_path
+from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, SOCKET, open_file, socket_path, take_lock
 from tunegym.dataplane.hosts.journal import LedgerJournal
 from tunegym.dataplane.hosts.operations import BYE, MESSAGE_BYTES, as_plain
 from tunegym.dataplane.hosts.service import Call, LedgerService
@@ -300,7 +299,8 @@ def main(place: str, linger_s: str, descriptor: str) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     folder, report = Path(place), int(descriptor)
     lock = open_file(folder / "host.lock", os.O_RDWR)
-    if not _locked(lock):
+    until = time.monotonic() + HAND_OVER_S  # a host that is ending holds it a moment longer than its socket
+    if not take_lock(lock, lambda: time.monotonic() > until):
         return  # another host is alive
     try:
         server = Server(folder, float(linger_s))
@@ -323,17 +323,3 @@ def _report(descriptor: int, error: DataPlaneError | None) -> None:
     with contextlib.suppress(OSError):
         os.write(descriptor, orjson.dumps(None if error is None else as_plain(error)))
     os.close(descriptor)
-
-
-def _locked(lock: int) -> bool:
-    """Take the host's lock: a host that is ending holds it a moment longer than its socket."""
-    until = time.monotonic() + HAND_OVER_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.01)
-        else:
-            return True
