@@ -205,11 +205,6 @@ def check_unchanged(scenario: Scenario, experiment: Experiment, past: reader.Jou
     """Refuse to continue a journal of another workload. Raises ``StoreError``; with ``force`` it only warns."""
     if not past.statuses["measured"]:
         return  # nothing to compare with
-    declared = next(one for one in scenario.document["experiments"] if one["name"] == experiment.name)
-    flipped = experiment.reward == "negative" and "agent_reward_function" not in declared
-    if flipped and "goals" not in (past.head or {}):  # an older version maximised whatever had no reward function
-        what = f"{experiment.name} looked for the largest {experiment.agent_metrics[0]}, which is minimised now"
-        raise StoreError(what, hint="start a new run: trials of different goals can't share a journal")
     workload = build_workload(scenario, experiment)
     if past.fingerprint == workload.fingerprint():
         return

@@ -36,6 +36,19 @@ def write_atomic(path: Path, content: str | bytes | memoryview) -> None:
         raise
 
 
+def append_whole(descriptor: int, data: bytes) -> None:
+    """Append to a file that is open for appending, whole or not at all. One writer at a time. Raises ``OSError``."""
+    written = 0
+    try:
+        while written < len(data):
+            written += os.write(descriptor, data[written:] if written else data)
+    except OSError:
+        if written:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        raise
+
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _LINE = 100
 """Arrays longer than this get a line per element."""
@@ -91,7 +104,8 @@ def _value(value: Any, indent: str | None = None) -> str:
     if isinstance(value, float):
         return float.__repr__(value)  # of float itself: numpy's floats spell themselves differently
     if isinstance(value, Mapping):
-        return _inline(value)
+        pairs = [f"{_key(key)} = {_value(one)}" for key, one in value.items() if one is not None]
+        return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
     if isinstance(value, list | tuple):
         return _array(value, indent)
     raise TypeError(f"TOML can't hold {type(value).__name__} {value!r}")
@@ -103,11 +117,6 @@ def _array(items: list[Any] | tuple[Any, ...], indent: str | None) -> str:
         return line
     deeper = indent + "  "
     return "[\n" + "".join(f"{deeper}{_value(item, deeper)},\n" for item in items) + f"{indent}]"
-
-
-def _inline(table: Mapping[str, Any]) -> str:
-    pairs = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if value is not None]
-    return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
 
 
 def _string(text: str, literal: bool = True) -> str:

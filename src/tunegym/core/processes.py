@@ -69,7 +69,7 @@ def living_processes(handles: Iterable[Mapping[str, Any]]) -> tuple[tuple[int, s
     found = []
     for handle in handles:
         pid, start = handle.get("pid"), handle.get("start")
-        if isinstance(pid, int) and same_boot(handle.get("boot")) and start and process_start_time(pid) == start:
+        if isinstance(pid, int) and handle.get("boot") == boot_id() and start and process_start_time(pid) == start:
             found.append((pid, start))
     return tuple(found)
 
@@ -81,11 +81,6 @@ def boot_id() -> str:
     boot = found.decode().strip() if found else platform.node()
     namespace = Path("/proc/self/ns/pid")
     return f"{boot}/{namespace.stat().st_ino}" if namespace.exists() else boot
-
-
-def same_boot(boot: object) -> bool:
-    """Whether a recorded ``boot_id`` is ours; older records have no pid namespace."""
-    return boot in (boot_id(), boot_id().partition("/")[0])
 
 
 class _State(NamedTuple):

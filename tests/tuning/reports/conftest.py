@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import orjson
 import pytest
 
 from tunegym.core.files import dump_toml
-from tunegym.tuning.model.trial import Measured, OpenTrial, Outcome, Trial
+from tunegym.tuning.model.trial import Measured, Outcome, Trial
 from tunegym.tuning.reports.results import RunResults, load
 from tunegym.tuning.stores import records
 from tunegym.tuning.stores.records import Head, SessionRecord
@@ -30,11 +31,12 @@ def write_journal(
     given: dict[str, Any] = {"agent": "random_search", "knobs": {}, "env_params": {}, "metrics": ["m"], **head}
     lines = [
         records.head_record(Head(experiment=folder.name, run="token", seed=1, **given), at),
-        records.session_record(SessionRecord("f"), 1.7e9, "host", "boot", 1),
+        {"record": "session", "at": 1.7e9, "host": "host", "boot": "boot", "pid": 1, **asdict(SessionRecord("f"))},
     ]
     since = 0.0
     for trial in trials:
-        lines.append(records.open_record(OpenTrial(trial.number, trial.context, trial.action), 1.7e9, since))
+        opened = {"number": trial.number, "context": trial.context, "action": trial.action}
+        lines.append({"record": "open", "at": 1.7e9, "since": since, **opened})
         since = round(since + 0.1, 6)
         lines.append(records.close_record(trial, 1.7e9, since, opened=True))
     if ended is not None:

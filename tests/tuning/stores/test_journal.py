@@ -11,7 +11,6 @@ import pytest
 from tests.tuning.stores.test_contract import closed
 
 from tunegym.core.errors import StoreError
-from tunegym.core.processes import boot_id
 from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, TimedOut
 from tunegym.tuning.stores import journal as journal_module
 from tunegym.tuning.stores import reader
@@ -222,15 +221,13 @@ def test_full_disk_leaves_no_part_of_a_record(
     assert lines(path)[-1]["number"] == 1
 
 
-def test_processes_in_journals_of_version_1_are_leftovers(journal: Journals, tmp_path: Path) -> None:
-    """They have a pid and a start time, of the boot that their session names."""
-    store = journal(tmp_path)
-    trial = store.open(0, {}, {"x": 1})
-    store.job_started(trial.number, {"job": "7"})
-    store.close()
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_journal_of_another_format_is_refused(version: int, journal: Journals, tmp_path: Path) -> None:
+    journal(tmp_path).close()
     path = tmp_path / reader.JOURNAL
-    path.write_bytes(path.read_bytes().replace(b'"handle":{"job":"7"}', b'"pid":4242,"start_time":"77"'))
-    assert journal(tmp_path).leftovers() == [{"pid": 4242, "start": "77", "boot": boot_id()}]
+    path.write_bytes(path.read_bytes().replace(b'"version":2', f'"version":{version}'.encode()))
+    with pytest.raises(StoreError, match=f"has journal format {version}, this tunegym reads format 2"):
+        journal(tmp_path)
 
 
 def test_reading_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,6 @@ OURS = process_start_time(os.getpid())
     ("boot", "start_time", "age_s", "lives"),
     [
         (boot_id(), OURS, 1000.0, True),  # its process lives, whatever its heart does
-        (HERE, OURS, 1000.0, True),  # as older versions wrote it
         (boot_id(), "1", 1.0, False),  # another process has its pid now
         (f"{HERE}/{NAMESPACE}0", OURS, STALE_AFTER_S / 2, True),  # in another container of this kernel
         (f"{HERE}/{NAMESPACE}0", OURS, STALE_AFTER_S + 1, False),
@@ -73,7 +72,7 @@ OURS = process_start_time(os.getpid())
         ("elsewhere", OURS, STALE_AFTER_S / 2, True),
         ("elsewhere", OURS, STALE_AFTER_S + 1, False),
     ],
-    ids=["here", "older", "another", "container", "stale container", "restarted", "elsewhere", "stale elsewhere"],
+    ids=["here", "another", "container", "stale container", "restarted", "elsewhere", "stale elsewhere"],
 )
 def test_a_writer_lives(tmp_path: Path, boot: str, start_time: str, age_s: float, lives: bool) -> None:
     """By its process within our boot and pid namespace, and by its heartbeat elsewhere."""

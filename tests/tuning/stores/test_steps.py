@@ -347,7 +347,7 @@ GROUP: dict[str, Any] = {
     "largest": 1.0,
     "since": 1.5,
 }
-HEAD = {"record": "head", "version": 1, "experiment": "e", "run": "r", "live": {"record": "all"}}
+HEAD = {"record": "head", "version": 2, "experiment": "e", "run": "r", "live": {"record": "all"}}
 SPACES_RECORD = {"record": "spaces", "action": describe(ACTIONS), "observation": describe(PICTURES)}
 
 

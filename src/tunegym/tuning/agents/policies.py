@@ -20,6 +20,7 @@ from tunegym.tuning.model.values import Context, Scalar, exact_key, native, stor
 
 FOLDER = "policy"
 FILE = "policy.json"
+MODEL = "model.zip"
 TRAINING = "training.jsonl"
 FORMAT = 1
 MOST_CONTEXTS = 1000

@@ -25,7 +25,7 @@ from tunegym.tuning.model.values import counted, number, plus_minus, seconds
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import living_writer
-from tunegym.tuning.stores.reader import OWN_ENDS, Entry, JobStart, Lost, SessionStart, Steps
+from tunegym.tuning.stores.reader import OWN_ENDS, Entry, JobStart, Lost, SessionMark, Steps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from tunegym.tuning.answers.recommendation import Recommendation
 
-MODEL = "model.zip"
-"""In an experiment's ``policy/``: the file that Stable-Baselines3's ``load`` takes."""
 LOADERS = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "sac": "SAC"}
 """The class of Stable-Baselines3 that loads an agent's file."""
 MOST_LOST = 50
@@ -63,7 +61,7 @@ class _Pass:
         self._upto = self._slots = self._started = 0
 
     def add(self, entry: Entry) -> None:
-        if isinstance(entry, SessionStart):
+        if isinstance(entry, SessionMark) and entry.record["record"] == "session":
             self._slots, self._started = entry.record.get("slots") or 1, 0
         elif isinstance(entry, JobStart):
             self.starts += 1
@@ -99,16 +97,14 @@ class _Pass:
     def add_episodes(self, over: Iterable[Episode]) -> None:
         for episode in over:
             self.ends[episode.end] += 1
-            if episode.end in OWN_ENDS:
-                self._add_episode(episode)
-
-    def _add_episode(self, episode: Episode) -> None:
-        self.returns.add(episode.last, episode.total)
-        self.lengths.add(episode.last, episode.length)
-        if self.best is None or episode.total > self.best.total:
-            self.best = episode
-        for group in self.groups:
-            group.add(episode)
+            if episode.end not in OWN_ENDS:
+                continue
+            self.returns.add(episode.last, episode.total)
+            self.lengths.add(episode.last, episode.length)
+            if self.best is None or episode.total > self.best.total:
+                self.best = episode
+            for group in self.groups:
+                group.add(episode)
 
 
 @dataclass(frozen=True)
@@ -229,7 +225,7 @@ class LiveResults(Results):
     @property
     def policy(self) -> Path | None:
         """The file that Stable-Baselines3's ``load`` takes; None if the agent has left none."""
-        place = self.folder / policies.FOLDER / MODEL
+        place = self.folder / policies.FOLDER / policies.MODEL
         return place if place.is_file() else None
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:

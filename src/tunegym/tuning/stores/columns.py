@@ -19,6 +19,7 @@ import orjson
 from gymnasium import spaces
 
 from tunegym.core.errors import StoreError
+from tunegym.core.files import append_whole
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import Context, exact_key
 from tunegym.tuning.spaces import Leaf, leaves
@@ -154,7 +155,6 @@ class SideFile:
     """A file of rows of one size for large elements. Rows behind the journal's count are cut off at opening."""
 
     def __init__(self, path: Path, row_bytes: int, rows: int) -> None:
-        self._row_bytes = row_bytes
         self.rows = rows
         try:
             with contextlib.ExitStack() as undo:
@@ -173,14 +173,7 @@ class SideFile:
 
     def append(self, packed: Sequence[bytes]) -> None:
         """Write rows, all or none. Raises ``OSError``."""
-        view = memoryview(b"".join(packed))
-        try:
-            while view:
-                view = view[os.write(self._file, view) :]
-        except OSError:
-            with contextlib.suppress(OSError):  # a resume would cut them off too
-                os.ftruncate(self._file, self.rows * self._row_bytes)
-            raise
+        append_whole(self._file, b"".join(packed))
         self.rows += len(packed)
 
     def sync(self) -> None:

@@ -29,7 +29,8 @@ import orjson
 
 from tunegym.core.clock import Clock, SystemClock
 from tunegym.core.errors import StoreError, StoreLockedError
-from tunegym.core.processes import boot_id, process_start_time, same_boot
+from tunegym.core.files import append_whole
+from tunegym.core.processes import boot_id, process_start_time
 from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.records import Head, Record, SessionRecord
@@ -77,8 +78,8 @@ class JournalFile:
                 self._cut_torn_line()
                 if self.past.head is None:
                     self.append(records.head_record(self.head, self.wall()))
-                here = socket.gethostname(), boot_id(), os.getpid()
-                self.append(records.session_record(session, self.wall(), *here))
+                here = {"host": socket.gethostname(), "boot": boot_id(), "pid": os.getpid()}
+                self.append({"record": "session", "at": self.wall(), **here, **asdict(session)})
                 undo.pop_all()
         except OSError as error:
             raise unwritable(folder, error) from error
@@ -110,7 +111,7 @@ class JournalFile:
         with self._guard:
             self.check()
             try:
-                self._write_atomic(line)
+                append_whole(self._file, line)
             except OSError as error:
                 self._broken = unwritable(self.path, error)
                 raise self._broken from error
@@ -130,7 +131,7 @@ class JournalFile:
 
     def end(self, code: int, reason: str) -> None:
         """Write down that the experiment came to its end by itself."""
-        self.append(records.end_record(code, reason, self.wall(), self.since()))
+        self.append({"record": "end", "at": self.wall(), "since": self.since(), "code": code, "reason": reason})
 
     def check(self) -> None:
         """Raise what keeps records from being written, if anything does."""
@@ -184,20 +185,6 @@ class JournalFile:
             self._lock.release()
         if broken is not None:
             raise broken
-
-    def _write_atomic(self, line: bytes) -> None:
-        """The whole line, or nothing of it."""
-        written = os.write(self._file, line)
-        if written == len(line):
-            return
-        start = os.fstat(self._file).st_size - written
-        try:
-            while written < len(line):
-                written += os.write(self._file, line[written:])
-        except OSError:
-            with contextlib.suppress(OSError):  # a resume cuts a torn line off too
-                os.ftruncate(self._file, start)
-            raise
 
     def _cut_torn_line(self) -> None:
         if os.fstat(self._file).st_size > self.past.valid_size:
@@ -259,7 +246,7 @@ def _agreed(past: reader.Journal, head: Head, path: Path) -> Head:
     if past.kind != kind:
         raise StoreError(f"{path} belongs to an experiment of the kind {past.kind}, not {kind}", hint="start a new run")
     now = orjson.loads(orjson.dumps(asdict(head)))  # tuples and lists are the same in a journal
-    before = {"objectives": [], "live": {}, "goals": now["goals"], **past.head}
+    before = {"live": {}, **past.head}
     for key in _SAME:
         if exact_key({key: before.get(key)}) != exact_key({key: now[key]}):
             raise StoreError(
@@ -365,7 +352,7 @@ def _named(holder: dict[str, Any]) -> str:
 
 
 def _living(holder: dict[str, Any]) -> bool:
-    if same_boot(holder.get("boot")):
+    if holder.get("boot") == boot_id():
         pid, start_time = holder.get("pid"), holder.get("start_time")
         return isinstance(pid, int) and start_time is not None and process_start_time(pid) == start_time
     restarted = str(holder.get("boot")).partition("/")[0] != boot_id().partition("/")[0]

@@ -28,7 +28,6 @@ from tunegym.tuning.stores.records import (
     check_counts,
     closed_trial,
     is_record,
-    job_handle,
     numeric,
 )
 
@@ -106,9 +105,9 @@ class Journal:
             case "session":
                 self.sessions.append(record)
                 self._base = self.upto + 1
-                return SessionStart(record)
+                return SessionMark(record)
             case "end":
-                return SessionEnd(record)
+                return SessionMark(record)
             case "open":
                 trial = OpenTrial(record["number"], dict(record["context"]), dict(record["action"]))
                 self.used.add(trial.number)
@@ -147,9 +146,8 @@ class Journal:
         if self.kind == "live" and self._servers_of != len(self.sessions):
             self.handles.clear()  # a session that starts servers has ended those of the sessions before
             self._servers_of = len(self.sessions)
-        handle = job_handle(record, self.sessions[-1] if self.sessions else {})
-        self.handles.setdefault(record["number"], []).append(handle)
-        return JobStart(record["number"])
+        self.handles.setdefault(record["number"], []).append(dict(record["handle"]))
+        return JobStart()
 
     def _note_steps(self, record: Record) -> Steps:
         steps = _steps(record, self.elapsed_s)
@@ -208,24 +206,14 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionStart:
-    """A driver started or resumed; ``record`` has its host, pid, slots and fingerprint."""
+class SessionMark:
+    """A driver started or resumed (``record`` is a ``session``), or came to its end by itself (an ``end``)."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnd:
-    """A session came to its end by itself; ``record`` has its code and reason."""
-
-    record: Record
-
-
-@dataclass(frozen=True, slots=True)
 class JobStart:
-    """A process of trial ``number`` was started; of a live server with number 0."""
-
-    number: int
+    """A process of a trial, or of a live server, was started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +270,7 @@ class Steps:
         return found or [{}] * len(self.numbers)
 
 
-Entry: TypeAlias = SessionStart | SessionEnd | JobStart | ClosedTrial | Steps | Lost
+Entry: TypeAlias = SessionMark | JobStart | ClosedTrial | Steps | Lost
 
 
 class DamageError(StoreError):
@@ -356,12 +344,12 @@ class Reader:
             raise DamageError(self.path, line, "", "it is not a record, and not the last line")
         kind = record["record"]
         try:
-            if kind == "head" and record["version"] > VERSION:
-                raise StoreError(
-                    f"{self.path}: has journal format {record['version']}, this tunegym reads up to {VERSION}",
-                    hint="install a newer tunegym",
-                )
             check_counts(record)
+            if kind == "head" and record["version"] != VERSION:
+                raise StoreError(
+                    f"{self.path}: has journal format {record['version']}, this tunegym reads format {VERSION}",
+                    hint="use the version of tunegym that wrote it",
+                )
             return self.journal.note(record, line)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise DamageError(self.path, line, kind, f"{error} ({type(error).__name__})") from error

@@ -21,12 +21,11 @@ A live experiment has these instead of ``open`` and ``close``:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tunegym.core.text import printable
-from tunegym.tuning.model.trial import JobHandle, Measured, OpenTrial, Trial, outcome_of
+from tunegym.tuning.model.trial import Measured, OpenTrial, Trial, outcome_of
 
 VERSION = 2
 
@@ -72,23 +71,6 @@ def head_record(head: Head, at: float) -> Record:
     return {"record": "head", "version": VERSION, "at": at, **described}
 
 
-def session_record(session: SessionRecord, at: float, host: str, boot: str, pid: int) -> Record:
-    """The line that starts a session; ``boot`` names the machine and its start, in which pids mean something."""
-    return {"record": "session", "at": at, "host": host, "boot": boot, "pid": pid, **asdict(session)}
-
-
-def open_record(trial: OpenTrial, at: float, since: float) -> Record:
-    """The line that makes a number used."""
-    return {
-        "record": "open",
-        "number": trial.number,
-        "at": at,
-        "since": since,
-        "context": trial.context,
-        "action": trial.action,
-    }
-
-
 def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
     """The line that ends a trial. Each stands for itself: a cached one repeats the measurement it was given."""
     outcome = trial.outcome
@@ -116,11 +98,6 @@ def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
     return record
 
 
-def end_record(code: int, reason: str, at: float, since: float) -> Record:
-    """The line that says that a session came to its end by itself."""
-    return {"record": "end", "at": at, "since": since, "code": code, "reason": reason}
-
-
 def closed_trial(record: Record, opened: OpenTrial) -> Trial:
     """The trial that a ``close`` record ends."""
     samples = [{name: numeric(value) for name, value in sample.items()} for sample in record.get("samples", ())]
@@ -137,20 +114,13 @@ def closed_trial(record: Record, opened: OpenTrial) -> Trial:
     )
 
 
-def job_handle(record: Record, session: Mapping[str, Any]) -> JobHandle:
-    """The handle in a ``job`` record. Version 1 has a pid and a start time instead, of its session's boot."""
-    if "handle" in record:
-        return record["handle"]
-    return {"pid": record["pid"], "start": record["start_time"], "boot": session.get("boot")}
-
-
 # damage -----------------------------------------------------------------------------------------------
 
 _NEEDS = {
     "head": {"version", "experiment", "run"},
     "session": {"at", "fingerprint", "parts"},
     "open": {"number", "context", "action"},
-    "job": {"number"},
+    "job": {"number", "handle"},
     "close": {"number", "status", "reward", "duration_s"},
     "end": {"code", "reason"},
     "spaces": {"action", "observation"},
@@ -158,16 +128,12 @@ _NEEDS = {
     "steps": {"upto", "count", "begun", "statuses", "worst", "largest"},
     "lost": {"first", "last"},
 }
-_COUNTS = ("number", "upto", "count", "begun", "first", "last")
+_COUNTS = ("version", "number", "upto", "count", "begun", "first", "last")
 
 
 def is_record(found: Any) -> bool:
     """Whether a line's JSON is a whole record. A torn line may still be JSON."""
-    if not isinstance(found, dict) or not _NEEDS.get(str(found.get("record")), {"record"}) <= found.keys():
-        return False
-    if found["record"] != "job":
-        return True
-    return isinstance(found["handle"], dict) if "handle" in found else {"pid", "start_time"} <= found.keys()
+    return isinstance(found, dict) and _NEEDS.get(str(found.get("record")), {"record"}) <= found.keys()
 
 
 def check_counts(record: Record) -> None:

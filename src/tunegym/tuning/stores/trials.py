@@ -28,7 +28,7 @@ class JournalStore(JournalFile):
         self._used = set(self.past.used)
         self.highest = max(self._used, default=0)
         self._free = (number for number in count(1) if number not in self._used)
-        self._held: dict[int, int] = {}
+        self._lane_numbers: dict[int, int] = {}
         self._open = {number: trial for number, (trial, _) in self.past.open.items()}
         self._views: TrialViews | None = None
         try:
@@ -45,16 +45,17 @@ class JournalStore(JournalFile):
 
     def hold(self, lane: int) -> int:
         """The lane's number."""
-        number = self._held.get(lane)
+        number = self._lane_numbers.get(lane)
         if number is None:
-            number = self._held[lane] = next(self._free)
+            number = self._lane_numbers[lane] = next(self._free)
         return number
 
     def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
         """Write a decision down, then use its number."""
         trial = OpenTrial(self.hold(lane), context, action)
-        self.append(records.open_record(trial, self.wall(), self.since()))
-        del self._held[lane]
+        now = {"at": self.wall(), "since": self.since()}
+        self.append({"record": "open", "number": trial.number, **now, "context": context, "action": action})
+        del self._lane_numbers[lane]
         self._used.add(trial.number)
         self.highest = max(self.highest, trial.number)
         self._open[trial.number] = trial
@@ -71,7 +72,7 @@ class JournalStore(JournalFile):
         """Record unused numbers below the highest used one."""
         unused = [number for number in range(1, self.highest) if number not in self._used]
         self._used.update(unused)
-        self._held.clear()
+        self._lane_numbers.clear()
         self._free = count(self.highest + 1)
         reason = Cancelled("the experiment ended before this number was used")
         cancelled = [Trial(number, contexts(number), {}, reason, reward(), 0.0) for number in unused]

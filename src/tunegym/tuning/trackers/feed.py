@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.tuning.model.trial import Measured, Trial
-from tunegym.tuning.stores.reader import OWN_ENDS, ClosedTrial, Reader, SessionEnd, SessionStart, Steps
+from tunegym.tuning.stores.reader import OWN_ENDS, ClosedTrial, Reader, SessionMark, Steps
 
 FINE = 1000
 """Up to this step every episode is an item; from there on each doubling has half as many items again."""
@@ -59,7 +59,7 @@ class Feed:
                 found.append(Item(trial.number, entry.closed_at, values_of(trial), trial, entry.opened_at))
             elif isinstance(entry, Steps):
                 found += self._episodes.add(entry)
-            elif isinstance(entry, SessionStart | SessionEnd):
+            elif isinstance(entry, SessionMark):
                 found += self._episodes.flush()
             if len(found) >= most:
                 break
@@ -90,7 +90,7 @@ class EpisodeMeans:
     """Means over the episodes that the server itself ended. Ten million steps give less than 8,000 items."""
 
     def __init__(self) -> None:
-        self._over = self._failed = self._last = self._told = 0
+        self._over = self._failed = self._last = self._last_number = 0
         self._at = 0.0
         self._begin()
 
@@ -117,7 +117,7 @@ class EpisodeMeans:
         measured = [one for at, one in enumerate(steps.rewards) if at not in steps.unmeasured and one is not None]
         self._rewards += measured  # a penalty is no measurement
         self._last, self._at = max(self._last, steps.upto), steps.at
-        if self._last >= _edge(self._number or self._told + 1):
+        if self._last >= _edge(self._number or self._last_number + 1):
             found += self.flush()
         return found
 
@@ -127,8 +127,8 @@ class EpisodeMeans:
             return []
         means = {RETURN: self._returns, LENGTH: self._lengths, REWARD: self._rewards}
         values = {name: sum(some) / len(some) for name, some in means.items() if some}
-        self._told = max(self._number or self._last, self._told + 1)
-        item = Item(self._told, self._at, {**values, FAILED: float(self._failed), EPISODES: float(self._over)})
+        self._last_number = max(self._number or self._last, self._last_number + 1)
+        item = Item(self._last_number, self._at, {**values, FAILED: float(self._failed), EPISODES: float(self._over)})
         self._begin()
         return [item]
 

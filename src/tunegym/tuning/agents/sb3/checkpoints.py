@@ -21,7 +21,6 @@ from tunegym.tuning.agents.sb3.algorithms import state_of
 from tunegym.tuning.model.values import counted
 
 FILE = "checkpoint.pt"
-MODEL = "model.zip"
 FORMAT = 1
 LONGEST_REASON = 240
 
@@ -86,7 +85,7 @@ class PolicyFiles:
 
     def save_model(self, model: Any) -> None:
         """The library's own file, which its ``load`` takes."""
-        self._write(MODEL, "the model", model.save)
+        self._write(policies.MODEL, "the model", model.save)
 
     def _write(self, name: str, what: str, write: Callable[[io.BytesIO], None]) -> None:
         """From memory, since torch can't tell a full disk from a bug."""

@@ -57,7 +57,7 @@ def transitions(
     """Recorded steps with numbers above ``after``, each with the observation before it.
 
     The first step of an episode has none on record, nor has one that follows a lost step. A failed step ends its
-    episode; one that doesn't (cancelled, or of an older version) is left out. Memory doesn't grow with the steps.
+    episode; a cancelled one doesn't, and is left out. Memory doesn't grow with the steps.
     """
     acted, seen = Elements(actions), Elements(observations)
     begun: dict[int, tuple[int, Any]] = {}  # by open episode: its last step's number and observation
