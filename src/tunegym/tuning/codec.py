@@ -77,16 +77,21 @@ def _box(knob: Range) -> spaces.Box:
 
 def _number(name: str, value: Any) -> float:
     """Return the number of a scalar or an array of one element."""
-    try:
-        array = value if isinstance(value, _NUMPY) else np.asarray(value)
-    except ValueError:  # nested lists of different lengths
-        array = np.empty(0)
+    array = as_array(value)
     if array.size != 1 or array.dtype.kind not in "iuf":
         raise ActionError(f"{name}: {value!r} is not one number")
     number = array.item()
     if not math.isfinite(number):
         raise ActionError(f"{name}: {number} is not finite")
     return number
+
+
+def as_array(value: Any) -> Any:
+    """Return ``value`` as an array or a scalar of numpy; nested lists of different lengths as an empty array."""
+    try:
+        return value if isinstance(value, _NUMPY) else np.asarray(value)
+    except ValueError:
+        return np.empty(0, dtype=object)
 
 
 def _index(name: str, value: float, knob: Choice) -> int:

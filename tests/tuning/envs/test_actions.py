@@ -100,7 +100,7 @@ NO_NUMBERS = [[0.0], [0.0] * 3, ["0", "0"], [math.nan, 0.0], [math.inf, 0.0], [1
     ("view", "chosen", "message"),
     [
         *((MultiDiscreteView(MIXED), chosen, "is not 3 integers") for chosen in [*NOTHING, *NO_INDICES]),
-        *((DiscreteView(MIXED), chosen, "is not one integer") for chosen in [*NOTHING, [0, 0], 0.0, math.inf, True]),
+        *((DiscreteView(MIXED), chosen, "is not 1 integer") for chosen in [*NOTHING, [0, 0], 0.0, math.inf, True]),
         *((BOX, chosen, "is not 2 finite numbers") for chosen in [*NOTHING, *NO_NUMBERS]),
         (MultiDiscreteView(MIXED), [4, 0, 0], "mode: index 4 is out of range"),
         (MultiDiscreteView(MIXED), [0, 0, -1], "f: index -1 is out of range"),

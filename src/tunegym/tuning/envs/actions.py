@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -11,8 +10,9 @@ import numpy as np
 from gymnasium import spaces
 
 from tunegym.core.errors import ActionError
+from tunegym.tuning.codec import as_array
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
-from tunegym.tuning.model.values import Action, Scalar
+from tunegym.tuning.model.values import Action, Scalar, counted
 
 BINS = 10
 """The default number of bins of a range."""
@@ -47,7 +47,7 @@ def binned(knob: Knob, bins: int = BINS) -> tuple[Scalar, ...]:
     if count is not None and count <= bins:
         step = knob.step or 1
         return tuple(knob.snap(knob.low + index * step) for index in range(count))
-    return tuple(sorted({_at(knob, index / (bins - 1)) for index in range(bins)}))
+    return tuple(sorted({knob.at_position(index / (bins - 1)) for index in range(bins)}))
 
 
 class _Grid:
@@ -118,18 +118,11 @@ class DiscreteView:
         (number,) = _integers(chosen, 1)
         if not 0 <= number < self.size:
             raise ActionError(f"action {number} is out of range", hint=f"0 to {self.size - 1}")
-        indices = []
-        for size in reversed(self._grid.sizes):
-            number, index = divmod(number, size)
-            indices.append(index)
-        return self._grid.at(indices[::-1])
+        return self._grid.at([int(index) for index in np.unravel_index(number, self._grid.sizes)])
 
     def encode(self, action: Action) -> Any:
         """The number of the nearest combination."""
-        number = 0
-        for index, size in zip(self._grid.indices(action), self._grid.sizes, strict=True):
-            number = number * size + index
-        return np.int64(number)
+        return np.int64(np.ravel_multi_index(self._grid.indices(action), self._grid.sizes))
 
 
 class BoxView:
@@ -152,79 +145,30 @@ class BoxView:
 
     def decode(self, chosen: Any) -> dict[str, Scalar]:
         """The values at these places; outside of -1 to 1 is the end of the range."""
-        array = _array(chosen)
+        array = as_array(chosen)
         numbers = [float(number) for number in array.reshape(-1)] if array.dtype.kind in "iuf" else []
         if len(numbers) != len(self.ranges) or not all(map(math.isfinite, numbers)):
-            raise ActionError(f"{chosen!r} is not {_count(len(self.ranges), 'finite number')}")
+            raise ActionError(f"{chosen!r} is not {counted(len(self.ranges), 'finite number')}")
         return {
-            name: _at(knob, (number + 1.0) / 2.0)
+            name: knob.at_position((number + 1.0) / 2.0)
             for (name, knob), number in zip(self.ranges.items(), numbers, strict=True)
         }
 
     def encode(self, action: Action) -> Any:
         """The places of these values."""
-        accepted = self._space.accept(action)
-        places = [2.0 * _place(knob, accepted[name]) - 1.0 for name, knob in self.ranges.items()]
+        accepted: Any = self._space.accept(action)
+        places = [2.0 * knob.position(accepted[name]) - 1.0 for name, knob in self.ranges.items()]
         return np.array(places, dtype=np.float32)
-
-
-# where a value lies in its range --------------------------------------------------------------------------
-
-
-def _at(knob: Range, place: float) -> Scalar:
-    """The value at ``place``, from 0 to 1: the ends exactly, and integers that no float can hold."""
-    if place <= 0.0:
-        return knob.snap(knob.low)
-    if place >= 1.0:
-        return knob.snap(knob.high)
-    if knob.dtype == "int" and not knob.log:
-        step = knob.step or 1
-        return knob.snap(knob.low + round(place * ((knob.high - knob.low) // step)) * step)
-    return knob.at_position(place)
-
-
-def _place(knob: Range, value: Any) -> float:
-    """Where ``value`` lies, from 0 to 1."""
-    if value == knob.low:
-        return 0.0
-    if value == knob.high:
-        return 1.0
-    if knob.dtype == "int" and not knob.log:
-        return (value - knob.low) / (knob.high - knob.low)
-    try:
-        return min(max(knob.position(value), 0.0), 1.0)
-    except ZeroDivisionError:  # the ends are so close that their logarithms are the same
-        return 0.5
 
 
 def _nearest(values: Sequence[Any], value: Any, log: bool) -> int:
     """The position of the bin that ``value`` falls into; of two as near the lower one's."""
-    index = bisect_left(values, value)
-    if index == 0:
-        return 0
-    if index == len(values):
-        return index - 1
-    below, above = values[index - 1], values[index]
-    nearer = value / below > above / value if log else value - below > above - value
-    return index if nearer or value == above else index - 1
-
-
-# what a caller gives --------------------------------------------------------------------------------------
-
-
-def _array(chosen: Any) -> np.ndarray:
-    try:
-        return np.asarray(chosen)
-    except ValueError:  # nested lists of different lengths
-        return np.empty(0, dtype=object)
+    away = [max(value / one, one / value) if log else abs(value - one) for one in values]
+    return away.index(min(away))
 
 
 def _integers(chosen: Any, count: int) -> list[int]:
-    array = _array(chosen)
+    array = as_array(chosen)
     if array.size != count or (array.dtype.kind not in "iu" and count):
-        raise ActionError(f"{chosen!r} is not {_count(count, 'integer')}")
+        raise ActionError(f"{chosen!r} is not {counted(count, 'integer')}")
     return [int(number) for number in array.reshape(-1)]
-
-
-def _count(count: int, what: str) -> str:
-    return f"one {what}" if count == 1 else f"{count} {what}s"

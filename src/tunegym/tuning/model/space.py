@@ -123,6 +123,8 @@ class Range:
         """Return the position of ``value`` from 0 (``low``) to 1 (``high``), on the range's scale."""
         if self.log:
             low, high, value = math.log(self.low), math.log(self.high), math.log(value)
+        elif self.dtype == "int":  # exact: a float can't hold every integer
+            low, high = self.low, self.high
         else:  # halved, because the width itself may be too large for a float
             low, high, value = self.low / 2, self.high / 2, value / 2
         return (value - low) / (high - low) if high > low else 0.0
@@ -136,6 +138,9 @@ class Range:
         if self.log:
             low, high = math.log(self.low), math.log(self.high)
             return self.snap(math.exp(low + position * (high - low)))
+        if self.dtype == "int":
+            step = self.step or 1
+            return self.snap(self.low + round(position * ((self.high - self.low) // step)) * step)
         return self.snap(self.low * (1.0 - position) + self.high * position)
 
     def accept(self, value: object) -> Scalar:
