@@ -144,7 +144,7 @@ def test_recommend_under_limits(scenario: Scenario, cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--context", "laod=low"], "did you mean 'load'?"),
+        (["--context", "laod=low"], 'did you mean "load"?'),
         (["--context", "load=lwo"], "hint: write load=low"),
         (["--context", "load"], "this is not KEY=VALUE"),
         (["--context", "load=low", "--context", "load=high"], "load is given twice"),

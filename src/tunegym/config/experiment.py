@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
 from tunegym.config.parameters import Parameters, environment, flattened, gather
-from tunegym.config.problems import INSTEAD, Findings, Scope, did_you_mean, kind, known, listed, shown
+from tunegym.config.problems import INSTEAD, Findings, Scope, kind, known, listed, shown
 from tunegym.config.schema import (
     LIVE_KEYS,
     ExperimentTable,
@@ -27,6 +27,7 @@ from tunegym.config.schema import (
 )
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import callable_by_name, is_reference, resolve
+from tunegym.core.text import did_you_mean
 from tunegym.tuning.agents.base import AgentConfig, trait
 from tunegym.tuning.model import expression
 from tunegym.tuning.model.expression import Constraint

@@ -71,10 +71,8 @@ def read_live(entry: Entry) -> Draft:
     spec = _server(table, parameters, scope.scenario_dir, findings)
     found, config = _driver(entry)
     if not any(getattr(table, key) for key in BUDGETS) and not findings.broken() & {"agent_steps", "max_time"}:
-        what, hint = (
-            "a live system never ends by itself, and no budget is given",
-            "write for example agent_steps = 100000",
-        )
+        what = "a live system never ends by itself, and no budget is given"
+        hint = "write for example agent_steps = 100000"
         findings.at("agent_steps").add(what, allowed="at least one of agent_steps, max_time", hint=hint)
     unnamed = table.agent_metrics is None and "agent_metrics" not in findings.broken()
     if table.agent_reward_function is not None and unnamed:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from tunegym.config.problems import Components, Findings, did_you_mean, kind, known, listed, shown
+from tunegym.config.problems import Components, Findings, kind, known, listed, shown
 from tunegym.config.schema import LIVE_KEYS, EnvParamTable, ExperimentTable, RangeTable, checked
 from tunegym.core.errors import ObservationError
+from tunegym.core.text import did_you_mean
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.model.values import INT64, counted, storable

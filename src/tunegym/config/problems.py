@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tunegym.core.errors import ConfigError, Problem, UnresolvedReferenceError
-from tunegym.core.text import closest
+from tunegym.core.text import did_you_mean
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.workloads.signature import refusal
 
@@ -99,12 +99,6 @@ def shown(value: object) -> str:
 def kind(value: object) -> str:
     """The type of a value, in a user's words."""
     return next((words for types, words in _KINDS if isinstance(value, types)), f"a Python {type(value).__name__}")
-
-
-def did_you_mean(name: object, names: Iterable[str], otherwise: str) -> str:
-    """A hint with the closest spelling, or ``otherwise``."""
-    match = closest(name, names) if isinstance(name, str) else None
-    return f"did you mean {shown(match)}?" if match is not None else otherwise
 
 
 def listed(names: Iterable[str]) -> str:

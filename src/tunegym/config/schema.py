@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from tunegym.config.problems import Findings, did_you_mean, kind, listed, shown
+from tunegym.config.problems import Findings, kind, listed, shown
+from tunegym.core.text import did_you_mean
 from tunegym.tuning.model.scenario import IN_PROCESS, PROCESS, TCP, Goal, Keep, Recording
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)\Z")
@@ -327,7 +328,7 @@ def _add(place: Findings, value: Any, item: Mapping[str, Any], says: Says, key: 
         what = "the value is out of bounds"
     elif error == "literal_error":
         what = _IMPOSSIBLE
-        hint = did_you_mean(value, item["ctx"]["expected"].split("'")[1::2], hint)
+        hint = did_you_mean(str(value), item["ctx"]["expected"].split("'")[1::2], hint)
     else:
         place.add(f"expected {says.allowed}, got {kind(value)}", found=value, hint=hint)
         return

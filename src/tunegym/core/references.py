@@ -227,7 +227,7 @@ def _missing_module(missing: str, folders: list[str]) -> UnresolvedReferenceErro
     near = closest(leaf, _module_names([str(Path(folder, *filter(None, parent.split(".")))) for folder in folders]))
     where = f" in {' or '.join(folders)} or among the installed packages" if folders else ""
     if near:
-        hint = f"did you mean {f'{parent}.{near}' if parent else near!r}?"
+        hint = 'did you mean "{}"?'.format(f"{parent}.{near}" if parent else near)
     elif parent:
         hint = f"{parent!r} exists and has no module {leaf!r}"
     else:

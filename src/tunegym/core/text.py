@@ -69,4 +69,4 @@ def closest(word: str, candidates: Iterable[str]) -> str | None:
 def did_you_mean(word: str, names: Iterable[str], otherwise: str) -> str:
     """A hint with the name that ``word`` was probably meant to be, or ``otherwise``."""
     near = closest(word, names)
-    return f"did you mean {near!r}?" if near else otherwise
+    return f'did you mean "{near}"?' if near else otherwise

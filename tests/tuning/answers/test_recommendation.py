@@ -117,7 +117,7 @@ RANGE = "give a number from 0 to 10"
 @pytest.mark.parametrize(
     ("env_params", "context", "words"),
     [
-        (LOAD, {"laod": 1}, ["laod: there is no such env_param", "allowed: load", "did you mean 'load'?"]),
+        (LOAD, {"laod": 1}, ["laod: there is no such env_param", "allowed: load", 'did you mean "load"?']),
         (LOAD, {"x": 1}, ["it is a knob"]),
         (LOAD, {"load": 0.5}, ["load: this is none of its candidates", "found:   0.5", '0.1, 1, 1.0, true, "1"]']),
         (LOAD, {"load": "0.1"}, ['found:   "0.1"', "hint: write load=0.1"]),

@@ -118,7 +118,7 @@ def test_recommend_of_several_experiments(runs: Callable[..., RunResults]) -> No
     folder = runs("run", left=JOURNAL, right=JOURNAL, later={"trials": None}).folder
     with pytest.raises(ConfigError, match="left, right"):
         recommend(folder)
-    with pytest.raises(ConfigError, match="did you mean 'right'"):
+    with pytest.raises(ConfigError, match='did you mean "right"'):
         recommend(folder, experiment="rigth")
     assert recommend(folder, experiment="right").experiment == "right"
     assert recommend(folder / "left").experiment == "left"

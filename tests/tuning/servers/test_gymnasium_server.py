@@ -71,7 +71,7 @@ def test_attributes_are_env_params() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"mas": 1.0}, "Car has no attribute 'mas', which the env_param mas would set; did you mean 'mass'"),
+        ({"mas": 1.0}, "Car has no attribute 'mas', which the env_param mas would set; did you mean .mass."),
         ({"engine.powr": 1.0}, "Engine has no attribute 'powr'"),
         ({"engine": 1.0}, "engine is of type Engine, and can't be an env_param; name a number in it, as in engine.x"),
         ({"drag": 1.0}, "drag is of type ndarray"),

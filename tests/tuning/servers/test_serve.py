@@ -53,7 +53,7 @@ def make() -> Iterator[Callable[..., TcpHost]]:
     ("arguments", "token", "code", "lines"),
     [
         (["Trouble"], "", 2, ["MODULE:CLASS: 'Trouble' is a bare name", "found:   Trouble", "hint: write"]),
-        (["sample_servers:Troubel"], "", 2, ["has no 'Troubel'", "hint: did you mean 'Trouble'?"]),
+        (["sample_servers:Troubel"], "", 2, ["has no 'Troubel'", 'hint: did you mean "Trouble"?']),
         (["sample_servers:NoClose"], "", 2, ["NoClose has no close()", "hint: "]),
         ([TROUBLE, "--token-file", "/nothing"], "", 1, ["the token file /nothing can't be read: No such file"]),
         ([TROUBLE, "--token-file", "{empty}"], "", 1, ["is empty"]),

@@ -60,7 +60,7 @@ def test_kinds_of_parameters(written: Written, tmp_path: Path) -> None:
     ("target", "text", "message"),
     [
         ("sig_bench", "", "is a bare name"),
-        ("sig_bench:Rum", "class Run: ...", r"(?s)sig_bench.py has no 'Rum'.*did you mean 'Run'"),
+        ("sig_bench:Rum", "class Run: ...", r"(?s)sig_bench.py has no 'Rum'.*did you mean .Run."),
         ("sig_bench:run", "\nraise ValueError('x')", r"sig_bench.py raised ValueError: x \(line 2\)"),
         ("sig_bench:run", "import os\nprint('bye', flush=True)\nos._exit(5)", r"ended Python \(exit code 5\): bye"),
         ("sig_bench:run", "import os\nos.abort()", r"ended Python \(exit code -6\)"),

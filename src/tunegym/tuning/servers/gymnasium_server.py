@@ -111,7 +111,7 @@ def _attribute(env: Any, name: str, value: Any) -> tuple[Any, str, Any]:
 
 def _missing(owner: Any, part: str, name: str) -> EnvParamError:
     near = closest(part, _numbers(owner))
-    guess = f"did you mean {near!r}? " if near else ""
+    guess = f'did you mean "{near}"? ' if near else ""
     what = f"{type(owner).__name__} has no attribute {part!r}, which the env_param {name} would set"
     return EnvParamError(what, hint=f"{guess}it has: {_listed(owner)}")
 
