@@ -50,7 +50,8 @@ from tunegym.tuning.workloads.python import PythonWorkload
 
 def plain(**parameters: Any) -> dict[str, float]:
     """A landscape in which everything can be measured."""
-    return {"score": sum(_height(name, value) for name, value in parameters.items())}
+    heights = [crc32(f"{name}={value!r}".encode()) % 1000 / 1000 for name, value in parameters.items()]
+    return {"score": sum(heights)}
 
 
 def cliffs(**parameters: Any) -> dict[str, float]:
@@ -80,10 +81,6 @@ STATUSES = {
     "abyss": {"failed"},
 }
 """How trials end on each landscape."""
-
-
-def _height(name: str, value: Any) -> float:
-    return crc32(f"{name}={value!r}".encode()) % 1000 / 1000
 
 
 class _Suite:
