@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import orjson
+from rich.live import Live
 
 from tunegym.cli.terminal import console, rendered
 from tunegym.core.text import escaped, escaped_json
@@ -38,16 +39,21 @@ def top(url: str, form: Form, *, once: bool, interval_s: float) -> int:
     if url.startswith("memory://"):
         hint = "call stats() of a client in its own process"
         raise NoPlaneError(f"{url} can't be seen from another process", hint=hint)
-    with attach(url, linger_s=LINGER_S) as plane, contextlib.suppress(KeyboardInterrupt):
+    with attach(url, linger_s=LINGER_S) as plane, contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         out = console()
+        screen = None
         if form == "table" and not once and out.is_terminal:
-            _live(plane.stats, url, interval_s)
+            screen = stack.enter_context(Live(console=out, auto_refresh=False, screen=True))
         before: Look | None = None
         while not out.quiet:  # its reader may leave
             now = Look(plane.stats(), time.monotonic())
             if form == "table":
                 shown = rendered(table(now, before, url), out, fold=not out.is_terminal)
-                out.print(shown if now.stats else f"{url}: no partition")
+                if screen is not None:
+                    screen.update(shown, refresh=True)
+                else:
+                    out.print(shown if now.stats else f"{url}: no partition")
             elif form == "json":
                 text = orjson.dumps(now.stats, option=orjson.OPT_INDENT_2 if once else None).decode()
                 out.out(escaped_json(text), highlight=False)
@@ -60,19 +66,6 @@ def top(url: str, form: Form, *, once: bool, interval_s: float) -> int:
             before = now
             time.sleep(interval_s)
     return 0
-
-
-def _live(stats: Callable[[], Mapping[str, Any]], url: str, interval_s: float) -> None:
-    from rich.live import Live
-
-    before = Look(stats(), time.monotonic())
-    out = console()
-    with Live(rendered(table(before, None, url), out), console=out, auto_refresh=False, screen=True) as live:
-        while True:
-            time.sleep(interval_s)
-            now = Look(stats(), time.monotonic())
-            live.update(rendered(table(now, before, url), out), refresh=True)
-            before = now
 
 
 def table(now: Look, before: Look | None = None, title: str = "") -> Table:
