@@ -12,7 +12,7 @@ from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experim
 from tunegym.tuning.model.space import EnvParam
 from tunegym.tuning.model.summary import Plan
 from tunegym.tuning.model.trial import CommandJob, Job, Observation
-from tunegym.tuning.model.values import counted, directed, pairs, seconds, spelled
+from tunegym.tuning.model.values import counted, pairs, seconds, spelled, with_goal
 
 
 def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
@@ -143,7 +143,7 @@ def _goal_lines(experiment: Experiment) -> list[str]:
         return []
     own = experiment.reward not in (None, "identity", "negative")
     judged = [one.metric for one in experiment.objectives] or experiment.agent_metrics[: None if own else 1]
-    metrics = ", ".join(directed(metric, experiment.goals) for metric in judged)
+    metrics = ", ".join(with_goal(metric, experiment.goals) for metric in judged)
     return [f"  goal: {f'reward (max), which is {experiment.reward} of {metrics}' if own else metrics}"]
 
 

@@ -17,7 +17,7 @@ from tunegym.tuning.answers.contexts import WHERE
 from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
-from tunegym.tuning.model.values import counted, directed, pairs, plus_minus, spelled
+from tunegym.tuning.model.values import counted, pairs, plus_minus, spelled, with_goal
 from tunegym.tuning.reports import page, results
 
 
@@ -128,7 +128,7 @@ def recommend(folder: Path, context: list[str], experiment: str | None, *, as_to
 
 
 def list_runs(folder: Path, *, as_json: bool) -> int:
-    """Show every run in a folder, the newest last. A run is as the experiment in it that needs the most attention."""
+    """Show every run in a folder, the newest last. Its state is that of the experiment that needs most attention."""
     order = ("unreadable", "running", "failed", "interrupted", "not started", "finished")
     rows: list[dict[str, Any]] = []
     for run in results.find_runs(folder):
@@ -172,7 +172,7 @@ def _context(texts: list[str]) -> dict[str, Any]:
 def _sureness(found: Recommendation) -> str:
     """One line: the metrics of these settings, how often they were measured, and how much they varied."""
     parts = [
-        f"{directed(name, found.goals)} {plus_minus(mean, found.spread.get(name))}" for name, mean in found.mean.items()
+        f"{with_goal(name, found.goals)} {plus_minus(one, found.spread.get(name))}" for name, one in found.mean.items()
     ]
     return ", ".join([*parts, f"from {counted(found.measured, 'sample')}", f"first in trial {found.setting.first}"])
 

@@ -14,7 +14,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import orjson
@@ -101,7 +100,7 @@ def warn(message: str) -> None:
 
 
 def chosen_run(folder: Path) -> Path:
-    """The run, or the experiment's folder in one, that a path means. Which it is, is said unless you named it."""
+    """The run, or the experiment's folder in one, that a path means. A run that the path doesn't name is printed."""
     if (run := find_run(folder)) not in (folder, folder.parent):
         note(f"run: {run}")
         return run
@@ -184,16 +183,11 @@ def say_stopping(what: str) -> None:
 @contextlib.contextmanager
 def heard(handle: Callable[[], None]) -> Iterator[None]:
     """While this lasts, call ``handle`` for SIGINT, SIGTERM and SIGHUP."""
-
-    def called(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        handle()
-
     before = {}
     for number in _SIGNALS:
         # nohup makes us ignore SIGHUP; it stays that way.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, called)
+            before[number] = signal.signal(number, lambda *_: handle())
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from tests.sample_servers import SPACES
 
 from tunegym.testing.agents import CallLog, Driven, LiveAgentSuite, Trail
-from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac, unfit
+from tunegym.tuning.agents.sb3.agents import LiveA2c, LiveDqn, LivePolicy, LivePpo, LiveSac, mismatch
 from tunegym.tuning.spaces import element_of
 
 pytest.importorskip("stable_baselines3")
@@ -160,7 +160,7 @@ def test_unfit_action_space_is_refused_before_any_step(
     assert (driven.code, driven.taken) == (1, 0)
     assert (driven.failure or "").startswith(what)
     assert "; it takes an action space of " in (driven.failure or "")
-    problem = unfit(agent.name, actions)
+    problem = mismatch(agent.name, actions)
     assert problem is not None
     assert f'agent = "{other}"' in (problem.hint or "")
 

@@ -310,17 +310,17 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in every sub-environment. Numbers and contexts don't depend on seed and options.
+        """Begin an episode in every sub-environment. Seed and options change no number and no context.
 
-        Live servers get both: the first one the seed, the next ones the numbers that follow; or give one for each. With
-        ``options["reset_mask"]``, an array of a boolean for each, only those continue from a reset; the observations of
-        the others are their last.
+        Live servers get both. An integer is the seed of the first server, and the following integers are those of the
+        next ones; a list has a seed for each. ``options["reset_mask"]``, a boolean array, resets only the
+        sub-environments that are True; the others show their last observation.
         """
         if isinstance(seed, int):
             super().reset(seed=seed)
         seeds, lanes = self._seeds(seed), range(self.num_envs)
         if options is not None and "reset_mask" in options:
-            lanes = self._masked(options["reset_mask"])
+            lanes = self._chosen_lanes(options["reset_mask"])
             options = {name: value for name, value in options.items() if name != "reset_mask"}
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for lane in lanes:
@@ -361,7 +361,7 @@ class _FaceVectorEnv(VectorEnv[Any, Any, Any]):
         space, observations = self.single_observation_space, [self._last[lane] for lane in range(self.num_envs)]
         return concatenate(space, observations, create_empty_array(space, self.num_envs))
 
-    def _masked(self, mask: Any) -> Sequence[int]:
+    def _chosen_lanes(self, mask: Any) -> Sequence[int]:
         if getattr(mask, "dtype", None) != np.bool_ or mask.shape != (self.num_envs,) or not mask.any():
             what = f"reset_mask is {mask!r:.60}, not an array of {self.num_envs} booleans, at least one of them True"
             raise TunegymError(what, hint="write for example reset_mask=terminations | truncations")

@@ -119,7 +119,7 @@ def counted(count: int, unit: str) -> str:
     return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
 
 
-def directed(metric: str, goals: Mapping[str, str]) -> str:
+def with_goal(metric: str, goals: Mapping[str, str]) -> str:
     """``duration_s (min)``: a metric with the direction in which it is better, if that is known."""
     return f"{escaped(metric)} ({goals[metric]})" if metric in goals else escaped(metric)
 

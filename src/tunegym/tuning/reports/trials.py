@@ -22,7 +22,7 @@ from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import FAILURES, Measured, Trial
-from tunegym.tuning.model.values import bare, counted, directed, exact_key, number, pairs, plus_minus, seconds, spelled
+from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, plus_minus, seconds, spelled, with_goal
 from tunegym.tuning.reports.charts import charts_of
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
@@ -271,7 +271,7 @@ class TrialResults(Results):
             label = "over all" if setting.context is None else pairs(setting.context)
             rows.append((*([label] if contexts else []), *_cells(setting, list(best.action), metrics)))
         knobs = tuple(escaped(knob) for knob in best.action)
-        columns = (*knobs, REWARD, *(directed(metric, self.goals) for metric in metrics), "samples", "trial")
+        columns = (*knobs, REWARD, *(with_goal(metric, self.goals) for metric in metrics), "samples", "trial")
         return Table(title, (*(["context"] if contexts else []), *columns), tuple(rows), ("context", *knobs))
 
     # among other runs ---------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def reached(trial: Trial, metric: RewardMetric | None, goals: Mapping[str, str])
     context = f" at {pairs(trial.context)}" if trial.context else ""
     what, value = REWARD, trial.reward
     if metric is not None and metric.name in goals and not metric.limited:
-        what, value = directed(metric.name, goals), trial.metrics[metric.name]
+        what, value = with_goal(metric.name, goals), trial.metrics[metric.name]
     return f"{what} {number(value)} ({pairs(trial.action)}{context})"
 
 

@@ -120,7 +120,7 @@ class CommandRun:
             ended = child.reap()
         error = None
         if ending == "exited" and ended.code:
-            lines = telling_lines(self.job.folder, _FILES[part][1])
+            lines = error_lines(self.job.folder, _FILES[part][1])
             pipe = " (SIGPIPE: the next stage of a pipe ended first)" if ended.code == 141 else ""
             error = f"{prefix}{ended.describe()}{pipe}" + (f": {lines}" if lines else "")
         elif ending == "timed_out" and prefix:
@@ -325,8 +325,8 @@ class OutputFollower:
         self._fd = -1
         self._known = (0, 0)
         self._matches = 0
-        self._told = False
-        self._hopeless = False
+        self._pruned = False
+        self._too_slow = False
         self._rewind()
 
     def _rewind(self) -> None:
@@ -340,8 +340,8 @@ class OutputFollower:
         """Nothing is written any more: tell of all that is left, a last line without an end included."""
         if not self._look(None):
             line, self._line = self._line, b""
-            self._told = self._tell(line)
-        return self._told
+            self._pruned = self._tell(line)
+        return self._pruned
 
     def close(self) -> None:
         """Close the file. Calling it twice is fine."""
@@ -352,17 +352,17 @@ class OutputFollower:
     def _look(self, most: int | None) -> bool:
         # A file that can't be read gives no values; the metric itself will complain about it.
         with contextlib.suppress(OSError):
-            self._told = self._told or self._read(most)
+            self._pruned = self._pruned or self._read(most)
             there = os.stat(self._path)  # noqa: PTH116
             is_new = (there.st_dev, there.st_ino) != self._known
-            if is_new and not self._told and stat.S_ISREG(there.st_mode):  # opening a FIFO would take from its writer
+            if is_new and not self._pruned and stat.S_ISREG(there.st_mode):  # opening a FIFO would take from its writer
                 self.close()
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
                 opened = os.fstat(self._fd)
                 self._known = opened.st_dev, opened.st_ino
                 self._rewind()
-                self._told = self._read(most)
-        return self._told
+                self._pruned = self._read(most)
+        return self._pruned
 
     def _read(self, most: int | None) -> bool:
         """Read the new part of the open file, at most so many bytes; True if the job is to end."""
@@ -397,9 +397,9 @@ class OutputFollower:
 
     def _found(self, line: bytes) -> Iterator[Any]:
         try:
-            yield from () if self._hopeless else self._pattern.finditer(line, timeout=MATCH_S)
+            yield from () if self._too_slow else self._pattern.finditer(line, timeout=MATCH_S)
         except TimeoutError:  # the metric itself will complain about it
-            self._hopeless = True
+            self._too_slow = True
 
 
 # the folder of a job ----------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ def tidy(folder: str) -> None:
         Path(folder).rmdir()
 
 
-def telling_lines(folder: str, name: str, limit: int = 200) -> str:
+def error_lines(folder: str, name: str, limit: int = 200) -> str:
     """The first line that speaks of an error, if any, and the last one, fit to be shown; empty without output."""
     try:
         with Path(folder, name).open("rb") as file:

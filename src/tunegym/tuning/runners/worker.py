@@ -18,7 +18,7 @@ from tunegym.core.processes import PidMark, end_tree, left_behind, milliseconds,
 from tunegym.core.stop import StopFlag
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, encode
 from tunegym.tuning.model.trial import CallJob, JobHandle, JobResult, ReportCallback
-from tunegym.tuning.runners.command import STDERR, broken, make_fresh, telling_lines, tidy
+from tunegym.tuning.runners.command import STDERR, broken, error_lines, make_fresh, tidy
 
 START_S = 60.0  # bound on starting a worker
 LOAD_S = 60.0  # least bound on importing the target, however short the call's own
@@ -169,7 +169,7 @@ class Worker:
         how = self.end(stop)
         if event != "died":
             return JobResult(event, duration_s=duration)
-        line = telling_lines(job.folder, STDERR) if how == "exited with 1" else ""
+        line = error_lines(job.folder, STDERR) if how == "exited with 1" else ""
         error = f"the worker {how}: {line}" if line else f"the worker {how}"
         return JobResult("exited", exit_code=self._child.reap().code, error=error, duration_s=duration)
 

@@ -199,7 +199,7 @@ class Sac(PolicyAgent):
         return BoxView(self.env.space)
 
 
-def unfit(agent: str, actions: spaces.Space[Any], observations: spaces.Space[Any] | None = None) -> Problem | None:
+def mismatch(agent: str, actions: spaces.Space[Any], observations: spaces.Space[Any] | None = None) -> Problem | None:
     """Why an algorithm can't take a server's spaces, and which agent can; None if it can."""
     others = [name for name, kinds in TAKES.items() if isinstance(actions, kinds)]
     found = textwrap.shorten(repr(actions), 120, placeholder="...")
@@ -228,13 +228,13 @@ class LivePolicy(LiveAgent):
         spec, refused = experiment.live, _missing(cls.name)
         if refused is None and spec is not None and spec.address is None and spec.env_class != INJECTED:
             declared = describe_class(spec.env_class, (str(scenario_dir.absolute()),)).action_space
-            refused = None if declared is None else unfit(cls.name, build(declared))
+            refused = None if declared is None else mismatch(cls.name, build(declared))
         return [refused] if refused else configs.problems(experiment.agent_config, experiment.most_trials)
 
     def _drive(self) -> None:
         from tunegym.tuning.agents.sb3.live import LiveTraining
 
-        problem = unfit(self.name, self.env.action_space, self.env.observation_space)
+        problem = mismatch(self.name, self.env.action_space, self.env.observation_space)
         if problem is not None:
             self.failure, self.failure_hint = f"{problem.what}; it takes {problem.allowed}", problem.hint
             return

@@ -377,7 +377,7 @@ class LiveEngine:
             self._add(number, episode.number, action, seen, reward, duration, terminated, truncated, context, metrics)
         else:
             self._store.upto = number
-        return self._told(
+        return self._answer(
             one, episode, number, observation, reward, terminated, truncated, info, context, metrics, "measured", ""
         )
 
@@ -405,10 +405,10 @@ class LiveEngine:
         self._add(number, episode.number, action, seen, penalty, duration, terminated, truncated, context, {}, why)
         self.tally.others[status] += 1
         last = self._own(self._store.unpack(seen))
-        told = self._told(one, episode, number, last, penalty, terminated, truncated, {}, context, {}, status, reason)
+        told = self._answer(one, episode, number, last, penalty, terminated, truncated, {}, context, {}, status, reason)
         return None if stopped else told
 
-    def _told(
+    def _answer(
         self,
         one: Lane,
         episode: Running,

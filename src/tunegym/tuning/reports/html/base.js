@@ -36,7 +36,7 @@ function number(value, digits = 4) {
 const REWARD = "reward (max)"; // more is always better
 
 // A metric with the direction in which it is better, if that is known.
-function directed(experiment, metric) {
+function withGoal(experiment, metric) {
   return visible(metric) + (Object.hasOwn(experiment.goals, metric) ? ` (${experiment.goals[metric]})` : "");
 }
 

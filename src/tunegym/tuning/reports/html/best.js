@@ -58,7 +58,7 @@ function bestSection(experiment) {
   const { best, page } = experiment;
   if (!best) return section("best", "Best settings", null, empty("No trial was measured, so there is no best setting."));
   const settings = Object.entries(page.labels.best.action).map(([name, text]) => [name, { text: visible(text), class: "value" }]);
-  const metrics = Object.entries(best.metrics).map(([name, mean]) => [directed(experiment, name), right(plusMinus(mean, best.spread[name]))]);
+  const metrics = Object.entries(best.metrics).map(([name, mean]) => [withGoal(experiment, name), right(plusMinus(mean, best.spread[name]))]);
   const fixed = Object.entries(page.fixed);
   return section("best", "Best settings", `First measured in trial ${best.trial}. ${howSure(experiment)}`,
     el("div", { class: "columns" },
@@ -99,7 +99,7 @@ function runSection(run, experiment) {
       ["host", time.hosts.map(visible).join(", ")],
       ["slots", time.slots === null ? "" : String(time.slots)],
       ["sessions", String(time.sessions)],
-      ["metrics", experiment.metrics.map((one) => directed(experiment, one)).join(", ")],
+      ["metrics", experiment.metrics.map((one) => withGoal(experiment, one)).join(", ")],
       ["objectives", experiment.objectives.map((one) => `${one.goal} ${visible(one.metric)}${one.limit !== undefined ? ` (limit ${number(one.limit)})` : ""}`).join(", ")],
     ]),
     run.source ? folded("scenario.toml as it was run", el("pre", {}, visible(run.source))) : null);

@@ -80,7 +80,7 @@ class Front {
   table() {
     const { aims, settings, experiment } = this;
     const knobs = this.trials.knobs.map((one) => one.name);
-    const headings = [...aims.map((one) => right(directed(experiment, one.metric))), ...knobs.map(visible), right(REWARD), right("samples"), right("trial")];
+    const headings = [...aims.map((one) => right(withGoal(experiment, one.metric))), ...knobs.map(visible), right(REWARD), right("samples"), right("trial")];
     const rowAt = (index) => {
       const one = settings[index];
       return [
