@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from rich.live import Live
 from rich.text import Text
@@ -230,9 +229,7 @@ class ProgressDisplay(app.Watch):
         logger.setLevel(logging.INFO)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end_line()
         logger = logging.getLogger("tunegym")
         logger.removeHandler(self._handler)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tunegym.dataplane.errors import SpecError, TagError
-from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, is_integer
+from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, checked_integer, is_integer
+from tunegym.dataplane.objects import object_array
 from tunegym.dataplane.predicate import Column, Predicate
 
 
@@ -76,11 +77,7 @@ class StalenessFilter(BaseRolloutFilter):
     counts: DropCounts | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if not is_integer(self.max_staleness) or self.max_staleness < 0:
-            raise SpecError(
-                f"max_staleness is {self.max_staleness!r}",
-                hint="give an integer; 0 keeps only samples of the current weights",
-            )
+        checked_integer("max_staleness", self.max_staleness, 0)
 
     def reasons(
         self, meta: BatchMeta, *, current_weight_version: int | None = None, **state: Any
@@ -135,9 +132,7 @@ class TagFilter(BaseRolloutFilter):
             found = meta.tag(name)
             if None in found:
                 raise TagError(f"tag {name!r} of sample {meta.sample_ids[found.index(None)]!r} is None")
-            values = np.empty(meta.size, dtype=object)
-            values[:] = found
-            return values, np.ones(meta.size, dtype=bool)
+            return object_array(found), np.ones(meta.size, dtype=bool)
 
         return [None if wanted else self.reason for wanted in self.predicate.mask(column).tolist()]
 

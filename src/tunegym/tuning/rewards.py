@@ -67,10 +67,8 @@ class FromObjectives:
         if len(self._aims) == 1:
             return first.value(metrics) - cost * self._units.get(first.metric, 1.0)
         total = math.fsum(objective.weight for objective in self._aims)
-        return math.fsum(self._share(objective, metrics) for objective in self._aims) / total - cost
-
-    def _share(self, objective: Objective, metrics: Metrics) -> float:
-        return objective.weight * objective.value(metrics) / self._units.get(objective.metric, 1.0)
+        shares = (one.weight * one.value(metrics) / self._units.get(one.metric, 1.0) for one in self._aims)
+        return math.fsum(shares) / total - cost
 
 
 class ByName:

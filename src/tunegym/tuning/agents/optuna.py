@@ -259,6 +259,7 @@ class StudyProposer:
         import optuna
 
         self._name: SamplerName = name
+        self._states = optuna.trial.TrialState
         self._options = options
         self._space = space
         self._seed = seed
@@ -312,7 +313,7 @@ class StudyProposer:
             with threadpool_limits(1) if self._name == "gp" else nullcontext(), np.errstate(all="ignore"):
                 trial = self._study.ask(self._distributions)
         except Exception as error:  # numerics of the sampler, for which some ranges are too large: no reason to stop
-            self._study.tell(known, state=_states().FAIL)
+            self._study.tell(known, state=self._states.FAIL)
             return self._random(number, error)
         self._asked[number] = trial
         params = trial.params
@@ -345,7 +346,7 @@ class StudyProposer:
         self._asked[number] = self._study.ask(self._distributions)
 
     def _drop(self, number: int) -> None:
-        self._study.tell(self._asked.pop(number), state=_states().FAIL)
+        self._study.tell(self._asked.pop(number), state=self._states.FAIL)
 
     def tell(self, feedback: Feedback) -> None:
         """How a proposed trial ended."""
@@ -392,7 +393,7 @@ class StudyProposer:
 
     def _result(self, feedback: Feedback) -> tuple[TrialState, list[float] | None, dict[str, float]]:
         """State, values and constraints of a closed trial."""
-        states = _states()
+        states = self._states
         if feedback.status == "measured":
             metrics = feedback.observation.metrics
             values = [one.value(metrics) for one in self._aims] or [feedback.value]
@@ -401,12 +402,6 @@ class StudyProposer:
         if feedback.status == "infeasible" and self._name in LIMITED:
             return states.PRUNED, None, {REFUSED: 1.0}
         return (states.PRUNED if feedback.status == "pruned" else states.FAIL), None, {}
-
-
-def _states() -> type[TrialState]:
-    from optuna.trial import TrialState
-
-    return TrialState
 
 
 def _distribution(knob: Knob, lists: bool) -> BaseDistribution:

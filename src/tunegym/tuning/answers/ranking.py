@@ -256,10 +256,6 @@ class Measurements:
         """The contexts of all trials, however they ended."""
         return {context for cells in self.cells.values() for context in cells}
 
-    def contexts_of(self, action: bytes) -> set[bytes]:
-        """The contexts in which an action was measured."""
-        return {context for context, trials in self.cells.get(action, {}).items() if measurements_of(trials)}
-
     def violation(self, action: bytes, context: bytes | None = None) -> float:
         """By how much a measured action exceeds the limits."""
         means = {name: _score(ranking, action, context).mean for name, ranking in self.metrics.items()}
@@ -355,8 +351,9 @@ def _per_context(found: Measurements) -> list[Setting]:
         return []
     groups: dict[bytes, list[bytes]] = {}
     for action in found.actions:
-        for context in found.contexts_of(action):
-            groups.setdefault(context, []).append(action)
+        for context in found.cells[action]:
+            if found.measured(action, context):
+                groups.setdefault(context, []).append(action)
     winners = [(max(actions, key=lambda one: found.order(one, at)), at) for at, actions in groups.items()]
     return [found.setting(found.values[action], found.values[context]) for action, context in winners]
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -120,7 +120,10 @@ class Structure:
         if not isinstance(encoded, Mapping):
             raise ObservationError(f"encode_observation() gives {encoded!r}, which is no mapping")
         if encoded.keys() != self._checks.keys():
-            raise ObservationError(_difference(self._checks, encoded))
+            missing = ", ".join(name for name in self._checks if name not in encoded) or "none"
+            extra = ", ".join(str(name) for name in encoded if name not in self._checks) or "none"
+            what = "encode_observation() gives other leaves than structured_observation_descriptors() declares"
+            raise ObservationError(f"{what} (missing: {missing}; extra: {extra})")
         return {name: check(encoded[name]) for name, check in self._checks.items()}
 
 
@@ -128,15 +131,6 @@ def structure_of(env: object) -> Structure | None:
     """The structure that ``env`` offers; None if it offers none, or one without leaves."""
     structure = Structure(env) if isinstance(env, Structured) else None
     return structure if structure is not None and structure.leaves else None
-
-
-def _difference(declared: Iterable[str], encoded: Mapping[str, Any]) -> str:
-    missing = [name for name in declared if name not in encoded]
-    extra = [str(name) for name in encoded if name not in declared]
-    return (
-        "encode_observation() gives other leaves than structured_observation_descriptors() declares"
-        f" (missing: {', '.join(missing) or 'none'}; extra: {', '.join(extra) or 'none'})"
-    )
 
 
 # the check of one leaf --------------------------------------------------------------------------------

@@ -275,18 +275,12 @@ def _log2(value: float) -> float:
     return math.log2(value)
 
 
-def _ceil(value: float) -> int:
-    if not math.isfinite(value):
-        raise ArithmeticError(f"ceil of {value!r}")
-    return math.ceil(value)
-
-
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
     "min": (min, 2, MAX_LENGTH),
     "max": (max, 2, MAX_LENGTH),
     "abs": (abs, 1, 1),
     "log2": (_log2, 1, 1),
-    "ceil": (_ceil, 1, 1),
+    "ceil": (math.ceil, 1, 1),
 }
 _KINDS: dict[type[ast.AST], str] = {
     ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>", ast.BitOr: "|", ast.BitAnd: "&", ast.BitXor: "^",
