@@ -110,19 +110,6 @@ def test_live_rl_mode_is_the_workload(catalog):
     assert "live_rl_mode" not in other.parameter_names()
 
 
-@pytest.mark.parametrize(
-    ("text", "recording"),
-    [
-        ("all", Recording()),
-        ("every:100", Recording("every", 100)),
-        ("every:1", Recording("every", 1)),
-        ("episodes", Recording("episodes")),
-    ],
-)
-def test_record(text, recording, catalog):
-    assert one(catalog, record=text).live.recording == recording
-
-
 def test_servers_in_another_process(catalog):
     (process,) = load(GOOD / "live_process.toml", catalog).experiments
     recording = Recording("every", 100)

@@ -3,9 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,17 +36,3 @@ def test_draws_stay_as_they_are() -> None:
     """A later tunegym resumes a journal of today: the draws must not move."""
     assert unit(42, "env_params", "drop_rate", 1) == 0.31267346313911726
     assert integer(42, 1000, "grid_search", "start") == 431
-
-
-def test_uniform_and_independent() -> None:
-    """Chi-square over 20 cells: with 19 degrees of freedom 60 is far beyond any chance."""
-    draws = 20_000
-    for counts in (
-        Counter(int(unit(3, "u", n) * 20) for n in range(draws)),
-        Counter(integer(3, 20, "i", n) for n in range(draws)),
-    ):
-        expected = draws / 20
-        assert sum((counts[cell] - expected) ** 2 / expected for cell in range(20)) < 60
-    ours, other = (np.array([unit(0, name, n) for n in range(5000)]) for name in "ab")
-    assert abs(np.corrcoef(ours, other)[0, 1]) < 0.07
-    assert abs(np.corrcoef(ours[1:], ours[:-1])[0, 1]) < 0.07

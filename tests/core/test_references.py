@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tunegym.core.errors import UnresolvedReferenceError
-from tunegym.core.references import callable_by_name, is_reference, resolve
+from tunegym.core.references import callable_by_name, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -31,21 +31,6 @@ def folder(tmp_path: Path, name: str, **files: str) -> str:
         target.parent.mkdir(exist_ok=True)
         target.write_text(text)
     return str(root)
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [("a:b", True), ("a.b:C.d", True), ("a", False), ("a:", False), (":b", False), ("a b:c", False),
-     ("a <= b", False), ("a:b:c", False), ("1a:b", False), ("a..b:c", False)],
-)  # fmt: skip
-def test_is_reference(text: str, answer: bool) -> None:
-    assert is_reference(text) is answer
-
-
-def test_resolves_functions_and_methods(tmp_path: Path) -> None:
-    paths = [folder(tmp_path, "s", bench="class C:\n    @staticmethod\n    def f(): return 7\n")]
-    assert resolve("bench:C.f", paths)() == 7
-    assert resolve("os.path:join") is __import__("os").path.join
 
 
 def test_two_scenarios_do_not_see_each_other(tmp_path: Path) -> None:
@@ -79,11 +64,6 @@ def test_a_mere_folder_does_not_replace_a_package(tmp_path: Path) -> None:
     loaded = sys.modules["pack"]
     assert resolve("bench:X", [mere]) == 2
     assert sys.modules["pack"] is loaded
-
-
-def test_lazy_imports_find_the_folder(tmp_path: Path) -> None:
-    paths = [folder(tmp_path, "s", bench="def f():\n    import lazy_one\n    return lazy_one.X", lazy_one="X = 3")]
-    assert resolve("bench:f", paths)() == 3
 
 
 def test_an_installed_name_is_refused(tmp_path: Path) -> None:
@@ -152,15 +132,6 @@ VALUES = MappingProxyType({"a": 1, "b": 2})
 )
 def test_callable_by_name(function: Any, values: Any, result: Any) -> None:
     assert callable_by_name(function, ["a", "b"])(values) == result
-
-
-def test_unknown_names_are_listed() -> None:
-    def score(a: int, through: int, zz: int) -> None: ...
-
-    with pytest.raises(UnresolvedReferenceError) as caught:
-        callable_by_name(score, ["a", "throughput"])
-    assert caught.value.message == ("score() wants 'through', 'zz', which do not exist (there is: a, throughput)")
-    assert caught.value.hint == "did you mean through -> throughput?"
 
 
 def test_many_threads_ask_at_once(tmp_path: Path) -> None:

@@ -12,20 +12,6 @@ from tunegym.core.text import closest, escaped, escaped_json, escaped_lines, esc
 text = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        ("plain [red] ünï 漢", "plain [red] ünï 漢"),
-        ("\x1b[31mred", "\\x1b[31mred"),
-        ("a\u202eb\u2066c", "a\\u202eb\\u2066c"),
-        ("two\nlines\r\ttab", "two\\nlines\\r\\ttab"),
-        ("\x7f\x9b\u2028\U000e0001\udc80", "\\x7f\\x9b\\u2028\\U000e0001\\udc80"),
-    ],
-)
-def test_escapes(given: str, shown: str) -> None:
-    assert escaped(given) == shown
-
-
 @given(st.text())
 def test_the_result_is_printable(given: str) -> None:
     assert escaped(given).isprintable()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.strategies import scalars, texts
 
 from tunegym.tuning.model.scenario import Objective, aims, violation
-from tunegym.tuning.model.trial import STATUSES, Measured, Trial, outcome_of
+from tunegym.tuning.model.trial import Measured
 from tunegym.tuning.model.values import counted, exact_key, number, plus_minus, seconds, spelled, storable
 
 mappings = st.dictionaries(texts, scalars, max_size=4)
@@ -30,27 +30,11 @@ def test_keys_are_equal_only_for_equal_values(one: dict[str, Any], other: dict[s
     assert (exact_key(one, other) == exact_key(other, one)) == (typed(one) == typed(other))
 
 
-def test_equal_looking_values_have_different_keys() -> None:
-    keys = {exact_key({"x": value}) for value in (1, 1.0, True, "1", "true", "1.0", 0, False, 0.0, -0.0, "")}
-    assert len(keys) == 11
-
-
-@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, math.nan, math.inf, None, [1], {}, object(), 1j, b"x"])
-def test_not_storable(value: object) -> None:
-    assert storable(value) is not None
-
-
 @given(scalars)
 def test_storable_values_are_spelled_as_printable_toml(value: Any) -> None:
     assert storable(value) is None
     assert spelled(value).isprintable()
     assert typed(tomllib.loads(f"x = {spelled(value)}")) == typed({"x": value})
-
-
-def test_spelling() -> None:
-    assert spelled([1, ("x", False), {"low": 1, "log": True}]) == '[1, ["x", false], {low = 1, log = true}]'
-    assert spelled("\x1b[31m\x9b\u202e\U000e0001") == '"\\u001b[31m\\u009b\\u202e\\U000e0001"'
-    assert spelled({"\x1b": ["\x7f"]}) == '{"\\u001b" = ["\\u007f"]}'
 
 
 NUMBERS = {
@@ -73,16 +57,6 @@ def test_numbers_have_one_style() -> None:
 
 
 # outcomes ---------------------------------------------------------------------------------------------
-
-
-def test_outcomes() -> None:
-    assert STATUSES == ("measured", "infeasible", "failed", "timed_out", "cancelled", "pruned")
-    outcomes = [outcome_of(status, "why", [{"m": 1.0}]) for status in STATUSES]
-    assert tuple(outcome.status for outcome in outcomes) == STATUSES
-    measured, *unmeasured = (Trial(1, {}, {}, outcome, 0.0, 0.0) for outcome in outcomes)
-    assert (measured.measured, measured.metrics, measured.reason) == (True, {"m": 1.0}, "")
-    for trial in unmeasured:
-        assert (trial.measured, trial.metrics, trial.reason) == (False, {}, "why")
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6), st.integers(1, 9))
