@@ -106,19 +106,18 @@ def test_make_vec_has_a_server_in_each(live: Any, place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "given", "said"),
+    ("count", "given", "said", "hint"),
     [
-        (5, Nested, "agent_steps = 12 can't be shared evenly by 5"),
-        (0, Nested, "num_envs must be an integer of at least 1"),
-        (True, Nested, "num_envs must be an integer of at least 1"),
-        (2, Nested(), "one server object can't be in 2 slots at once"),
-        (2, "systems:System", "server= is 'systems:System', and not a GymServer"),
+        (5, Nested, "agent_steps = 12 can't be shared evenly by 5", "num_envs = 4, or agent_steps = 15"),
+        (0, Nested, "num_envs must be an integer of at least 1", ""),
+        (True, Nested, "num_envs must be an integer of at least 1", ""),
+        (2, Nested(), "one server object can't be in 2 slots at once", "its class"),
     ],
 )
-def test_make_vec_refuses_before_it_makes_a_folder(count: int, given: Any, said: str) -> None:
+def test_make_vec_refuses_before_it_makes_a_folder(count: int, given: Any, said: str, hint: str) -> None:
     with pytest.raises(TunegymError, match=said) as caught:
         tunegym.make_vec(injected(), count, server=given)
-    assert caught.value.hint or count in (0, True)
+    assert hint in (caught.value.hint or "")
     assert not RESULTS.exists()
 
 

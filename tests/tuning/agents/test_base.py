@@ -108,18 +108,3 @@ def test_a_budget_used_up_while_the_agent_thinks_is_no_error(bench: Benches, clo
     one = bench(measure, clock=clock, budget=Budget(max_time_s=10.0))
     assert Slow(one.engine).run() == 0
     assert [trial.number for trial in one.trials()] == [1, 2, 3]
-
-
-def test_a_stop_while_the_agent_thinks_is_no_error(bench: Benches) -> None:
-    stop: list[bool] = []
-
-    class Interrupted(Recorder):
-        def select_action(self, observation: Observation) -> dict[str, int] | None:
-            if observation.number == 3:
-                stop.append(True)
-            return super().select_action(observation)
-
-    one = bench(measure, stopping=lambda: bool(stop))
-    assert Interrupted(one.engine).run() == 0
-    assert [trial.number for trial in one.trials()] == [1, 2]
-    assert one.store.open_trials() == []

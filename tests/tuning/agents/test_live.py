@@ -100,18 +100,6 @@ def test_learns_exactly_what_the_library_learns(
             assert np.array_equal(getattr(ours.replay_buffer, name), getattr(bare.replay_buffer, name)), name
 
 
-@slow
-def test_ppo_learns_to_balance_a_pole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The short version of ``benchmarks/live_cartpole``: 25,000 steps, and at least 150 of 500."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[3])
-    from benchmarks.live_cartpole.learners import PPO, greedy, scenario
-
-    import tunegym
-
-    assert tunegym.run(scenario("ppo", PPO, steps=25_000, seed=1), output=tmp_path) == 0
-    assert greedy("ppo", next(tmp_path.rglob("model.zip"))) >= 150
-
-
 # settings -------------------------------------------------------------------------------------------------
 
 

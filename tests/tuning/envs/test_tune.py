@@ -151,21 +151,6 @@ def test_info_of_a_step(tune: Any) -> None:
     assert env.step(encoded(env, n=4))[4]["env_params"] == one.engine.context(3)
 
 
-# there and back ---------------------------------------------------------------------------------------------
-
-
-def test_encoded_and_native_actions_are_the_same_trial(tune: Any) -> None:
-    """T10 on the environment: through ``step`` and through ``step_raw``."""
-    env, one = tune(cache=False)
-    env.action_space.seed(11)
-    for _ in range(50):
-        element = env.action_space.sample()
-        action = env.decode_action(element)
-        assert env.decode_action(env.encode_action(action)) == action
-        assert env.step(element)[4]["action"] == env.step_raw(action)[4]["action"] == action
-    assert len(one.trials()) == 100
-
-
 # the end ----------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from tunegym.core.errors import ActionError, BudgetError, TunegymError
-from tunegym.tuning.envs.face import TuneVectorEnv, batched_infos, check_share
+from tunegym.tuning.envs.face import TuneVectorEnv, batched_infos
 from tunegym.tuning.envs.wrappers import (
     VectorBoxActions,
     VectorDiscreteActions,
@@ -171,24 +171,6 @@ def test_actions_that_do_not_fit_use_no_number(vector: Make, actions: Any, messa
         envs.step(actions)
     assert one.store.highest == 0
     assert envs.step_raw(raw(1, 2))[4]["step"].tolist() == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("steps", "count", "hint"),
-    [
-        (10, 4, "num_envs = 5, or agent_steps = 12"),
-        (10, 3, "num_envs = 2, or agent_steps = 12"),
-        (7, 3, "num_envs = 1, or agent_steps = 9"),
-        (2, 8, "num_envs = 2, or agent_steps = 8"),
-        (10**12 + 39, 6, "num_envs = 1, or agent_steps = 1000000000044"),
-    ],
-)
-def test_budget_that_can_not_be_shared(steps: int, count: int, hint: str) -> None:
-    with pytest.raises(TunegymError, match=f"agent_steps = {steps} can't be shared evenly by {count}") as caught:
-        check_share(steps, count)
-    assert caught.value.hint == hint
-    check_share(None, count)
-    check_share(count * 7, count)
 
 
 # the end ----------------------------------------------------------------------------------------------------

@@ -48,17 +48,6 @@ def written(journal: Journals, tmp_path: Path) -> bytes:
     return (tmp_path / "written" / reader.JOURNAL).read_bytes()
 
 
-def test_written_as_designed(written: bytes) -> None:
-    """The records in the order in which things happened: open before close, head and session first."""
-    records = [orjson.loads(line) for line in written.splitlines()]
-    kinds = [(record["record"], record.get("number")) for record in records]
-    assert kinds == [
-        ("head", None), ("session", None), ("open", 2), ("open", 3), ("job", 2), ("close", 3), ("close", 2),
-        ("open", 4), ("close", 4), ("close", 1), ("open", 5), ("open", 6), ("open", 7), ("close", 7), ("end", None),
-    ]  # fmt: skip
-    assert records[0]["version"] == 2
-
-
 class Cut:
     """What a journal must say after it was cut: a record counts if at most the end of its line is missing."""
 

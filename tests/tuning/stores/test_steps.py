@@ -361,17 +361,6 @@ def journal(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_whole_records_are_read(journal: Callable[..., Path]) -> None:
-    over = {"record": "steps", "count": 0, "episodes": GROUP["episodes"], "upto": 6, "begun": 2, "statuses": {}}
-    over |= {"worst": 0.5, "largest": 1.0}
-    path = journal(HEAD, SPACES_RECORD, GROUP, {**GROUP, "first": 4, "worst": None}, over)
-    past = reader.scan(path)
-    assert past.spaces_line == 2
-    assert reader.spaces_of(path, past) == (ACTIONS, PICTURES)
-    assert len(list(reader.steps(path))) == 2
-    assert len(list(reader.episodes(path))) == 3
-
-
 @pytest.mark.parametrize(
     ("part", "value"),
     [
@@ -443,14 +432,6 @@ def test_damaged_spaces(journal: Callable[..., Path], action: Any) -> None:
     path = journal(HEAD, {**SPACES_RECORD, "action": action})
     with pytest.raises(StoreError, match=r"journal\.jsonl: line 2 \(spaces\) is damaged: "):
         reader.spaces_of(path, reader.scan(path))
-
-
-def test_damaged_spaces_can_not_be_compared(tmp_path: Path) -> None:
-    open_store(tmp_path).close()
-    path = tmp_path / reader.JOURNAL
-    path.write_bytes(path.read_bytes().replace(b"Discrete", b"Torus"))
-    with pytest.raises(StoreError, match=r"line 3 \(spaces\) is damaged: "):
-        open_store(tmp_path)
 
 
 @pytest.mark.parametrize(("size", "values"), [(1, [300]), (1, [-1]), (1, ["x"]), (3, [[1, 2]]), (1, [None])])

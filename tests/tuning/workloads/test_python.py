@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +85,8 @@ def test_built_in_metrics_are_a_fallback(folder: Path) -> None:
     ("value", "reason"),
     [
         ({"rate": True}, "metric rate: true is not a number"),
-        ({"rate": math.nan}, "metric rate: is NaN"),
-        ({"rate": -math.inf}, "metric rate: is infinite"),
         ({"rate": 10**400}, "metric rate: is infinite"),
         ({"rate": "3"}, "metric rate: '3' is not a number"),
-        ({"rate": None}, "metric rate: null is not a number"),
-        ({"rate": [1]}, "metric rate: a list is not a number"),
         (None, "py_bench:run returned None instead of a mapping of metric names to numbers"),
         (True, "metric rate: true is not a number"),
     ],
