@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from tests.app.conftest import document as scenario_of
 from tests.soundness import assert_sound
 
 import tunegym
-from tunegym.core.errors import ConfigError, StoreError, StoreLockedError, TunegymError
+from tunegym.core.errors import StoreError, StoreLockedError, TunegymError
 from tunegym.core.files import dump_toml
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.stores import reader
@@ -101,29 +100,6 @@ def test_a_users_own_scenario_is_no_run(write: Write) -> None:
         with pytest.raises(StoreError, match="holds no results"):
             call(own.parent)
     assert own.read_text() == text
-
-
-def test_warnings_go_to_the_logger(document: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    document["experiments"][0]["agent_config"] = {"rewards": {"metric_failure": 1e6}}
-    with caplog.at_level(logging.WARNING, "tunegym"):
-        assert tunegym.run(document) == 0
-    assert "a failure looks better than a measurement" in caplog.text
-
-
-def test_a_bad_scenario_raises_before_anything_starts(document: dict[str, Any]) -> None:
-    document["experiments"][0]["agent"] = "random_serach"
-    for call in (tunegym.run, tunegym.make, tunegym.scenario):
-        with pytest.raises(ConfigError, match="random_search"):
-            call(document)
-    with pytest.raises(ConfigError, match="there is no such file"):
-        tunegym.run("nothing.toml")
-    assert not RESULTS.exists()
-
-
-def test_unknown_names_of_the_package() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'rum'"):
-        tunegym.rum  # noqa: B018
-    assert {"run", "resume", "load", "make", "scenario", "BaseAgent"} <= set(dir(tunegym))
 
 
 # make -----------------------------------------------------------------------------------------------------

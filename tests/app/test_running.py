@@ -62,8 +62,6 @@ def test_options(scenario: Path, cli: Cli, tmp_path: Path) -> None:
     ("change", "told"),
     [
         (changes(agent_stesp=3), "experiments.e.agent_stesp"),
-        (changes(agent="nobody"), 'there is no agent "nobody"'),
-        (["--set", "experiments.other.agent_steps=3"], 'there is no experiment "other"'),
         (["--slots", "0"], "--slots"),
     ],
 )

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import tunegym
+
 ROOT = Path(__file__).parents[2]
 HEAVY = ("gymnasium", "numpy", "optuna", "orjson", "pandas", "pydantic", "ray", "rich", "torch")
 
@@ -35,7 +37,9 @@ def test_help_loads_nothing_heavy(argument: str) -> None:
     assert [name for name in HEAVY if name in told["modules"]] == []
     ours = ("tunegym.app", "tunegym.config", "tunegym.tuning")
     assert [name for name in told["modules"] if name.startswith(ours)] == []
-    if argument == "--help":
+    if argument == "--version":
+        assert printed == [f"tunegym {tunegym.__version__}"]
+    else:
         for command in ("init", "verify", "dry-run", "run", "resume", "status", "report", "compare", "list"):
             assert any(line.startswith(f"  {command} ") for line in printed), command
 

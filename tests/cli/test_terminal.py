@@ -102,17 +102,6 @@ def test_two_interrupts(shown: pexpect.spawn) -> None:
 
 
 @pytest.mark.slow
-def test_to_the_end(shown: pexpect.spawn) -> None:
-    Path("go").mkdir()
-    shown.expect(r"e  6/6  failed 1 \(latest: ex(…|ited with 1\))  cached 1  best value \(max\) 45 \(x=4\)  took 0:00")
-    shown.expect("e: best settings")
-    shown.expect(r"results: results/s/\S+\r\n")
-    shown.expect(pexpect.EOF)
-    shown.wait()
-    assert shown.exitstatus == 0
-
-
-@pytest.mark.slow
 def test_a_terminal_that_is_closed(
     waiting: Callable[..., Path],
     command_line: list[str],

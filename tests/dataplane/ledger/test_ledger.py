@@ -217,14 +217,6 @@ def test_too_many_tag_names_are_refused(desk: Desk) -> None:
 # claims -----------------------------------------------------------------------------------------------
 
 
-def test_timeout_tells_why(desk: Desk) -> None:
-    desk.put(["a", "b", "c", "d"])
-    desk.put(["a", "b"], ["y"])
-    desk.claim(1, fields=("x", "y"))
-    with pytest.raises(errors.ClaimTimeoutError, match=r"1 of at least 5 were ready.*2 lack 'y'.*1 are claimed"):
-        desk.claim(5, fields=("x", "y"))
-
-
 def test_predicate_claims_in_order(desk: Desk) -> None:
     ids = [f"s-{number:05d}" for number in range(20_000)]
     desk.put(ids, tags=[{"v": number} for number in range(20_000)])

@@ -12,7 +12,7 @@ import pytest
 from tests.tuning.reports.conftest import write_journal
 
 import tunegym
-from tunegym.core.errors import ConfigError, StoreError, TunegymError
+from tunegym.core.errors import ConfigError, TunegymError
 from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.reports.results import RunResults, find_run, find_runs, load, recommend
@@ -21,9 +21,9 @@ from tunegym.tuning.reports.trials import TrialResults
 SCENARIO = 'name = "s"\nscenario_dir = "/somewhere"\n[[experiments]]\nname = "e"\n[[experiments]]\nname = "later"\n'
 
 
-def make_run(folder: Path, scenario: str = SCENARIO) -> Path:
+def make_run(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    (folder / "scenario.toml").write_text(scenario)
+    (folder / "scenario.toml").write_text(SCENARIO)
     return folder
 
 
@@ -86,12 +86,8 @@ def test_to_pandas(run: Any) -> None:
 
 
 def test_find_run(tmp_path: Path) -> None:
-    """A run's folder, an experiment's in it, or the newest in a folder of runs; a user's own scenario is no run."""
-    with pytest.raises(StoreError, match="not a folder"):
-        find_run(tmp_path / "nowhere")
+    """A run's folder, an experiment's in it, or the newest in a folder of runs, beside a user's own scenario."""
     (tmp_path / "scenario.toml").write_text('name = "mine"\n')
-    with pytest.raises(StoreError, match="holds no results"):
-        find_run(tmp_path)
     run = make_run(tmp_path / "results" / "2024")
     (run / "e").mkdir()
     (run / "e" / "journal.jsonl").write_text("")
@@ -103,8 +99,6 @@ def test_find_run(tmp_path: Path) -> None:
     assert [one.name for one in find_runs(run.parent)] == ["a copy", "2025", "renamed", "2024"], "it has no journal yet"
     shutil.rmtree(run)
     assert find_run(newest.parent) == find_run(tmp_path) == newest == load(tmp_path).folder
-    with pytest.raises(StoreError, match="can't be read"):
-        load(make_run(tmp_path / "broken", "name = "))
 
 
 # recommend ------------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium
@@ -11,7 +9,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import tunegym.servers
 from tunegym.servers import GymnasiumServer
 from tunegym.tuning.servers.gymnasium_server import EnvParamError
 
@@ -99,11 +96,3 @@ def test_an_attribute_that_reset_chooses_itself() -> None:
         server.reset()
     server.apply_env_params({"mass": 2.0})
     server.reset()
-
-
-def test_the_public_module() -> None:
-    assert dir(tunegym.servers) == ["GymServer", "GymnasiumServer"]
-    with pytest.raises(AttributeError, match="HttpService"):
-        _ = tunegym.servers.HttpService
-    code = "import sys, tunegym.servers; assert 'gymnasium' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

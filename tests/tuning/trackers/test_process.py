@@ -21,32 +21,26 @@ from tunegym.tuning.trackers.process import TrackerProcess, TrackerSpec
 pytestmark = pytest.mark.slow  # every tracker is a child process
 
 
-class FileSink:
-    """Writes each trial's number into a file; ``trouble`` says what it does before."""
+class TroubledSink:
+    """Takes no trial; ``trouble`` says what it does instead."""
 
-    def __init__(self, path: str, trouble: str = "") -> None:
-        self.path = Path(path)
+    def __init__(self, trouble: str) -> None:
         self.trouble = trouble
         if trouble == "build":
             raise ModuleNotFoundError("No module named 'tracker'")
 
     def open(self, head: Mapping[str, Any]) -> set[int]:
         print("a library that prints", flush=True)  # noqa: T201
-        return set(map(int, self.path.read_text().split())) if self.path.exists() else set()
+        return set()
 
     def send(self, items: Sequence[Item]) -> Iterator[int]:
-        for item in items:
-            if self.trouble == "hang":
-                threading.Event().wait()
-            elif self.trouble == "die":
-                os.kill(os.getpid(), signal.SIGKILL)
-            elif self.trouble == "interrupt":
-                raise KeyboardInterrupt
-            elif self.trouble:
-                raise OSError(self.trouble)
-            with self.path.open("a") as file:
-                file.write(f"{item.number} {os.environ.get('TRACKER_SETTING')}\n"[:2])
-            yield item.number
+        if self.trouble == "hang":
+            threading.Event().wait()
+        elif self.trouble == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.trouble == "interrupt":
+            raise KeyboardInterrupt
+        raise OSError(self.trouble)
 
     def close(self) -> None: ...
 
@@ -59,8 +53,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tr
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def start(trouble: str = "") -> TrackerProcess:
-        options = {"path": str(tmp_path / "sent"), "trouble": trouble}
-        return TrackerProcess(TrackerSpec("test", "sinks_of_test:FileSink", options), tmp_path / "e")
+        return TrackerProcess(TrackerSpec("test", "sinks_of_test:TroubledSink", {"trouble": trouble}), tmp_path / "e")
 
     return start
 
@@ -71,22 +64,6 @@ def journal(store: Callable[[], JournalStore], add: Callable) -> None:
     for number in range(3):
         add(opened, float(number))
     opened.close()
-
-
-def test_sends_while_the_driver_goes_on(
-    tmp_path: Path, started: Callable, store: Callable, add: Callable, wait_until: Callable, caplog: Any
-) -> None:
-    journal = store()
-    tracker = started()
-    add(journal, 1.0)
-    wait_until((tmp_path / "sent").exists, "the first trial")
-    add(journal, 2.0)
-    journal.close()
-    tracker.finish()
-    tracker.finish()
-    tracker.kill()
-    assert (tmp_path / "sent").read_text().split() == ["1", "2"]
-    assert caplog.records == []
 
 
 @pytest.mark.parametrize(
