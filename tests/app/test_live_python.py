@@ -111,7 +111,7 @@ def test_make_vec_has_a_server_in_each(live: Any, place: str) -> None:
         (5, Nested, "agent_steps = 12 can't be shared evenly by 5", "num_envs = 4, or agent_steps = 15"),
         (0, Nested, "num_envs must be an integer of at least 1", ""),
         (True, Nested, "num_envs must be an integer of at least 1", ""),
-        (2, Nested(), "one server object can't be in 2 slots at once", "its class"),
+        (2, Nested(), "one server object can't be in 2 slots at once", "give a class"),
     ],
 )
 def test_make_vec_refuses_before_it_makes_a_folder(count: int, given: Any, said: str, hint: str) -> None:
