@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -46,6 +47,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             pytest.fail(reason, pytrace=False)
         except pytest.fail.Exception as failure:
             call.excinfo = pytest.ExceptionInfo.from_exception(failure)
+
+
+def no_space(*_: object, **__: object) -> Any:
+    """Any call of the system on a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.app.conftest import Write, document, embedded, run_until
+from tests.conftest import no_space
 
 import tunegym as library
 from tunegym.tuning.agents import policies
@@ -115,11 +116,8 @@ def test_a_policy_that_can_not_be_saved_is_a_warning(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     if agent == "Chooses":
-        monkeypatch.setattr(policies, "save", full)
+        monkeypatch.setattr(policies, "save", no_space)
     assert library.run(scenario(agent)) == 0
     assert "the policy of e could not be saved" in caplog.text
     assert (agent == "Chooses") == ("could not be saved: No space left on device" in caplog.text)

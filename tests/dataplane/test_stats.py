@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from typer.testing import CliRunner
+from tests.conftest import Cli
 
 from tunegym.cli import plane as module
-from tunegym.cli.main import app
 from tunegym.cli.plane import Look, table
 from tunegym.dataplane import DataPlaneClient, connect
 from tunegym.dataplane.metrics import PREFIX, PlaneCollector, prometheus_text
@@ -121,12 +120,7 @@ def test_quantiles_are_ends_of_buckets() -> None:
         assert module.quantile({"bounds": [0.1, 1.0], "counts": counts, "sum": 1.0}, 0.5) == told
 
 
-def top(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["plane", "top", *arguments])
-    return done.exit_code, done.stdout, done.stderr
-
-
-def test_top_of_a_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_of_a_plane(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"mmap://{tmp_path / 'plane'}"
     pauses: list[float] = []
 
@@ -138,26 +132,24 @@ def test_top_of_a_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with connect(url, linger_s=0.1) as client:
         client.register_partition("p", ["x"], ["train"])
         client.put_samples("p", ["a"], {"x": [1]})
-        assert "train" in top(url, "--once")[1]
-        assert json.loads(top(url, "--once", "--json")[1])["p"]["produced"] == 1
-        assert 'samples_produced_total{partition="p"} 1.0\n' in top(url, "--prometheus")[1]
+        assert "train" in cli("plane", "top", url, "--once").stdout
+        assert json.loads(cli("plane", "top", url, "--once", "--json").stdout)["p"]["produced"] == 1
+        assert 'samples_produced_total{partition="p"} 1.0\n' in cli("plane", "top", url, "--prometheus").stdout
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
-        code, text, _ = top(url, "--json", "--interval", "0.5")
-    assert (code, pauses) == (0, [0.5] * 3)
-    looks: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+        done = cli("plane", "top", url, "--json", "--interval", 0.5, code=0)
+    assert pauses == [0.5] * 3
+    looks: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     assert [look["p"]["produced"] for look in looks] == [1, 1, 1]
 
 
-def test_wrong_arguments_of_top(tmp_path: Path) -> None:
+def test_wrong_arguments_of_top(cli: Cli, tmp_path: Path) -> None:
     for url, told in (
         (f"mmap://{tmp_path / 'none'}", "there is no plane at"),
         ("memory://x", "can't be seen from another process"),
         ("http://x", "unknown scheme"),
     ):
-        code, out, err = top(url, "--once")
-        assert (code, out) == (1, "")
-        assert told in err
-        assert "hint: " in err
+        done = cli("plane", "top", url, "--once", code=1)
+        assert (done.stdout, told in done.stderr, "hint: " in done.stderr) == ("", True, True)
     assert not (tmp_path / "none").exists()
     for more in (["--json", "--prometheus"], ["--interval", "0"], ["--interval", "nan"]):
-        assert top("mmap:///x", "--once", *more)[0] == 2
+        cli("plane", "top", "mmap:///x", "--once", *more, code=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import signal
@@ -18,6 +17,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.conftest import no_space
 from tests.dataplane import values
 from tests.strategies import same
 
@@ -251,13 +251,9 @@ def test_a_full_disk(
     storage: MmapStorage, usage: SegmentUsage, monkeypatch: pytest.MonkeyPatch, folder: Path, partial: int
 ) -> None:
     before = put(storage, usage, 1)
-
-    def full(*arguments: Any) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwritev", (lambda *rest: partial) if partial else full)
-        patched.setattr(os, "pwrite", full)
+        patched.setattr(os, "pwritev", (lambda *rest: partial) if partial else no_space)
+        patched.setattr(os, "pwrite", no_space)
         for size in (MB, MB, 20 * MB):
             with pytest.raises(StorageError, match="No space left") as error:
                 put(storage, usage, 2, size)

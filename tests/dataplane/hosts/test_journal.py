@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import no_space
 
 from tunegym.dataplane.errors import StorageError
 from tunegym.dataplane.hosts import journal as module
@@ -18,10 +18,6 @@ from tunegym.dataplane.hosts.service import Call, LedgerService
 from tunegym.dataplane.storage.segments import SegmentUsage
 
 pytestmark = pytest.mark.invariant  # P16
-
-
-def full(*_: object, **__: object) -> Any:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def opened(folder: Path) -> tuple[LedgerJournal, list[Any]]:
@@ -120,10 +116,10 @@ def test_full_disk_keeps_room_for_changes_that_make_room(tmp_path: Path, monkeyp
     real = os.pwrite
 
     def within(file: int, data: Any, at: int) -> int:
-        return real(file, data, at) if at + len(data) <= os.fstat(file).st_size else full()
+        return real(file, data, at) if at + len(data) <= os.fstat(file).st_size else no_space()
 
     with monkeypatch.context() as patched:
-        patched.setattr(module.os, "posix_fallocate", full)
+        patched.setattr(module.os, "posix_fallocate", no_space)
         patched.setattr(module.os, "pwrite", within)
         journal.check_room()
         change = "x" * (module.RESERVE // 4)
@@ -147,7 +143,7 @@ def test_partial_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def nearly_full(file: int, data: Any, at: int) -> int:
         size = next(calls, None)
-        return full() if size is None else real(file, bytes(data)[:size], at)
+        return no_space() if size is None else real(file, bytes(data)[:size], at)
 
     with monkeypatch.context() as patched:
         patched.setattr(module.os, "pwrite", nearly_full)
@@ -164,7 +160,7 @@ def test_failed_rotation_changes_nothing(
 ) -> None:
     (journal, found), there = begun(tmp_path, before), names(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(*step, full)
+        patched.setattr(*step, no_space)
         with pytest.raises(StorageError, match="No space left"):
             journal.rotate(b"next")
     assert names(tmp_path) == there
@@ -280,7 +276,7 @@ def test_failed_snapshot_loses_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     def failing(path: Path, _: bytes) -> int:
         tried.append(path)
-        return full()
+        return no_space()
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", failing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.conftest import no_space
 
 from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.sb3.config import A2cConfig, DqnConfig, PpoConfig, SacConfig
@@ -261,13 +261,10 @@ def test_a_full_disk_is_a_warning_and_leaves_the_last_checkpoint(
 ) -> None:
     from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
 
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     files, model = PolicyFiles(tmp_path, "ppo"), build("ppo").model
     files.save(model, 7)
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
+        patched.setattr(os, "fsync", no_space)
         files.save(model, 9)
         files.save_model(model)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2

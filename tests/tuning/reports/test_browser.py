@@ -276,6 +276,8 @@ def test_nothing_else_may_run(rich: Path, show: Opener) -> None:
         const put = (place, name, set) => place.append(Object.assign(document.createElement(name), set));
         put(document.body, 'script', { textContent: 'window.owned = true' });
         put(document.body, 'style', { textContent: 'body { display: none }' });
+        put(document.body, 'img', { src: 'http://127.0.0.1:9/seen.png' });
+        fetch('http://127.0.0.1:9/').catch(() => 0);
         put(document.head, 'base', { href: 'http://127.0.0.1:9/' });
         const handler = document.createElement('button');
         handler.setAttribute('onclick', 'window.owned = true');
@@ -286,7 +288,8 @@ def test_nothing_else_may_run(rich: Path, show: Opener) -> None:
         form.submit();
     }""")
     page.wait_for_function("() => refused.includes('form-action')")
-    assert {"script-src-elem", "script-src-attr", "style-src-elem", "base-uri"} <= set(page.evaluate("refused"))
+    refused = {"script-src-elem", "script-src-attr", "style-src-elem", "base-uri", "img-src", "connect-src"}
+    assert refused <= set(page.evaluate("refused"))
     assert page.evaluate("window.owned") is None
     assert page.is_visible("#best")
     show.complaints.clear()

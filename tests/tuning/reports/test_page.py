@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import re
@@ -147,26 +145,6 @@ def test_data_comes_back_exactly_and_is_never_markup(text: str) -> None:
     assert page.count("</script>") == page.count("<script") == 2
     assert orjson.loads(SCRIPTS.findall(page)[0]) == data
     assert not re.search("[<>&\u2028\u2029]", embedded(data))
-
-
-def test_only_its_own_script_and_style_are_allowed_and_nothing_is_fetched() -> None:
-    """By hash: nothing else runs, not even as an attribute of an element."""
-    text = render("t", {"kind": "run", "text": HOSTILE})
-    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
-    style = re.search("<style>(.*?)</style>", text, re.DOTALL)
-    assert found
-    assert style
-    policy = {name: allowed for name, *allowed in (one.split() for one in found[1].split(";"))}
-    for name, inside in (("script-src", SCRIPTS.findall(text)[1]), ("style-src", style[1])):
-        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
-        assert policy[name] == [f"'sha256-{digest}'"]
-    assert "unsafe" not in str(policy)
-    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == ["'none'"]
-    assert re.findall(r'\b(?:src|href)="([^"]*)"', text) == ["data:,"]
-    plain = render("t", {"kind": "run"})
-    assert not re.search(r"https?://|\r", plain), "a browser hashes without carriage returns"
-    assert "{{" not in re.sub(r"`[^`]*`", "", plain), "no slot is left"
-    assert len(plain) < 120_000
 
 
 # passwords ------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.conftest import no_space
 from tests.tuning.stores.test_contract import closed
 
 from tunegym.core.errors import StoreError
@@ -194,7 +194,7 @@ def test_full_disk_leaves_no_part_of_a_record(
 
         def nearly_full(file: int, data: bytes, sizes: Iterator[int] = sizes) -> int:
             if (fits := next(sizes, None)) is None:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                no_space()
             return write(file, data[: min(fits, len(data) - 1)])
 
         with monkeypatch.context() as patch:
