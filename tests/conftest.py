@@ -12,7 +12,7 @@ import sys
 import textwrap
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             call.excinfo = pytest.ExceptionInfo.from_exception(failure)
 
 
-def no_space(*_: object, **__: object) -> Any:
-    """Any call of the system on a full disk."""
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def raising(error: type[BaseException], *arguments: object) -> Callable[..., Any]:
+    """A function that takes anything, and raises."""
+
+    def call(*_: object, **__: object) -> Any:
+        raise error(*arguments)
+
+    return call
+
+
+no_space = raising(OSError, errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -153,13 +160,13 @@ def tunegym() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture
 def start_tunegym() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start the command line and leave it running; what it prints goes to a file."""
+    """Start the command line, or another command, and leave it running; what it prints goes to a file."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str | Path, log: Path, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    def start(*arguments: str | Path, log: Path, command: Sequence[str] = COMMAND) -> subprocess.Popen[str]:
         with log.open("a") as file:
-            command = [*DEFAULT_SIGNALS, *prefix, *COMMAND, *map(str, arguments)]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, text=True)
+            line = [*DEFAULT_SIGNALS, *command, *map(str, arguments)]
+            process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=file, stderr=file, text=True)
         started.append(process)
         return process
 

@@ -192,12 +192,7 @@ class LiveScenario:
 
     def document(self, *experiments: dict[str, Any], slots: int = 1, **keys: Any) -> dict[str, Any]:
         """Plain data; ``keys`` are those of the experiment, ``args`` its ``cmd_args``."""
-        return {
-            "name": "live",
-            "seed": 5,
-            "system": {"slots": slots},
-            "experiments": list(experiments or [self.experiment(**keys)]),
-        }
+        return document(*(experiments or [self.experiment(**keys)]), name="live", seed=5, slots=slots)
 
     def experiment(self, name: str = "e", args: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
         given = {"env_class": "systems:System", "folder": str(self.folder), **(args or {})}

@@ -181,6 +181,7 @@ def test_the_exception_is_raised_with_its_own_traceback(scenario: Callable[[str]
         ("RaisesWithoutReports", "LookupError", ["best.toml could not be", "dse_failure.txt could not be"]),
         ("RaisesUnsayable", "Unsayable", []),
         ("BothRaise", "LookupError", ["the agent's close() failed"]),
+        ("ConstructorRaises", "LookupError", []),
     ],
 )
 def test_nothing_masks_the_exception(
@@ -191,6 +192,9 @@ def test_nothing_masks_the_exception(
     assert type(caught.value).__name__ == error
     for text in logged:
         assert text in caplog.text
+    run = find_run(Path("results"))
+    assert (run / "dse_failure.txt").is_file() == (agent in ("BothRaise", "ConstructorRaises"))
+    assert not (run / "first" / "writer.lock").exists()
 
 
 def test_an_error_of_close_fails_the_run(cli: Cli, scenario: Callable[[str], Path]) -> None:
@@ -206,14 +210,6 @@ def test_an_agent_that_exits_is_no_success(cli: Cli, scenario: Callable[[str], P
     run = find_run(Path("results"))
     assert not (run / "second").exists()
     assert "SystemExit" in (run / "dse_failure.txt").read_text()
-
-
-def test_an_agent_that_cannot_be_built(scenario: Callable[[str], Path]) -> None:
-    with pytest.raises(LookupError, match="not even built"):
-        library.run(scenario("ConstructorRaises"))
-    run = find_run(Path("results"))
-    assert "not even built" in (run / "dse_failure.txt").read_text()
-    assert not (run / "first" / "writer.lock").exists()
 
 
 WIDE = """

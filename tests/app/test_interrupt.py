@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.app.conftest import Start, document
-from tests.conftest import Cli
+from tests.conftest import COMMAND, Cli
 from tests.soundness import assert_sound
 
 import tunegym as library
@@ -76,13 +76,10 @@ class Long:
         (self.folder / "work.py").write_text(WORK)
         return path
 
-    def start(self, *arguments: Any, slots: int, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    def start(self, *arguments: Any, slots: int, **command: Any) -> subprocess.Popen[str]:
         """Start it, and wait until as many trials are in flight as there are slots."""
-        process = self._start("run", *arguments, log=self.log, prefix=prefix)
-        self.await_trials(process, slots)
-        return process
+        process = self._start(*arguments, log=self.log, **command)
 
-    def await_trials(self, process: subprocess.Popen[str], slots: int) -> None:
         def waiting() -> bool:
             assert process.poll() is None, self.log.read_text()
             try:
@@ -91,6 +88,7 @@ class Long:
                 return False
 
         self._wait_until(waiting, f"{slots} trials in flight")
+        return process
 
     def await_text(self, text: str) -> None:
         self._wait_until(lambda: text in self.log.read_text(), text)
@@ -151,7 +149,7 @@ def test_once_stops_in_good_order(
     long: Long,
     tunegym: Cli,
 ) -> None:
-    process = long.start(long.write(kind, slots), slots=slots)
+    process = long.start("run", long.write(kind, slots), slots=slots)
     before = dict(long.journal.open)
     assert len(before) == slots
     process.send_signal(number)
@@ -190,7 +188,7 @@ class Agent(tunegym.BaseAgent):
 def test_a_call_in_process_is_waited_for(agent: str, slots: int, long: Long, tunegym: Cli) -> None:
     """An agent with another loop hears of the stop by an error that is not a failure."""
     (long.folder / "mine.py").write_text(OTHER_LOOP)
-    process = long.start(long.write("in process", slots, agent=agent), slots=slots)
+    process = long.start("run", long.write("in process", slots, agent=agent), slots=slots)
     process.send_signal(signal.SIGINT)
     long.await_text("stopping: ")
     long.go()
@@ -218,7 +216,7 @@ def test_twice_stops_at_once(
     long: Long,
     tunegym: Cli,
 ) -> None:
-    process = long.start(long.write(kind, slots), slots=slots)
+    process = long.start("run", long.write(kind, slots), slots=slots)
     process.send_signal(number)
     long.await_text("stopping: ")
     process.send_signal(number)
@@ -231,7 +229,7 @@ def test_twice_stops_at_once(
 
 @pytest.mark.slow
 def test_nohup_means_what_it_says(long: Long) -> None:
-    process = long.start(long.write("command", 1), slots=1, prefix=("nohup",))
+    process = long.start("run", long.write("command", 1), slots=1, command=["nohup", *COMMAND])
     process.send_signal(signal.SIGHUP)
     long.go()
     assert process.wait(60) == 0, long.log.read_text()
@@ -270,17 +268,9 @@ def test_as_a_library(
 ) -> None:
     """A KeyboardInterrupt comes out, nothing is left running, and the run can be resumed."""
     long.write(kind, slots)
-    with long.log.open("w") as log:
-        process = subprocess.Popen([sys.executable, "-c", LIBRARY], stdout=log, stderr=log, text=True)
-    try:
-        long.await_trials(process, slots)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0, long.log.read_text()
-    finally:
-        if process.poll() is None:  # the test failed: it must not leave anything running either
-            process.send_signal(signal.SIGTERM)
-            process.kill()
-            process.wait()
+    process = long.start(slots=slots, command=[sys.executable, "-c", LIBRARY])
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0, long.log.read_text()
     assert long.log.read_text() == "was interrupted\n"
     assert long.left() == []
     assert len(long.journal.open) == slots
@@ -291,7 +281,7 @@ def test_as_a_library(
 
 @pytest.mark.slow
 def test_a_living_run_is_left_alone(long: Long, tunegym: Cli) -> None:
-    process = long.start(long.write("command", 1), slots=1)
+    process = long.start("run", long.write("command", 1), slots=1)
     run = long.experiment.parent
     copy = (run / "scenario.toml").read_bytes()
     done = tunegym("resume", run, "--slots", 2, "--agent-steps", 8)

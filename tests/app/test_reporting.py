@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.app.conftest import Write, embedded, experiment
+from tests.conftest import no_space, raising
 
 import tunegym as library
 from tunegym.app.report import document_of, write_document
@@ -43,19 +44,16 @@ def test_a_run_ends_with_its_page(scenario: Path) -> None:
     assert [path.name for path in run.glob("report*")] == ["report.html"]
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left"), KeyError("a bug"), SystemExit(3)])
+@pytest.mark.parametrize("failing", [no_space, raising(KeyError, "a bug"), raising(SystemExit, 3)])
 def test_a_page_that_can_not_be_written_masks_nothing(
-    scenario: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: BaseException
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: Any
 ) -> None:
-    def fail(*args: object, **keys: object) -> None:
-        raise error
-
-    monkeypatch.setattr(page, "render", fail)
+    monkeypatch.setattr(page, "render", failing)
     assert library.run(scenario) == 0
     (told,) = [record.getMessage() for record in caplog.records if "report.html" in record.getMessage()]
-    if isinstance(error, OSError):
+    if failing is no_space:
         run = load("results").folder.absolute()
-        assert told == f"{run}/report.html can't be written: No space left; tunegym report writes it later"
+        assert told == f"{run}/report.html can't be written: No space left on device; tunegym report writes it later"
     else:
         assert "report.html could not be written" in told
     assert not list(Path("results").rglob("report.html"))

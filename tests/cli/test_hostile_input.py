@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli, experiment
+from tests.conftest import raising
 
 import tunegym as library
 from tunegym.app import run as module
@@ -88,13 +89,10 @@ def test_nowhere_to_write(
 
 
 def test_a_run_that_can_not_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    def fail(folder: Path) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
     (tmp_path / "scenario.toml").write_text(f'scenario_dir = "{tmp_path}"\n{MINIMAL}')
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "journal.jsonl").touch()
-    monkeypatch.setattr(module, "WriterLock", fail)
+    monkeypatch.setattr(module, "WriterLock", raising(OSError, errno.EROFS, os.strerror(errno.EROFS)))
     done = cli("resume", tmp_path)
     assert_told(done, {1})
     what = f"error: {tmp_path} can't be written: {os.strerror(errno.EROFS)}"

@@ -23,7 +23,7 @@ def experiment(**keys):
         "agent": "random_search",
         "agent_steps": 4,
         "agent_metrics": ["duration_s"],
-        "cmd_args": {"command": "run {threads}", "threads": [1, 2]},
+        "cmd_args": {"command": "true {threads}", "threads": [1, 2]},
         **keys,
     }
 

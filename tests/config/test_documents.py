@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 from tests.config.conftest import GOOD, document, problems
+from tests.conftest import raising
 
 from tunegym.config.load import load, parse, value_of
 from tunegym.core.errors import ConfigError
@@ -29,11 +30,8 @@ def test_files_that_cannot_be_read(catalog, tmp_path, monkeypatch):
     }.items():
         with pytest.raises(ConfigError, match=told):
             load(tmp_path / name, catalog)
-
-    def refuse(self):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # root may read everything, so no mode would do
+    refused = raising(PermissionError, 13, "Permission denied")
+    monkeypatch.setattr(Path, "read_bytes", refused)  # root may read everything, so no mode would do
     with pytest.raises(ConfigError, match="the file can't be read: Permission denied"):
         load(tmp_path / "scenario.toml", catalog)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conftest import raising
 from tests.dataplane.durable import DurablePlaneSuite, without_hosts
 
 from tunegym.dataplane import DataPlaneClient, attach, connect
@@ -75,10 +76,7 @@ def test_unusable_folders_are_refused(
             how(f"mmap://{tmp_path / place}")
         assert told.value.hint
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
-
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
+    refused = raising(PermissionError, 13, "Permission denied")
     (tmp_path / "plane").mkdir(mode=0o700)
     monkeypatch.setattr(Path, "mkdir", refused)
     monkeypatch.setattr(Path, "read_bytes", refused)

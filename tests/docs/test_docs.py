@@ -29,6 +29,7 @@ from typing import Any
 
 import pytest
 import typer
+from tests.config.conftest import document
 from typer.core import TyperArgument, TyperOption
 
 import tunegym
@@ -136,18 +137,11 @@ def test_tables_load(page: Path, block: Block) -> None:
     table = tomllib.loads(block.text)
     if block.kind == "metrics":
         args = {"command": "echo {x}", "x": [1, 2]}
-        assert tunegym.scenario(document(args, metrics=table, agent_metrics=list(table))).experiments
+        assert tunegym.scenario(document(cmd_args=args, metrics=table, agent_metrics=list(table))).experiments
     else:
         used = " ".join(f"{{{address}}}" for address in addresses(table))
-        assert tunegym.scenario(document({"command": f"echo {used}", **table})).experiments[0].space.knobs
-
-
-def document(cmd_args: Mapping[str, Any], **keys: Any) -> dict[str, Any]:
-    experiment = {"name": "shown", "workload": "command", "agent": "random_search", "agent_steps": 1}
-    return {
-        "name": "shown",
-        "experiments": [{**experiment, "agent_metrics": ["duration_s"], "cmd_args": cmd_args, **keys}],
-    }
+        args = {"command": f"echo {used}", **table}
+        assert tunegym.scenario(document(cmd_args=args)).experiments[0].space.knobs
 
 
 def addresses(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -380,7 +374,7 @@ def written(experiment: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
 def test_journal_page_shows_every_record(tmp_path: Path) -> None:
     page = blocks(ROOT / "docs/concepts/journal.md")
     shown = [json.loads(block.text) for block in page if block.language == "json"]
-    (jobs,) = document({"command": "true {x}", "x": [1, 2]})["experiments"]
+    (jobs,) = document(agent_steps=1)["experiments"]
     records = written(jobs, tmp_path / "jobs")
     assert {record["record"]: set(record) for record in shown} == {one["record"]: set(one) for one in records}
     shown = [json.loads(line) for block in page if block.language == "jsonl" for line in block.text.splitlines()]
@@ -395,9 +389,9 @@ def test_journal_page_shows_every_record(tmp_path: Path) -> None:
 
 def test_files_page_shows_every_file(tmp_path: Path) -> None:
     text = (ROOT / "docs/reference/results-files.md").read_text(encoding="utf-8")
-    assert tunegym.run(document({"command": "true {x}", "x": [1, 2]}), output=tmp_path) == 0
+    assert tunegym.run(document(), output=tmp_path) == 0
     (run,) = tmp_path.glob("*/*")
-    names = [path.name for path in (*run.iterdir(), *(run / "shown").iterdir()) if path.name != "shown"]
+    names = [path.name for path in (*run.iterdir(), *(run / "e").iterdir()) if path.name != "e"]
     assert names
     assert not [name for name in names if not re.search(rf"^ +{re.escape(name)}\b", text, re.MULTILINE)]
 

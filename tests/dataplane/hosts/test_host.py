@@ -281,39 +281,36 @@ def large(at: int) -> list[str]:
     return [f"large-{at}-{number}" for number in range(LARGE)]
 
 
-@slow
+@pytest.mark.parametrize(
+    ("timeout_s", "call_s"), [pytest.param(1.0, 0.5, marks=slow), pytest.param(2.0, 2.0, marks=pytest.mark.chaos)]
+)
 @pytest.mark.parametrize("kind", TROUBLES)
 def test_every_call_ends_whatever_the_host_does(
-    plane: DataPlaneClient, folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    plane: DataPlaneClient,
+    folder: Path,
+    kind: str,
+    timeout_s: float,
+    call_s: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And when the trouble is over, nothing that was acknowledged before is lost, and the claims are given back."""
+    """And when the trouble is over, nothing that was acknowledged before is lost, and the claims are given back.
+
+    On a calm machine it ends a second after its time.
+    """
     url = f"mmap://{folder}"
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(attach(url, linger_s=0.2, timeout_s=1.0)) for _ in range(8)]
+        clients = [stack.enter_context(attach(url, linger_s=0.2, timeout_s=timeout_s)) for _ in range(8)]
         plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
         claimed = clients[0].claim_meta("p", "train", ["x"], 2)
         with trouble(kind, folder, monkeypatch):
-            hammer(clients, claimed, 0.5)
+            took = hammer(clients, claimed, call_s)
+            late = [(name, seconds) for name, seconds in took if seconds > (1.0 if name == "close" else 3.0)]
+            assert call_s < 1.0 or not late
             with pytest.raises(DataPlaneError):
                 attach(url, linger_s=0.2, timeout_s=0.5)
         until(lambda: plane.stats()["p"]["waiting"] == {"puts": 0, "claims": 0}, "waits are given up")
         left = plane.claim_meta("p", "judge", ["x"], 100_000, min_batch=2, timeout_s=60)
         assert {"a", "b"} <= set(left.sample_ids)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("kind", TROUBLES)
-def test_every_call_ends_a_second_after_its_time(
-    plane: DataPlaneClient, folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(attach(f"mmap://{folder}", linger_s=0.2, timeout_s=2.0)) for _ in range(8)]
-        plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
-        claimed = clients[0].claim_meta("p", "train", ["x"], 2)
-        with trouble(kind, folder, monkeypatch):
-            took = hammer(clients, claimed, 2.0)
-    late = [(name, seconds) for name, seconds in took if seconds > (1.0 if name == "close" else 3.0)]
-    assert not late
 
 
 @slow

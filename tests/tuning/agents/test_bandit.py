@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
@@ -197,17 +196,6 @@ def test_warm_start_with_contexts(bench: Benches) -> None:
     agent.warm_up([*trials, lost, failed, copied])
     assert {load: chosen(agent, {"load": load})["x"] for load in wanted} == wanted
     assert not agent._answered, "the cache here knows nothing of them"
-
-
-# axes -------------------------------------------------------------------------------------------------
-
-
-def test_places() -> None:
-    assert [Axis(Choice((1, 1.0, True))).place(value) for value in (1, 1.0, True)] == [0.0, 0.5, 1.0]
-    assert Axis(Choice(("only",))).place("only") == 0.0
-    assert Axis(Range(1, 100, log=True)).place(10) == pytest.approx(0.5)
-    strangers = [(Choice((1, 2)), 3), (Choice((1, 2)), None), (Range(1, 100, log=True), 0), (Range(0.0, 1.0), "x")]
-    assert all(math.isnan(Axis(knob).place(value)) for knob, value in strangers)
 
 
 # belief -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.conftest import no_space, raising
 from tests.sample_servers import SPACES
 
 from tunegym.testing.agents import CallLog, Driven, LiveAgentSuite, Trail
@@ -344,10 +345,7 @@ def test_a_diverged_network_ends_the_run(
 def test_an_error_of_the_algorithm_is_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stable_baselines3 import PPO
 
-    def broken(self: Any) -> None:
-        raise RuntimeError("out of luck")
-
-    monkeypatch.setattr(PPO, "train", broken)
+    monkeypatch.setattr(PPO, "train", raising(RuntimeError, "out of luck"))
     driven = drive(tmp_path, LivePpo)
     assert (driven.code, driven.failure) == (1, "training failed after 16 steps: RuntimeError: out of luck")
 
@@ -367,9 +365,6 @@ def test_a_replay_buffer_larger_than_memory_is_refused(tmp_path: Path, monkeypat
 def test_an_error_below_is_no_failure_of_the_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tunegym.tuning.envs.live.engine import LiveEngine
 
-    def broken(self: Any, actions: Any) -> None:
-        raise OSError(28, "no space")
-
-    monkeypatch.setattr(LiveEngine, "step_all", broken)
-    with pytest.raises(OSError, match="no space"):
+    monkeypatch.setattr(LiveEngine, "step_all", no_space)
+    with pytest.raises(OSError, match="No space"):
         drive(tmp_path, LivePpo)

@@ -9,6 +9,7 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState
+from tests.conftest import raising
 
 from tunegym.tuning.agents.optuna import PATIENCE, NumberedDraws, OptunaAgent, OptunaConfig, StudyProposer
 from tunegym.tuning.model.scenario import Budget, Objective
@@ -196,10 +197,7 @@ def test_a_failing_sampler_does_not_end_the_run(
     bench: Benches, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its numerics give up on some spaces; a random setting is tried instead, and logged once."""
-
-    def broken(*_: Any) -> None:
-        raise ValueError("attempt to get argmax of an empty sequence")
-
+    broken = raising(ValueError, "attempt to get argmax of an empty sequence")
     one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=16))
     agent = agent_of(one, sampler="tpe", startup_trials=5)
     monkeypatch.setattr(optuna.samplers.TPESampler, "_sample", broken)

@@ -37,21 +37,6 @@ def test_every_context_is_asked_once_by_exact_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("domain", "expected"),
-    [
-        (Range(0.0, 1.0), [index / 32 for index in range(33)]),
-        (Range(1, 5, "int"), [1, 2, 3, 4, 5]),
-        (Range(1, 16, "int", log=True), list(range(1, 17))),
-        (Range(0.0, 0.3, step=0.1), [0.0, 0.1, 0.2, 0.3]),
-    ],
-)
-def test_a_range_is_asked_at_spread_values(domain: Range, expected: list[float]) -> None:
-    found = [context["size"] for context in contexts_to_ask(params(size=domain))]
-    assert found == pytest.approx(expected)
-    assert {type(value) for value in found} == {int if domain.dtype == "int" else float}
-
-
-@pytest.mark.parametrize(
     "domains",
     [
         {f"p{index}": Choice((0, 1)) for index in range(12)},

@@ -13,7 +13,6 @@ from tests.sample_servers import SPACES
 
 from tunegym.tuning.agents.base import AgentConfig
 from tunegym.tuning.agents.search import BLOCK, GridConfig, GridSearch, RandomSearch, draw_actions
-from tunegym.tuning.model.scenario import Budget
 from tunegym.tuning.model.space import Choice, Range
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.spaces import element_of
@@ -74,13 +73,3 @@ def test_grid_tries_every_point_once(bench: Benches, slots: int, seed: int | Non
     start = whole.index(chosen[0])
     assert chosen == whole[start:] + whole[:start]
     assert seed is not None or start == 0
-
-
-def test_huge_grid_is_never_listed(bench: Benches) -> None:
-    knobs = {f"k{index}": Range(0, 999, "int", step=1) for index in range(6)}
-    one = bench(measure, knobs=knobs, budget=Budget(agent_steps=100))
-    agent = GridSearch(one.engine)
-    assert agent.run() == 0
-    assert len({repr(trial.action) for trial in one.trials()}) == 100
-    assert agent.select_action(Observation(10**18, {})) == dict.fromkeys(knobs, 999)
-    assert agent.select_action(Observation(10**18 + 1, {})) is None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from tests.conftest import no_space
 
 from tunegym.core.errors import TunegymError
 from tunegym.tuning.encodings import ENCODINGS
@@ -174,13 +175,9 @@ def test_close_leaves_the_journal_complete(tune: Any, steps: int) -> None:
 
 def test_close_releases_the_journal_after_an_error(tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     env, one = tune(store="journal")
-
-    def broken(**_: Any) -> None:
-        raise OSError("no")
-
     with monkeypatch.context() as patched:
-        patched.setattr(one.engine, "close", broken)
-        with pytest.raises(OSError, match="no"):
+        patched.setattr(one.engine, "close", no_space)
+        with pytest.raises(OSError, match="No space"):
             env.close()
     assert not (one.folder / "writer.lock").exists()
     env.close()

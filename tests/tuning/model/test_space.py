@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.strategies import INT64, choices, ranges, same, stepped
 
 from tunegym.core.errors import ActionError
-from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, ObsLeafDescriptor, Range, Space, nested
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, ObsLeafDescriptor, Range, Space
 
 units = st.floats(0.0, 1.0, exclude_max=True)
 
@@ -101,12 +101,6 @@ def test_points_are_a_mixed_radix_count(knobs: list[Choice | Range], data: st.Da
     assert space.accept(point) == point
 
 
-def test_space() -> None:
-    assert Space({"a": Choice((1, 2)), "r": Range(0.0, 1.0)}).size is None
-    assert Space({}).size == 1
-    assert nested({"a.b": 1, "a.c.d": 2, "e": 3}) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
-
-
 SPACE = Space({"a": Choice((1, 2)), "r": Range(0, 9, "int")})
 
 
@@ -155,17 +149,6 @@ def test_contexts_depend_on_seed_name_and_number_only() -> None:
         for number, context in zip(NUMBERS, contexts, strict=True):
             assert fewer.context(number) == {name: value for name, value in context.items() if name != gone}
     assert EnvParams({}).context(5) == {}
-
-
-def test_steps_of_an_episode() -> None:
-    params = EnvParams({"a": PARAMS["load"], "b": EnvParam(Range(0.0, 1.0), every_step=True)}, 3)
-    assert params.vary_in_episodes
-    assert not EnvParams(PARAMS).vary_in_episodes
-    first = params.context(5)
-    later = params.step_context(5, 9)
-    assert later == {"a": first["a"], "b": params.context(9)["b"]}
-    assert params.next_context(first, 9) == later
-    assert EnvParams(PARAMS, 3).next_context({"x": 1}, 9) == {"x": 1}
 
 
 @pytest.mark.parametrize("weights", [(0.5, 0.3, 0.2), (0.9, 0.05, 0.05), (0.0, 0.25, 0.75), None])

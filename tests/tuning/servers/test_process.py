@@ -164,12 +164,6 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
     assert (tmp_path / "a.log").stat().st_size == 0
     assert (tmp_path / "a.log.1").stat().st_size == 500
     assert (tmp_path / "a.log.1").read_text().endswith("new\n")
-    os.write(log.fd, b"newest\n\n")
-    assert log.last_line() == "newest"
-    log.mark()
-    assert log.last_line() == ""
-    os.write(log.fd, b"after")
-    assert log.last_line() == "after"
     log.close()
     log.close()
     log.shorten()

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.conftest import no_space
+from tests.conftest import no_space, raising
 from tests.tuning.stores.test_contract import closed
 
 from tunegym.core.errors import StoreError
@@ -168,14 +168,10 @@ def test_synced_while_it_runs_and_at_close(
 
 def test_disk_that_refuses_to_sync_is_told(journal: Journals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At close at the latest: what may not be on the disk is never said to be."""
-
-    def refuse(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
     store = journal(tmp_path)
     store.open(0, {}, {"x": 1})
     with monkeypatch.context() as patch:
-        patch.setattr(journal_module.os, "fsync", refuse)
+        patch.setattr(journal_module.os, "fsync", raising(OSError, 5, "Input/output error"))
         with pytest.raises(StoreError, match="Input/output error"):
             store.close()
     assert journal(tmp_path).highest == 1  # the lock is free again

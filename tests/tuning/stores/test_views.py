@@ -105,14 +105,3 @@ def test_quoting(tmp_path: Path, text: str) -> None:
     frame = pd.read_csv(tmp_path / "trajectory.csv", keep_default_na=False)
     assert list(frame["action.x"]) == [text, "z"]
     assert f"action.{text}" in frame.columns
-
-
-def test_pandas_reads_the_types_of_the_values(tmp_path: Path) -> None:
-    views, ratios = TrialViews(tmp_path, ["n", "ratio", "fast"], [], ["score"]), [n / 7 for n in range(1, 5)]
-    for n, ratio in enumerate(ratios, 1):
-        outcome = Failed("no") if n == 3 else Measured(({"score": n / 3},))
-        views.add(Trial(n, {}, {"n": n, "ratio": ratio, "fast": n == 2}, outcome, -0.1, 1e-7))
-    views.close()
-    frame = pd.read_csv(tmp_path / "trajectory.csv").drop(columns="status")
-    assert "".join(dtype.kind for dtype in frame.dtypes) == "ibfifbff"
-    assert list(frame["action.ratio"]) == ratios, "to the last digit"
