@@ -183,12 +183,6 @@ def start_tunegym() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
-def processes_of() -> Callable[[str], list[int]]:
-    """The living processes that carry a run's token in their environment."""
-    return marked
-
-
-@pytest.fixture
 def token() -> Iterator[str]:
     """Marks the processes of a test; none may be left."""
     name = f"test-{uuid.uuid4().hex}"

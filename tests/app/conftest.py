@@ -16,6 +16,7 @@ from tests.conftest import SECRET, Serve
 
 from tunegym.app.run import Watch, run
 from tunegym.core.files import dump_toml
+from tunegym.core.processes import marked
 from tunegym.core.stop import Stop
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.reports.results import find_run
@@ -87,16 +88,11 @@ def closed(output: Path) -> int:
     return sum(reader.scan(journal).closed for journal in output.glob(f"*/*/*/{reader.JOURNAL}"))
 
 
-@pytest.fixture
-def token_of() -> Callable[[Path], str]:
-    """What marks the processes of an experiment, from its folder."""
-
-    def token(folder: Path) -> str:
-        head = reader.head_of(folder / reader.JOURNAL)
-        assert head is not None
-        return head["run"]
-
-    return token
+def left_of(folder: Path) -> list[int]:
+    """The living processes of the experiment in a folder."""
+    head = reader.head_of(folder / reader.JOURNAL)
+    assert head is not None
+    return marked(head["run"])
 
 
 SYSTEMS = '''

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.app.conftest import Write, document, embedded, experiment
+from tests.app.conftest import Write, document, embedded, experiment, left_of
 from tests.conftest import Cli
 from tests.soundness import assert_sound
 
@@ -227,14 +227,12 @@ def command(text: str, **keys: Any) -> dict[str, Any]:
     return document(args={"command": text, "x": [1, 2, 3, 4]}, **keys)
 
 
-def test_a_failure_while_others_run_ends_them(
-    write: Write, processes_of: Callable[[str], list[int]], token_of: Callable[[Path], str]
-) -> None:
+def test_a_failure_while_others_run_ends_them(write: Write) -> None:
     """Three commands run for ever when the agent gives up: nothing of them is left."""
     write("mine.py", WIDE)
     with pytest.raises(LookupError, match="enough"):
         library.run(command("sleep 1000 & sleep 100{x}", agent="mine:Agent", agent_steps=9, slots=4))
-    assert processes_of(token_of(find_run(Path("results")) / "e")) == []
+    assert left_of(find_run(Path("results")) / "e") == []
     (results,) = assert_sound("results", complete=False).values()
     assert sorted(results.journal.open) == [1, 2, 3]
 

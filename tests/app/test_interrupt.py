@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.app.conftest import Start, document
+from tests.app.conftest import Start, document, left_of
 from tests.conftest import COMMAND, Cli
 from tests.soundness import assert_sound
 
@@ -60,12 +60,11 @@ WORKLOADS = {
 class Long:
     """A run that waits in its third trial."""
 
-    def __init__(self, folder: Path, start: Start, wait_until: Callable[..., None], marked: Callable[..., Any]) -> None:
+    def __init__(self, folder: Path, start: Start, wait_until: Callable[..., None]) -> None:
         self.folder = folder
         self.log = folder / "log.txt"
         self._start = start
         self._wait_until = wait_until
-        self._marked = marked
 
     def write(self, kind: str, slots: int, agent: str = "random_search") -> Path:
         workload = WORKLOADS[kind]
@@ -97,12 +96,6 @@ class Long:
         """Let waiting trials end."""
         (self.folder / "go").mkdir()
 
-    def left(self) -> list[int]:
-        """Processes of the run that are still there."""
-        head = reader.head_of(self.experiment / reader.JOURNAL)
-        assert head is not None
-        return self._marked(head["run"])
-
     @property
     def experiment(self) -> Path:
         return find_run(self.folder / "results") / "e"
@@ -113,10 +106,8 @@ class Long:
 
 
 @pytest.fixture
-def long(
-    tmp_path: Path, start_tunegym: Start, wait_until: Callable[..., None], processes_of: Callable[[str], list[int]]
-) -> Long:
-    return Long(tmp_path, start_tunegym, wait_until, processes_of)
+def long(tmp_path: Path, start_tunegym: Start, wait_until: Callable[..., None]) -> Long:
+    return Long(tmp_path, start_tunegym, wait_until)
 
 
 def finishes(tunegym: Cli, long: Long) -> TrialResults:
@@ -154,7 +145,7 @@ def test_once_stops_in_good_order(
     assert len(before) == slots
     process.send_signal(number)
     assert process.wait(60) == 130, long.log.read_text()
-    assert long.left() == []
+    assert left_of(long.experiment) == []
     assert long.journal.open == before
     assert long.journal.used == {1, 2, *before}
     assert_sound(long.experiment, complete=False)
@@ -221,7 +212,7 @@ def test_twice_stops_at_once(
     long.await_text("stopping: ")
     process.send_signal(number)
     assert process.wait(60) == 130
-    assert long.left() == []
+    assert left_of(long.experiment) == []
     assert "to continue" not in long.log.read_text(), "the second signal was not waited for"
     assert len(long.journal.open) == slots
     finishes(tunegym, long)
@@ -272,7 +263,7 @@ def test_as_a_library(
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0, long.log.read_text()
     assert long.log.read_text() == "was interrupted\n"
-    assert long.left() == []
+    assert left_of(long.experiment) == []
     assert len(long.journal.open) == slots
     assert (long.experiment / "best.toml").is_file()
     assert not (long.experiment.parent / "dse_failure.txt").exists()

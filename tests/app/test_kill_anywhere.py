@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.app.conftest import Start, Write
+from tests.app.conftest import Start, Write, left_of
 from tests.conftest import Cli
 from tests.soundness import assert_sound
 
@@ -93,7 +93,7 @@ def scenario(write: Write, write_scenario: Write) -> Scenario:
 
 
 @pytest.fixture
-def storm(tunegym: Cli, start_tunegym: Start, processes_of: Callable[[str], list[int]], tmp_path: Path) -> Storm:
+def storm(tunegym: Cli, start_tunegym: Start, tmp_path: Path) -> Storm:
     """Run a scenario in calm and in a storm of kills: the trials are the same, nothing is left. Gives statuses."""
 
     def check(path: Path, kills: int, seed: int) -> set[str]:
@@ -102,8 +102,7 @@ def storm(tunegym: Cli, start_tunegym: Start, processes_of: Callable[[str], list
         assert _decisions(stormy) == _decisions(calm)
         (results,) = assert_sound(stormy).values()
         assert len(results.journal.sessions) > kills, "a kill hit no process"
-        assert results.journal.head is not None
-        assert processes_of(results.journal.head["run"]) == []
+        assert left_of(results.folder) == []
         return {trial.status for trial in results.trials}
 
     return check

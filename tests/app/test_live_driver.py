@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.app.conftest import Start
+from tests.app.conftest import Start, left_of
 from tests.conftest import Cli
 from tests.soundness import assert_sound, read_rows
 
@@ -141,20 +141,12 @@ def _check_loss(session: list[dict[str, Any]]) -> None:
 )
 @pytest.mark.parametrize("place", ["in_process", "process"])
 @pytest.mark.invariant
-def test_kills_of_the_driver(
-    live: Any,
-    storm: Storm,
-    processes_of: Callable[[str], list[int]],
-    token_of: Callable[[Path], str],
-    place: str,
-    kills: int,
-    slots: int,
-) -> None:
+def test_kills_of_the_driver(live: Any, storm: Storm, place: str, kills: int, slots: int) -> None:
     arguments = {**CONTEXT, "sleep_s": 0.0005}
     path = live.write(args=arguments, env_params=DRAWN, server=place, agent_steps=10**8, slots=slots)
     _check_storm(live, storm(path, kills=kills, seed=7 + slots))
     live.assert_nothing_left()
-    assert processes_of(token_of(live.run / "e")) == []
+    assert left_of(live.run / "e") == []
 
 
 @pytest.mark.slow

@@ -271,8 +271,9 @@ def test_unknown_token_is_refused_before_the_run(live: Any, monkeypatch: pytest.
         lambda: tunegym.make_vec(live.document(there), 2),
     ]
     for call in calls:
-        with pytest.raises(TunegymError, match=r"the token of tcp://127\.0\.0\.1:9 is not known"):
+        with pytest.raises(TunegymError, match=r"the token of tcp://127\.0\.0\.1:9 is not known") as caught:
             call()
+        assert "export TUNEGYM_SERVER_TOKEN" in (caught.value.hint or "")
         assert not live.notes("built")
         assert not RESULTS.exists()
 

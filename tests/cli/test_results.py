@@ -16,7 +16,6 @@ from tests.cli.conftest import Cli, experiment, live
 from tests.tuning.reports.live_journals import write_killed, write_live
 
 import tunegym as library
-from tunegym.core.errors import ConfigError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.policies import PolicyChoice, PolicyTable
 from tunegym.tuning.reports.results import find_run, load
@@ -165,11 +164,6 @@ def test_recommend_without_a_measurement(scenario: Scenario, cli: Cli) -> None:
     done = cli("recommend", "no")
     assert (done.returncode, "no trial was measured" in done.stderr, "hint: " in done.stderr) == (1, True, True)
     assert cli("recommend", "missing").returncode == 1
-
-
-def test_recommend_wants_a_context_by_name(results: Path) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)a context is a dict of values by env_param.*found:   \[1\]"):
-        library.recommend(results, context=[1])  # type: ignore[arg-type]
 
 
 def test_recommend_by_a_policy(results: Path, cli: Cli) -> None:

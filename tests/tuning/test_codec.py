@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.strategies import choices, ranges
 
-from tunegym.core.errors import ActionError, ObservationError
+from tunegym.core.errors import ActionError
 from tunegym.tuning.codec import ActionCodec
 from tunegym.tuning.encodings import ENCODINGS, encoding_of
 from tunegym.tuning.envs.structure import leaf_space
@@ -140,11 +140,3 @@ def test_encoded_values(name: str | None, space: spaces.Space[Any], expected: li
     assert leaf_space(encoding.descriptor()) == space
     for value, leaf in zip((0, 1, 100), expected, strict=True):
         assert encoding.encode(value) == pytest.approx(np.array(leaf))
-
-
-@pytest.mark.parametrize("name", ["categorical", "onehot", "ordinal"])
-def test_encodings_of_candidates_refuse_anything_else(name: str) -> None:
-    with pytest.raises(ValueError, match=r"0\.5 is not one of"):
-        encoding_of(EnvParam(NUMBERS, encoding=name)).encode(0.5)
-    with pytest.raises(ObservationError, match="list of candidates"):
-        encoding_of(EnvParam(Range(0.0, 1.0), encoding=name))

@@ -125,6 +125,7 @@ RANGE = "give a number from 0 to 10"
         (LOAD, {"load": None}, ["found:   None"]),
         *[(TEN, {"size": value}, [RANGE]) for value in (-1, 11, "5", True, float("nan"))],
         ({}, {"load": 1}, ["this experiment has no env_params"]),
+        (LOAD, [1], ["a context is a dict of values by env_param", "found:   [1]"]),
     ],
 )
 def test_a_context_that_the_run_could_not_have_drawn(env_params: Any, context: Any, words: list[str]) -> None:

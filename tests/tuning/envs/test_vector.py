@@ -102,7 +102,6 @@ def test_trials_run_side_by_side(vector: Make) -> None:
 
 
 def test_rows_are_in_the_order_of_lanes(vector: Make) -> None:
-    """Rows are in the lanes' order still."""
     second_is_done = threading.Event()
 
     def function(n: int, **_: Any) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,15 +53,6 @@ def test_facts(tmp_path: Path) -> None:
         (1, 1.0, "cut"),
     ]
     assert list(results.stream_episodes()) == list(results.episodes)
-
-
-@pytest.mark.parametrize(
-    ("episodes", "problem"),
-    [([{"length": 1, "failing": 0}], "none of its steps was measured"), ([], "it took no step")],
-)
-def test_an_experiment_that_is_no_success(tmp_path: Path, episodes: list[Any], problem: str) -> None:
-    results = write_live(tmp_path, episodes, code=1, ended="the server was lost")
-    assert results.summary().facts["problem"] == problem
 
 
 def test_lost_steps_and_restarts(tmp_path: Path) -> None:
