@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ParamSpec
@@ -245,4 +247,9 @@ def _end(command: Callable[P, int], *arguments: P.args, **options: P.kwargs) -> 
 
 def main() -> None:
     """The entry point of the ``tunegym`` script."""
-    app()
+    try:
+        app()
+    except OSError as error:  # commands handle theirs: this is --help or --version on a full disk
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.exit(f"error: stdout can't be written: {error.strerror}")
