@@ -282,3 +282,8 @@ def test_a_reader_that_leaves(closed: str, command: str, scenario: Scenario, com
     if command == "run":
         assert done.returncode == 0
         assert_sound("results")
+
+
+@pytest.mark.parametrize("command", ["", "bake", "run", "plane bake"])
+def test_a_missing_or_unknown_command_shows_the_usage(command: str, cli: Cli) -> None:
+    assert "Usage: " in cli(*command.split(), code=2).stderr
