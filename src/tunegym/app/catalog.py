@@ -36,6 +36,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "runners": {
         "local": "tunegym.tuning.runners.local:LocalRunner",
+        "slurm": "tunegym.tuning.runners.slurm:SlurmRunner",
     },
     "rewards": {
         "identity": "tunegym.tuning.rewards:identity",
