@@ -132,11 +132,14 @@ class SlurmCluster:
 
     def fail_node(self, node: str) -> None:
         """Take a node down, with its job: NODE_FAIL."""
+        self._end(node, signal.SIGKILL)
         self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
 
     def restore_node(self, node: str) -> None:
         """Bring a failed node back."""
+        self.start_node(node)
         self.run("scontrol", "update", f"nodename={node}", "state=resume")
+        wait_for(lambda: self.run("sinfo", "-h", "-n", node, "-p", "debug", "-o", "%t") in ("idle", "alloc"), node)
 
     def run(self, *command: str) -> str:
         """What a Slurm command prints, without spaces around it; also what it complains of."""

@@ -57,3 +57,13 @@ def test_bad(file, catalog):
         assert f"{place}{problem.where}" in text
         assert f"hint: {problem.hint}" in text
         assert problem.where or "bad/" in text
+
+
+@pytest.mark.parametrize("name", ["single_sbatch_in_order", "slurm_in_order"])
+def test_routing_is_refused_in_order(name, catalog):
+    """T8: mixed experiments first, then what one allocation can't have, then env_params."""
+    file = HERE / "bad" / f"{name}.toml"
+    with pytest.raises(ConfigError) as caught:
+        load(file, catalog)
+    places = [str(caught.value).index(part) for part in headed(file, "expect")]
+    assert places == sorted(places)

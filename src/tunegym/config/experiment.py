@@ -28,7 +28,7 @@ from tunegym.config.schema import (
 from tunegym.core.errors import UnresolvedReferenceError
 from tunegym.core.references import callable_by_name, is_reference, resolve
 from tunegym.core.text import did_you_mean
-from tunegym.tuning.agents.base import AgentConfig, trait
+from tunegym.tuning.agents.base import AgentConfig, learns, trait
 from tunegym.tuning.model import expression
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import (
@@ -86,6 +86,7 @@ class Draft:
     experiment: Experiment | None  # None if it has a problem
     warnings: tuple[str, ...] = ()
     live: bool = False  # whether a server answers it
+    learns: bool = False  # whether its agent's choices depend on the results of trials
 
 
 def entry_of(name: str, raw: Mapping[str, Any], scope: Scope, findings: Findings) -> Entry:
@@ -210,13 +211,15 @@ def read_jobs(entry: Entry) -> Draft:
     if built.pruner is not None and not findings.broken() & {"agent_metrics", "env_params", "metrics", "objectives"}:
         _check_pruned(built, built.pruner.kind, findings)
     if entry.workload is not None and not findings.broken() & _WORKLOAD_KEYS:
-        findings.adopt(entry.workload.check(built, scope.scenario_dir))
+        problems = entry.workload.check(built, scope.scenario_dir)
+        findings.adopt(one for one in problems if not (scope.uses_num_nodes and one.where == "num_nodes"))
     if tuner is not None and not findings.broken():
         findings.adopt(trait(tuner, "check")(built, scope.scenario_dir))
     unused = [key for key in _UNUSED_BY_PLAIN if key in entry.raw] if driven is False else []
     verb = "is" if len(unused) == 1 else "are"
     warning = f"experiment '{entry.name}' has no knob: it runs once, and {listed(unused)} {verb} not used"
-    return Draft(entry.name, driven, None if findings.broken() else built, (warning,) if unused else ())
+    experiment = None if findings.broken() else built
+    return Draft(entry.name, driven, experiment, (warning,) if unused else (), learns=bool(tuner) and learns(tuner))
 
 
 def budget_of(table: ExperimentTable) -> Budget:

@@ -145,14 +145,15 @@ def _scenario(document: dict[str, Any], catalog: Components, file: str, folder: 
     if "name" not in findings.broken():
         folder_name(top.name, findings.at("name"))
     below = findings.at("system")
-    system, config = _system(top.system, catalog, below)
+    system, config, runner = _system(top.system, catalog, below)
     if top.scenario_dir is not None:
         folder = _absolute(folder / top.scenario_dir)
         if not folder.is_dir():
             hint = "name the folder where it is now; in your own scenario you can leave it out"
             findings.at("scenario_dir").add("there is no such folder", found=top.scenario_dir, hint=hint)
     trackers = _tracking(top.tracking, folder, findings.at("tracking"))
-    drafts = _experiments(top, Scope(catalog.at(folder), folder, top.seed), findings)
+    traits = getattr(runner, "uses_num_nodes", False), getattr(config, "single_sbatch", False)
+    drafts = _experiments(top, Scope(catalog.at(folder), folder, top.seed, *traits), findings)
     if "slots" not in below.broken() and any(draft.live for draft in drafts):
         check_servers(system.slots, below.at("slots"))
     resolved = {
@@ -178,12 +179,12 @@ def _scenario(document: dict[str, Any], catalog: Components, file: str, folder: 
     )
 
 
-def _system(table: Mapping[str, Any], catalog: Components, findings: Findings) -> tuple[SystemTable, Any]:
-    """What every runner has, and the settings of this one: its ``Config``, or None without any."""
+def _system(table: Mapping[str, Any], catalog: Components, findings: Findings) -> tuple[SystemTable, Any, Any]:
+    """What every runner has, the settings of this one (its ``Config``, or None without any), and its class."""
     common = {key: value for key, value in table.items() if key in SystemTable.model_fields}
     system, config = checked(SystemTable, common, findings), None
     if "runner" in findings.broken():
-        return system, config
+        return system, config, None
     runner = known(catalog, "runners", system.runner, findings.at("runner"))
     settings = {key: value for key, value in table.items() if key not in common}
     if hasattr(runner, "Config"):
@@ -191,7 +192,7 @@ def _system(table: Mapping[str, Any], catalog: Components, findings: Findings) -
     elif runner is not None:
         for key, value in settings.items():
             findings.unknown(key, value, SystemTable.model_fields)
-    return system, config
+    return system, config, runner
 
 
 def _stray(key: str) -> str | None:
@@ -212,6 +213,7 @@ def _experiments(top: ScenarioTable, scope: Scope, findings: Findings) -> list[D
             ScenarioTable.require("experiments", "a scenario needs at least one experiment", findings)
         return []
     drafts: list[Draft] = []
+    before = len(findings.problems)
     for index, raw in enumerate(top.experiments):
         place = _place(raw, index, findings)
         name = raw.get("name")
@@ -227,6 +229,14 @@ def _experiments(top: ScenarioTable, scope: Scope, findings: Findings) -> list[D
             drafts.append(Draft(entry.name, None, None))
         else:
             drafts.append(read_live(entry) if entry.live else read_jobs(entry))
+    routing = Findings(findings.where)
+    _check_routing(drafts, scope, routing)
+    findings.problems[before:before] = routing.problems  # which way an experiment goes comes before its own problems
+    return drafts
+
+
+def _check_routing(drafts: Sequence[Draft], scope: Scope, findings: Findings) -> None:
+    """Refuse experiments that can't share a scenario, then those that can't share an allocation."""
     driven = [draft.name for draft in drafts if draft.driven]
     plain_jobs = [draft.name for draft in drafts if draft.driven is False]
     if driven and plain_jobs:
@@ -234,7 +244,13 @@ def _experiments(top: ScenarioTable, scope: Scope, findings: Findings) -> list[D
         what = f"a scenario is either tuned or plain: {listed(driven)} {has}, {listed(plain_jobs)} has none"
         hint = f"give {plain_jobs[0]} a knob, or put it into another scenario"
         findings.at("experiments").add(what, hint=hint)
-    return drafts
+    live = [draft.name for draft in drafts if draft.live]
+    learning = [draft.name for draft in drafts if draft.learns]
+    for names, why in ((live, "steps a live system"), (learning, "learns from the results of trials")):
+        if scope.single_sbatch and names:
+            what = f"single_sbatch is for trials that are known in advance, and {listed(names)} {why}"
+            hint = "remove single_sbatch, or use grid_search or random_search"
+            findings.at("system").at("single_sbatch").add(what, found=True, hint=hint)
 
 
 def _place(entry: object, index: int, findings: Findings) -> Findings:

@@ -147,6 +147,8 @@ class Scope:
     catalog: Components
     scenario_dir: Path
     seed: int
+    uses_num_nodes: bool = False  # the runner gives jobs so many nodes, so a command need not mention them
+    single_sbatch: bool = False  # all trials run in one allocation
 
 
 def known(catalog: Components, kind: str, name: str, findings: Findings) -> Any:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.conftest import MISSING
 from tools import slurm_cluster
 from tools.slurm_cluster import SlurmCluster
+
 from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.runners.slurm import SlurmConfig, SlurmRunner
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.tuning.runners.conftest import runner_on
 from tools.slurm_cluster import SlurmCluster
+
 from tunegym.testing.runners import RunnerSuite
 from tunegym.tuning.runners.slurm import SlurmRunner
 
@@ -19,3 +19,9 @@ class TestSlurmRunner(RunnerSuite):
 
     def make_runner(self, tmp_path: Path) -> SlurmRunner:
         return runner_on(slots=2)
+
+
+@pytest.mark.slow
+class TestStepsOfOneAllocation(TestSlurmRunner):
+    def make_runner(self, tmp_path: Path) -> SlurmRunner:
+        return runner_on(slots=2, single_sbatch=True)

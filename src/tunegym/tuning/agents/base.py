@@ -262,6 +262,12 @@ def trait(agent: Any, name: str) -> Any:
     return getattr(agent, name, getattr(_Agent, name))
 
 
+def learns(agent: Any) -> bool:
+    """Whether the choices of an agent's class may depend on the results of trials: it learns, or has its own loop."""
+    own = getattr(agent, "update_policy", None), getattr(agent, "run", None)
+    return own != (BaseAgent.update_policy, BaseAgent.run)
+
+
 def driver(agent: Any, kind: str, path: Sequence[str] = ()) -> Any:
     """The class that drives experiments of ``kind``, which the registered class ``agent`` names or is itself.
 

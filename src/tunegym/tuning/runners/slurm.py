@@ -18,6 +18,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -45,6 +46,7 @@ from tunegym.tuning.runners.slurm_queue import (
     QueueEntry,
     RefusedError,
     SlurmQueue,
+    clean_environment,
     is_readable,
     missing_command,
     no_slurm,
@@ -60,6 +62,7 @@ CANCEL_S = 20.0
 """How long a cancelled job may take to end, its teardown included."""
 
 _SCRIPT, _OUTPUT = "job.sh", "job.out"
+_ALLOCATION = "allocation"
 _TIME = re.compile(r"(\d+)([smh])\Z|\d+-\d+(:\d+){0,2}\Z|\d+(:\d+){1,2}\Z")
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z", re.DOTALL)
 _OWN_OPTIONS = re.compile(
@@ -128,10 +131,22 @@ def job_script(config: SlurmConfig, name: str, job: Job, control: str, exclude: 
     return "\n".join(["#!/bin/bash", *lines, f"exec {shlex.join(program)}", ""])
 
 
-def holder_script(config: SlurmConfig, name: str, nodes: int, exclude: Sequence[str]) -> str:
-    """The script of an allocation whose steps are trials: it holds the nodes until it is cancelled."""
-    lines = _options(config, name, nodes, exclude)
+def holder_script(config: SlurmConfig, name: str, nodes: int, shares: int, exclude: Sequence[str]) -> str:
+    """The script of an allocation whose steps are trials, ``shares`` on each node: it holds the nodes."""
+    lines = [*_options(config, name, nodes, exclude), f"#SBATCH --ntasks-per-node={shares}"]
     return "\n".join(["#!/bin/bash", *lines, "", "exec sleep infinity", ""])
+
+
+def step_command(
+    config: SlurmConfig, allocation: str, job: Job, cpus: int | str, shares: int, output: str
+) -> list[str]:
+    """The ``srun`` that runs a job in an allocation, with ``cpus`` of each of its nodes."""
+    options = [f"--jobid={allocation}", f"--nodes={job.num_nodes}", f"--ntasks={job.num_nodes}", "--ntasks-per-node=1"]
+    options += ["--exact", f"--cpus-per-task={cpus}", *(["--mem=0"] if shares > 1 else [])]  # memory is shared
+    if config.gpus_per_node is not None:
+        kind, colon, count = str(config.gpus_per_node).rpartition(":")
+        options.append(f"--gpus-per-node={kind}{colon}{max(int(count) // shares, 1)}")
+    return ["srun", *options, "--wait=1", "--input=none", f"--output={output}", "bash", _SCRIPT]
 
 
 def _options(config: SlurmConfig, name: str, nodes: int, exclude: Sequence[str]) -> list[str]:
@@ -232,8 +247,31 @@ class _BatchJob:
         """Whatever it does now."""
         return self._queue.cancel(self.watched)
 
-    def close(self) -> None:
-        """Nothing is here."""
+
+class _Step(_BatchJob):
+    """A step of an allocation: an ``srun`` of ours."""
+
+    def __init__(self, queue: SlurmQueue, allocation: str, name: str, command: list[str], folder: Path) -> None:
+        super().__init__(queue, allocation, name)
+        quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        environment = clean_environment()
+        self.process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **quiet)
+        self._ended: float | None = None
+
+    def end(self) -> QueueEntry | None:
+        """The step's own end, or its allocation's, which is no fault of the job unless it was cancelled."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        self._ended = self._ended or time.monotonic()
+        if self._queue.asked < self._ended:
+            return None
+        entry = super().end()
+        if entry is None:
+            return QueueEntry(self.watched, "FAILED", (code & 0xFF) << 8 if code >= 0 else -code, "", 0, "", "")
+        if entry.state == "CANCELLED":
+            return entry
+        return replace(entry, state="LOST", reason=f"its allocation ended: {entry.state}")
 
 
 @dataclass
@@ -275,6 +313,7 @@ class SlurmRunner:
     """
 
     Config: ClassVar[type[SlurmConfig]] = SlurmConfig
+    uses_num_nodes: ClassVar[bool] = True
 
     def __init__(
         self, token: str, slots: int = 1, config: SlurmConfig | None = None, scenario_dir: Path | None = None
@@ -293,6 +332,12 @@ class SlurmRunner:
         self._answer_lost = False
         self._lock = threading.Lock()
         self._closed = False
+        self._allocation: str | None = None  # the id of the one that has our steps
+        self._allocating = threading.Lock()
+        self._nodes = self._config.allocation_nodes or slots
+        self._shares = -(-slots // self._nodes)
+        self._resources = contextlib.ExitStack()
+        self._steps: list[subprocess.Popen[Any]] = []
 
     # the Runner port ------------------------------------------------------------------------------------
 
@@ -334,32 +379,42 @@ class SlurmRunner:
         """As ``stop``, without waiting for the jobs' ends."""
         self._stop.set()
         self._stop.set()
-        for submission in list(self._live.values()):
-            submission.cancel()
+        ids = {*(submission.watched for submission in list(self._live.values())), self._allocation} - {None}
+        if ids:
+            self._queue.cancel(*filter(None, ids))
 
     def end_leftovers(self, handles: Iterable[JobHandle]) -> int:
         """Find the jobs that a killed driver left. ``run`` waits for those that it is asked for again.
 
-        Those that it isn't asked for are cancelled by ``close``. So nothing is ended here, and the answer is 0.
+        Those that it isn't asked for are cancelled by ``close``. Only an allocation is ended here, with its steps.
         """
         entries = self._queue.patiently(self._queue.poll, self._stop) or {}
+        left = [one for one in entries.values() if one.name.startswith(self._prefix) and not one.ended]
+        allocations = [one for one in left if one.name == self._prefix + _ALLOCATION]
+        for one in allocations:
+            self._cancel(_BatchJob(self._queue, one.id, one.name))
         self._leftovers = {}
-        for entry in entries.values():
-            if entry.name.startswith(self._prefix) and not entry.ended:
-                self._leftovers.setdefault(entry.name, []).append(entry.id)
-        return 0
+        for one in left:
+            if one not in allocations:
+                self._leftovers.setdefault(one.name, []).append(one.id)
+        return len(allocations)
 
     def close(self) -> None:
         """Cancel the jobs of earlier sessions that are of no use, and release the rest. Calling it twice is fine."""
         if not self._closed:
             self._closed = True
             useless = [job_id for ids in (self._leftovers or {}).values() for job_id in ids]
+            useless += [] if self._allocation is None else [self._allocation]
             if self._answer_lost:  # there may be a job that we don't know of
                 with contextlib.suppress(AwayError, RefusedError, RunnerError):
                     entries = self._queue.poll().values()
                     useless += [one.id for one in entries if one.name.startswith(self._prefix) and not one.ended]
             if useless:
                 self._queue.cancel(*useless)
+        for step in self._steps:
+            step.terminate()
+            step.wait()
+        self._resources.close()
         self._queue.close()
         self._stop.close()
 
@@ -374,7 +429,11 @@ class SlurmRunner:
         """The script that would be submitted for a job."""
         with contextlib.suppress(AwayError, RefusedError, RunnerError):
             self._exclude()
-        return self._script(_with_prefix(job, self._config.command_prefix), _control(job))
+        text = self._script(_with_prefix(job, self._config.command_prefix), _control(job))
+        if not self._config.single_sbatch:
+            return text
+        step = shlex.join(step_command(self._config, "ALLOCATION", job, "CPUS", self._shares, _OUTPUT))
+        return f"{self._holder()}\n# {_SCRIPT} of this trial, by {step}:\n{text}"
 
     def check(self, experiments: Sequence[Experiment]) -> None:
         """Refuse experiments that the cluster can never run. A controller that is away is not waited for."""
@@ -397,7 +456,10 @@ class SlurmRunner:
             values = domain.values if isinstance(domain, Choice) else [one.space.fixed.get("num_nodes", 1)]
             most = max(int(value) for value in values)
             limit = min(len(usable), partitions[wanted or ""][1])
-            if most > limit:
+            if self._config.single_sbatch and most > self._nodes <= limit:
+                what = f"{one.name}: num_nodes = {most} is more than the allocation has: {counted(self._nodes, 'node')}"
+                raise TunegymError(what, hint=f"write allocation_nodes = {most} or more in [system]")
+            if (most := max(most, self._nodes if self._config.single_sbatch else 1)) > limit:
                 where = f"the partition {wanted!r}" if wanted else "the default partition"
                 what = f"{one.name}: num_nodes = {most} is more than {where} gives a job: {counted(limit, 'node')}"
                 raise TunegymError(what, hint="ask for fewer nodes, or choose another partition in [system]")
@@ -453,6 +515,10 @@ class SlurmRunner:
         excluded = self._config.exclude_nodes if self._excluded is None else self._excluded
         return job_script(self._config, self._name(job), job, control, excluded, self._config.single_sbatch)
 
+    def _holder(self) -> str:
+        excluded = self._config.exclude_nodes if self._excluded is None else self._excluded
+        return holder_script(self._config, self._prefix + _ALLOCATION, self._nodes, self._shares, excluded)
+
     def _adopted(self, job: Job) -> _Flight | None:
         """A job of an earlier session that is this one: its result, or the job that still runs. Only once."""
         if self._leftovers is None:
@@ -494,19 +560,55 @@ class SlurmRunner:
         except OSError as error:
             raise broken(f"the job's folder {control} can't be written", error) from error
         try:
-            job_id = self._sbatch(control, name)
+            submit = self._step if self._config.single_sbatch else self._batch_job
+            submission = submit(control, name, job)
         except RefusedError as error:
             return JobResult("exited", error=f"sbatch refused the job: {error}")
-        if job_id is None:
+        if submission is None:
             return JobResult("interrupted")
-        return _Flight(job, control, new, _BatchJob(self._queue, job_id, name))
+        return _Flight(job, control, new, submission)
+
+    def _batch_job(self, control: Path, name: str, _: Job) -> _BatchJob | None:
+        job_id = self._sbatch(control, name)
+        return None if job_id is None else _BatchJob(self._queue, job_id, name)
+
+    def _step(self, control: Path, name: str, job: Job) -> _BatchJob | None:
+        allocation = self._allocated(control.parent / f"{_ALLOCATION}.job")
+        if allocation is None:
+            return None
+        cpus = max(allocation.cpus // self._nodes // self._shares, 1)
+        output = _spelled(control / _OUTPUT)
+        command = step_command(self._config, allocation.id, job, cpus, self._shares, output)
+        step = _Step(self._queue, allocation.id, name, command, control)
+        self._steps = [one for one in self._steps if one.poll() is None]
+        self._steps.append(step.process)
+        return step
+
+    def _allocated(self, folder: Path) -> QueueEntry | None:
+        """The running allocation, a new one if there is none; None if we are to stop. Raises ``RefusedError``."""
+        name = self._prefix + _ALLOCATION
+        with self._allocating:
+            while not self._stop.is_set:
+                allocation = None if self._allocation is None else _BatchJob(self._queue, self._allocation, name)
+                if allocation is None or allocation.end() is not None:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (folder / _SCRIPT).write_text(self._holder(), encoding="utf-8")
+                    self._allocation = self._sbatch(folder, name)
+                    if self._allocation is not None:
+                        self._resources.enter_context(self._queue.watched(self._allocation))
+                    continue
+                entry = self._queue.entries.get(allocation.watched)
+                if entry is not None and entry.state == "RUNNING":
+                    return entry
+                if reason := allocation.never():
+                    self._cancel(allocation)
+                    raise RefusedError(f"the allocation can never be made: {reason}")
+                is_readable(self._stop.fd, 0.1)
+        return None
 
     def _sbatch(self, control: Path, name: str) -> str | None:
         """The id of the submitted job; None if we are to stop before there is one. Raises ``RefusedError``."""
-        output = str(control / _OUTPUT)
-        # Slurm replaces patterns in it, unless there is a backslash, which it takes away.
-        output = output.replace("\\", "\\\\") if "\\" in output else output.replace("%", "%%")
-        pause = 1.0
+        output, pause = _spelled(control / _OUTPUT), 1.0
         while not self._stop.is_set:
             try:
                 answer = self._queue.call("sbatch", "--parsable", f"--output={output}", _SCRIPT, cwd=control)
@@ -540,7 +642,6 @@ class SlurmRunner:
             if submission is not None:
                 self._live[flight.id] = submission
                 ended.callback(self._live.pop, flight.id)
-                ended.callback(submission.close)
                 ended.enter_context(self._queue.watched(submission.watched))
                 started(submission.handle)
             if watch is not None and job.reports:
@@ -643,6 +744,12 @@ def judged(entry: QueueEntry, time_limit: str | None, said: str = "") -> JobResu
 
 def _control(job: Job) -> str:
     return f"{job.folder}.job"
+
+
+def _spelled(path: Path) -> str:
+    """The path as an option of Slurm's, which replaces patterns in it, or takes backslashes away if there are any."""
+    text = str(path)
+    return text.replace("\\", "\\\\") if "\\" in text else text.replace("%", "%%")
 
 
 def _keep_control(flight: _Flight) -> None:

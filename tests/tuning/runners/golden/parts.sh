@@ -1,0 +1,30 @@
+#!/bin/bash
+#SBATCH --job-name=tunegym-0123456789ab-3
+#SBATCH --nodes=1
+#SBATCH --no-requeue
+
+# setup: ssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss...
+# command: a
+#   \tb
+#   #SBATCH --x
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   ... (12 more lines)
+# teardown: t
+exec PYTHON -P -m tunegym.tuning.runners.node trials/3.job
