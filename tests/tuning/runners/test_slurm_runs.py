@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,7 @@ keep = "all"
   [experiments.metrics]
   y = {{ regex = 'y=([-0-9.e]+)', goal = "max" }}
 """
-COMMAND = "echo {step} >> {scenario_dir}/ran; sleep SLEEP; echo y={x}"
+COMMAND = "echo {step} >> {scenario_dir}/ran; sleep SLEEP; echo y={x} n={n}"
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def scenario(tmp_path: Path) -> Callable[..., Path]:
         path = tmp_path / "s.toml"
         command = COMMAND.replace("SLEEP", str(sleep))
         text = SCENARIO.format(agent=agent, steps=steps, command=command, system=system)
-        path.write_text(text.replace("x = {{", "x = {").replace("}}", "}"))
+        path.write_text(text)
         return path
 
     return write
@@ -62,7 +63,13 @@ def rows(tmp_path: Path) -> list[dict[str, str]]:
 
 
 def ran(tmp_path: Path) -> Counter[str]:
-    return Counter((tmp_path / "ran").read_text().split())
+    """How often each trial has run, by its number."""
+    return Counter((tmp_path / "ran").read_text().split() if (tmp_path / "ran").exists() else ())
+
+
+def wait_for_trials(driver: subprocess.Popen[str], tmp_path: Path, count: int) -> None:
+    wait_for(lambda: len(ran(tmp_path)) >= count or driver.poll() is not None, "some trials")
+    assert driver.poll() is None, (tmp_path / "log").read_text()
 
 
 def check(tmp_path: Path, steps: int) -> list[dict[str, str]]:
@@ -106,7 +113,7 @@ def test_a_killed_driver_is_resumed(
     """Its jobs are waited for, not submitted twice; every trial is there once, and no job is left."""
     path = scenario(steps=7, sleep=4.0, system=system)
     driver = start_tunegym("run", path, "--output", tmp_path / "results", log=tmp_path / "log")
-    wait_for(lambda: (tmp_path / "ran").exists() and len(ran(tmp_path)) >= 5, "some trials")
+    wait_for_trials(driver, tmp_path, 5)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     names = slurm.queue()
@@ -121,7 +128,7 @@ def test_a_killed_driver_is_resumed(
 def test_ctrl_c(slurm: SlurmCluster, scenario: Callable[..., Path], start_tunegym: Callable, tmp_path: Path) -> None:
     path = scenario(steps=7, sleep=1000)
     driver = start_tunegym("run", path, "--output", tmp_path / "results", log=tmp_path / "log")
-    wait_for(lambda: (tmp_path / "ran").exists() and len(ran(tmp_path)) == 3, "three trials")
+    wait_for_trials(driver, tmp_path, 3)
     driver.send_signal(signal.SIGINT)
     assert driver.wait(120) == 130, (tmp_path / "log").read_text()
     wait_for(lambda: not slurm.queue(), "an empty queue")
@@ -143,7 +150,7 @@ def test_a_node_is_taken_down_in_the_middle(
 ) -> None:
     path = scenario(steps=9, sleep=5.0)
     driver = start_tunegym("run", path, "--output", tmp_path / "results", log=tmp_path / "log")
-    wait_for(lambda: (tmp_path / "ran").exists() and len(ran(tmp_path)) >= 5, "some trials")
+    wait_for_trials(driver, tmp_path, 5)
     slurm.fail_node("n2")
     try:
         assert driver.wait(200) == 0, (tmp_path / "log").read_text()
@@ -184,7 +191,7 @@ def test_steps_of_several_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
     """A trial's own srun runs on the trial's nodes, beside another trial on the third."""
     runner = runner_on(slots=3, single_sbatch=True)
     try:
-        text = "srun bash -c 'echo $SLURMD_NODENAME'; srun -n4 bash -c 'echo $SLURMD_NODENAME' > four; echo $SLURM_STEP_NODELIST > list"
+        text = "srun bash -c 'echo $SLURMD_NODENAME'; srun -n4 bash -c 'echo $SLURMD_NODENAME' > four"
         result = runner.run(CommandJob("1", str(tmp_path / "t" / "1"), text, num_nodes=2), lambda _: None)
         assert (result.ending, result.error) == ("exited", None)
         names = (tmp_path / "t" / "1" / "stdout.txt").read_text().split()
