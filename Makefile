@@ -40,10 +40,16 @@ demo: $(CORE)    ## a real tuning job of about a minute: compression settings on
 browser:
 	@command -v chromium > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || { echo "setting up: chromium"; apt-get update -q > /dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qy chromium > /dev/null; } || echo "chromium can't be installed: tests of the report in a browser are skipped"
 
-test: $(DEV)     ## the tests: under ten minutes on two cores
+# Jobs are tested on a real Slurm of three nodes, which the tests start themselves.
+SLURM := slurmctld slurmd slurm-client munge
+.PHONY: slurm
+slurm:
+	@{ command -v slurmctld && command -v slurmd && command -v sbatch; } > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || { echo "setting up: Slurm"; apt-get update -q > /dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qy $(SLURM) > /dev/null; } || echo "Slurm can't be installed: tests of its runner are skipped"
+
+test: $(DEV) slurm ## the tests: under ten minutes on two cores
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not chaos' $(ARGS)
 
-test-slow: $(DEV) browser ## the rest: killed processes, servers, browsers, learning agents
+test-slow: $(DEV) browser slurm ## the rest: killed processes, servers, browsers, learning agents
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'slow and not chaos' $(ARGS)
 
 lint: $(DEV)     ## ruff, pyright and the direction of imports
@@ -59,7 +65,7 @@ format: $(DEV)   ## let ruff format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(PEERS)  ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns, live systems, data planes
+bench: $(PEERS) slurm ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns, live systems, data planes, runners
 	@$(BIN)/python -m benchmarks.trial_overhead
 	@$(BIN)/python -m benchmarks.env_overhead
 	@$(BIN)/python -m benchmarks.search
@@ -69,6 +75,7 @@ bench: $(PEERS)  ## us and the peer side by side: CPU time, what searches find, 
 	@$(BIN)/python -m benchmarks.live_cartpole
 	@$(BIN)/python -m benchmarks.live_http
 	@$(BIN)/python -m benchmarks.dataplane
+	@$(BIN)/python -m benchmarks.runners
 
 chaos: $(DEV)    ## long fault storms
 	@$(BIN)/python -m pytest -m chaos -n 1
