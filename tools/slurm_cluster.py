@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
+
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "squeue", "scontrol")
 PATIENCE_S = 120.0
 
@@ -123,8 +125,8 @@ class SlurmCluster:
         wait_for(lambda: "UP" in self.run("scontrol", "ping"), "slurmctld")
 
     def stop_controller(self) -> None:
-        """End ``slurmctld`` at once, as a crash would."""
-        self._end("slurmctld", signal.SIGKILL)
+        """End ``slurmctld``. It saves its state first: after a crash it might remember jobs that have ended since."""
+        self._end("slurmctld", signal.SIGTERM)
 
     def start_node(self, node: str) -> None:
         """Start a node's ``slurmd``."""
@@ -134,6 +136,7 @@ class SlurmCluster:
         """Take a node down, with its job: NODE_FAIL."""
         self._end(node, signal.SIGKILL)
         self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        self._kill_jobs(SLURMD_NODENAME=node)
 
     def restore_node(self, node: str) -> None:
         """Bring a failed node back."""
@@ -161,6 +164,16 @@ class SlurmCluster:
                 wait_for(lambda: not self.queue(), "the end of all jobs", 20)
         for name in list(self._daemons):
             self._end(name, signal.SIGTERM)
+        self._kill_jobs()
+
+    def _kill_jobs(self, **variables: str) -> None:
+        """Kill what jobs have started, on nodes where these variables are set."""
+        wanted = {**self.environment, **variables}.items()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                environ = process.environ()
+                if wanted <= environ.items() and "SLURM_JOB_ID" in environ:
+                    process.kill()
 
     def _start(self, name: str, command: list[str]) -> None:
         log = (self.folder / f"{name}.out").open("ab")

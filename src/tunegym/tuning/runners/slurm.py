@@ -682,7 +682,7 @@ class SlurmRunner:
                 error = f"Slurm can never run this job: {reason} (job {submission.watched})"
                 return JobResult("exited", error=error)
             # Short jobs are noticed at once, and many long ones cost the file system little.
-            pause = min(max((time.monotonic() - begun) / 20, 0.05, len(self._live) / 100), 1.0)
+            pause = min(max((time.monotonic() - begun) / 50, 0.03, len(self._live) / 200), 1.0)
             if is_readable(self._stop.fd, pause):
                 if submission is not None:
                     self._cancel(submission, flight)
