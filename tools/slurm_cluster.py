@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -211,11 +212,12 @@ def wait_for(condition: Callable[[], object], what: str, deadline_s: float = PAT
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Below the ports that outgoing connections get, and drawn, as several clusters may start at once."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(range(12000, 32000), 1000):
+        with contextlib.closing(socket.socket()) as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found

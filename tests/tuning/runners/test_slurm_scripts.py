@@ -37,6 +37,11 @@ SCRIPTS: dict[str, tuple[dict[str, Any], CommandJob | CallJob]] = {
     ),
     "container_by_srun": ({"command_prefix": "srun --container-image=nvcr.io/pytorch --container-mounts=$PWD"}, TRAIN),
     "call": ({}, CallJob("5", "trials/000005", "model:train", {"lr": 0.1, "name": "it's"}, paths=("/home/me",))),
+    "single_sbatch": ({"single_sbatch": True, "env": {"A": "1"}, "time_limit": "2h"}, TRAIN),
+    "single_sbatch_shared": (
+        {"single_sbatch": True, "allocation_nodes": 2, "gpus_per_node": "a100:4", "partition": "gpu"},
+        CommandJob("3", "trials/000003", "srun ./solve", num_nodes=2),
+    ),
     "odd_folder": ({}, CommandJob("1", "a b/it's $X\n\\%j", "true")),
 }
 

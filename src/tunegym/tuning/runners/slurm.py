@@ -226,6 +226,7 @@ class _BatchJob:
         self.watched = job_id
         self._queue = queue
         self._since = time.monotonic()
+        self._gone: QueueEntry | None = None  # how it ended, if the queue has forgotten it
 
     def end(self) -> QueueEntry | None:
         """The queue's word, or after it has forgotten the job the accounting's."""
@@ -234,14 +235,10 @@ class _BatchJob:
             return entry if entry.ended else None
         if self._queue.asked < self._since:
             return None
-        gone = QueueEntry(self.watched, "LOST", 0, "", 0, "", "Slurm does not know the job any more")
-        return self._queue.recall(self.watched) or gone
-
-    def never(self) -> str | None:
-        """The reason of a pending job that can't be met."""
-        entry = self._queue.entries.get(self.watched)
-        is_never = entry is not None and entry.state == "PENDING" and NEVER.match(entry.reason)
-        return entry.reason if entry is not None and is_never else None
+        if self._gone is None:
+            lost = QueueEntry(self.watched, "LOST", 0, "", 0, "", "Slurm does not know the job any more")
+            self._gone = self._queue.recall(self.watched) or lost
+        return self._gone
 
     def cancel(self) -> bool:
         """Whatever it does now."""
@@ -325,7 +322,7 @@ class SlurmRunner:
         self._prefix = f"tunegym-{run}-"
         self._stop = StopFlag()
         self._queue = SlurmQueue(self._config.poll_interval_s)
-        self._excluded: tuple[str, ...] | None = None
+        self._excluded = None if self._config.nodes else self._config.exclude_nodes  # None until Slurm was asked
         self._live: dict[str, _BatchJob] = {}
         self._known: set[str] = set()  # ids of this session's jobs
         self._leftovers: dict[str, list[str]] | None = None  # ids by name; None unless there was a driver before us
@@ -379,9 +376,9 @@ class SlurmRunner:
         """As ``stop``, without waiting for the jobs' ends."""
         self._stop.set()
         self._stop.set()
-        ids = {*(submission.watched for submission in list(self._live.values())), self._allocation} - {None}
-        if ids:
-            self._queue.cancel(*filter(None, ids))
+        ids = {self._allocation, *(submission.watched for submission in list(self._live.values()))}
+        with contextlib.suppress(AwayError, RefusedError, RunnerError):
+            self._queue.call("scancel", "--quiet", *filter(None, ids))
 
     def end_leftovers(self, handles: Iterable[JobHandle]) -> int:
         """Find the jobs that a killed driver left. ``run`` waits for those that it is asked for again.
@@ -391,8 +388,7 @@ class SlurmRunner:
         entries = self._queue.patiently(self._queue.poll, self._stop) or {}
         left = [one for one in entries.values() if one.name.startswith(self._prefix) and not one.ended]
         allocations = [one for one in left if one.name == self._prefix + _ALLOCATION]
-        for one in allocations:
-            self._cancel(_BatchJob(self._queue, one.id, one.name))
+        self._cancel_leftovers([one.id for one in allocations], _ALLOCATION)
         self._leftovers = {}
         for one in left:
             if one not in allocations:
@@ -412,7 +408,7 @@ class SlurmRunner:
             if useless:
                 self._queue.cancel(*useless)
         for step in self._steps:
-            step.terminate()
+            step.kill()  # it ended with its allocation
             step.wait()
         self._resources.close()
         self._queue.close()
@@ -427,8 +423,10 @@ class SlurmRunner:
 
     def script(self, job: Job) -> str:
         """The script that would be submitted for a job."""
-        with contextlib.suppress(AwayError, RefusedError, RunnerError):
+        try:
             self._exclude()
+        except (AwayError, RefusedError, TunegymError):
+            self._excluded = (f"<all but {','.join(self._config.nodes)}>", *self._config.exclude_nodes)
         text = self._script(_with_prefix(job, self._config.command_prefix), _control(job))
         if not self._config.single_sbatch:
             return text
@@ -446,8 +444,7 @@ class SlurmRunner:
                     what = f"{one.name}: command_prefix is for commands, and the workload {one.workload} has none"
                     raise TunegymError(what, hint="remove command_prefix from [system], or use the command workload")
         try:
-            partitions = self._partitions()
-            usable = self._usable(partitions)
+            limit = self._most_nodes()
         except (AwayError, RefusedError):
             return
         wanted = self._config.partition
@@ -455,7 +452,6 @@ class SlurmRunner:
             domain = one.space.knobs.get("num_nodes")
             values = domain.values if isinstance(domain, Choice) else [one.space.fixed.get("num_nodes", 1)]
             most = max(int(value) for value in values)
-            limit = min(len(usable), partitions[wanted or ""][1])
             if self._config.single_sbatch and most > self._nodes <= limit:
                 what = f"{one.name}: num_nodes = {most} is more than the allocation has: {counted(self._nodes, 'node')}"
                 raise TunegymError(what, hint=f"write allocation_nodes = {most} or more in [system]")
@@ -495,16 +491,21 @@ class SlurmRunner:
             raise TunegymError("nodes and exclude_nodes leave no node", hint="remove one of them from [system]")
         return usable
 
+    def _most_nodes(self) -> int:
+        """How many nodes a job can have."""
+        partitions = self._partitions()
+        return min(len(self._usable(partitions)), partitions[self._config.partition or ""][1])
+
     def _hosts(self, names: Sequence[str]) -> list[str]:
         return self._queue.call("scontrol", "show", "hostnames", ",".join(names)).split() if names else []
 
-    def _exclude(self) -> tuple[str, ...]:
-        """The nodes to exclude. A list of nodes would ask for all of them, so the others are excluded."""
-        if self._excluded is None and self._config.nodes:
+    def _exclude(self) -> bool:
+        """Find the nodes to exclude. Slurm's list of nodes asks for all of them, so the others are excluded."""
+        if self._excluded is None:
             partitions = self._partitions()
             others = partitions[self._config.partition or ""][0] - self._usable(partitions)
             self._excluded = tuple(sorted(others))
-        return self._config.exclude_nodes if self._excluded is None else self._excluded
+        return True
 
     # submitting -----------------------------------------------------------------------------------------
 
@@ -512,12 +513,12 @@ class SlurmRunner:
         return self._prefix + re.sub(r"[^\w.-]", "_", job.name, flags=re.ASCII)
 
     def _script(self, job: Job, control: str) -> str:
-        excluded = self._config.exclude_nodes if self._excluded is None else self._excluded
+        excluded = self._excluded or ()
         return job_script(self._config, self._name(job), job, control, excluded, self._config.single_sbatch)
 
     def _holder(self) -> str:
-        excluded = self._config.exclude_nodes if self._excluded is None else self._excluded
-        return holder_script(self._config, self._prefix + _ALLOCATION, self._nodes, self._shares, excluded)
+        name = self._prefix + _ALLOCATION
+        return holder_script(self._config, name, self._nodes, self._shares, self._excluded or ())
 
     def _adopted(self, job: Job) -> _Flight | None:
         """A job of an earlier session that is this one: its result, or the job that still runs. Only once."""
@@ -539,11 +540,15 @@ class SlurmRunner:
                 if not result["told"]:
                     return flight
             elif place == control and ids:
-                self._known.add(ids[-1])
-                return replace(flight, submission=_BatchJob(self._queue, ids[-1], name))
-        for job_id in ids or ():
-            self._cancel(_BatchJob(self._queue, job_id, name))
+                self._known.add(newest := ids.pop())
+                self._cancel_leftovers(ids, name)
+                return replace(flight, submission=_BatchJob(self._queue, newest, name))
+        self._cancel_leftovers(ids or (), name)
         return None
+
+    def _cancel_leftovers(self, ids: Iterable[str], name: str) -> None:
+        for job_id in ids:
+            self._cancel(_BatchJob(self._queue, job_id, name))
 
     def _submitted(self, job: Job) -> _Flight | JobResult:
         """The job, submitted; or the result if it was refused, or if we are to stop."""
@@ -600,7 +605,7 @@ class SlurmRunner:
                 entry = self._queue.entries.get(allocation.watched)
                 if entry is not None and entry.state == "RUNNING":
                     return entry
-                if reason := allocation.never():
+                if reason := self._never(entry, self._nodes):
                     self._cancel(allocation)
                     raise RefusedError(f"the allocation can never be made: {reason}")
                 is_readable(self._stop.fd, 0.1)
@@ -615,9 +620,8 @@ class SlurmRunner:
                 job_id = answer.strip().partition(";")[0]
             except AwayError:
                 self._answer_lost = True
-                entries = (
-                    None if is_readable(self._stop.fd, pause) else self._queue.patiently(self._queue.poll, self._stop)
-                )
+                is_readable(self._stop.fd, pause)
+                entries = self._queue.patiently(self._queue.poll, self._stop)
                 if entries is None:
                     self._queue.cancel("--me", f"--name={name}")
                     return None
@@ -643,7 +647,6 @@ class SlurmRunner:
                 self._live[flight.id] = submission
                 ended.callback(self._live.pop, flight.id)
                 ended.enter_context(self._queue.watched(submission.watched))
-                started(submission.handle)
             if watch is not None and job.reports:
                 watch.start_over()
                 if isinstance(job, CommandJob) and job.stream is not None:
@@ -651,8 +654,15 @@ class SlurmRunner:
                 else:
                     flight.follower = ReportFollower(flight.control / node.REPORTS, watch)
                 ended.callback(flight.follower.close)
-            result = self._wait(flight)
-            flight.look(last=True)
+            try:
+                if submission is not None:
+                    started(submission.handle)
+                result = self._wait(flight)
+                flight.look(last=True)
+            except BaseException:  # the run is broken, and nobody waits for the job any more
+                if submission is not None:
+                    submission.cancel()
+                raise
         if flight.pruned and not (isinstance(result, JobResult) and result.ending == "interrupted"):
             result = result if isinstance(result, JobResult) else JobResult("pruned", nodes=(result.nodes,))
             error = result.error if result.ending == "pruned" else None
@@ -677,7 +687,8 @@ class SlurmRunner:
                 return self._judged(flight, entry)
             if entry is not None and late is None:
                 late = time.monotonic() + (FILES_S if entry.state == "COMPLETED" else LATE_S)
-            if submission is not None and (reason := submission.never()):
+            seen = None if submission is None else self._queue.entries.get(submission.watched)
+            if submission is not None and (reason := self._never(seen, flight.job.num_nodes)):
                 self._cancel(submission)
                 error = f"Slurm can never run this job: {reason} (job {submission.watched})"
                 return JobResult("exited", error=error)
@@ -687,6 +698,16 @@ class SlurmRunner:
                 if submission is not None:
                     self._cancel(submission, flight)
                 return JobResult("interrupted")
+
+    def _never(self, entry: QueueEntry | None, nodes: int) -> str | None:
+        """Why a pending job can never run; None if waiting may help."""
+        if entry is None or entry.state != "PENDING":
+            return None
+        if entry.reason == "PartitionConfig":  # too few nodes: for now, or there will never be more
+            with contextlib.suppress(AwayError, RefusedError):
+                limit = self._most_nodes()
+                return f"{counted(nodes, 'node')} of {limit}" if nodes > limit else None
+        return entry.reason if NEVER.match(entry.reason) else None
 
     def _cancel(self, submission: _BatchJob, flight: _Flight | None = None) -> None:
         """Cancel a job and wait for its end, as long as that may take."""
@@ -705,10 +726,26 @@ class SlurmRunner:
             raise RunnerError(f"on {document['host']}: {document['error']}", hint=document["broken"])
         result = node.result_of(document, document["nodes"])
         missing = _await_files(flight.job.folder, document["files"], self._stop)
+        if missing and self._stop.is_set:
+            return JobResult("interrupted")
         if missing:
             error = f"{document['nodes']} wrote {missing} after {FILES_S:g} s: is this file system shared?"
             return JobResult("exited", error=error, nodes=result.nodes)
+        if result.error and result.exit_code in (-9, 137) and self._is_out_of_memory(flight.submission):
+            return replace(result, error=f"out of memory on {document['nodes']}: {result.error}")
         return result
+
+    def _is_out_of_memory(self, submission: _BatchJob | None) -> bool:
+        """Whether Slurm says so of a job that is about to end; it kills a process, and the job goes on."""
+        deadline = time.monotonic() + LATE_S
+        entry = None
+        while submission is not None and entry is None and time.monotonic() < deadline:
+            with contextlib.suppress(AwayError, RefusedError):
+                self._queue.poll()
+            entry = submission.end()
+            if entry is None and is_readable(self._stop.fd, 0.5):
+                break
+        return entry is not None and entry.state == "OUT_OF_MEMORY"
 
     def _judged(self, flight: _Flight, entry: QueueEntry) -> JobResult | _Fault:
         """What the queue says of a job that left no result, or was ended from outside."""

@@ -35,7 +35,7 @@ FAULTS = frozenset(
 """Ends that are no fault of the job: it is run again."""
 ENDED = FAULTS | {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY"}
 NEVER = re.compile(
-    "PartitionNodeLimit|PartitionTimeLimit|PartitionConfig|BadConstraints|Invalid(Account|QOS)|AccountNotAllowed|"
+    "PartitionNodeLimit|PartitionTimeLimit|BadConstraints|Invalid(Account|QOS)|AccountNotAllowed|"
     "QOSNotAllowed|PerJobLimit|MaxWallDuration|.*(Account|Qos|QOS|Group)NotPermitted|DependencyNeverSatisfied"
 )
 """Reasons of a pending job that no waiting changes."""
