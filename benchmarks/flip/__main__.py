@@ -27,6 +27,9 @@ RUNS: dict[str, tuple[Callable[[int], Learned], bool]] = {
     "ppo": (learners.by_agent("ppo", TRIALS), True),
     "ppo, episodes of 10": (learners.by_agent("ppo", TRIALS, episode_steps=10), True),
     "dqn": (learners.by_agent("dqn", TRIALS), True),
+    "rllib_ppo, 3000 trials": (learners.by_agent("rllib_ppo", 2 * TRIALS), True),
+    "rllib_ppo": (learners.by_agent("rllib_ppo", TRIALS), False),
+    "rllib_dqn": (learners.by_agent("rllib_dqn", TRIALS), False),
     "a2c": (learners.by_agent("a2c", TRIALS), False),
     "contextual_bandit, 300 trials": (learners.by_agent("contextual_bandit", 300), False),
     "ppo, 300 trials": (learners.by_agent("ppo", 300), False),
@@ -78,7 +81,7 @@ def main() -> int:
     if single > MOST_SINGLE:
         missed.append("the best single setting is too good")
     written = [{**asdict(line), "good": line.good, "ok": line.ok} for line in lines]
-    path = write("flip", written, ("tunegym", "stable-baselines3", "torch"))
+    path = write("flip", written, ("tunegym", "stable-baselines3", "ray", "torch"))
     print(f"written to {path}")
     if missed:
         print(f"MISSED: {', '.join(missed)}", file=sys.stderr)

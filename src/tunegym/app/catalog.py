@@ -28,6 +28,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "a2c": "tunegym.tuning.agents.sb3.agents:A2c",
         "dqn": "tunegym.tuning.agents.sb3.agents:Dqn",
         "sac": "tunegym.tuning.agents.sb3.agents:Sac",
+        "rllib_ppo": "tunegym.tuning.agents.rllib.agents:RllibPpo",
+        "rllib_dqn": "tunegym.tuning.agents.rllib.agents:RllibDqn",
     },
     "workloads": {
         "command": "tunegym.tuning.workloads.command:CommandWorkload",

@@ -222,7 +222,7 @@ def test_a_choice_depends_on_seed_and_number(agent: str) -> None:
 
 def restored(folder: Path, agent: str, **settings: Any) -> tuple[Any, int]:
     """A fresh learner at the last checkpoint, and the trials that it has seen."""
-    from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
+    from tunegym.tuning.agents.checkpoints import PolicyFiles
     from tunegym.tuning.agents.sb3.learners import Learner
 
     return PolicyFiles(folder, agent).restored(lambda kind: build(agent, seed=2, **settings), Learner.restore)
@@ -231,8 +231,8 @@ def restored(folder: Path, agent: str, **settings: Any) -> tuple[Any, int]:
 @EACH
 def test_a_restored_learner_trains_on_as_the_other(agent: str, tmp_path: Path) -> None:
     """Networks, target networks, optimisers and entropy: the same trials give the same network."""
+    from tunegym.tuning.agents.checkpoints import PolicyFiles
     from tunegym.tuning.agents.sb3.algorithms import state_of
-    from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
 
     settings = {"learning_starts": 0, "batch_size": 8, "gamma": 0.5} if agent in ("dqn", "sac") else {"n_steps": 19}
     ours = build(agent, seed=2, **settings)
@@ -240,7 +240,7 @@ def test_a_restored_learner_trains_on_as_the_other(agent: str, tmp_path: Path) -
     for one in first:
         ours.take(one)
     ours.train(19)
-    PolicyFiles(tmp_path, agent).save(ours.model, 19)
+    PolicyFiles(tmp_path, agent).save(ours.actions, ours.state(), 19)
     again, seen = restored(tmp_path, agent, **settings)
     assert (seen, again.trained) == (19, True)
     for one in first if ours.off_policy else []:
@@ -259,14 +259,14 @@ def test_a_restored_learner_trains_on_as_the_other(agent: str, tmp_path: Path) -
 def test_a_full_disk_is_a_warning_and_leaves_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
+    from tunegym.tuning.agents.checkpoints import PolicyFiles
 
-    files, model = PolicyFiles(tmp_path, "ppo"), build("ppo").model
-    files.save(model, 7)
+    files, learner = PolicyFiles(tmp_path, "ppo"), build("ppo")
+    files.save(learner.actions, learner.state(), 7)
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", no_space)
-        files.save(model, 9)
-        files.save_model(model)
+        files.save(learner.actions, learner.state(), 9)
+        learner.save_model(files)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "a checkpoint could not be written: No space left on device" in caplog.text
     assert "the model could not be written: No space left on device" in caplog.text

@@ -143,6 +143,11 @@ class TrialHistory:
         worst = min(float(_compressed(np.array(furthest))), 0.0)
         return np.where(ends == _MEASURED, seen, worst - (ends == _FAILED))
 
+    def scaled_at(self, indices: np.ndarray) -> np.ndarray:
+        """The scaled rewards of these trials, by the order in which they were added."""
+        first = int(indices.min())
+        return self.scaled(last=len(self) - first)[indices - first]
+
 
 def _compressed(away: np.ndarray) -> np.ndarray:
     """A reward by its distance from the centre in spreads."""

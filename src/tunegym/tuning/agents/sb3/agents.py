@@ -12,7 +12,7 @@ import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from gymnasium import spaces
 
@@ -36,7 +36,8 @@ from tunegym.tuning.spaces import build, leaves
 from tunegym.tuning.workloads.signature import describe_class
 
 if TYPE_CHECKING:
-    from tunegym.tuning.agents.sb3.trials import TrialTraining
+    from tunegym.tuning.agents.history import TrialHistory
+    from tunegym.tuning.agents.trial_training import TrialLearner, TrialTraining
 
 FEW = 16
 TRIALS_EACH = 20
@@ -46,15 +47,28 @@ TAKES: Mapping[str, tuple[type[spaces.Space[Any]], ...]] = {
     "a2c": (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary),
     "dqn": (spaces.Discrete,),
     "sac": (spaces.Box,),
+    "rllib_ppo": (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Dict, spaces.Tuple),
+    "rllib_dqn": (spaces.Discrete,),
 }
 """Action spaces that each algorithm takes."""
 
 
-def _missing(name: str) -> Problem | None:
-    if importlib.util.find_spec("stable_baselines3") is not None:
-        return None
-    what = f"the agent {name} needs the package stable-baselines3"
-    return Problem("agent", what, found=f'"{name}"', hint="pip install 'tunegym[rl]'")
+class Library(NamedTuple):
+    """What an agent needs: modules, the name of the package, and the extra of ours that installs it."""
+
+    modules: tuple[str, ...]
+    package: str
+    extra: str
+
+    def missing(self, agent: str) -> Problem | None:
+        """Why ``agent`` can't be used; None if everything is installed."""
+        if all(importlib.util.find_spec(module) is not None for module in self.modules):
+            return None
+        what = f"the agent {agent} needs the package {self.package}"
+        return Problem("agent", what, found=f'"{agent}"', hint=f"pip install 'tunegym[{self.extra}]'")
+
+
+SB3 = Library(("stable_baselines3",), "stable-baselines3", "rl")
 
 
 def _combinations(space: Space, bins: int) -> int:
@@ -89,14 +103,15 @@ class PolicyAgent(BaseAgent, ABC):
     Config: ClassVar[type[AgentConfig]] = configs.PolicyConfig
     supports_variable_environment: ClassVar[bool] = True
     name: ClassVar[str]
+    library: ClassVar[Library] = SB3
     _warm: Sequence[Trial] = ()
     _training: TrialTraining | None = None
 
     @classmethod
     def refuse(cls, space: Space) -> Problem | None:
-        """Stable-Baselines3 must be installed."""
+        """Its library must be installed."""
         del space
-        return _missing(cls.name)
+        return cls.library.missing(cls.name)
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
@@ -110,16 +125,25 @@ class PolicyAgent(BaseAgent, ABC):
     def view(self, kind: str | None) -> ActionView:
         """How the algorithm sees the knobs; ``kind`` is the action space of the checkpoint, if there is one."""
 
+    def learner(
+        self, observations: spaces.Space[Any], actions: spaces.Space[Any], history: TrialHistory
+    ) -> TrialLearner:
+        """The algorithm for these spaces."""
+        from tunegym.tuning.agents.sb3.learners import build_learner
+
+        trials = self.env.experiment.most_trials
+        return build_learner(self.config, observations, actions, history, self.seed, trials)
+
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Keep another run's trials; a policy without a checkpoint is pre-trained on them."""
         self._warm = trials
 
     def run(self) -> int:
         """Train on trials until the budget is used up; 1 if the algorithm fails."""
-        from tunegym.tuning.agents.sb3.trials import TrialTraining
+        from tunegym.tuning.agents.trial_training import TrialTraining
 
         try:
-            self._training = TrialTraining(self.env, self.name, self.config, self.seed, self.view)
+            self._training = TrialTraining(self.env, self.name, self.config, self.view, self.learner)
             self._training.run(self._warm)
         except TrainingError as error:
             closed = 0 if self._training is None else self._training.closed
@@ -199,6 +223,13 @@ class Sac(PolicyAgent):
         return BoxView(self.env.space)
 
 
+def _bounded(space: spaces.Space[Any]) -> bool:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return all(map(_bounded, parts))
+    return not isinstance(space, spaces.Box) or space.is_bounded()
+
+
 def mismatch(agent: str, actions: spaces.Space[Any], observations: spaces.Space[Any] | None = None) -> Problem | None:
     """Why an algorithm can't take a server's spaces, and which agent can; None if it can."""
     others = [name for name, kinds in TAKES.items() if isinstance(actions, kinds)]
@@ -206,7 +237,7 @@ def mismatch(agent: str, actions: spaces.Space[Any], observations: spaces.Space[
     kinds = ", ".join(kind.__name__ for kind in TAKES[agent])
     if agent not in others:
         what = f"{agent} can't choose from the server's action space {found}"
-    elif isinstance(actions, spaces.Box) and not actions.is_bounded():
+    elif not _bounded(actions):
         what, others = f"{agent} needs bounds to every number of the server's action space {found}", []
     elif observations is not None and not leaves(observations):
         what, others = f"{agent} needs something to observe, and the server's observation space is {observations}", []
@@ -222,22 +253,28 @@ class LivePolicy(LiveAgent):
     A resume continues from ``policy/checkpoint.pt``; the library's ``load`` takes ``policy/model.zip``.
     """
 
+    library: ClassVar[Library] = SB3
+
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-        """Stable-Baselines3 must be installed, and take the settings and, if they are known, the actions."""
-        spec, refused = experiment.live, _missing(cls.name)
+        """Its library must be installed, and take the settings and, if they are known, the actions."""
+        spec, refused = experiment.live, cls.library.missing(cls.name)
         if refused is None and spec is not None and spec.address is None and spec.env_class != INJECTED:
             declared = describe_class(spec.env_class, (str(scenario_dir.absolute()),)).action_space
             refused = None if declared is None else mismatch(cls.name, build(declared))
         return [refused] if refused else configs.problems(experiment.agent_config, experiment.most_trials)
 
     def _drive(self) -> None:
-        from tunegym.tuning.agents.sb3.live import LiveTraining
-
         problem = mismatch(self.name, self.env.action_space, self.env.observation_space)
         if problem is not None:
             self.failure, self.failure_hint = f"{problem.what}; it takes {problem.allowed}", problem.hint
             return
+        self._train()
+
+    def _train(self) -> None:
+        """Train to the end of the budget; raises what ``LiveAgent.run`` expects."""
+        from tunegym.tuning.agents.sb3.live import LiveTraining
+
         LiveTraining(self.env, self.name, self.config, self.seed).run()
 
 

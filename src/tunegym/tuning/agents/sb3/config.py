@@ -18,6 +18,9 @@ from tunegym.tuning.model.values import spelled
 HORIZON = 1000
 """Assumed budget of trials where only time bounds it."""
 
+MANY = 1500
+"""From this many trials on, updates can be large."""
+
 Schedule: TypeAlias = Literal["constant", "linear"]
 
 
@@ -61,6 +64,13 @@ class A2cConfig(OnPolicyConfig):
     learning_rate: float = 1e-2
     ent_coef: float = 0.02
     joint: bool | None = False
+
+
+def update_size(config: OnPolicyConfig, horizon: int) -> int:
+    """The trials of an update: enough to tell good from bad, and enough updates in the budget."""
+    if isinstance(config, A2cConfig):
+        return max(8, min(30, horizon // 40))
+    return max(16, horizon // 15) if horizon < MANY else 150
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +199,7 @@ BOUNDS: Mapping[tuple[float, float, bool], str] = {
     (0.0, 1_000_000.0, True): "max_grad_norm",
     (0, float("inf"), False): "learning_starts",
     (1, float("inf"), False): "checkpoint_every",
+    (0, 64, False): "num_env_runners",
     (1, 1000, False): "n_epochs gradient_steps",
     (1, 1_000_000, False): "train_freq target_update target_update_interval max_actions",
     (1, 10_000_000, False): "buffer_size",

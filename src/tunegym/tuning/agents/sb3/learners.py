@@ -7,9 +7,7 @@ their own choices, an update at a time; DQN and SAC keep all trials in a replay 
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,46 +18,32 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.utils import polyak_update
 
 from tunegym.tuning.agents.base import TrainingError
+from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.sb3 import algorithms
-from tunegym.tuning.agents.sb3.algorithms import DIVERGED, Draws, Spaces
-from tunegym.tuning.agents.sb3.config import FEWEST, HORIZON, A2cConfig, DqnConfig, OnPolicyConfig, PpoConfig, SacConfig
+from tunegym.tuning.agents.sb3.algorithms import Spaces
+from tunegym.tuning.agents.sb3.config import (
+    FEWEST,
+    HORIZON,
+    DqnConfig,
+    OnPolicyConfig,
+    PpoConfig,
+    SacConfig,
+    update_size,
+)
+from tunegym.tuning.agents.training import DIVERGED, Draws
+from tunegym.tuning.agents.trial_training import (
+    PRETRAIN_ENTROPY,
+    PRETRAIN_EPOCHS,
+    PRETRAIN_ROUNDS,
+    Decision,
+    Step,
+    TrialLearner,
+    imitation_weights,
+)
 
-MANY = 1500
-"""From this many trials on, updates can be large."""
-PRETRAIN_EPOCHS = 100
-PRETRAIN_ROUNDS = 100
-"""Passes (on-policy) and updates (off-policy) over the trials of a warm start."""
-TEMPERATURE = 0.5
-"""Pre-training imitates old trials, the better ones more: e times more for each such step on the reward scale."""
-HIGHEST = 4.0
-"""Better trials are outliers on the reward scale; they count as this one."""
-PRETRAIN_ENTROPY = 0.05
-"""Entropy bonus of pre-training, so that there is something left to explore."""
 LEAST_DRAWN = 256
 """A larger batch than this has no more trials than there are: repeating them ten times teaches nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A policy's choice, its expected reward and its log-probability; 0 where that isn't known."""
-
-    chosen: Any
-    value: float = 0.0
-    log_prob: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One closed trial as an algorithm sees it; ``index`` is its place in the ``TrialHistory``, with its reward."""
-
-    index: int
-    lane: int
-    seen: np.ndarray
-    decision: Decision
-    after: np.ndarray
-    terminated: bool
-    truncated: bool
 
 
 def build_learner(
@@ -89,81 +73,46 @@ def build_learner(
     return SacLearner(algorithms.build(SAC, "MlpPolicy", env, config, draws), draws, history, config, horizon)
 
 
-def update_size(config: OnPolicyConfig, horizon: int) -> int:
-    """The trials of an update: enough to tell good from bad, and enough updates in the budget."""
-    if isinstance(config, A2cConfig):
-        return max(8, min(30, horizon // 40))
-    return max(16, horizon // 15) if horizon < MANY else 150
-
-
-class Learner(ABC):
-    """An algorithm without its loop.
-
-    Attributes:
-        off_policy: whether trials that it didn't choose itself can teach it.
-        continuous: whether it chooses from a continuous space.
-        trained: whether it has learned anything.
-        model: the library's model.
-    """
-
-    off_policy: bool
-    continuous: bool = False
+class Learner(TrialLearner):
+    """An algorithm of the library without its loop; ``model`` is the library's."""
 
     def __init__(self, model: Any, draws: Draws, history: TrialHistory) -> None:
-        self.trained = False
+        super().__init__()
         self.model = model
         self.draws = draws
         self.history = history
 
-    @abstractmethod
-    def act(self, seen: np.ndarray, number: int) -> Decision:
-        """The choice for trial ``number``; the same for the same policy and number."""
+    @property
+    def actions(self) -> str:
+        """The kind of its action space."""
+        return type(self.model.action_space).__name__
 
-    @abstractmethod
-    def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
-        """The decision for a choice made elsewhere."""
+    @property
+    def capacity(self) -> int:
+        """The size of the replay buffer."""
+        return self.model.buffer_size
 
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
         """The best choice, and its probability if it is known."""
         with self.draws.one_thread():
             return self.model.policy.predict(seen, deterministic=True)[0], None
 
-    @abstractmethod
-    def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
-        """How much it prefers each of ``elements``: more is better."""
-
-    @abstractmethod
-    def take(self, step: Step) -> None:
-        """Add a closed trial."""
-
-    @abstractmethod
-    def due(self) -> bool:
-        """Whether it is time to train."""
-
-    @abstractmethod
-    def train(self, closed: int, last: bool = False) -> dict[str, float]:
-        """Train on the trials that were added, ``closed`` so far; no trial follows the ``last`` call.
-
-        Returns values for the training curves. Raises ``TrainingError`` if the network diverged.
-        """
-
-    @abstractmethod
-    def warm_up(self, steps: Sequence[Step]) -> None:
-        """Add another run's trials before any of this one."""
-
-    @abstractmethod
-    def pretrain(self, steps: Sequence[Step]) -> None:
-        """Learn from another run's trials, which were added, before the first one of this run."""
+    def state(self) -> dict[str, Any]:
+        """The networks and their optimisers."""
+        return algorithms.state_of(self.model)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Set the parameters to those of a checkpoint."""
         algorithms.restore(self.model, state)
         self.trained = True
 
+    def save_model(self, files: PolicyFiles) -> None:
+        """The library's ``load`` takes it."""
+        files.save_model(self.model.save)
+
     def rewards(self, indices: np.ndarray) -> np.ndarray:
         """Rewards of trials, scaled by all that are known by now."""
-        first = int(indices.min())
-        return self.history.scaled(last=len(self.history) - first)[indices - first]
+        return self.history.scaled_at(indices)
 
     def has_trained(self) -> dict[str, float]:
         """Call after each update: the library's log of it. Raises ``TrainingError`` if the network diverged."""
@@ -199,13 +148,13 @@ class OnPolicyLearner(Learner):
         self._n_steps = n_steps
         self._steps: list[Step] = []
 
-    def act(self, seen: np.ndarray, number: int) -> Decision:
+    def act(self, seen: np.ndarray, number: int, lane: int = 0) -> Decision:
         """A draw from the policy."""
         with self.asked() as policy, self.draws.torch_stream("act", number):
             chosen, value, log_prob = policy(_batch(seen))
         return Decision(chosen.numpy()[0], float(value), float(log_prob))
 
-    def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
+    def judge(self, seen: np.ndarray, chosen: Any, lane: int = 0) -> Decision:
         """The policy's probability of this choice."""
         with self.asked() as policy:
             value, log_prob, _ = policy.evaluate_actions(_batch(seen), _batch(chosen))
@@ -251,8 +200,7 @@ class OnPolicyLearner(Learner):
         rewards = self.rewards(np.array([step.index for step in steps]))
         seen = torch.as_tensor(np.stack([step.seen for step in steps]))
         chosen = torch.as_tensor(np.stack([step.decision.chosen for step in steps]))
-        likened = np.minimum(rewards, HIGHEST)
-        weights = torch.as_tensor(np.exp((likened - likened.max()) / TEMPERATURE), dtype=torch.float32)
+        weights = torch.as_tensor(imitation_weights(rewards), dtype=torch.float32)
         targets = torch.as_tensor(rewards, dtype=torch.float32)
         policy = self.model.policy
         with self.draws.one_thread():
@@ -308,7 +256,7 @@ class OffPolicyLearner(Learner):
         self._since = 0
         self._head_start = 0
 
-    def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
+    def judge(self, seen: np.ndarray, chosen: Any, lane: int = 0) -> Decision:
         """It doesn't matter who chose."""
         return Decision(np.asarray(chosen))
 
@@ -369,7 +317,7 @@ class DqnLearner(OffPolicyLearner):
         self._fades = max(config.exploration_fraction * horizon, 1.0)
         self._copied = 0
 
-    def act(self, seen: np.ndarray, number: int) -> Decision:
+    def act(self, seen: np.ndarray, number: int, lane: int = 0) -> Decision:
         """Random with a probability that falls with the trial's number."""
         random = self.experience(number) <= self.random_trials
         if random or self.draws.unit("explore", number) < self.epsilon(number):
@@ -408,7 +356,7 @@ class SacLearner(OffPolicyLearner):
 
     continuous = True
 
-    def act(self, seen: np.ndarray, number: int) -> Decision:
+    def act(self, seen: np.ndarray, number: int, lane: int = 0) -> Decision:
         """A draw from the policy; from the whole space at first."""
         if self.experience(number) <= self.random_trials:
             shape = self.model.action_space.shape

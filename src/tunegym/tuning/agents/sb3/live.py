@@ -24,11 +24,11 @@ from stable_baselines3.common.vec_env import VecMonitor, VecTransposeImage
 
 from tunegym.core.errors import ActionError, BudgetError, ServerLostError
 from tunegym.tuning.agents.base import TrainingError
+from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.sb3 import algorithms
-from tunegym.tuning.agents.sb3.algorithms import DIVERGED, Draws, training
-from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
 from tunegym.tuning.agents.sb3.config import FEWEST, LiveOffPolicyConfig, LiveOnPolicyConfig, LivePolicyConfig
 from tunegym.tuning.agents.sb3.vector import Actions, LeftError, LiveVector, Observations
+from tunegym.tuning.agents.training import DIVERGED, Draws, training
 from tunegym.tuning.ports import LiveEnv, Transition
 
 logger = logging.getLogger(__name__)
@@ -273,8 +273,9 @@ class LiveTraining:
         if not algorithms.is_finite(self._model):
             raise TrainingError(DIVERGED)
         self._saved = self._env.taken
-        self._files.save(self._model, self._saved)
-        self._files.save_model(self._model)
+        kind = type(self._model.action_space).__name__
+        self._files.save(kind, algorithms.state_of(self._model), self._saved)
+        self._files.save_model(self._model.save)
 
     def _finish(self) -> None:
         """Learn from the rest, also of a stopped run: an on-policy agent couldn't do so later."""

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import itertools
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from tunegym.core.errors import BudgetError
 from tunegym.tuning.agents import policies
+from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.policies import PolicyChoice
-from tunegym.tuning.agents.sb3.algorithms import training
-from tunegym.tuning.agents.sb3.checkpoints import PolicyFiles
-from tunegym.tuning.agents.sb3.learners import Decision, Learner, Step, build_learner
+from tunegym.tuning.agents.training import training
 from tunegym.tuning.envs.actions import ActionView
 from tunegym.tuning.envs.wrappers import FlatObservations
 from tunegym.tuning.model.trial import Observation, Trial
@@ -31,19 +33,141 @@ logger = logging.getLogger(__name__)
 
 ASKED_PER_TRIAL = 2
 """The policy's table is written when there were this many times fewer trials than contexts since the last time."""
+PRETRAIN_EPOCHS = 100
+PRETRAIN_ROUNDS = 100
+"""Passes (on-policy) and updates (off-policy) over the trials of a warm start."""
+TEMPERATURE = 0.5
+"""Pre-training imitates old trials, the better ones more: e times more for each such step on the reward scale."""
+HIGHEST = 4.0
+"""Better trials are outliers on the reward scale; they count as this one."""
+PRETRAIN_ENTROPY = 0.05
+"""Entropy bonus of pre-training, so that there is something left to explore."""
 MOST_COMPARED = 1000
 """Most settings that are compared where the policy's own choice is known to fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A policy's choice, its expected reward and its log-probability; 0 where that isn't known."""
+
+    chosen: Any
+    value: float = 0.0
+    log_prob: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One closed trial as an algorithm sees it; ``index`` is its place in the ``TrialHistory``, with its reward."""
+
+    index: int
+    lane: int
+    seen: np.ndarray
+    decision: Decision
+    after: np.ndarray
+    terminated: bool
+    truncated: bool
+
+
+def imitation_weights(rewards: np.ndarray) -> np.ndarray:
+    """How much pre-training imitates each of these trials."""
+    likened = np.minimum(rewards, HIGHEST)
+    return np.exp((likened - likened.max()) / TEMPERATURE)
+
+
+class TrialLearner(ABC):
+    """An algorithm without its loop: it acts, is given closed trials, and trains when it is due.
+
+    Attributes:
+        off_policy: whether trials that it didn't choose itself can teach it.
+        continuous: whether it chooses from a continuous space.
+        trained: whether it has learned anything.
+    """
+
+    off_policy: bool
+    continuous: bool = False
+
+    def __init__(self) -> None:
+        self.trained = False
+
+    @property
+    @abstractmethod
+    def actions(self) -> str:
+        """The kind of its action space, such as ``Discrete``."""
+
+    @property
+    @abstractmethod
+    def capacity(self) -> int:
+        """How many trials it can learn from again; only asked where it is ``off_policy``."""
+
+    @abstractmethod
+    def act(self, seen: np.ndarray, number: int, lane: int = 0) -> Decision:
+        """The choice for trial ``number``; the same for the same policy and number."""
+
+    @abstractmethod
+    def judge(self, seen: np.ndarray, chosen: Any, lane: int = 0) -> Decision:
+        """The decision for a choice made elsewhere."""
+
+    @abstractmethod
+    def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
+        """The best choice, and its probability if it is known."""
+
+    @abstractmethod
+    def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
+        """How much it prefers each of ``elements``: more is better."""
+
+    @abstractmethod
+    def take(self, step: Step) -> None:
+        """Add a closed trial."""
+
+    @abstractmethod
+    def due(self) -> bool:
+        """Whether it is time to train."""
+
+    @abstractmethod
+    def train(self, closed: int, last: bool = False) -> dict[str, float]:
+        """Train on the trials that were added, ``closed`` so far; no trial follows the ``last`` call.
+
+        Returns values for the training curves. Raises ``TrainingError`` if the network diverged.
+        """
+
+    @abstractmethod
+    def warm_up(self, steps: Sequence[Step]) -> None:
+        """Add another run's trials before any of this one."""
+
+    @abstractmethod
+    def pretrain(self, steps: Sequence[Step]) -> None:
+        """Learn from another run's trials, which were added, before the first one of this run."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Everything that a checkpoint needs, as plain tensors and numbers."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any]) -> None:
+        """The reverse of ``state``. Raises an exception if the state doesn't fit."""
+
+    @abstractmethod
+    def save_model(self, files: PolicyFiles) -> None:
+        """Write the policy in the library's own form."""
 
 
 class TrialTraining:
     """Drives trials over all lanes, learns from each, and keeps the policy on disk.
 
     ``view`` tells how the algorithm sees the knobs, by the kind of its checkpoint's action space, if there is one.
+    ``learner`` builds it from the spaces of observations and actions, and the trials that it will be given.
     """
 
     _view: ActionView
 
-    def __init__(self, env: Env, name: str, config: Any, seed: int, view: Callable[[str | None], ActionView]) -> None:
+    def __init__(
+        self,
+        env: Env,
+        name: str,
+        config: Any,
+        view: Callable[[str | None], ActionView],
+        learner: Callable[[spaces.Space[Any], spaces.Space[Any], TrialHistory], TrialLearner],
+    ) -> None:
         self._env = env
         self._name = name
         self._config = config
@@ -57,13 +181,12 @@ class TrialTraining:
         self.closed = 0
         self._tabled = 0
 
-        def build(kind: str | None) -> Learner:
+        def build(kind: str | None) -> TrialLearner:
             self._view = view(kind)
-            most = env.experiment.most_trials
-            return build_learner(config, self._flat.space, self._view.space, self._history, seed, most)
+            return learner(self._flat.space, self._view.space, self._history)
 
         with training():
-            self._learner, self._saved = self._files.restored(build, Learner.restore)
+            self._learner, self._saved = self._files.restored(build, TrialLearner.restore)
 
     def run(self, warm: Sequence[Trial]) -> None:
         """Learn from another run's trials and those on record, then train to the end of the budget."""
@@ -78,7 +201,7 @@ class TrialTraining:
                 begun = self._episodes.get(lane, 0) > 0
                 seen = self._flat.encode(shown if begun else Observation(shown.number, shown.context))
                 with training():
-                    flights[lane] = seen, self._decide(seen, shown.number)
+                    flights[lane] = seen, self._decide(seen, shown.number, lane)
                 try:
                     env.begin(self._view.decode(flights[lane][1].chosen), lane)
                 except BudgetError:  # used up, or the run was stopped, since the last look
@@ -149,7 +272,7 @@ class TrialTraining:
                     learner.take(self._past(trial))
         self._saved = min(self._saved, self.closed)
         if self.closed:
-            remembered = min(self.closed, learner.model.buffer_size) if learner.off_policy else None
+            remembered = min(self.closed, learner.capacity) if learner.off_policy else None
             self._files.report_resume(self.closed, self._saved, remembered)
 
     def _past(self, trial: Trial) -> Step:
@@ -169,11 +292,11 @@ class TrialTraining:
 
     # the loop -----------------------------------------------------------------------------------------
 
-    def _decide(self, seen: np.ndarray, number: int) -> Decision:
+    def _decide(self, seen: np.ndarray, number: int, lane: int) -> Decision:
         if number == 1 and self._config.start_action == "first":
             first = {name: knob.from_unit(0.0) for name, knob in self._env.space.knobs.items()}
-            return self._learner.judge(seen, self._view.encode(first))
-        return self._learner.act(seen, number)
+            return self._learner.judge(seen, self._view.encode(first), lane)
+        return self._learner.act(seen, number, lane)
 
     def _learn(self, lane: int, trial: Trial, seen: np.ndarray, decision: Decision) -> None:
         self._record(trial)
@@ -206,11 +329,11 @@ class TrialTraining:
             return
         if self.closed > self._saved:
             self._save(last=True)
-        self._files.save_model(self._learner.model)
+        self._learner.save_model(self._files)
 
     def _save(self, last: bool = False) -> None:
         self._saved = self.closed
-        self._files.save(self._learner.model, self.closed)
+        self._files.save(self._learner.actions, self._learner.state(), self.closed)
         # Asking in many contexts takes as long as choosing in many trials.
         if last or self.closed - self._tabled >= self._contexts / ASKED_PER_TRIAL:
             self._tabled = self.closed

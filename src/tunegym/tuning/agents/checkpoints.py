@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,6 @@ import torch
 
 from tunegym.core.files import write_atomic
 from tunegym.tuning.agents import policies
-from tunegym.tuning.agents.sb3.algorithms import state_of
 from tunegym.tuning.model.values import counted
 
 FILE = "checkpoint.pt"
@@ -77,15 +77,25 @@ class PolicyFiles:
         logger.warning("the policy starts from scratch: %s", why)
         return None
 
-    def save(self, model: Any, closed: int) -> None:
-        """Replace the last checkpoint, after so many closed trials."""
-        kind = type(model.action_space).__name__
-        document = {"format": FORMAT, "agent": self._agent, "closed": closed, "actions": kind, "state": state_of(model)}
+    def save(self, actions: str, state: Mapping[str, Any], closed: int) -> None:
+        """Replace the last checkpoint, after so many closed trials; ``actions`` is the kind of the action space."""
+        document = {"format": FORMAT, "agent": self._agent, "closed": closed, "actions": actions, "state": state}
         self._write(FILE, "a checkpoint", lambda content: torch.save(document, content))
 
-    def save_model(self, model: Any) -> None:
-        """The library's own file, which its ``load`` takes."""
-        self._write(policies.MODEL, "the model", model.save)
+    def save_model(self, write: Callable[[io.BytesIO], None]) -> None:
+        """The library's own file, which ``write`` fills."""
+        self._write(policies.MODEL, "the model", write)
+
+    def save_folder(self, write: Callable[[Path], None], name: str) -> None:
+        """The library's own files, which ``write`` puts into a folder."""
+        with _warned("the model"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            fresh, place = self._folder / f".{name}", self._folder / name
+            shutil.rmtree(fresh, ignore_errors=True)  # of a killed writer
+            fresh.mkdir()
+            write(fresh)
+            shutil.rmtree(place, ignore_errors=True)
+            fresh.rename(place)
 
     def _write(self, name: str, what: str, write: Callable[[io.BytesIO], None]) -> None:
         """From memory, since torch can't tell a full disk from a bug."""

@@ -1,0 +1,1 @@
+"""Agents that learn with algorithms of RLlib."""
