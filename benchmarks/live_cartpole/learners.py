@@ -1,9 +1,12 @@
-"""CartPole learned through ``tunegym.run``, and by Stable-Baselines3 itself with the same settings."""
+"""CartPole learned through ``tunegym.run``, and by Stable-Baselines3 itself with the same settings.
+
+RLlib's own loop is not beside it: it is not the one that the agent uses.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +46,8 @@ DQN: Mapping[str, Any] = {
     "exploration_final_eps": 0.04,
     "net_arch": [256, 256],
 }
-LANES = {"ppo": 8, "dqn": 1}
+RLLIB_PPO: Mapping[str, Any] = {name: value for name, value in PPO.items() if name != "clip_range_schedule"}
+LANES = {"ppo": 8, "dqn": 1, "rllib_ppo": 8}
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,8 @@ def by_scenario(agent: str, settings: Mapping[str, Any], steps: int, seed: int) 
     took = time.perf_counter() - begun[0], time.process_time() - begun[1]
     if code != 0:
         raise RuntimeError(f"the run of {agent} ended with {code}")
-    return Learned(greedy(agent, next(results.rglob("model.zip"))), *took)
+    model = "policy/module" if agent.startswith("rllib") else "model.zip"
+    return Learned(greedy(agent, next(results.rglob(model))), *took)
 
 
 def by_library(agent: str, settings: Mapping[str, Any], steps: int, seed: int) -> Learned:
@@ -116,17 +121,32 @@ def _theirs(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def greedy(agent: str, model: Path) -> float:
     """The mean return of a saved policy that doesn't explore, over the same episodes for everybody."""
-    import stable_baselines3
-
-    policy = getattr(stable_baselines3, agent.upper()).load(model, device="cpu")
+    choose = _rllib_policy(model) if agent.startswith("rllib") else _policy(agent, model)
     env = gymnasium.make(ENV_ID)
     total = 0.0
     for episode in range(EPISODES):
         seen, _ = env.reset(seed=FIRST_SEED + episode)
         over = False
         while not over:
-            seen, reward, terminated, truncated, _ = env.step(policy.predict(seen, deterministic=True)[0])
+            seen, reward, terminated, truncated, _ = env.step(choose(seen))
             total += float(reward)
             over = terminated or truncated
     env.close()
     return total / EPISODES
+
+
+def _policy(agent: str, model: Path) -> Callable[[Any], Any]:
+    import stable_baselines3
+
+    policy = getattr(stable_baselines3, agent.upper()).load(model, device="cpu")
+    return lambda seen: policy.predict(seen, deterministic=True)[0]
+
+
+def _rllib_policy(folder: Path) -> Callable[[Any], Any]:
+    import torch
+    from ray.rllib.core.rl_module.rl_module import RLModule
+
+    module: Any = RLModule.from_checkpoint(folder)
+    return lambda seen: int(
+        module.forward_inference({"obs": torch.as_tensor(seen[None])})["action_dist_inputs"].argmax()
+    )

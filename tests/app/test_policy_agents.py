@@ -43,7 +43,10 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("benchmarks.flip.task")
 
 
-@pytest.mark.parametrize(("agent", "episode_steps"), [("contextual_bandit", 1), ("ppo", 1), ("ppo", 10), ("dqn", 1)])
+LEARNERS = [("contextual_bandit", 1), ("ppo", 1), ("ppo", 10), ("dqn", 1), ("rllib_ppo", 1), ("rllib_dqn", 1)]
+
+
+@pytest.mark.parametrize(("agent", "episode_steps"), LEARNERS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_learns_which_setting_wins_in_which_context(agent: str, episode_steps: int, seed: int, task: Any) -> None:
     """At least 90 % of the optimum, where the best single setting gives at most 70 %."""

@@ -55,7 +55,7 @@ def scenario(write: Write) -> Callable[..., Document]:
 
     def make(agent: str, steps: int | None = 60, slots: int = 1, pause: float = 0.0, **more: Any) -> Document:
         config: Document = {"checkpoint_every": 20, **more.pop("agent_config", {})}
-        config |= {"n_steps": 20} if agent in ("ppo", "a2c") else {"learning_starts": 10, "batch_size": 32}
+        config |= {"n_steps": 20} if agent.endswith(("ppo", "a2c")) else {"learning_starts": 10, "batch_size": 32}
         ranges = {"a": {"low": 1.0, "high": 3.0}, "b": {"low": 0.0, "high": 3.0}}
         knobs: Document = ranges if agent == "sac" else {"a": [1, 2, 3], "b": [0, 1, 2, 3]}
         args = {"callable": f"work:{more.pop('function', 'value')}", "load": [1, 2, 3], "pause": pause, **knobs}
@@ -89,7 +89,14 @@ def checkpointed(folder: Path) -> int | None:
 @pytest.mark.invariant
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("agent", "slots", "moments"), [("ppo", 1, (8, 75, 200)), ("dqn", 1, (75, 200)), ("ppo", 3, (129,))]
+    ("agent", "slots", "moments"),
+    [
+        ("ppo", 1, (8, 75, 200)),
+        ("dqn", 1, (75, 200)),
+        ("ppo", 3, (129,)),
+        ("rllib_ppo", 3, (8, 129)),
+        ("rllib_dqn", 1, (75,)),
+    ],
 )
 def test_a_killed_run_continues_from_its_checkpoint(
     agent: str,
@@ -131,16 +138,16 @@ def test_a_killed_run_continues_from_its_checkpoint(
 # runs that are continued ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
+@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac", "rllib_ppo", "rllib_dqn"])
 def test_a_finished_run_can_be_extended(
     agent: str, scenario: Callable[..., Document], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tunegym")
     assert library.run(scenario(agent, 50), output="run") == 0
     folder = find_run(Path("run")) / "e" / "policy"
-    names = {"checkpoint.pt", "policy.json", "training.jsonl", "model.zip"}
-    assert {file.name for file in folder.iterdir()} == names
-    before = {name: (folder / name).read_bytes() for name in names - {"model.zip"}}
+    kept = {"checkpoint.pt", "policy.json", "training.jsonl"}
+    assert {file.name for file in folder.iterdir()} == {*kept, "module" if "rllib" in agent else "model.zip"}
+    before = {name: (folder / name).read_bytes() for name in kept}
     assert library.resume("run") == 0
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert f"{agent} continues from its checkpoint after 50 trials" in caplog.text

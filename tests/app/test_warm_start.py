@@ -183,7 +183,10 @@ def score(folder: str) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "episode_steps"),
-    [("ppo", 1), ("ppo", 5), ("a2c", 1), ("dqn", 1), ("dqn", 5), ("sac", 1), ("contextual_bandit", 1)],
+    [
+        *[("ppo", 1), ("ppo", 5), ("a2c", 1), ("dqn", 1), ("dqn", 5), ("sac", 1), ("contextual_bandit", 1)],
+        *[("rllib_ppo", 1), ("rllib_dqn", 1)],
+    ],
 )
 def test_a_warm_start_is_worth_a_run(agent: str, episode_steps: int, run: Callable[..., str]) -> None:
     """After ten trials it chooses as if it had seen 150 more."""

@@ -136,7 +136,7 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     [
         (LiveDqn, SEEN, "dqn can't choose from the server's action space Box(", "ppo"),
         (LiveSac, spaces.Discrete(2), "sac can't choose from the server's action space Discrete(2)", "ppo"),
-        (LivePpo, spaces.Dict({"a": SEEN}), "ppo can't choose from the server's action space Dict(", "random_search"),
+        (LivePpo, spaces.Dict({"a": SEEN}), "ppo can't choose from the server's action space Dict(", "rllib_ppo"),
         (LiveA2c, spaces.Box(-np.inf, 1.0, (1,)), "a2c needs bounds to every number of the server's", "random_search"),
     ],
 )

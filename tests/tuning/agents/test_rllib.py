@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ slow = pytest.mark.slow
 
 NESTED = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(3, start=-1), spaces.MultiBinary(2)]), "b": spaces.Box(0, 1)})
 BOX = spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 5.0], np.float32))
+SHIFTED = spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[1, 0], [-5, 0]]))
 LIVE_PPO = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "checkpoint_every": 20}
 
 
@@ -44,3 +46,91 @@ TestLiveDqn = suite(
     config={"learning_starts": 20, "checkpoint_every": 30, "buffer_size": 100, "gradient_steps": -1},
     actions=spaces.Discrete(3, start=-1),
 )
+
+
+# one process --------------------------------------------------------------------------------------------
+
+
+def test_a_short_run_needs_no_ray(tmp_path: Path) -> None:
+    """And leaves a policy that RLlib itself reads."""
+    import ray
+    from ray.rllib.core.rl_module.rl_module import RLModule
+
+    trials = TestPpo().drive(tmp_path, steps=8, slots=2)
+    assert [trial.number for trial in trials] == list(range(1, 9))
+    assert not ray.is_initialized()
+    module = RLModule.from_checkpoint(tmp_path / "policy" / "module")
+    assert module.action_space == spaces.Discrete(144)
+
+
+@slow
+def test_ppo_learns_to_balance_a_pole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short version of ``benchmarks/live_cartpole``: 25,000 steps, and at least 150 of 500."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
+    from benchmarks.live_cartpole.learners import RLLIB_PPO, greedy, scenario
+
+    import tunegym
+
+    assert tunegym.run(scenario("rllib_ppo", RLLIB_PPO, steps=25_000, seed=1), output=tmp_path) == 0
+    assert greedy("rllib_ppo", next(tmp_path.rglob("policy/module"))) >= 150
+
+
+@slow
+@pytest.mark.parametrize("slots", [1, 3])
+def test_longer_episodes(tmp_path: Path, slots: int) -> None:
+    """Every lane's episode goes on over updates, and learns from all steps."""
+    from tunegym.tuning.agents.rllib.algorithm import PpoAlgorithm
+
+    taught: list[int] = []
+    learn = PpoAlgorithm.learn
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        taught.append(self.collected)
+        return learn(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PpoAlgorithm, "learn", counted)
+        driven = TestLivePpo().drive(tmp_path, slots=slots)
+    assert (driven.code, sum(taught)) == (0, driven.taken)
+
+
+def test_actions_of_any_nesting() -> None:
+    """What RLlib chooses becomes an element of the server's space, and reaches its ends."""
+    from tunegym.tuning.agents.rllib.live import ServerActions
+
+    nested = {"whole": NESTED, "box": BOX, "integers": spaces.Box(-3, 9, (2,), np.int16), "shifted": SHIFTED}
+    for name, theirs in nested.items():
+        actions = ServerActions(theirs)
+        actions.space.seed(1)
+        assert all(theirs.contains(actions.theirs(actions.space.sample())) for _ in range(200)), name
+    assert np.array_equal(ServerActions(BOX).theirs(np.array([9.0, -9.0])), np.array([1.0, 0.0], np.float32))
+    assert ServerActions(spaces.Discrete(3, start=-1)).theirs(np.int64(0)) == -1
+
+
+# env runners in Ray -------------------------------------------------------------------------------------
+
+
+@slow
+@pytest.mark.parametrize("agent", ["trials", "live", "live_dqn"])
+def test_env_runners(tmp_path: Path, agent: str) -> None:
+    """One journal and one counter, stopped and resumed; Ray is gone afterwards."""
+    import ray
+
+    base: Any = {"trials": TestPpo, "live": TestLivePpo, "live_dqn": TestLiveDqn}[agent]
+    runners: Any = type("Runners", (base,), {"config": {**base.config, "num_env_runners": 2}})()
+    first = runners.drive(tmp_path, slots=3, stop_after=12)
+    driven = runners.drive(tmp_path, slots=3)
+    assert not ray.is_initialized()
+    if agent == "trials":
+        assert [trial.number for trial in driven] == list(range(1, runners.trials + 1))
+    else:
+        assert (first.code, first.taken) == (0, 12)
+        assert (driven.code, driven.taken, len(driven.log.actions)) == (0, runners.steps, runners.steps - 12)
+
+
+@slow
+def test_more_env_runners_than_lanes_are_refused(tmp_path: Path) -> None:
+    runners: Any = type("Runners", (TestLivePpo,), {"config": {**LIVE_PPO, "num_env_runners": 3}})()
+    driven = runners.drive(tmp_path, slots=2)
+    assert (driven.code, driven.taken) == (1, 0)
+    assert "write num_env_runners = 2 at most, or slots = 3" in (driven.failure or "")

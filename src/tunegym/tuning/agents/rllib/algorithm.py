@@ -34,6 +34,8 @@ from tunegym.tuning.agents.training import DIVERGED, Draws
 
 MODULE = "module"
 """The folder of RLlib's own files."""
+LEAST_DRAWN = 256
+"""A larger batch than this has no more steps than there are: repeating them ten times teaches nothing."""
 Rewards = Callable[[np.ndarray], np.ndarray]
 CURVES: Mapping[str, str] = {
     "total_loss": "train/loss",
@@ -240,9 +242,9 @@ class PpoAlgorithm(Algorithm):
         return {"rollout/reward": mean * len(episodes) / steps, **told}
 
     def distribution(self, seen: np.ndarray) -> Any:
-        """Of actions, for a batch of observations."""
-        inputs = self.module.forward_inference({Columns.OBS: torch.as_tensor(seen)})[Columns.ACTION_DIST_INPUTS]
-        return self.module.get_inference_action_dist_cls().from_logits(inputs)
+        """Of actions, for a batch of observations, with gradients."""
+        inputs = self.module.forward_train({Columns.OBS: torch.as_tensor(seen)})[Columns.ACTION_DIST_INPUTS]
+        return self.module.get_train_action_dist_cls().from_logits(inputs)
 
     def values(self, seen: np.ndarray) -> torch.Tensor:
         """Expected returns, for a batch of observations."""
@@ -301,7 +303,7 @@ class DqnAlgorithm(Algorithm):
         """``steps`` gradient steps, each on another draw from the buffer, which depends on ``name`` and ``taken``."""
         if not self.count:
             return {}
-        size = self.config.batch_size
+        size = min(self.config.batch_size, max(self.count, LEAST_DRAWN))
         rows = np.random.default_rng(self.draws.integer(2**63, name, taken)).integers(self.count, size=steps * size)
         values = self._values[rows]
         if self._rewards is not None:

@@ -31,8 +31,8 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.training import Draws
 
-for _noisy in ("ray.rllib", "ray._common.deprecation"):
-    logging.getLogger(_noisy).setLevel(logging.ERROR)  # their warnings are for authors of algorithms
+for _noisy in ("ray.rllib", "ray._common.deprecation", "ray._private.authentication"):
+    logging.getLogger(_noisy).setLevel(logging.ERROR)  # their warnings are not for users of an agent
 LOOPBACK = "127.0.0.2"
 """Ray replaces 127.0.0.1 by the host's own address; this one it leaves alone."""
 
