@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from math import nan
+from math import isnan, nan
 from statistics import median
 from typing import Any
 
@@ -20,7 +20,7 @@ from benchmarks.trial_overhead.scenarios import rooms
 
 SHARE = 0.95
 """Of the bare library's median greedy return, at least."""
-WIDTHS = (8, 8, 7, 42, 8, 42, 8, 7, 12, 8, 6)
+WIDTHS = (10, 8, 7, 42, 8, 42, 8, 7, 12, 8, 6)
 
 RUNS: dict[str, tuple[Mapping[str, Any], int, float, int]] = {
     "ppo": (PPO, 100_000, 475.0, 3),
@@ -115,6 +115,10 @@ def _median(values: Iterable[float]) -> float:
     return median(there) if there else nan
 
 
+def _number(value: float, digits: int = 2) -> str:
+    return "-" if isnan(value) else f"{value:.{digits}f}"
+
+
 def _greedy(runs: tuple[Learned, ...]) -> float:
     return _median(run.greedy for run in runs)
 
@@ -130,12 +134,12 @@ def _shown(line: Line) -> str:
         *(
             cell
             for runs in (line.ours, line.bare)
-            for cell in (" ".join(f"{run.greedy:.0f}" for run in runs), f"{_greedy(runs):.0f}")
+            for cell in (" ".join(f"{run.greedy:.0f}" for run in runs), _number(_greedy(runs), 0))
         ),
-        f"{line.ratio:.2f}",
-        f"{median(run.wall_s for run in line.ours):.0f} / {_median(run.wall_s for run in line.bare):.0f}",
-        f"{line.wall:.2f}",
-        f"{line.cpu:.2f}",
+        _number(line.ratio),
+        f"{median(run.wall_s for run in line.ours):.0f} / {_number(_median(run.wall_s for run in line.bare), 0)}",
+        _number(line.wall),
+        _number(line.cpu),
         f"{bound} {'OK' if line.ok else 'MISSED'}",
     )
 
