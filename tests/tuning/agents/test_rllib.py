@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from tunegym.testing.agents import AgentSuite, LiveAgentSuite
 from tunegym.tuning.agents.rllib.agents import LiveRllibDqn, LiveRllibPpo, RllibDqn, RllibPpo
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.space import Choice, Range, Space
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
@@ -63,6 +63,14 @@ def test_a_short_run_needs_no_ray(tmp_path: Path) -> None:
     assert module.action_space == spaces.Discrete(144)
 
 
+@pytest.mark.parametrize("agent", [RllibPpo, RllibDqn])
+def test_a_missing_package_is_named(agent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    problem = agent.refuse(Space({}))
+    assert problem is not None
+    assert problem.hint == "pip install 'tunegym[rllib]'"
+
+
 @slow
 def test_ppo_learns_to_balance_a_pole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The short version of ``benchmarks/live_cartpole``: 25,000 steps, and at least 150 of 500."""
@@ -82,14 +90,14 @@ def test_longer_episodes(tmp_path: Path, slots: int) -> None:
     from tunegym.tuning.agents.rllib.algorithm import PpoAlgorithm
 
     taught: list[int] = []
-    learn = PpoAlgorithm.learn
+    train = PpoAlgorithm.train
 
     def counted(self: Any, *arguments: Any) -> Any:
         taught.append(self.collected)
-        return learn(self, *arguments)
+        return train(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PpoAlgorithm, "learn", counted)
+        patch.setattr(PpoAlgorithm, "train", counted)
         driven = TestLivePpo().drive(tmp_path, slots=slots)
     assert (driven.code, sum(taught)) == (0, driven.taken)
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 
 import numpy as np
+import psutil
 import torch
 
 from tunegym.core.randomness import integer, unit
@@ -19,6 +20,16 @@ from tunegym.tuning.agents.base import TrainingError
 logger = logging.getLogger(__name__)
 
 DIVERGED = "the network is no longer of finite numbers; a smaller learning_rate, ent_coef or vf_coef keeps it from that"
+
+
+def check_memory(each: int, size: int) -> None:
+    """Refuse a replay buffer of ``size`` steps of ``each`` bytes that could fill the memory hours later."""
+    there = psutil.virtual_memory().total
+    if each * size > there:
+        raise TrainingError(
+            f"a replay buffer of {size} steps takes {each * size / 1e9:.1f} GB, and this machine has "
+            f"{there / 1e9:.1f} GB of memory; a buffer_size of up to {there // each} would be fine"
+        )
 
 
 class Draws:

@@ -42,6 +42,8 @@ HIGHEST = 4.0
 """Better trials are outliers on the reward scale; they count as this one."""
 PRETRAIN_ENTROPY = 0.05
 """Entropy bonus of pre-training, so that there is something left to explore."""
+LEAST_DRAWN = 256
+"""A larger batch than this has no more trials than there are: repeating them ten times teaches nothing."""
 MOST_COMPARED = 1000
 """Most settings that are compared where the policy's own choice is known to fail."""
 
@@ -81,10 +83,12 @@ class TrialLearner(ABC):
         off_policy: whether trials that it didn't choose itself can teach it.
         continuous: whether it chooses from a continuous space.
         trained: whether it has learned anything.
+        capacity: how many trials it can learn from again, if it is ``off_policy``.
     """
 
     off_policy: bool
     continuous: bool = False
+    capacity: int
 
     def __init__(self) -> None:
         self.trained = False
@@ -93,11 +97,6 @@ class TrialLearner(ABC):
     @abstractmethod
     def actions(self) -> str:
         """The kind of its action space, such as ``Discrete``."""
-
-    @property
-    @abstractmethod
-    def capacity(self) -> int:
-        """How many trials it can learn from again; only asked where it is ``off_policy``."""
 
     @abstractmethod
     def act(self, seen: np.ndarray, number: int, lane: int = 0) -> Decision:

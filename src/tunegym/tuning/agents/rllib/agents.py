@@ -14,10 +14,11 @@ from gymnasium import spaces
 from tunegym.tuning.agents.base import AgentConfig, LiveConfig
 from tunegym.tuning.agents.rllib import config as configs
 from tunegym.tuning.agents.sb3.agents import Dqn, Library, LivePolicy, PolicyAgent, Ppo
+from tunegym.tuning.agents.sb3.config import HORIZON, update_size
 
 if TYPE_CHECKING:
     from tunegym.tuning.agents.history import TrialHistory
-    from tunegym.tuning.agents.rllib.trials import RllibLearner
+    from tunegym.tuning.agents.rllib.algorithm import Algorithm
 
 RLLIB = Library(("ray", "tree", "torch"), "ray[rllib]", "rllib")  # Ray comes with RLlib, but not with what it needs
 
@@ -26,23 +27,29 @@ class _RllibAgent(PolicyAgent):
     """An agent of trials whose algorithm is RLlib's."""
 
     library: ClassVar[Library] = RLLIB
-    _learner: RllibLearner[Any] | None = None
+    _algorithm: Algorithm | None = None
 
-    def learner(
-        self, observations: spaces.Space[Any], actions: spaces.Space[Any], history: TrialHistory
-    ) -> RllibLearner[Any]:
+    def learner(self, observations: spaces.Space[Any], actions: spaces.Space[Any], history: TrialHistory) -> Algorithm:
         """The algorithm for these spaces, with its env runners."""
-        from tunegym.tuning.agents.rllib.trials import build_learner
+        from tunegym.tuning.agents.rllib.algorithm import DqnAlgorithm, PpoAlgorithm
+        from tunegym.tuning.agents.training import Draws
 
         self.close()  # one whose checkpoint doesn't fit
-        trials, lanes = self.env.experiment.most_trials, self.env.slots
-        self._learner = build_learner(self.config, observations, actions, history, self.seed, trials, lanes)
-        return self._learner
+        config, horizon = self.config, self.env.experiment.most_trials or HORIZON
+        arguments = config, observations, actions, Draws(self.seed, self.name), self.env.slots, horizon
+        if isinstance(config, configs.RllibPpoConfig):
+            n_steps = config.n_steps or update_size(config, horizon)
+            self._algorithm = PpoAlgorithm(*arguments, rewards=history.scaled_at, n_steps=n_steps)
+        else:
+            starts = max(8, min(100, horizon // 10)) if config.learning_starts is None else config.learning_starts
+            replay = {"starts": starts, "train_freq": config.train_freq, "capacity": config.buffer_size}
+            self._algorithm = DqnAlgorithm(*arguments, rewards=history.scaled_at, **replay)
+        return self._algorithm
 
     def close(self) -> None:
         """End the env runners."""
-        if self._learner is not None:
-            self._learner.close()
+        if self._algorithm is not None:
+            self._algorithm.close()
 
 
 class RllibPpo(_RllibAgent, Ppo):

@@ -14,10 +14,9 @@ from gymnasium.spaces.utils import flatten, flatten_space
 from tunegym.core.errors import ActionError, BudgetError, ServerLostError
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.checkpoints import PolicyFiles
-from tunegym.tuning.agents.rllib.algorithm import MODULE, Algorithm, DqnAlgorithm, PpoAlgorithm
+from tunegym.tuning.agents.rllib.algorithm import Algorithm, DqnAlgorithm, PpoAlgorithm
 from tunegym.tuning.agents.rllib.config import LiveRllibDqnConfig, LiveRllibPpoConfig
 from tunegym.tuning.agents.rllib.runner import Result, Shown
-from tunegym.tuning.agents.sb3.config import FEWEST
 from tunegym.tuning.agents.training import DIVERGED, Draws, training
 from tunegym.tuning.ports import LiveEnv
 
@@ -140,21 +139,20 @@ class LiveTraining:
         self._algorithm, saved = self._files.restored(self._build, Algorithm.restore)
         taken = self._env.taken
         if taken:
-            remembered = self._remember() if isinstance(self._algorithm, DqnAlgorithm) else None
+            remembered = self._remember() if self._algorithm.off_policy else None
             self._files.report_resume(taken, min(saved, taken), remembered)
 
     def _build(self, kind: str | None) -> Algorithm:
         del kind
         self._close()  # one whose checkpoint doesn't fit
         config, lanes = self._config, self._env.slots
-        arguments = config, self._observed, self._actions.space, self._draws, lanes
+        arguments = config, self._observed, self._actions.space, self._draws, lanes, self._horizon
         if isinstance(config, LiveRllibPpoConfig):
-            built: Algorithm = PpoAlgorithm(*arguments)
+            built: Algorithm = PpoAlgorithm(*arguments, n_steps=config.n_steps * lanes)
         else:
-            starts = config.learning_starts
-            self._starts = min(STARTS, self._horizon // 10) if starts is None else starts
-            size, every = min(config.buffer_size, self._horizon), config.target_update_interval
-            built = DqnAlgorithm(*arguments, size=size, every=every, tau=config.tau)
+            starts = min(STARTS, self._horizon // 10) if config.learning_starts is None else config.learning_starts
+            replay = {"train_freq": config.train_freq * lanes, "capacity": min(config.buffer_size, self._horizon)}
+            built = DqnAlgorithm(*arguments, starts=starts, **replay)
         self._close = built.close
         return built
 
@@ -162,11 +160,10 @@ class LiveTraining:
         """Fill the replay buffer from the record; returns the number of steps."""
         count = 0
         start = int(getattr(self._env.action_space, "start", 0))
-        for one in self._env.transitions(self._algorithm.size if isinstance(self._algorithm, DqnAlgorithm) else 0):
+        for one in self._env.transitions(self._algorithm.capacity):
             result = Result(0, self._vector(one.after), one.reward, one.terminated, one.truncated)
             self._algorithm.add(Shown(0, 0, self._vector(one.observation)), int(one.action) - start, result)
             count += 1
-        self._learned = count
         return count
 
     def _vector(self, observation: Any) -> np.ndarray:
@@ -175,9 +172,6 @@ class LiveTraining:
 
     # the loop -----------------------------------------------------------------------------------------
 
-    _learned = 0
-    _starts = 0
-
     def _drive(self) -> ServerLostError | None:
         """Take steps to the end of the budget; returns the loss of the server if that ended it."""
         env = self._env
@@ -185,13 +179,14 @@ class LiveTraining:
             seen = {lane: self._vector(env.reset(lane)[0]) for lane in range(self._width())}
             while env.exhausted() is None and (width := self._width()):
                 number = env.taken + 1
-                shown = [Shown(lane, number + lane, seen[lane], epsilon=self._epsilon(number)) for lane in range(width)]
+                epsilon = self._algorithm.epsilon(number)
+                shown = [Shown(lane, number + lane, seen[lane], epsilon=epsilon) for lane in range(width)]
                 with training():
                     chosen = self._algorithm.decide(shown)
                 answers = env.step_all([self._actions.theirs(one) for one in chosen])
                 for one, action, answer in zip(shown, chosen, answers, strict=True):
                     seen[one.lane] = self._take(one, action, answer)
-                if self._due():
+                if self._algorithm.due():
                     with training():
                         self._learn()
         except BudgetError:
@@ -223,53 +218,27 @@ class LiveTraining:
         self._returns[lane] = 0.0, 0
         return self._vector(self._env.reset(lane)[0]) if self._env.exhausted() is None else after
 
-    def _epsilon(self, number: int) -> float:
-        config = self._config
-        if not isinstance(config, LiveRllibDqnConfig):
-            return 0.0
-        if number <= self._starts:
-            return 1.0
-        first, final = config.exploration_initial_eps, config.exploration_final_eps
-        return first + min(1.0, number / (config.exploration_fraction * self._horizon)) * (final - first)
-
-    def _due(self) -> bool:
-        lanes, algorithm = self._env.slots, self._algorithm
-        if isinstance(algorithm, PpoAlgorithm):
-            return algorithm.collected >= algorithm.config.n_steps * lanes
-        assert isinstance(algorithm, DqnAlgorithm)
-        fresh = algorithm.added - self._learned
-        return algorithm.count >= max(self._starts, 1) and fresh >= algorithm.config.train_freq * lanes
-
-    def _learn(self) -> None:
+    def _learn(self, last: bool = False) -> None:
         """One update; log and save after it."""
-        taken, config, algorithm = self._env.taken, self._config, self._algorithm
-        linear = config.learning_rate_schedule == "linear"
-        rate = config.learning_rate * (max(0.0, 1.0 - taken / self._horizon) if linear else 1.0)
-        if isinstance(algorithm, DqnAlgorithm):
-            steps = algorithm.config.gradient_steps
-            steps = steps if steps > 0 else algorithm.added - self._learned
-            self._learned = algorithm.added
-            values = algorithm.learn(taken, rate, steps)
-        else:
-            values = algorithm.learn(taken, rate)
+        taken, values = self._env.taken, self._algorithm.train(self._env.taken, last)
         if values and taken - self._logged >= max(self._horizon, taken) // LINES:
             self._logged = taken
             if self._ended:
                 total, length = np.mean(self._ended, axis=0).tolist()
                 values |= {"rollout/ep_rew_mean": total, "rollout/ep_len_mean": length}
             self._files.log(taken, values)
-        if taken - self._saved >= config.checkpoint_every:
+        if values and taken - self._saved >= self._config.checkpoint_every:
             self._save()
 
     def _save(self) -> None:
         self._saved = self._env.taken
-        self._files.save(type(self._actions.space).__name__, self._algorithm.state(), self._saved)
-        self._files.save_folder(self._algorithm.save_module, MODULE)
+        self._files.save(self._algorithm.actions, self._algorithm.state(), self._saved)
+        self._algorithm.save_model(self._files)
 
     def _finish(self) -> None:
         """Learn from the rest, also of a stopped run: an on-policy agent couldn't do so later."""
-        if isinstance(self._algorithm, PpoAlgorithm) and self._algorithm.collected >= FEWEST:
-            self._learn()
+        if not self._algorithm.off_policy:
+            self._learn(last=True)
         if not self._algorithm.trained:
             logger.warning("%s has learned nothing: %d steps are too few for an update", self._name, self._env.taken)
         elif self._env.taken > self._saved:

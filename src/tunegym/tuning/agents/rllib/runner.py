@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
 import signal
 import tempfile
@@ -27,6 +26,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.training import Draws
@@ -188,27 +188,26 @@ class EnvRunners:
                 f"write num_env_runners = {lanes} at most, or slots = {count} under [system]"
             )
         self._stack = contextlib.ExitStack()
-        self._local = None if count else kind(*arguments)
         self._count = max(1, count)
         self._outbox: list[list[Result]] = [[] for _ in range(self._count)]
-        self._actors: list[Any] = []
-        if count:
+        self._remote = count > 0
+        if self._remote:
             self._stack.enter_context(_ray(count))
-            remote = ray.remote(num_cpus=0)(kind)  # no trial has to wait for them
-            self._actors = [remote.remote(*arguments, index) for index in range(count)]
+            # Beside the driver, and without a CPU that a trial would have to wait for.
+            here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+            remote = ray.remote(num_cpus=0, scheduling_strategy=here)(kind)
+            self._runners: list[Any] = [remote.remote(*arguments, index) for index in range(count)]
+        else:
+            self._runners = [kind(*arguments)]
 
     def decide(self, shown: Sequence[Shown]) -> list[Any]:
         """An action for each of the lanes, decided by their env runners side by side."""
-        if self._local is not None:
-            return self._local.advance(self._flush(0), shown)
         parts: dict[int, list[Shown]] = {}
         for one in shown:
             parts.setdefault(one.lane % self._count, []).append(one)
-        asked = [self._actors[index].advance.remote(self._flush(index), part) for index, part in parts.items()]
+        answers = self._call("advance", {index: (self._flush(index), part) for index, part in parts.items()})
         chosen = {
-            one.lane: action
-            for part, actions in zip(parts.values(), self._get(asked), strict=True)
-            for one, action in zip(part, actions, strict=True)
+            one.lane: action for index, part in parts.items() for one, action in zip(part, answers[index], strict=True)
         }
         return [chosen[one.lane] for one in shown]
 
@@ -218,34 +217,33 @@ class EnvRunners:
 
     def sample(self) -> list[SingleAgentEpisode]:
         """The episodes of all since the last call."""
-        if self._local is not None:
-            return self._local.sample(self._flush(0))
-        asked = [actor.sample.remote(self._flush(index)) for index, actor in enumerate(self._actors)]
-        return [episode for part in self._get(asked) for episode in part]
+        answers = self._call("sample", {index: (self._flush(index),) for index in range(self._count)})
+        return [episode for part in answers.values() for episode in part]
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Give the learner's weights to all."""
-        if self._local is not None:
-            self._local.set_state(state)
-        else:
-            shared = ray.put(state)
-            self._get([actor.set_state.remote(shared) for actor in self._actors])
+        shared = ray.put(state) if self._remote else state
+        self._call("set_state", dict.fromkeys(range(self._count), (shared,)))
 
     def close(self) -> None:
         """End the actors, and Ray if it was started here. Calling it twice is fine."""
-        for actor in self._actors:
+        for runner in self._runners if self._remote else ():
             with contextlib.suppress(Exception):
-                ray.kill(actor)
-        self._actors = []
+                ray.kill(runner)
+        self._runners = []
         self._stack.close()
 
     def _flush(self, index: int) -> list[Result]:
         results, self._outbox[index] = self._outbox[index], []
         return results
 
-    def _get(self, asked: list[Any]) -> list[Any]:
+    def _call(self, method: str, arguments: dict[int, tuple[Any, ...]]) -> dict[int, Any]:
+        """Call some env runners, side by side; their answers."""
+        if not self._remote:
+            return {index: getattr(self._runners[index], method)(*given) for index, given in arguments.items()}
+        asked = [getattr(self._runners[index], method).remote(*given) for index, given in arguments.items()]
         try:
-            return ray.get(asked)
+            return dict(zip(arguments, ray.get(asked), strict=True))
         except RayActorError as error:
             raise TrainingError(f"an env runner was lost: {' '.join(str(error).split())[:200]}") from error
 
@@ -259,7 +257,6 @@ def _ray(count: int) -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="tg-", dir="/tmp"))
     theirs = signal.getsignal(signal.SIGTERM)
     try:
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as Ray will, and says it will, by itself
         ray.init(
             address="local",
             num_cpus=count,

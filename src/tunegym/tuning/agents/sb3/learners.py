@@ -33,6 +33,7 @@ from tunegym.tuning.agents.sb3.config import (
 )
 from tunegym.tuning.agents.training import DIVERGED, Draws
 from tunegym.tuning.agents.trial_training import (
+    LEAST_DRAWN,
     PRETRAIN_ENTROPY,
     PRETRAIN_EPOCHS,
     PRETRAIN_ROUNDS,
@@ -41,9 +42,6 @@ from tunegym.tuning.agents.trial_training import (
     TrialLearner,
     imitation_weights,
 )
-
-LEAST_DRAWN = 256
-"""A larger batch than this has no more trials than there are: repeating them ten times teaches nothing."""
 
 
 def build_learner(
@@ -81,16 +79,12 @@ class Learner(TrialLearner):
         self.model = model
         self.draws = draws
         self.history = history
+        self.capacity = getattr(model, "buffer_size", 0)
 
     @property
     def actions(self) -> str:
         """The kind of its action space."""
         return type(self.model.action_space).__name__
-
-    @property
-    def capacity(self) -> int:
-        """The size of the replay buffer."""
-        return self.model.buffer_size
 
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
         """The best choice, and its probability if it is known."""

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO, SAC
@@ -28,7 +27,7 @@ from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.sb3 import algorithms
 from tunegym.tuning.agents.sb3.config import FEWEST, LiveOffPolicyConfig, LiveOnPolicyConfig, LivePolicyConfig
 from tunegym.tuning.agents.sb3.vector import Actions, LeftError, LiveVector, Observations
-from tunegym.tuning.agents.training import DIVERGED, Draws, training
+from tunegym.tuning.agents.training import DIVERGED, Draws, check_memory, training
 from tunegym.tuning.ports import LiveEnv, Transition
 
 logger = logging.getLogger(__name__)
@@ -159,12 +158,7 @@ def _check_memory(space: spaces.Space[Any], size: int) -> None:
     """Refuse a replay buffer that could fill the memory hours later."""
     parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
     each = 2 * sum(int(np.prod(one.shape or ())) * np.dtype(one.dtype).itemsize for one in parts)
-    there = psutil.virtual_memory().total
-    if each * size > there:
-        raise TrainingError(
-            f"a replay buffer of {size} steps takes {each * size / 1e9:.1f} GB, and this machine has "
-            f"{there / 1e9:.1f} GB of memory; a buffer_size of up to {there // (2 * each)} would be fine"
-        )
+    check_memory(each, size)
 
 
 class LiveTraining:
