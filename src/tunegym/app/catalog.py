@@ -39,6 +39,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "runners": {
         "local": "tunegym.tuning.runners.local:LocalRunner",
         "slurm": "tunegym.tuning.runners.slurm:SlurmRunner",
+        "ray": "tunegym.tuning.runners.ray:RayRunner",
     },
     "rewards": {
         "identity": "tunegym.tuning.rewards:identity",

@@ -169,11 +169,13 @@ class StartError(Exception):
 class Launcher:
     """Starts each command in a new session, through the launcher process. Thread-safe.
 
-    A launcher process that is killed is replaced.
+    A launcher process that is killed is replaced. With ``kill_orphans``, commands are killed when this process is gone;
+    else a later driver ends them.
     """
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, *, kill_orphans: bool = False) -> None:
         self._marker = f"{token}/launcher"
+        self._orphans = token if kill_orphans else ""
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._process: Child | None = None
@@ -242,7 +244,7 @@ class Launcher:
         with theirs:
             fd = theirs.fileno()
             signals = [str(int(one)) for one in (signal.SIGPIPE, signal.SIGXFSZ)]
-            self._process = start_script(_LAUNCHER, str(fd), *signals, marker=self._marker, fds=[fd])
+            self._process = start_script(_LAUNCHER, str(fd), self._orphans, *signals, marker=self._marker, fds=[fd])
         try:
             self._connection.recv_bytes()
         except (EOFError, ConnectionError):

@@ -10,7 +10,8 @@ each a path with its arguments, that can be started. The answer is its pid, or -
 started (by the monotonic clock). A pid asks to reap a command that has ended; the answer is its wait status, CPU
 seconds and peak memory in KB, or None if it isn't there.
 
-Arguments: the descriptor of the connection, and the signals that Python ignores and a command must not.
+Arguments: the descriptor of the connection, a marker or nothing, and the signals that Python ignores and a command must
+not. When the driver hangs up, every process that has a marker below that one is killed; without one they go on.
 """
 
 import errno
@@ -59,7 +60,7 @@ def _start(
             os.chdir(folder)
             begun = time.monotonic()
             pid = os.posix_spawn(
-                path, arguments, environment, file_actions=actions, setsid=True, setsigdef=map(int, sys.argv[2:])
+                path, arguments, environment, file_actions=actions, setsid=True, setsigdef=map(int, sys.argv[3:])
             )
             os.chdir("/")
             return pid, 0, begun  # noqa: TRY300
@@ -76,10 +77,34 @@ def _reap(pid: int) -> tuple[int, float, int] | None:
     return status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
 
 
+def _kill_orphans(marker: bytes) -> None:
+    """Kill every process below the marker but us, until there is none (or it can't be killed, as in a hanging read)."""
+    found = True
+    for _ in range(500):
+        if not found:
+            return
+        found = False
+        for name in os.listdir("/proc"):  # noqa: PTH208
+            if not name.isdigit() or int(name) in (os.getpid(), os.getppid()):
+                continue
+            try:
+                with open(f"/proc/{name}/environ", "rb", buffering=0) as file:  # noqa: PTH123
+                    if b"\0TUNEGYM_MARK=" + marker + b"/" in b"\0" + file.read():
+                        os.kill(int(name), 9)
+                        found = True
+            except OSError:
+                continue
+        time.sleep(0.01)
+
+
 if __name__ == "__main__":
     connection = int(sys.argv[1])
     if fork := os.fork():
         os.close(connection)
         os.waitpid(fork, 0)
     else:
-        serve(connection)
+        try:
+            serve(connection)
+        finally:  # also if the driver's end is broken
+            if sys.argv[2]:
+                _kill_orphans(os.fsencode(sys.argv[2]))

@@ -30,16 +30,19 @@ class LocalRunner:
 
     Args:
         token: names the run. Every process carries ``TUNEGYM_MARK=<token>/...`` in its environment, so that
-            a later driver with the same token finds all that this one left when it was killed. No slash in it.
+            a later driver with the same token, or the part before a slash in it, finds all that this one left when it
+            was killed.
         slots: how many jobs run at a time; as many idle workers are kept.
+        kill_orphans: what runs is killed when this process dies. A driver leaves its commands to the next one, which
+            ends them in good order.
     """
 
-    def __init__(self, token: str, slots: int = 1) -> None:
+    def __init__(self, token: str, slots: int = 1, *, kill_orphans: bool = False) -> None:
         self._token = token
         self._slots = slots
         self._stop = StopFlag()
         self._calls = InProcessCalls()
-        self._launcher = Launcher(token)
+        self._launcher = Launcher(token, kill_orphans=kill_orphans)
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
