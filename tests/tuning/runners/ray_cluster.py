@@ -29,6 +29,10 @@ class ThreeNodes:
     def _node(**options: Any) -> dict[str, Any]:
         return {"num_cpus": 1, "node_ip_address": IP, "object_store_memory": 80 * 1024 * 1024, **options}
 
+    @property
+    def all_nodes(self) -> list[Any]:
+        return list(self._cluster.list_all_nodes())
+
     def add_node(self, **options: Any) -> Any:
         return self._cluster.add_node(**self._node(**options))
 

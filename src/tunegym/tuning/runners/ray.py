@@ -43,6 +43,11 @@ LOOK_S = 0.1
 STOP_S = INTERRUPTED_TEARDOWN_S + 20.0
 """How long a job that is stopped may take to end, teardown included."""
 CONNECT_S = 10.0
+GONE_S = 45.0
+"""How long a cluster may not answer before it counts as gone. After 60 s Ray itself ends this process."""
+MOST_LOST = 60
+"""How many actors in a row may be lost before they are ready."""
+CREATION = "an error in its creation"
 MISFIT_S = 60.0
 """How long a cluster may be without a node that is large enough before that is an error."""
 
@@ -325,11 +330,10 @@ class RayRunner:
             said = self._cluster.get(answer)
         except HostLostError as error:
             self._creations_lost += 1
-            if self._creations_lost > self._config.retries or "creation" in str(error):
-                hint = (
-                    f"is tunegym {ray_host.VERSION} installed on every node, and has its disk room? then resume the run"
-                )
+            if self._creations_lost > MOST_LOST or CREATION in str(error):
+                hint = f"is tunegym {ray_host.VERSION} installed on every node? has its disk room? then resume the run"
                 raise RunnerError(f"a Ray worker doesn't start: {error}", hint=hint) from None
+            time.sleep(1.0)  # for a while Ray still chooses nodes that are gone
             return
         if said["version"] != ray_host.VERSION:
             what = f"{said['node']} has tunegym {said['version']}, this machine has {ray_host.VERSION}"
@@ -365,7 +369,7 @@ class RayRunner:
         """At once if it never fitted; after a while if the nodes that were large enough are gone."""
         now = time.monotonic()
         with self._lock:
-            if now < self._misfit_looked + 1.0:
+            if now < self._misfit_looked + 1.0 or self._cluster.away:
                 return
             self._misfit_looked = now
         misfit = self._misfit()
@@ -430,7 +434,10 @@ class Cluster:
         self._ray: Any = None
         self._owns = False
         self._scratch: Scratch | None = None
+        self._head: tuple[str, int] | None = None
+        self._looked = self._answered = 0.0
         self.away = ""
+        """That the cluster doesn't answer; empty while it does."""
 
     def connect(self) -> None:
         """Connect, if that wasn't done. Raises ``RunnerError``: the cluster can't be reached."""
@@ -451,6 +458,9 @@ class Cluster:
                     if threading.current_thread() is threading.main_thread() and handler is not None:
                         signal.signal(signal.SIGTERM, handler)
                 self._owns = True
+            host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
+            self._head = (host.strip("[]"), int(port)) if port.isdigit() else None
+            self._looked = self._answered = time.monotonic()
             self._ray = ray
 
     def _check_present(self, ray: Any) -> None:
@@ -527,12 +537,36 @@ class Cluster:
             return method.remote(*arguments)
 
     def wait(self, references: list[Any]) -> list[Any]:
-        """Those of which the answer is there; waits a moment for the first."""
-        if not references:
+        """Those of which the answer is there; waits a moment for the first.
+
+        Raises ``RunnerError``: the cluster has not answered for long. Before that, jobs go on without its head.
+        """
+        ready: list[Any] = []
+        if references:
+            with _losses(self._ray):
+                ready = self._ray.wait(references, num_returns=1, timeout=LOOK_S)[0]
+        else:
             time.sleep(LOOK_S)
-            return []
-        with _losses(self._ray):
-            return self._ray.wait(references, num_returns=1, timeout=LOOK_S)[0]
+        if not ready:
+            self._ask_head()
+        return ready
+
+    def _ask_head(self) -> None:
+        """Take note of whether the cluster's head answers, every two seconds."""
+        now = time.monotonic()
+        if self._head is None or now < self._looked + 2.0:
+            return
+        self._looked = now
+        try:
+            socket.create_connection(self._head, 2.0).close()
+        except OSError as error:
+            missing = now - self._answered
+            self.away = f"the Ray cluster at {self._head[0]}:{self._head[1]} doesn't answer, for {missing:.0f} s now"
+            if missing > GONE_S:
+                hint = "start the cluster, then resume the run"
+                raise RunnerError(f"{self.away}: {error}", hint=hint) from error
+        else:
+            self._answered, self.away = now, ""
 
     def get(self, reference: Any) -> Any:
         """An answer."""
@@ -594,5 +628,5 @@ def _reason(text: str) -> str:
     telling = [line for line in lines if re.search("because|died|dead|killed|lost", line)]
     shown = telling[-1] if telling else lines[-1] if lines else "no reason is known"
     if "creation task" in text:
-        shown = f"error in its creation: {lines[-1]}"
+        shown = f"{CREATION}: {lines[-1]}"
     return shown if len(shown) <= 300 else f"{shown[:297]}..."

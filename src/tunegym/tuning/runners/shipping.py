@@ -206,11 +206,11 @@ def relocated(job: Job, places: Mapping[str, str]) -> Job:
 def _pattern(path: str) -> regex.Pattern[str]:
     """The path by itself or followed by a slash, as it is written bare, in single quotes and in double quotes.
 
-    It may follow anything (``-I``, ``file://``) but another path.
+    It may follow an option (``-I``), but not other parts of a name.
     """
     forms = {path, path.replace("'", "'\"'\"'"), re.sub(r'(["$`\\])', r"\\\1", path)}
     spelled = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
-    return regex.compile(rf"(?<!/[\w.~-]+)(?:{spelled})(?![\w.~-])")
+    return regex.compile(rf"(?:(?<![\w.~-])|(?<=(?:^|\s)-\w+))(?:{spelled})(?![\w.~-])")
 
 
 # on the node ------------------------------------------------------------------------------------------
