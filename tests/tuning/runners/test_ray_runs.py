@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.tuning.runners.ray_cluster import ThreeNodes
 
+from tunegym.core.files import dump_toml
 from tunegym.core.processes import marked
 
 SCENARIO = """
@@ -63,7 +64,10 @@ def scenario(tmp_path: Path) -> Callable[..., Path]:
         folder.mkdir(exist_ok=True)
         (folder / "job.py").write_text(JOB)
         (folder / "log name").write_text(str(tmp_path / "began"))
-        (folder / "odd.toml").write_text(SCENARIO.format(agent=agent, steps=steps, pause=pause))
+        text = SCENARIO.format(agent=agent, steps=steps, pause=pause)
+        if agent == "optuna":  # it chooses all
+            text = text.replace("  [experiments.env_params]\n  mode = {}\n", "")
+        (folder / "odd.toml").write_text(text)
         return folder / "odd.toml"
 
     return build
@@ -72,10 +76,8 @@ def scenario(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def system(tmp_path: Path) -> Callable[..., Path]:
     def build(address: str | None = None, **settings: object) -> Path:
-        lines = ["[system]", 'runner = "ray"', "slots = 3"]
-        lines += [] if address is None else [f"address = {json.dumps(address)}"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
-        (tmp_path / "ray.toml").write_text("\n".join(lines))
+        table = {"runner": "ray", "slots": 3, "address": address, **settings}
+        (tmp_path / "ray.toml").write_text(dump_toml({"system": table}))
         return tmp_path / "ray.toml"
 
     return build
@@ -83,14 +85,14 @@ def system(tmp_path: Path) -> Callable[..., Path]:
 
 def rows(output: Path) -> list[dict[str, str]]:
     """The trajectory, by number."""
-    (path,) = output.glob("*/e/trajectory.csv")
+    (path,) = output.glob("*/*/e/trajectory.csv")
     with path.open(newline="") as file:
         return sorted(csv.DictReader(file), key=lambda row: int(row["step"]))
 
 
 def measured(output: Path) -> list[dict[str, str]]:
     """What must be the same wherever trials run."""
-    (contexts,) = output.glob("*/e/env.csv")
+    (contexts,) = output.glob("*/*/e/env.csv")
     left_out = ("duration_s", "nodes", "metrics")
     kept = [{name: value for name, value in row.items() if name not in left_out} for row in rows(output)]
     return [*kept, {"contexts": contexts.read_text()}]
@@ -107,7 +109,7 @@ def test_same_numbers_contexts_and_actions_as_local(
     assert {row["status"] for row in rows(tmp_path / "ray")} == {"measured"}
     assert all(row["nodes"].count("127.0.0.2") == 1 for row in rows(tmp_path / "ray"))
     for output in ("local", "ray"):
-        files = [path.relative_to(tmp_path / output).parts[2:] for path in (tmp_path / output).glob("*/e/trials/*/*")]
+        files = [path.relative_to(tmp_path / output).parts[3:] for path in (tmp_path / output).glob("*/*/e/trials/*/*")]
         assert len(files) == 3 * 12, output
 
 
@@ -130,7 +132,7 @@ def test_a_killed_driver_resumes(
     wait_until(lambda: began.exists() and len(began.read_text().splitlines()) >= 5, deadline_s=120)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    (journal,) = output.glob("*/e/journal.jsonl")
+    (journal,) = output.glob("*/*/e/journal.jsonl")
     token = json.loads(journal.read_text().splitlines()[0])["run"]
     tunegym("resume", output, code=0)
     assert [int(row["step"]) for row in rows(output)] == list(range(1, 13))
@@ -152,7 +154,7 @@ def test_nothing_goes_on_without_its_driver(
         "run", scenario(pause=1000), "--system", system(ray_cluster.address), "--output", output, log=tmp_path / "log"
     )
     wait_until((tmp_path / "began").exists, deadline_s=120)
-    (journal,) = output.glob("*/e/journal.jsonl")
+    (journal,) = output.glob("*/*/e/journal.jsonl")
     token = json.loads(journal.read_text().splitlines()[0])["run"]
     assert marked(token)
     driver.send_signal(signal.SIGKILL)
@@ -196,7 +198,7 @@ def test_forty_optuna_trials_and_a_node_that_goes(
     arguments = scenario("optuna", 40, 0.5), "--system", system(ray_cluster.address), "--slots", "4"
     driver = start_tunegym("run", *arguments, "--output", output, log=log)
     identity = node.node_id[:8]
-    wait_until(lambda: began.exists() and len(began.read_text().splitlines()) >= 8, deadline_s=120)
+    wait_until(lambda: driver.poll() or (began.exists() and began.read_text().count("\n") >= 8), deadline_s=120)
     ray_cluster.remove_node(node)
     assert driver.wait(200) == 0, log.read_text()
     found = rows(output)

@@ -9,6 +9,7 @@ again on another actor.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import itertools
 import logging
@@ -450,13 +451,8 @@ class Cluster:
             if ray.is_initialized():
                 self._check_present(ray)
             else:
-                handler = signal.getsignal(signal.SIGTERM)
-                try:
+                with _own_sigterm():
                     self._join(ray) if self._address is not None else self._start(ray)
-                finally:
-                    # Ray puts in its own, which would end the driver at once.
-                    if threading.current_thread() is threading.main_thread() and handler is not None:
-                        signal.signal(signal.SIGTERM, handler)
                 self._owns = True
             host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
             self._head = (host.strip("[]"), int(port)) if port.isdigit() else None
@@ -505,7 +501,8 @@ class Cluster:
         with self._lock:
             ray, self._ray = self._ray, None
             if ray is not None and self._owns:
-                ray.shutdown()
+                with _own_sigterm():
+                    ray.shutdown()
             if self._scratch is not None:
                 self._scratch.close()
 
@@ -608,6 +605,24 @@ class Cluster:
 
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 _USAGE = "RAY_USAGE_STATS_ENABLED"
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep our handler of SIGTERM: Ray puts in two of its own, of Python and of C++, and at its end takes out any.
+
+    ``signal.signal`` would do in the main thread only.
+    """
+    get, put = ctypes.pythonapi.PyOS_getsig, ctypes.pythonapi.PyOS_setsig
+    get.restype = put.restype = ctypes.c_void_p
+    put.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    handler, called = signal.getsignal(signal.SIGTERM), get(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGTERM, handler)
+        put(signal.SIGTERM, called)
 
 
 @contextlib.contextmanager
