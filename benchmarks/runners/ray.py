@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import itertools
 import os
 import statistics
 import subprocess
@@ -15,12 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tunegym.tuning.model.trial import CallJob, CommandJob, Job
 from tunegym.tuning.runners.ray import RayConfig, RayRunner
-from tunegym.tuning.runners.shipping import pack, remove, unpack
 
 MOST_RATIO = 1.3
 LEAST_BUSY = 0.85
@@ -76,18 +77,27 @@ def _tasks() -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def _own_files_s(folder: Path, names: tuple[str, ...], times: int) -> float:
-    """What it takes to make a trial's files on the node, to bring them to the driver, and to remove them there."""
-    node, driver = folder / "node", str(folder / "driver")
+    """What it takes to make a trial's files on the node and at the driver, to read and to remove them."""
 
     def files() -> None:
-        node.mkdir()
-        for name in names:
-            (node / name).write_text("1\n")
-        packed = b"".join(pack(str(node)))
-        remove(str(node))
-        unpack(iter([packed]), driver)
+        for place in (folder / "node", folder / "driver"):
+            place.mkdir()
+            for name in names:
+                (place / name).write_text("1\n")
+        for place in (folder / "node", folder / "driver"):
+            for name in names:
+                (place / name).read_text()
+                (place / name).unlink()
+            place.rmdir()
 
     return _median_s(files, times)
+
+
+_NUMBERS = itertools.count(1)
+
+
+def _in_own_folder(job: Job) -> Job:
+    return replace(job, folder=f"{job.folder}/{next(_NUMBERS):06d}")
 
 
 def overhead(address: str, folder: Path, rounds: int, times: int) -> bool:
@@ -107,7 +117,7 @@ def overhead(address: str, folder: Path, rounds: int, times: int) -> bool:
             ours, theirs, files = [], [], []
             for at in range(rounds + 1):
                 figures = [
-                    _median_s(lambda job=job: runner.run(job, lambda _: None), times),
+                    _median_s(lambda job=job: runner.run(_in_own_folder(job), lambda _: None), times),
                     _median_s(bare, times),
                     _own_files_s(folder, names, times),
                 ]

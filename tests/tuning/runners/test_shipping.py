@@ -14,7 +14,17 @@ import pytest
 from tunegym.core.errors import RunnerError
 from tunegym.tuning.model.trial import CallJob, CommandJob
 from tunegym.tuning.runners import shipping
-from tunegym.tuning.runners.shipping import Scratch, in_pieces, pack, pack_scenario, relocated, remove, unpack
+from tunegym.tuning.runners.shipping import (
+    Scratch,
+    in_pieces,
+    pack,
+    pack_scenario,
+    put_small,
+    relocated,
+    remove,
+    take_small,
+    unpack,
+)
 from tunegym.tuning.workloads.template import Template
 
 ODD = ["plain", "a b", "it's", 'q"q', "$HOME", "`x`", "back\\slash", "é✓", "new\nline", "-dash", "bad\udcff"]
@@ -52,6 +62,25 @@ def test_a_folder_arrives_as_it_was(tmp_path: Path, piece: int) -> None:
     unpack(in_pieces(pack(str(source)), piece), str(target))
     assert tree(target) == expected
     assert (target / "tool").stat().st_nlink == 2
+
+
+def test_few_plain_files_need_no_stream(tmp_path: Path) -> None:
+    """Anything else does, and is left alone."""
+    folder = tmp_path / "f"
+    folder.mkdir()
+    for number, name in enumerate(ODD):
+        (folder / name).write_text("x" * number)
+    (folder / "plain").chmod(0o751)
+    expected = tree(folder)
+    small = take_small(str(folder), 64 * 1024)
+    assert small is not None
+    assert not folder.exists()
+    put_small(small, str(folder))
+    assert tree(folder) == expected
+    assert take_small(str(folder), 1000) is None
+    (folder / "link").symlink_to("plain")
+    assert take_small(str(folder), 64 * 1024) is None
+    assert len(tree(folder)) == len(ODD) + 1
 
 
 def test_a_scenario_is_shipped_without_results(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import importlib.util
 import itertools
 import logging
 import os
+import pickle
 import re
 import shlex
 import signal
@@ -23,19 +24,20 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
 from tunegym.core.errors import RunnerError
-from tunegym.core.processes import same_boot
+from tunegym.core.processes import boot_id
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.trial import SHELLS, CallJob, Job, JobHandle, JobResult, ReportCallback
 from tunegym.tuning.runners import ray_host
 from tunegym.tuning.runners.command import INTERRUPTED_TEARDOWN_S
-from tunegym.tuning.runners.shipping import Scratch, Shipment, pack_scenario, remove, unpack
+from tunegym.tuning.runners.shipping import Scratch, Shipment, pack_scenario, put_small, remove, unpack
 
 _log = logging.getLogger(__name__)
 
@@ -225,9 +227,9 @@ class RayRunner:
         ours = [dict(handle) for handle in handles if "ray" in handle]
         if not ours:
             return 0
-        here = [handle for handle in ours if same_boot(handle.get("boot"))]
+        here = [handle for handle in ours if handle.get("boot") == boot_id()]
         ended = ray_host.end_leftovers(self._token, here) if here else 0
-        elsewhere = [handle for handle in ours if not same_boot(handle.get("boot"))]
+        elsewhere = [handle for handle in ours if handle.get("boot") != boot_id()]
         if elsewhere and self._config.address is not None:
             self._cluster.connect()
             ended += self._cluster.end_leftovers(self._token, elsewhere)
@@ -255,16 +257,12 @@ class RayRunner:
             watch.seen = 0
         number = next(self._numbers)
         call, actor = self._cluster.call, host.actor
-        ended = call(actor.run, number, job, watch is not None)
+        ended = call(actor.run, number, pickle.dumps(job), watch is not None)
         value = call(actor.next_report, number, None) if watch is not None else None
         deadline, told = float("inf"), False
-        while True:
-            ready = self._cluster.wait([ended] if value is None else [ended, value])
-            if ended in ready:
-                reply: ray_host.Reply = self._cluster.get(ended)
-                break
-            if ready and watch is not None:
-                report = self._cluster.get(value)
+        while (packed := self._cluster.answer(ended) if value is None else None) is None:
+            if value is not None and watch is not None and (ready := self._cluster.wait([ended, value])):
+                report = self._cluster.get(value) if ended not in ready else None
                 told = told or (report is not None and watch(*report))
                 value = None if report is None else call(actor.next_report, number, told)
             if self._stops and deadline == float("inf"):
@@ -272,6 +270,7 @@ class RayRunner:
                 deadline = time.monotonic() + STOP_S
             if self._stops > 1 or time.monotonic() > deadline:
                 raise HostLostError("it doesn't stop")
+        reply: ray_host.Reply = pickle.loads(packed)
         if self._stops and not told and reply.result is not None and reply.result.ending == "pruned":
             reply = replace(reply, result=replace(reply.result, ending="interrupted"))
         return reply
@@ -282,7 +281,9 @@ class RayRunner:
             while reply.more and (piece := self._cluster.get(self._cluster.call(host.actor.piece))):
                 yield piece
 
-        if reply.files:
+        if reply.small is not None:
+            put_small(reply.small, folder)
+        elif reply.files:
             unpack(pieces(), folder)
         elif reply.result is not None and reply.result.ending != "interrupted":
             remove(folder)
@@ -434,6 +435,9 @@ class Cluster:
         self._lock = threading.Lock()
         self._ray: Any = None
         self._owns = False
+        # A thread for the life of the connection: the processes of a cluster of our own end with the thread that
+        # started them.
+        self._keeper = ThreadPoolExecutor(1, "tunegym-ray")
         self._scratch: Scratch | None = None
         self._head: tuple[str, int] | None = None
         self._looked = self._answered = 0.0
@@ -451,8 +455,7 @@ class Cluster:
             if ray.is_initialized():
                 self._check_present(ray)
             else:
-                with _own_sigterm():
-                    self._join(ray) if self._address is not None else self._start(ray)
+                self._keeper.submit(self._begin, ray).result()
                 self._owns = True
             host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
             self._head = (host.strip("[]"), int(port)) if port.isdigit() else None
@@ -467,6 +470,16 @@ class Cluster:
                 f"this process is connected to the Ray cluster at {present}, and the scenario names {self._address}",
                 hint="call ray.shutdown() before, or name the same cluster",
             )
+
+    def _begin(self, ray: Any) -> None:
+        logging.getLogger("ray").setLevel(logging.ERROR)  # it would complain that this isn't the main thread
+        with _own_sigterm():
+            self._join(ray) if self._address is not None else self._start(ray)
+
+    @staticmethod
+    def _end(ray: Any) -> None:
+        with _own_sigterm():
+            ray.shutdown()
 
     def _join(self, ray: Any) -> None:
         assert self._address is not None
@@ -501,8 +514,8 @@ class Cluster:
         with self._lock:
             ray, self._ray = self._ray, None
             if ray is not None and self._owns:
-                with _own_sigterm():
-                    ray.shutdown()
+                self._keeper.submit(self._end, ray).result()
+            self._keeper.shutdown()
             if self._scratch is not None:
                 self._scratch.close()
 
@@ -547,6 +560,16 @@ class Cluster:
         if not ready:
             self._ask_head()
         return ready
+
+    def answer(self, reference: Any) -> Any:
+        """As ``get``, but None if the answer doesn't come within a moment; cheaper than ``wait``."""
+        with _losses(self._ray):
+            try:
+                return self._ray.get(reference, timeout=LOOK_S)
+            except self._ray.exceptions.GetTimeoutError:
+                pass
+        self._ask_head()
+        return None
 
     def _ask_head(self) -> None:
         """Take note of whether the cluster's head answers, every two seconds."""
@@ -609,20 +632,18 @@ _USAGE = "RAY_USAGE_STATS_ENABLED"
 
 @contextlib.contextmanager
 def _own_sigterm() -> Iterator[None]:
-    """Keep our handler of SIGTERM: Ray puts in two of its own, of Python and of C++, and at its end takes out any.
+    """Keep our handler of SIGTERM: Ray puts in its own, and at its end takes out any.
 
-    ``signal.signal`` would do in the main thread only.
+    In C, since ``signal.signal`` works in the main thread only.
     """
     get, put = ctypes.pythonapi.PyOS_getsig, ctypes.pythonapi.PyOS_setsig
     get.restype = put.restype = ctypes.c_void_p
     put.argtypes = [ctypes.c_int, ctypes.c_void_p]
-    handler, called = signal.getsignal(signal.SIGTERM), get(signal.SIGTERM)
+    handler = get(signal.SIGTERM)
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread() and handler is not None:
-            signal.signal(signal.SIGTERM, handler)
-        put(signal.SIGTERM, called)
+        put(signal.SIGTERM, handler)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import pickle
 import queue
 import socket
 import threading
@@ -22,7 +23,17 @@ from tunegym.core.errors import RunnerError
 from tunegym.core.processes import process_handle, process_start_time
 from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.runners.shipping import Scratch, Shipment, in_pieces, pack, relocated, remove, unpack
+from tunegym.tuning.runners.shipping import (
+    Scratch,
+    Shipment,
+    SmallFiles,
+    in_pieces,
+    pack,
+    relocated,
+    remove,
+    take_small,
+    unpack,
+)
 
 VERSION = importlib.metadata.version("tunegym")
 INLINE = 64 * 1024
@@ -31,11 +42,12 @@ INLINE = 64 * 1024
 
 @dataclass(frozen=True)
 class Reply:
-    """The end of a job: its result, or why there is none, and the first piece of its files."""
+    """The end of a job: its result, or why there is none, and its files."""
 
     result: JobResult | None
     broken: tuple[str, str | None] = ("", None)  # message and hint of a ``RunnerError``
-    files: bytes = b""  # a tar stream; empty if the job left no folder
+    small: SmallFiles | None = None  # the files, if they are few and plain
+    files: bytes = b""  # else the begin of a tar stream; neither if the job left no folder
     more: bool = False  # ask ``piece`` for the rest
 
 
@@ -85,8 +97,14 @@ class TrialHost:
             "handle": {**handle, **process_handle(pid, process_start_time(pid) or "")},
         }
 
-    def run(self, number: int, job: Job, reports: bool) -> Reply:
-        """Run the driver's ``number``-th job to its end; with ``reports``, ``next_report`` must be asked for values."""
+    def run(self, number: int, packed: bytes, reports: bool) -> bytes:
+        """Run the driver's ``number``-th job to its end; with ``reports``, ``next_report`` must be asked for values.
+
+        A pickled ``Job``, and a pickled ``Reply``: Ray takes longer for values of our classes.
+        """
+        return pickle.dumps(self._run(number, pickle.loads(packed), reports))
+
+    def _run(self, number: int, job: Job, reports: bool) -> Reply:
         folder = str(self._home / "trial")
         channel = self._channel(number)
         assert channel is not None
@@ -138,6 +156,8 @@ class TrialHost:
     def _with_files(self, result: JobResult, folder: str) -> Reply:
         if not Path(folder).exists():
             return Reply(result)
+        if (small := take_small(folder, INLINE)) is not None:
+            return Reply(result, small=small)
         pieces = in_pieces(pack(folder), INLINE)
         first = next(pieces)
         if len(first) < INLINE:

@@ -38,7 +38,7 @@ from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.trial import SHELLS, CommandJob, Job, JobHandle, JobResult, ReportCallback
 from tunegym.tuning.model.values import counted
 from tunegym.tuning.runners import node
-from tunegym.tuning.runners.command import OutputFollower, broken, telling_lines
+from tunegym.tuning.runners.command import OutputFollower, broken, error_lines
 from tunegym.tuning.runners.slurm_queue import (
     FAULTS,
     NEVER,
@@ -749,7 +749,7 @@ class SlurmRunner:
 
     def _judged(self, flight: _Flight, entry: QueueEntry) -> JobResult | _Fault:
         """What the queue says of a job that left no result, or was ended from outside."""
-        said = telling_lines(str(flight.control), _OUTPUT)
+        said = error_lines(str(flight.control), _OUTPUT)
         return judged(entry, self._config.time_limit, f": {said}" if said else "")
 
 
