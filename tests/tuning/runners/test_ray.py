@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.config.conftest import GOOD
 from tests.tuning.runners.ray_cluster import ThreeNodes
 
+from tunegym import scenario
 from tunegym.core.errors import RunnerError
 from tunegym.core.processes import marked
 from tunegym.tuning.model.trial import CallJob, CommandJob, JobHandle, JobResult, Stream
@@ -104,20 +106,20 @@ def test_big_output(make: Make, command: Callable[..., CommandJob]) -> None:
 
 def test_scenario_files_are_there(make: Make, tmp_path: Path, command: Callable[..., CommandJob]) -> None:
     """As a copy on the node, at the paths that commands and calls are given."""
-    scenario = tmp_path / "scenario"
-    (scenario / "tool.sh").write_text("#!/bin/sh\necho tool $0\n")
-    (scenario / "tool.sh").chmod(0o755)
-    (scenario / "where.py").write_text(
+    files = tmp_path / "scenario"
+    (files / "tool.sh").write_text("#!/bin/sh\necho tool $0\n")
+    (files / "tool.sh").chmod(0o755)
+    (files / "where.py").write_text(
         "import os\ndef where(scenario_dir, trial_dir):\n"
         "    open(os.path.join(trial_dir, 'made'), 'w').close()\n"
         "    return {'files': os.listdir(scenario_dir), 'dirs': [scenario_dir, trial_dir, os.getcwd(), __file__]}\n"
     )
     runner = make(slots=1)
-    job = command(f"{scenario}/tool.sh; cp {scenario}/where.py .", teardown=f"ls {scenario}")
+    job = command(f"{files}/tool.sh; cp {files}/where.py .", teardown=f"ls {files}")
     assert runner.run(job, lambda _: None).error is None
     said = Path(job.folder, "stdout.txt").read_text()
     assert said.startswith("tool ")
-    assert str(scenario) not in said
+    assert str(files) not in said
     assert {path.name for path in Path(job.folder).iterdir()} == {
         "stdout.txt",
         "stderr.txt",
@@ -125,8 +127,8 @@ def test_scenario_files_are_there(make: Make, tmp_path: Path, command: Callable[
         "teardown.txt",
     }
     folder = str(tmp_path / "trials" / "2")
-    arguments = {"scenario_dir": str(scenario), "trial_dir": folder}
-    call = CallJob("2", folder, "where:where", arguments, (str(scenario),), isolate=False)
+    arguments = {"scenario_dir": str(files), "trial_dir": folder}
+    call = CallJob("2", folder, "where:where", arguments, (str(files),), isolate=False)
     result = runner.run(call, lambda _: None)
     assert result.error is None
     assert set(result.value["files"]) == {"tool.sh", "where.py"}
@@ -246,6 +248,14 @@ def test_another_version_on_the_nodes(
 def test_several_nodes_are_refused(make: Make, command: Callable[..., CommandJob]) -> None:
     with pytest.raises(RunnerError, match="asks for 2 nodes"):
         make().run(command("true", num_nodes=2), lambda _: None)
+
+
+@pytest.mark.parametrize("name", ["num_nodes_fixed", "num_nodes_knob"])
+def test_an_experiment_with_several_nodes_is_refused(name: str, tmp_path: Path) -> None:
+    """Before a cluster is asked."""
+    experiments = scenario(GOOD / f"{name}.toml").experiments
+    with pytest.raises(RunnerError, match=r"asks for num_nodes = \d, but a trial runs on one node"):
+        RayRunner("t", 1, RayConfig(), tmp_path).check(experiments)
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
