@@ -39,6 +39,10 @@ class ThreeNodes:
     def remove_node(self, node: Any) -> None:
         self._cluster.remove_node(node, allow_graceful=False)
 
+    def kill_head(self) -> None:
+        """Kill the process that knows the cluster, as if its machine was gone."""
+        self._cluster.head_node.kill_gcs_server()
+
     def close(self) -> None:
         self._cluster.shutdown()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.tuning.runners.ray_cluster import ThreeNodes
+from tests.tuning.runners.ray_cluster import ThreeNodes, three_nodes
 
 from tunegym.core.files import dump_toml
 from tunegym.core.processes import marked
@@ -225,6 +225,23 @@ def test_a_cluster_for_this_run_alone(
     ours = {node.node_id[:8] for node in ray_cluster.all_nodes}
     assert not [row for row in rows(tmp_path / "out") if any(node in row["nodes"] for node in ours)]
     assert not list(Path(f"/tmp/tunegym-{os.geteuid()}").glob("ray-*"))
+
+
+@pytest.mark.slow
+def test_a_head_that_is_gone(
+    scenario: Callable, system: Callable, tmp_path: Path, start_tunegym: Callable, wait_until: Callable
+) -> None:
+    """Trials go on, the progress says what is missing, and after a while the run ends in good order."""
+    began, log = tmp_path / "began", tmp_path / "log"
+    with three_nodes() as cluster:
+        arguments = "--system", system(cluster.address), "--output", tmp_path / "out"
+        driver = start_tunegym("run", scenario(steps=1000, pause=1), *arguments, log=log)
+        wait_until(lambda: driver.poll() or (began.exists() and began.read_text().count("\n") >= 3), deadline_s=120)
+        cluster.kill_head()
+        wait_until(lambda: driver.poll() or "waiting the Ray cluster at" in log.read_text(), deadline_s=120)
+        assert driver.wait(200) == 1
+    assert "hint: start the cluster, then resume the run" in log.read_text()
+    assert "to continue: tunegym resume" in log.read_text()
 
 
 def test_dry_run_and_verify(scenario: Callable, system: Callable, tunegym: Callable) -> None:
