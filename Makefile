@@ -47,10 +47,10 @@ slurm:
 	@{ command -v slurmctld && command -v slurmd && command -v sbatch; } > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || { echo "setting up: Slurm"; apt-get update -q > /dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qy $(SLURM) > /dev/null; } || echo "Slurm can't be installed: tests of its runner are skipped"
 
 test: $(DEV) slurm ## the tests: under ten minutes on two cores
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not chaos' $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not chaos' $(ARGS)
 
 test-slow: $(DEV) browser slurm ## the rest: killed processes, servers, browsers, learning agents
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'slow and not chaos' $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'slow and not chaos' $(ARGS)
 
 lint: $(DEV)     ## ruff, pyright and the direction of imports
 	@$(BIN)/ruff check .

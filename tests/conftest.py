@@ -38,6 +38,13 @@ MISSING = "missing component: "
 """How a skip begins when what the test needs is not installed. In CI such a skip is a failure."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of a cluster run in one process: each would start its own."""
+    for item in items:
+        for cluster in {"slurm", "ray_cluster"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(cluster))
+
+
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """In CI, turn a skip for a missing component into a failure: everything can be installed there."""
     skipped = call.excinfo is not None and call.excinfo.errisinstance(pytest.skip.Exception)
