@@ -63,12 +63,14 @@ def test_script(name: str) -> None:
         ({"poll_interval_s": 0.0}, "poll_interval_s must be above 0"),
         ({"retries": -1}, "retries must be at least 0"),
         ({"gpus_per_node": 0}, "gpus_per_node must be at least 1"),
+        ({"gpus_per_node": "a100"}, "gpus_per_node must be at least 1"),
         ({"allocation_nodes": 2}, "needs single_sbatch"),
         ({"env": {"A-B": "1"}}, "'A-B' can't be the name"),
         ({"extra_sbatch_args": ("--mem 4G",)}, "is not one option"),
         ({"extra_sbatch_args": ("mem=4G",)}, "is not one option"),
         ({"extra_sbatch_args": ("--output=x",)}, "tunegym sets --output itself"),
-        ({"extra_sbatch_args": ("-N=2",)}, "tunegym sets -N itself"),
+        ({"extra_sbatch_args": ("-N2",)}, "tunegym sets -N itself"),
+        ({"extra_sbatch_args": ("-Jname",)}, "tunegym sets -J itself"),
     ],
 )
 def test_settings_that_are_refused(settings: dict[str, Any], said: str) -> None:

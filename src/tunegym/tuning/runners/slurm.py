@@ -23,8 +23,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,10 +32,9 @@ from typing import Any, ClassVar
 from tunegym.core.errors import RunnerError, TunegymError
 from tunegym.core.files import write_atomic
 from tunegym.core.stop import StopFlag
-from tunegym.core.text import escaped
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice
-from tunegym.tuning.model.trial import SHELLS, CommandJob, Job, JobHandle, JobResult, ReportCallback
+from tunegym.tuning.model.trial import CommandJob, Job, JobHandle, JobResult, ReportCallback
 from tunegym.tuning.model.values import counted
 from tunegym.tuning.runners import node
 from tunegym.tuning.runners.command import OutputFollower, broken, error_lines
@@ -51,6 +50,14 @@ from tunegym.tuning.runners.slurm_queue import (
     missing_command,
     no_slurm,
 )
+from tunegym.tuning.runners.slurm_script import (
+    SCRIPT,
+    SlurmConfig,
+    holder_script,
+    job_script,
+    step_command,
+    with_prefix,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -61,153 +68,8 @@ LATE_S = 5.0
 CANCEL_S = 20.0
 """How long a cancelled job may take to end, its teardown included."""
 
-_SCRIPT, _OUTPUT = "job.sh", "job.out"
+_OUTPUT = "job.out"
 _ALLOCATION = "allocation"
-_TIME = re.compile(r"(\d+)([smh])\Z|\d+-\d+(:\d+){0,2}\Z|\d+(:\d+){1,2}\Z")
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z", re.DOTALL)
-_OWN_OPTIONS = re.compile(
-    r"(--(job-name|output|error|chdir|array|wrap|wait|parsable|requeue|no-requeue|nodes|hold|test-only|dependency)\b|"
-    r"-[JoeDaWNHd](?![\w-]{2}))"
-)
-_MOST_LINES, _LONGEST_LINE = 20, 200
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlurmConfig:
-    """The settings of ``slurm`` in ``[system]``. Unset ones are left to Slurm."""
-
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    time_limit: str | None = None  # of each job: ``90s``, ``10m``, ``2h``, or Slurm's ``HH:MM:SS`` and ``D-HH``
-    gpus_per_node: int | str | None = None  # a number, or Slurm's ``type:number``
-    nodes: tuple[str, ...] = ()  # use these only; names, or Slurm's ``n[1-8]``
-    exclude_nodes: tuple[str, ...] = ()
-    extra_sbatch_args: tuple[str, ...] = ()
-    command_prefix: str | None = None  # before the shell of each part of a command, such as ``apptainer exec i.sif``
-    env: Mapping[str, str] = field(default_factory=dict)
-    poll_interval_s: float = 5.0
-    retries: int = 2  # how often a job is run again after a fault of the cluster
-    single_sbatch: bool = False  # one allocation for all trials, each a step of it
-    allocation_nodes: int | None = None  # nodes of that allocation; enough for all slots unless set
-
-    def __post_init__(self) -> None:
-        """Refuse impossible settings."""
-        if self.time_limit is not None and not _TIME.match(self.time_limit):
-            raise ValueError('time_limit must be a length of time, such as "90s", "10m", "2h", "1:30:00" or "2-00"')
-        if not 0 < self.poll_interval_s < float("inf"):
-            raise ValueError("poll_interval_s must be above 0")
-        if self.retries < 0:
-            raise ValueError("retries must be at least 0")
-        if isinstance(self.gpus_per_node, int) and self.gpus_per_node < 1:
-            raise ValueError("gpus_per_node must be at least 1")
-        if self.allocation_nodes is not None and not (self.single_sbatch and self.allocation_nodes >= 1):
-            raise ValueError("allocation_nodes must be at least 1, and needs single_sbatch = true")
-        for name in self.env:
-            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-                raise ValueError(f"env: {name!r} can't be the name of an environment variable")
-        for option in self.extra_sbatch_args:
-            if not _OPTION.match(option) or "\n" in option:
-                raise ValueError(f'extra_sbatch_args: {option!r} is not one option: write for example "--mem=4G"')
-            if own := _OWN_OPTIONS.match(option):
-                raise ValueError(
-                    f"extra_sbatch_args: tunegym sets {own[0]} itself (nodes are an experiment's num_nodes)"
-                )
-
-
-# scripts ------------------------------------------------------------------------------------------------
-
-
-def job_script(config: SlurmConfig, name: str, job: Job, control: str, exclude: Sequence[str], step: bool) -> str:
-    """The script that runs a job: what ``sbatch`` is given, or in an allocation what each of its steps runs."""
-    lines = [] if step else _options(config, name, job.num_nodes, exclude)
-    lines += ["", *_described(job)]
-    lines += [f"export {key}={shlex.quote(value)}" for key, value in config.env.items()]
-    if step and job.num_nodes > 1:
-        lines.append(
-            '[ "$SLURM_PROCID" = 0 ] || exec sleep infinity  # the first node runs the job, and has the others'
-        )
-    program = [sys.executable, "-P", "-m", node.__name__, control]
-    return "\n".join(["#!/bin/bash", *lines, f"exec {shlex.join(program)}", ""])
-
-
-def holder_script(config: SlurmConfig, name: str, nodes: int, shares: int, exclude: Sequence[str]) -> str:
-    """The script of an allocation whose steps are trials, ``shares`` on each node: it holds the nodes."""
-    lines = [*_options(config, name, nodes, exclude), f"#SBATCH --ntasks-per-node={shares}"]
-    return "\n".join(["#!/bin/bash", *lines, "", "exec sleep infinity", ""])
-
-
-def step_command(
-    config: SlurmConfig, allocation: str, job: Job, cpus: int | str, shares: int, output: str
-) -> list[str]:
-    """The ``srun`` that runs a job in an allocation, with ``cpus`` of each of its nodes."""
-    options = [f"--jobid={allocation}", f"--nodes={job.num_nodes}", f"--ntasks={job.num_nodes}", "--ntasks-per-node=1"]
-    options += ["--exact", f"--cpus-per-task={cpus}", *(["--mem=0"] if shares > 1 else [])]  # memory is shared
-    if config.gpus_per_node is not None:
-        kind, colon, count = str(config.gpus_per_node).rpartition(":")
-        options.append(f"--gpus-per-node={kind}{colon}{max(int(count) // shares, 1)}")
-    return ["srun", *options, "--wait=1", "--input=none", f"--output={output}", "bash", _SCRIPT]
-
-
-def _options(config: SlurmConfig, name: str, nodes: int, exclude: Sequence[str]) -> list[str]:
-    given = {
-        "job-name": name,
-        "nodes": nodes,
-        "partition": config.partition,
-        "account": config.account,
-        "qos": config.qos,
-        "time": config.time_limit and _slurm_time(config.time_limit),
-        "gpus-per-node": config.gpus_per_node,
-        "exclude": ",".join(exclude) or None,
-    }
-    options = [f"--{key}={value}" for key, value in given.items() if value is not None]
-    # Slurm would run a job again in the same folder, without our knowing.
-    return [f"#SBATCH {shlex.quote(one)}" for one in [*options, "--no-requeue", *config.extra_sbatch_args]]
-
-
-def _slurm_time(text: str) -> str:
-    match = _TIME.match(text)
-    if match is None or match[1] is None:
-        return text
-    seconds = int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
-def _described(job: Job) -> Iterator[str]:
-    """What the node will run, as comments."""
-    if not isinstance(job, CommandJob):
-        arguments = ", ".join(f"{key}={value!r}" for key, value in job.arguments.items())
-        yield _comment(f"call: {job.target}({arguments})")
-        return
-    for part in ("setup", "command", "teardown"):
-        first, *lines = (getattr(job, part) or "").splitlines() or [""]
-        if first or lines:
-            yield _comment(f"{part}: {first}")
-            yield from (_comment(f"  {line}") for line in lines[:_MOST_LINES])
-        if len(lines) > _MOST_LINES:
-            yield _comment(f"  ... ({counted(len(lines) - _MOST_LINES, 'more line')})")
-
-
-def _comment(text: str) -> str:
-    text = escaped(text)
-    return f"# {text if len(text) <= _LONGEST_LINE else text[: _LONGEST_LINE - 3] + '...'}".rstrip()
-
-
-def _with_prefix(job: Job, prefix: str | None) -> Job:
-    """The job whose parts are run by ``prefix shell -c text``."""
-    if prefix is None or not isinstance(job, CommandJob):
-        return job
-    shell = job.shell or "bash"
-    words = [shell, *SHELLS[Path(shell).name], "-c"]
-
-    def wrapped(text: str | None) -> str | None:
-        return None if text is None else f"{prefix} {shlex.join([*words, text])}"
-
-    command = wrapped(job.command) or ""
-    return replace(job, command=command, setup=wrapped(job.setup), teardown=wrapped(job.teardown), shell=None)
-
-
-# the runner ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -348,7 +210,7 @@ class SlurmRunner:
             return JobResult("interrupted")
         if self._closed:
             raise RunnerError("the runner is closed", hint="make a new one")
-        job = _with_prefix(replace(job, folder=os.path.abspath(job.folder)), self._config.command_prefix)  # noqa: PTH100
+        job = with_prefix(replace(job, folder=os.path.abspath(job.folder)), self._config.command_prefix)  # noqa: PTH100
         told = None if watch is None else _OnceTold(watch)
         faults: list[_Fault] = []
         while True:
@@ -427,11 +289,11 @@ class SlurmRunner:
             self._exclude()
         except (AwayError, RefusedError, TunegymError):
             self._excluded = (f"<all but {','.join(self._config.nodes)}>", *self._config.exclude_nodes)
-        text = self._script(_with_prefix(job, self._config.command_prefix), _control(job))
+        text = self._script(with_prefix(job, self._config.command_prefix), _control(job))
         if not self._config.single_sbatch:
             return text
         step = shlex.join(step_command(self._config, "ALLOCATION", job, "CPUS", self._shares, _OUTPUT))
-        return f"{self._holder()}\n# {_SCRIPT} of this trial, by {step}:\n{text}"
+        return f"{self._holder()}\n# {SCRIPT} of this trial, by {step}:\n{text}"
 
     def check(self, experiments: Sequence[Experiment]) -> None:
         """Refuse experiments that the cluster can never run. A controller that is away is not waited for."""
@@ -561,7 +423,7 @@ class SlurmRunner:
             (control / node.STOP).touch()
             document = {"id": new, "step": self._config.single_sbatch, "job": node.job_document(job)}
             write_atomic(control / node.JOB, json.dumps(document))
-            (control / _SCRIPT).write_text(self._script(job, str(control)), encoding="utf-8")
+            (control / SCRIPT).write_text(self._script(job, str(control)), encoding="utf-8")
         except OSError as error:
             raise broken(f"the job's folder {control} can't be written", error) from error
         try:
@@ -597,7 +459,7 @@ class SlurmRunner:
                 allocation = None if self._allocation is None else _BatchJob(self._queue, self._allocation, name)
                 if allocation is None or allocation.end() is not None:
                     folder.mkdir(parents=True, exist_ok=True)
-                    (folder / _SCRIPT).write_text(self._holder(), encoding="utf-8")
+                    (folder / SCRIPT).write_text(self._holder(), encoding="utf-8")
                     self._allocation = self._sbatch(folder, name)
                     if self._allocation is not None:
                         self._resources.enter_context(self._queue.watched(self._allocation))
@@ -616,7 +478,7 @@ class SlurmRunner:
         output, pause = _spelled(control / _OUTPUT), 1.0
         while not self._stop.is_set:
             try:
-                answer = self._queue.call("sbatch", "--parsable", f"--output={output}", _SCRIPT, cwd=control)
+                answer = self._queue.call("sbatch", "--parsable", f"--output={output}", SCRIPT, cwd=control)
                 job_id = answer.strip().partition(";")[0]
             except AwayError:
                 self._answer_lost = True
