@@ -28,7 +28,7 @@ def check_memory(each: int, size: int) -> None:
     if each * size > there:
         raise TrainingError(
             f"a replay buffer of {size} steps takes {each * size / 1e9:.1f} GB, and this machine has "
-            f"{there / 1e9:.1f} GB of memory; a buffer_size of up to {there // each} would be fine"
+            f"{there / 1e9:.1f} GB of memory; a buffer_size of up to {there // (2 * each)} would be fine"
         )
 
 
