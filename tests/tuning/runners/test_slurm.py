@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import re
 import shutil
@@ -217,7 +218,7 @@ def test_stop_cancels_its_own_jobs_only(slurm: SlurmCluster, tmp_path: Path) -> 
                 runner.stop()
             assert [run.result(PATIENCE_S).ending for run in runs] == ["interrupted"] * 4
         runner.close()
-        assert slurm.run("squeue", "-h", "-o", "%i") == other
+        wait_for(lambda: slurm.run("squeue", "-h", "-o", "%i") == other, "the other one alone")
     finally:
         slurm.run("scancel", other)
 
@@ -260,16 +261,24 @@ def test_a_submission_whose_answer_is_lost_is_not_repeated(
 
 def test_a_job_that_was_submitted_twice_runs_once(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The second one finds the claim of the first, and does nothing."""
-    job = command(tmp_path, "echo x >> ../ran; sleep 2")
+    job = command(tmp_path, "echo x >> ../ran; while [ ! -e ../go ]; do sleep 0.1; done")
     running = Running(runner_on(), job, tmp_path / "trials" / "ran")
     control = tmp_path / "trials" / "1.job"
     twin = slurm.run("sbatch", "--parsable", "--output=/dev/null", str(control / "job.sh"))
-    assert running.result().error is None
     wait_for(lambda: "COMPLETED" in slurm.run("squeue", "-h", "-t", "all", "-j", twin, "-o", "%T"), "the twin's end")
+    (tmp_path / "trials" / "go").touch()
+    assert running.result().error is None
     assert (tmp_path / "trials" / "ran").read_text() == "x\n"
 
 
 # after a driver that was killed ------------------------------------------------------------------------
+
+
+def drive(token: str, jobs: list[CommandJob]) -> None:
+    """What a driver does, for a process of its own."""
+    runner = runner_on(token, slots=len(jobs))
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        list(pool.map(lambda job: runner.run(job, lambda _: None), jobs))
 
 
 def test_a_running_job_is_adopted(slurm: SlurmCluster, tmp_path: Path, token: str) -> None:
@@ -278,11 +287,11 @@ def test_a_running_job_is_adopted(slurm: SlurmCluster, tmp_path: Path, token: st
         tmp_path, "echo x >> ../ran; echo a=1; while [ ! -e ../go ]; do sleep 0.1; done", stream=Stream("a=(.)")
     )
     other = command(tmp_path, "touch ../other; sleep 1000", "2")
-    first = runner_on(token, slots=2)
-    killed = [threading.Thread(target=first.run, args=(one, lambda _: None), daemon=True) for one in (job, other)]
-    for thread in killed:
-        thread.start()
+    driver = multiprocessing.get_context("spawn").Process(target=drive, args=(token, [job, other]))
+    driver.start()
     wait_for(lambda: (tmp_path / "trials" / "ran").exists() and (tmp_path / "trials" / "other").exists(), "both")
+    driver.kill()
+    driver.join()
     with contextlib.closing(runner_on(token, slots=2)) as second:
         assert second.end_leftovers([]) == 0
         seen: list[tuple[int, float]] = []
@@ -295,10 +304,6 @@ def test_a_running_job_is_adopted(slurm: SlurmCluster, tmp_path: Path, token: st
         assert seen == [(1, 1.0)]
         assert (tmp_path / "trials" / "ran").read_text() == "x\n"
         assert (tmp_path / "trials" / "2" / "stdout.txt").read_text() == "changed\n"
-    first.stop()
-    for thread in killed:
-        thread.join(PATIENCE_S)
-    first.close()
 
 
 def test_a_result_that_nobody_took_is_taken(slurm: SlurmCluster, tmp_path: Path, token: str) -> None:
