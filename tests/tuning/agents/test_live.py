@@ -243,12 +243,12 @@ def test_failed_step_bootstraps_from_the_last_valid_observation(
     tmp_path: Path, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the replay buffer, and in the one that a resume fills from the record."""
-    from tunegym.tuning.agents.sb3.live import LiveTraining
+    from tunegym.tuning.agents.sb3.live import Sb3LiveTraining
 
     buffers: list[Any] = []
-    learn = LiveTraining._learn
+    learn = Sb3LiveTraining._learn
     monkeypatch.setattr(
-        LiveTraining, "_learn", lambda self: (buffers.append(self._model.replay_buffer), learn(self))[1]
+        Sb3LiveTraining, "_learn", lambda self: (buffers.append(self._model.replay_buffer), learn(self))[1]
     )
     drive(tmp_path, LiveDqn, slots=slots, fails_at=(36,), stop_after=40)  # in the middle of an episode
     drive(tmp_path, LiveDqn, slots=slots)
@@ -272,14 +272,14 @@ def test_checkpoint_model_and_curves_across_a_resume(
     import stable_baselines3
     import torch
 
-    from tunegym.tuning.agents.sb3.live import LiveTraining
+    from tunegym.tuning.agents.sb3.live import Sb3LiveTraining
 
     caplog.set_level(logging.INFO)
     checkpoint = tmp_path / "policy" / "checkpoint.pt"
     drive(tmp_path, agent, stop_after=60, config={"checkpoint_every": 50})
     saved = torch.load(checkpoint, weights_only=True)
     begun: dict[str, Any] = {}
-    learn = LiveTraining._learn
+    learn = Sb3LiveTraining._learn
 
     def watched(self: Any) -> Any:
         model = self._model
@@ -288,7 +288,7 @@ def test_checkpoint_model_and_curves_across_a_resume(
         begun["remembered"] = getattr(model, "replay_buffer", None) and model.replay_buffer.size()
         return learn(self)
 
-    monkeypatch.setattr(LiveTraining, "_learn", watched)
+    monkeypatch.setattr(Sb3LiveTraining, "_learn", watched)
     assert drive(tmp_path, agent, config={"checkpoint_every": 50}).taken == 160
     assert (begun["at"], begun["progress"]) == (60, 1 - 60 / 160)
     for name, tensor in begun["state"].items():
@@ -322,9 +322,9 @@ def test_a_diverged_network_ends_the_run(
 ) -> None:
     import torch
 
-    from tunegym.tuning.agents.sb3.live import LiveTraining
+    from tunegym.tuning.agents.sb3.live import Sb3LiveTraining
 
-    updated = LiveTraining._updated
+    updated = Sb3LiveTraining._updated
 
     def poisoned(self: Any) -> None:
         if self._env.taken > 60:
@@ -333,7 +333,7 @@ def test_a_diverged_network_ends_the_run(
                     one.fill_(float("nan"))
         updated(self)
 
-    monkeypatch.setattr(LiveTraining, "_updated", poisoned)
+    monkeypatch.setattr(Sb3LiveTraining, "_updated", poisoned)
     driven = drive(tmp_path, agent)
     assert driven.code == 1
     assert driven.taken < 160

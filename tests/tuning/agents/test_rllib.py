@@ -93,7 +93,7 @@ def test_longer_episodes(tmp_path: Path, slots: int) -> None:
     train = PpoAlgorithm.train
 
     def counted(self: Any, *arguments: Any) -> Any:
-        taught.append(self.collected)
+        taught.append(len(self._steps))
         return train(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -104,15 +104,15 @@ def test_longer_episodes(tmp_path: Path, slots: int) -> None:
 
 def test_actions_of_any_nesting() -> None:
     """What RLlib chooses becomes an element of the server's space, and reaches its ends."""
-    from tunegym.tuning.agents.rllib.live import ServerActions
+    from tunegym.tuning.agents.rllib.live import choice_space, server_action
 
     nested = {"whole": NESTED, "box": BOX, "integers": spaces.Box(-3, 9, (2,), np.int16), "shifted": SHIFTED}
     for name, theirs in nested.items():
-        actions = ServerActions(theirs)
-        actions.space.seed(1)
-        assert all(theirs.contains(actions.theirs(actions.space.sample())) for _ in range(200)), name
-    assert np.array_equal(ServerActions(BOX).theirs(np.array([9.0, -9.0])), np.array([1.0, 0.0], np.float32))
-    assert ServerActions(spaces.Discrete(3, start=-1)).theirs(np.int64(0)) == -1
+        chosen = choice_space(theirs)
+        chosen.seed(1)
+        assert all(theirs.contains(server_action(theirs, chosen.sample())) for _ in range(200)), name
+    assert np.array_equal(server_action(BOX, np.array([9.0, -9.0])), np.array([1.0, 0.0], np.float32))
+    assert server_action(spaces.Discrete(3, start=-1), np.int64(0)) == -1
 
 
 # env runners in Ray -------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,13 +88,7 @@ class PolicyFiles:
     def save_folder(self, write: Callable[[Path], None], name: str) -> None:
         """The library's own files, which ``write`` puts into a folder."""
         with _warned("the model"):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            fresh, place = self._folder / f".{name}", self._folder / name
-            shutil.rmtree(fresh, ignore_errors=True)  # of a killed writer
-            fresh.mkdir()
-            write(fresh)
-            shutil.rmtree(place, ignore_errors=True)
-            fresh.rename(place)
+            write(self._folder / name)
 
     def _write(self, name: str, what: str, write: Callable[[io.BytesIO], None]) -> None:
         """From memory, since torch can't tell a full disk from a bug."""

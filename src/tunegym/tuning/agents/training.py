@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import psutil
 import torch
+from gymnasium import spaces
 
 from tunegym.core.randomness import integer, unit
 from tunegym.tuning.agents.base import TrainingError
@@ -22,8 +24,10 @@ logger = logging.getLogger(__name__)
 DIVERGED = "the network is no longer of finite numbers; a smaller learning_rate, ent_coef or vf_coef keeps it from that"
 
 
-def check_memory(each: int, size: int) -> None:
-    """Refuse a replay buffer of ``size`` steps of ``each`` bytes that could fill the memory hours later."""
+def check_memory(space: spaces.Space[Any], size: int) -> None:
+    """Refuse a replay buffer of ``size`` steps whose observations, of ``space``, could fill the memory hours later."""
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    each = 2 * sum(int(np.prod(one.shape or ())) * np.dtype(one.dtype).itemsize for one in parts)
     there = psutil.virtual_memory().total
     if each * size > there:
         raise TrainingError(

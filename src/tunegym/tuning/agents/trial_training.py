@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from tunegym.core.errors import BudgetError
@@ -68,12 +69,35 @@ class Step:
     after: np.ndarray
     terminated: bool
     truncated: bool
+    reward: float = 0.0  # of a live system's step, which is in no ``TrialHistory``
 
 
-def imitation_weights(rewards: np.ndarray) -> np.ndarray:
-    """How much pre-training imitates each of these trials."""
+def imitate(
+    steps: Sequence[Step],
+    rewards: np.ndarray,
+    evaluate: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]],
+    optimizer: torch.optim.Optimizer,
+    config: Any,
+) -> None:
+    """Pre-train an on-policy algorithm: imitate the better trials, and fit the value function.
+
+    ``evaluate`` gives the values, log-probabilities and entropies of observations and choices.
+    """
     likened = np.minimum(rewards, HIGHEST)
-    return np.exp((likened - likened.max()) / TEMPERATURE)
+    weights = torch.as_tensor(np.exp((likened - likened.max()) / TEMPERATURE), dtype=torch.float32)
+    targets = torch.as_tensor(rewards, dtype=torch.float32)
+    seen = torch.as_tensor(np.stack([step.seen for step in steps]))
+    chosen = torch.as_tensor(np.stack([step.decision.chosen for step in steps]))
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    for _ in range(PRETRAIN_EPOCHS):
+        values, log_probs, entropy = evaluate(seen, chosen)
+        imitation = -(weights * log_probs).sum() / weights.sum()
+        error = torch.nn.functional.mse_loss(values.flatten(), targets)
+        loss = imitation - PRETRAIN_ENTROPY * entropy.mean() + config.vf_coef * error
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
+        optimizer.step()
 
 
 class TrialLearner(ABC):
@@ -88,23 +112,19 @@ class TrialLearner(ABC):
 
     off_policy: bool
     continuous: bool = False
-    capacity: int
+    capacity: int = 0
 
     def __init__(self) -> None:
         self.trained = False
 
-    @property
     @abstractmethod
-    def actions(self) -> str:
-        """The kind of its action space, such as ``Discrete``."""
-
-    @abstractmethod
-    def act(self, seen: np.ndarray, number: int, lane: int = 0) -> Decision:
+    def act(self, seen: np.ndarray, number: int) -> Decision:
         """The choice for trial ``number``; the same for the same policy and number."""
 
-    @abstractmethod
-    def judge(self, seen: np.ndarray, chosen: Any, lane: int = 0) -> Decision:
-        """The decision for a choice made elsewhere."""
+    def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
+        """The decision for a choice made elsewhere, which an on-policy algorithm has an opinion of."""
+        del seen
+        return Decision(np.asarray(chosen))
 
     @abstractmethod
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
@@ -129,9 +149,8 @@ class TrialLearner(ABC):
         Returns values for the training curves. Raises ``TrainingError`` if the network diverged.
         """
 
-    @abstractmethod
-    def warm_up(self, steps: Sequence[Step]) -> None:
-        """Add another run's trials before any of this one."""
+    def warm_up(self, steps: Sequence[Step]) -> None:  # noqa: B027
+        """Add another run's trials before any of this one; an on-policy algorithm can't learn from them later on."""
 
     @abstractmethod
     def pretrain(self, steps: Sequence[Step]) -> None:
@@ -200,7 +219,7 @@ class TrialTraining:
                 begun = self._episodes.get(lane, 0) > 0
                 seen = self._flat.encode(shown if begun else Observation(shown.number, shown.context))
                 with training():
-                    flights[lane] = seen, self._decide(seen, shown.number, lane)
+                    flights[lane] = seen, self._decide(seen, shown.number)
                 try:
                     env.begin(self._view.decode(flights[lane][1].chosen), lane)
                 except BudgetError:  # used up, or the run was stopped, since the last look
@@ -291,11 +310,11 @@ class TrialTraining:
 
     # the loop -----------------------------------------------------------------------------------------
 
-    def _decide(self, seen: np.ndarray, number: int, lane: int) -> Decision:
+    def _decide(self, seen: np.ndarray, number: int) -> Decision:
         if number == 1 and self._config.start_action == "first":
             first = {name: knob.from_unit(0.0) for name, knob in self._env.space.knobs.items()}
-            return self._learner.judge(seen, self._view.encode(first), lane)
-        return self._learner.act(seen, number, lane)
+            return self._learner.judge(seen, self._view.encode(first))
+        return self._learner.act(seen, number)
 
     def _learn(self, lane: int, trial: Trial, seen: np.ndarray, decision: Decision) -> None:
         self._record(trial)
@@ -332,7 +351,7 @@ class TrialTraining:
 
     def _save(self, last: bool = False) -> None:
         self._saved = self.closed
-        self._files.save(self._learner.actions, self._learner.state(), self.closed)
+        self._files.save(type(self._view.space).__name__, self._learner.state(), self.closed)
         # Asking in many contexts takes as long as choosing in many trials.
         if last or self.closed - self._tabled >= self._contexts / ASKED_PER_TRIAL:
             self._tabled = self.closed

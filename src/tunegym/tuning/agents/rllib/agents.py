@@ -14,7 +14,7 @@ from gymnasium import spaces
 from tunegym.tuning.agents.base import AgentConfig, LiveConfig
 from tunegym.tuning.agents.rllib import config as configs
 from tunegym.tuning.agents.sb3.agents import Dqn, Library, LivePolicy, PolicyAgent, Ppo
-from tunegym.tuning.agents.sb3.config import HORIZON, update_size
+from tunegym.tuning.agents.sb3.config import HORIZON
 
 if TYPE_CHECKING:
     from tunegym.tuning.agents.history import TrialHistory
@@ -35,15 +35,10 @@ class _RllibAgent(PolicyAgent):
         from tunegym.tuning.agents.training import Draws
 
         self.close()  # one whose checkpoint doesn't fit
-        config, horizon = self.config, self.env.experiment.most_trials or HORIZON
-        arguments = config, observations, actions, Draws(self.seed, self.name), self.env.slots, horizon
-        if isinstance(config, configs.RllibPpoConfig):
-            n_steps = config.n_steps or update_size(config, horizon)
-            self._algorithm = PpoAlgorithm(*arguments, rewards=history.scaled_at, n_steps=n_steps)
-        else:
-            starts = max(8, min(100, horizon // 10)) if config.learning_starts is None else config.learning_starts
-            replay = {"starts": starts, "train_freq": config.train_freq, "capacity": config.buffer_size}
-            self._algorithm = DqnAlgorithm(*arguments, rewards=history.scaled_at, **replay)
+        horizon = self.env.experiment.most_trials or HORIZON
+        algorithm = PpoAlgorithm if isinstance(self.config, configs.RllibPpoConfig) else DqnAlgorithm
+        draws, lanes = Draws(self.seed, self.name), self.env.slots
+        self._algorithm = algorithm(self.config, observations, actions, draws, lanes, horizon, history)
         return self._algorithm
 
     def close(self) -> None:
@@ -77,9 +72,9 @@ class _LiveRllib(LivePolicy):
     library: ClassVar[Library] = RLLIB
 
     def _train(self) -> None:
-        from tunegym.tuning.agents.rllib.live import LiveTraining
+        from tunegym.tuning.agents.rllib.live import RllibLiveTraining
 
-        LiveTraining(self.env, self.name, self.config, self.seed).run()
+        RllibLiveTraining(self.env, self.name, self.config, self.seed).run()
 
 
 class LiveRllibPpo(_LiveRllib):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tunegym.tuning.agents.sb3.config import DqnConfig, LiveDqnConfig, LivePolicyConfig, PpoConfig
+from tunegym.tuning.agents.sb3.config import DqnConfig, LiveDqnConfig, LiveOnPolicyConfig, PpoConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,9 @@ class RllibDqnConfig(DqnConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveRllibPpoConfig(LivePolicyConfig):
-    """Settings of ``rllib_ppo`` on live systems. RLlib always normalizes advantages and keeps ``clip_range``."""
+class LiveRllibPpoConfig(LiveOnPolicyConfig):
+    """Settings of ``rllib_ppo`` on live systems. RLlib keeps ``clip_range``."""
 
-    n_steps: int = 2048
-    gae_lambda: float = 0.95
-    ent_coef: float = 0.0
-    vf_coef: float = 0.5
-    max_grad_norm: float = 0.5
     batch_size: int = 64
     n_epochs: int = 10
     clip_range: float = 0.2

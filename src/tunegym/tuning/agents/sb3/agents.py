@@ -273,9 +273,9 @@ class LivePolicy(LiveAgent):
 
     def _train(self) -> None:
         """Train to the end of the budget; raises what ``LiveAgent.run`` expects."""
-        from tunegym.tuning.agents.sb3.live import LiveTraining
+        from tunegym.tuning.agents.sb3.live import Sb3LiveTraining
 
-        LiveTraining(self.env, self.name, self.config, self.seed).run()
+        Sb3LiveTraining(self.env, self.name, self.config, self.seed).run()
 
 
 def _live(name: str, config: type[LiveConfig]) -> type[LivePolicy]:

@@ -32,16 +32,7 @@ from tunegym.tuning.agents.sb3.config import (
     update_size,
 )
 from tunegym.tuning.agents.training import DIVERGED, Draws
-from tunegym.tuning.agents.trial_training import (
-    LEAST_DRAWN,
-    PRETRAIN_ENTROPY,
-    PRETRAIN_EPOCHS,
-    PRETRAIN_ROUNDS,
-    Decision,
-    Step,
-    TrialLearner,
-    imitation_weights,
-)
+from tunegym.tuning.agents.trial_training import LEAST_DRAWN, PRETRAIN_ROUNDS, Decision, Step, TrialLearner, imitate
 
 
 def build_learner(
@@ -80,11 +71,6 @@ class Learner(TrialLearner):
         self.draws = draws
         self.history = history
         self.capacity = getattr(model, "buffer_size", 0)
-
-    @property
-    def actions(self) -> str:
-        """The kind of its action space."""
-        return type(self.model.action_space).__name__
 
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
         """The best choice, and its probability if it is known."""
@@ -142,13 +128,13 @@ class OnPolicyLearner(Learner):
         self._n_steps = n_steps
         self._steps: list[Step] = []
 
-    def act(self, seen: np.ndarray, number: int, lane: int = 0) -> Decision:
+    def act(self, seen: np.ndarray, number: int) -> Decision:
         """A draw from the policy."""
         with self.asked() as policy, self.draws.torch_stream("act", number):
             chosen, value, log_prob = policy(_batch(seen))
         return Decision(chosen.numpy()[0], float(value), float(log_prob))
 
-    def judge(self, seen: np.ndarray, chosen: Any, lane: int = 0) -> Decision:
+    def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
         """The policy's probability of this choice."""
         with self.asked() as policy:
             value, log_prob, _ = policy.evaluate_actions(_batch(seen), _batch(chosen))
@@ -184,30 +170,15 @@ class OnPolicyLearner(Learner):
             self.model.train()
         return {"rollout/reward": float(rewards.mean()), **self.has_trained()}
 
-    def warm_up(self, steps: Sequence[Step]) -> None:
-        """It can't learn from choices of another run later on."""
-
     def pretrain(self, steps: Sequence[Step]) -> None:
         """Imitate the better trials, and fit the value function."""
         if not steps:
             return
         rewards = self.rewards(np.array([step.index for step in steps]))
-        seen = torch.as_tensor(np.stack([step.seen for step in steps]))
-        chosen = torch.as_tensor(np.stack([step.decision.chosen for step in steps]))
-        weights = torch.as_tensor(imitation_weights(rewards), dtype=torch.float32)
-        targets = torch.as_tensor(rewards, dtype=torch.float32)
         policy = self.model.policy
         with self.draws.one_thread():
             policy.set_training_mode(True)
-            for _ in range(PRETRAIN_EPOCHS):
-                values, log_probs, entropy = policy.evaluate_actions(seen, chosen)
-                imitation = -(weights * log_probs).sum() / weights.sum()
-                error = torch.nn.functional.mse_loss(values.flatten(), targets)
-                loss = imitation - PRETRAIN_ENTROPY * entropy.mean() + self.model.vf_coef * error
-                policy.optimizer.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(policy.parameters(), self.model.max_grad_norm)
-                policy.optimizer.step()
+            imitate(steps, rewards, policy.evaluate_actions, policy.optimizer, self.model)
         self.has_trained()
 
     def _rollout(self, steps: Sequence[Step], rewards: np.ndarray) -> RolloutBuffer:
@@ -249,10 +220,6 @@ class OffPolicyLearner(Learner):
         self._taken = 0
         self._since = 0
         self._head_start = 0
-
-    def judge(self, seen: np.ndarray, chosen: Any, lane: int = 0) -> Decision:
-        """It doesn't matter who chose."""
-        return Decision(np.asarray(chosen))
 
     def take(self, step: Step) -> None:
         """Add it to the replay buffer, in place of the oldest if that is full."""
@@ -311,7 +278,7 @@ class DqnLearner(OffPolicyLearner):
         self._fades = max(config.exploration_fraction * horizon, 1.0)
         self._copied = 0
 
-    def act(self, seen: np.ndarray, number: int, lane: int = 0) -> Decision:
+    def act(self, seen: np.ndarray, number: int) -> Decision:
         """Random with a probability that falls with the trial's number."""
         random = self.experience(number) <= self.random_trials
         if random or self.draws.unit("explore", number) < self.epsilon(number):
@@ -350,7 +317,7 @@ class SacLearner(OffPolicyLearner):
 
     continuous = True
 
-    def act(self, seen: np.ndarray, number: int, lane: int = 0) -> Decision:
+    def act(self, seen: np.ndarray, number: int) -> Decision:
         """A draw from the policy; from the whole space at first."""
         if self.experience(number) <= self.random_trials:
             shape = self.model.action_space.shape

@@ -6,7 +6,6 @@ this is saved, so that the library's ``load`` reads a saved model as its own cla
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,29 +17,18 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.utils import LinearSchedule, obs_as_tensor, safe_mean
+from stable_baselines3.common.utils import LinearSchedule, obs_as_tensor
 from stable_baselines3.common.vec_env import VecMonitor, VecTransposeImage
 
-from tunegym.core.errors import ActionError, BudgetError, ServerLostError
 from tunegym.tuning.agents.base import TrainingError
-from tunegym.tuning.agents.checkpoints import PolicyFiles
+from tunegym.tuning.agents.live_training import STARTS, LiveTraining
 from tunegym.tuning.agents.sb3 import algorithms
 from tunegym.tuning.agents.sb3.config import FEWEST, LiveOffPolicyConfig, LiveOnPolicyConfig, LivePolicyConfig
 from tunegym.tuning.agents.sb3.vector import Actions, LeftError, LiveVector, Observations
 from tunegym.tuning.agents.training import DIVERGED, Draws, check_memory, training
 from tunegym.tuning.ports import LiveEnv, Transition
 
-logger = logging.getLogger(__name__)
-
-HORIZON = 100_000
-"""Assumed budget where only time bounds it."""
-LINES = 1000
-"""Approximate number of points in the training curves of a budget."""
 ENDLESS = 2**62
-STARTS = 100
-"""Random steps of DQN and SAC before they learn, at most a tenth of the budget."""
-EPISODE = {"rew": "r", "len": "l"}
-"""Return and length of an episode: in the curves' names, and in the library's records."""
 SMALLEST_IMAGE = 36
 """In each direction, for the library's network for images."""
 
@@ -136,7 +124,7 @@ def build_model(name: str, config: LivePolicyConfig, vector: Any, hooks: Hooks) 
     if isinstance(config, LiveOffPolicyConfig):
         lanes = vector.num_envs
         settings["buffer_size"] = min(config.buffer_size, -(-hooks.horizon // lanes) * lanes)
-        _check_memory(vector.observation_space, settings["buffer_size"])
+        check_memory(vector.observation_space, settings["buffer_size"])
         if config.learning_starts is None:
             settings["learning_starts"] = min(STARTS, hooks.horizon // 10)
     model = algorithms.build(_KINDS[name], _policy(vector.observation_space), vector, config, hooks.draws, **settings)
@@ -154,65 +142,31 @@ def _policy(space: spaces.Space[Any]) -> str:
     return "MlpPolicy"
 
 
-def _check_memory(space: spaces.Space[Any], size: int) -> None:
-    """Refuse a replay buffer that could fill the memory hours later."""
-    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
-    each = 2 * sum(int(np.prod(one.shape or ())) * np.dtype(one.dtype).itemsize for one in parts)
-    check_memory(each, size)
-
-
-class LiveTraining:
-    """Learns until the budget ends, and keeps the policy on disk. ``run`` raises what ``LiveAgent.run`` expects."""
+class Sb3LiveTraining(LiveTraining):
+    """The library's loop on a live system."""
 
     def __init__(self, env: LiveEnv, name: str, config: LivePolicyConfig, seed: int) -> None:
-        self._env = env
-        self._name = name
-        self._config = config
-        self._files = PolicyFiles(env.folder, name, unit="step")
-        self._draws = Draws(seed, name)
-        self._most = env.experiment.most_trials
-        self._horizon = self._most or HORIZON
-        first = env.taken
-        self._actions = Actions(env.action_space, self._draws.integer(2**31, "random", first))
+        super().__init__(env, name, config, seed)
+        self._actions = Actions(env.action_space, self._draws.integer(2**31, "random", self._first))
         self._observations = Observations(env.observation_space)
         self._model: Any = None
-        self._trained = False
-        self._first = self._saved = self._logged = first
-
-    def run(self) -> None:
-        """Learn to the end; the steps collected by then are learned from, whatever the end."""
-        with self._draws.one_thread():
-            with training():
-                self._prepare()
-            cause = self._learn()
-            if isinstance(cause, ActionError):  # only a diverged policy chooses such
-                raise TrainingError(f"{DIVERGED} ({cause.message})") from cause
-            if cause is not None and not isinstance(cause, BudgetError | ServerLostError):
-                raise cause
-            with training():
-                self._finish()
-        if isinstance(cause, ServerLostError):
-            raise cause
 
     # before the first step ----------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        """Build the algorithm, and bring it to where it was."""
+    def _restore(self) -> int:
         self._model, saved = self._files.restored(self._build, algorithms.restore)
-        self._trained = saved > 0
         self._model.num_timesteps = self._first
         self._model._update_current_progress_remaining(self._first, self._horizon)
-        if self._first:
-            remembered = self._remember() if isinstance(self._config, LiveOffPolicyConfig) else None
-            self._files.report_resume(self._first, min(saved, self._first), remembered)
+        return saved
 
     def _build(self, kind: str | None) -> Any:
         left = None if self._most is None else max(0, self._most - self._first)
         vector = VecMonitor(LiveVector(self._env, self._actions, self._observations, left))
         return build_model(self._name, self._config, vector, Hooks(self._draws, self._horizon, self._updated))
 
-    def _remember(self) -> int:
-        """Fill the replay buffer from the record; returns the number of steps."""
+    def _remember(self) -> int | None:
+        if not isinstance(self._config, LiveOffPolicyConfig):
+            return None
         buffer = self._model.replay_buffer
         lanes = self._model.n_envs
         steps = iter(self._env.transitions(buffer.buffer_size * lanes))
@@ -238,7 +192,6 @@ class LiveTraining:
     # the loop -----------------------------------------------------------------------------------------
 
     def _learn(self) -> Exception | None:
-        """The library's loop; returns the live system's exception that ended it, if any."""
         steps = ENDLESS if self._most is None else self._most - self._first
         with training():
             try:
@@ -249,39 +202,21 @@ class LiveTraining:
 
     def _updated(self) -> None:
         """Log and save after an update."""
-        model = self._model
-        self._trained = True
-        values: dict[str, Any] = model.logger.name_to_value
+        values: dict[str, Any] = self._model.logger.name_to_value
         if not all(math.isfinite(value) for name, value in values.items() if name.endswith("loss")):
             raise TrainingError(DIVERGED)
-        taken = self._env.taken
-        if taken - self._logged >= max(self._horizon, taken) // LINES:
-            self._logged = taken
-            ended = model.ep_info_buffer
-            means = {f"rollout/ep_{name}_mean": safe_mean([one[key] for one in ended]) for name, key in EPISODE.items()}
-            self._files.log(taken, {**(means if ended else {}), **values})
-        if taken - self._saved >= self._config.checkpoint_every:
-            self._save()
+        self._record_update(values, self._model.ep_info_buffer)
 
-    def _save(self) -> None:
+    def _save_policy(self, taken: int) -> None:
         if not algorithms.is_finite(self._model):
             raise TrainingError(DIVERGED)
-        self._saved = self._env.taken
-        kind = type(self._model.action_space).__name__
-        self._files.save(kind, algorithms.state_of(self._model), self._saved)
+        self._files.save(type(self._actions.space).__name__, algorithms.state_of(self._model), taken)
         self._files.save_model(self._model.save)
 
-    def _finish(self) -> None:
-        """Learn from the rest, also of a stopped run: an on-policy agent couldn't do so later."""
-        if isinstance(self._config, LiveOnPolicyConfig):
-            self._train_on_part()
-        if not self._trained:
-            logger.warning("%s has learned nothing: %d steps are too few for an update", self._name, self._env.taken)
-        elif self._env.taken > self._saved:
-            self._save()
-
-    def _train_on_part(self) -> None:
+    def _train_on_rest(self) -> None:
         """An update on an incomplete rollout."""
+        if not isinstance(self._config, LiveOnPolicyConfig):
+            return
         model, buffer = self._model, self._model.rollout_buffer
         model._update_current_progress_remaining(model.num_timesteps, self._horizon)
         if buffer.full or buffer.pos * buffer.n_envs < FEWEST:
