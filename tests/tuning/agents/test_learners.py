@@ -240,7 +240,7 @@ def test_a_restored_learner_trains_on_as_the_other(agent: str, tmp_path: Path) -
     for one in first:
         ours.take(one)
     ours.train(19)
-    PolicyFiles(tmp_path, agent).save(ours.actions, ours.state(), 19)
+    PolicyFiles(tmp_path, agent).save(type(ours.model.action_space).__name__, ours.state(), 19)
     again, seen = restored(tmp_path, agent, **settings)
     assert (seen, again.trained) == (19, True)
     for one in first if ours.off_policy else []:
@@ -262,10 +262,10 @@ def test_a_full_disk_is_a_warning_and_leaves_the_last_checkpoint(
     from tunegym.tuning.agents.checkpoints import PolicyFiles
 
     files, learner = PolicyFiles(tmp_path, "ppo"), build("ppo")
-    files.save(learner.actions, learner.state(), 7)
+    files.save("Discrete", learner.state(), 7)
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", no_space)
-        files.save(learner.actions, learner.state(), 9)
+        files.save("Discrete", learner.state(), 9)
         learner.save_model(files)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "a checkpoint could not be written: No space left on device" in caplog.text

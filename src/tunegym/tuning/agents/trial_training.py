@@ -23,7 +23,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.policies import PolicyChoice
-from tunegym.tuning.agents.training import training
+from tunegym.tuning.agents.training import Draws, training
 from tunegym.tuning.envs.actions import ActionView
 from tunegym.tuning.envs.wrappers import FlatObservations
 from tunegym.tuning.model.trial import Observation, Trial
@@ -167,6 +167,78 @@ class TrialLearner(ABC):
     @abstractmethod
     def save_model(self, files: PolicyFiles) -> None:
         """Write the policy in the library's own form."""
+
+
+class OffPolicy(TrialLearner):
+    """Learns from trials again and again: every ``train_freq`` of them, after the first ``random_trials``."""
+
+    off_policy = True
+    random_trials: int
+    train_freq: int
+    _taken = _since = _head_start = 0
+
+    @abstractmethod
+    def update(self, name: str, number: int) -> dict[str, float]:
+        """One update on draws from the replay buffer, which depend on ``name`` and ``number``."""
+
+    def take(self, step: Step) -> None:
+        """Count it; a subclass adds it to the replay buffer, in place of the oldest if that is full."""
+        del step
+        self._taken += 1
+        self._since += 1
+
+    def warm_up(self, steps: Sequence[Step]) -> None:
+        """Add them to the replay buffer, and explore that much less."""
+        for step in steps:
+            self.take(step)
+        self._head_start = len(steps)
+
+    def due(self) -> bool:
+        """Every ``train_freq`` trials, after the random ones."""
+        return self._taken > self.random_trials and self._since >= self.train_freq
+
+    def train(self, closed: int, last: bool = False) -> dict[str, float]:
+        """One update on draws from the buffer."""
+        if self._taken <= self.random_trials:
+            return {}
+        self._since = 0
+        return self.update("train", closed)
+
+    def pretrain(self, steps: Sequence[Step]) -> None:
+        """As many updates as a run of some hundred trials has."""
+        if steps:
+            for at in range(PRETRAIN_ROUNDS):
+                self.update("pretrain", at)
+            self._since = 0
+
+    def experience(self, number: int) -> int:
+        """The trial's number, counted from the start of the run that it was warmed up with."""
+        return number + self._head_start
+
+
+class EpsilonGreedy(OffPolicy):
+    """Chooses at random with a probability that falls from ``first`` to ``final`` over ``fades`` trials."""
+
+    draws: Draws
+    first: float = 1.0
+    final: float
+    fades: float
+
+    def explored(self, number: int, count: int) -> Decision | None:
+        """One of ``count`` choices for trial ``number`` if that is a random one."""
+        random = self.experience(number) <= self.random_trials
+        if random or self.draws.unit("explore", number) < self.epsilon(number):
+            return Decision(np.int64(self.draws.integer(count, "random", number)))
+        return None
+
+    def epsilon(self, number: int) -> float:
+        """The probability of a random choice in trial ``number``."""
+        return max(self.first - (self.first - self.final) * self.experience(number) / self.fades, self.final)
+
+    def train(self, closed: int, last: bool = False) -> dict[str, float]:
+        """One update, and the present ``epsilon`` in the training curves."""
+        told = super().train(closed, last)
+        return {**told, "exploration/epsilon": self.epsilon(closed)} if told else told
 
 
 class TrialTraining:

@@ -28,12 +28,10 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.history import TrialHistory
-from tunegym.tuning.agents.live_training import STARTS
-from tunegym.tuning.agents.rllib.config import LiveRllibDqnConfig
 from tunegym.tuning.agents.rllib.runner import EnvRunners
 from tunegym.tuning.agents.sb3.config import FEWEST, update_size
-from tunegym.tuning.agents.training import DIVERGED, Draws, check_memory
-from tunegym.tuning.agents.trial_training import LEAST_DRAWN, PRETRAIN_ROUNDS, Decision, Step, TrialLearner, imitate
+from tunegym.tuning.agents.training import DIVERGED, STARTS, Draws, check_memory
+from tunegym.tuning.agents.trial_training import LEAST_DRAWN, Decision, EpsilonGreedy, Step, TrialLearner, imitate
 
 MODULE = "module"
 """The folder of RLlib's own files."""
@@ -90,10 +88,6 @@ class Algorithm(TrialLearner):
     def act(self, seen: np.ndarray, number: int) -> Decision:
         """The choice of an env runner."""
         return self.decide(number, [seen])[0]
-
-    def take(self, step: Step) -> None:
-        """Keep it for the next update, or in place of the oldest if the buffer is full."""
-        self._steps.append(step)
 
     def _rewards(self, steps: Sequence[Step]) -> np.ndarray:
         if self._history is None:
@@ -179,6 +173,10 @@ class PpoAlgorithm(Algorithm):
         """The policy's probability of this choice."""
         return Decision(np.asarray(chosen), log_prob=float(self._log_probs(seen, np.asarray(chosen)[None])[0]))
 
+    def take(self, step: Step) -> None:
+        """Keep it for the next update."""
+        self._steps.append(step)
+
     def due(self) -> bool:
         """Whether there are enough steps."""
         return len(self._steps) >= self._n_steps
@@ -190,12 +188,8 @@ class PpoAlgorithm(Algorithm):
             return {}
         self._steps.clear()
         rewards = self._rewards(steps)
-        columns = {
-            **self._advantages(steps, rewards),
-            Columns.ACTION_LOGP: np.array([step.decision.log_prob for step in steps], np.float32),
-        }
         size = min(self.config.batch_size or len(steps), len(steps))
-        told = self._update("train", closed, steps, columns, size, self.config.n_epochs)
+        told = self._update("train", closed, steps, self._advantages(steps, rewards), size, self.config.n_epochs)
         return {"rollout/reward": float(rewards.mean()), **told}
 
     def _advantages(self, steps: Sequence[Step], rewards: np.ndarray) -> dict[str, Any]:
@@ -215,6 +209,7 @@ class PpoAlgorithm(Algorithm):
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return {
             Columns.ACTION_DIST_INPUTS: inputs,
+            Columns.ACTION_LOGP: np.array([step.decision.log_prob for step in steps], np.float32),
             Postprocessing.ADVANTAGES: advantages.astype(np.float32),
             Postprocessing.VALUE_TARGETS: targets.astype(np.float32),
         }
@@ -245,25 +240,18 @@ class PpoAlgorithm(Algorithm):
 
     def pretrain(self, steps: Sequence[Step]) -> None:
         """Imitate the better trials, and fit the value function."""
-        if not steps:
-            return
+        if steps:
+            with self.draws.one_thread():
+                imitate(steps, self._rewards(steps), self._evaluate, self._optimizer, self.config)
+            self._has_learned()
 
-        def evaluate(seen: torch.Tensor, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-            policy = self._policy(seen)
-            return self._values(seen), policy.logp(chosen), policy.entropy()
-
-        with self.draws.one_thread():
-            imitate(steps, self._rewards(steps), evaluate, self._optimizer, self.config)
-        self._has_learned()
+    def _evaluate(self, seen: torch.Tensor, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        policy = self._policy(seen)
+        return self._values(seen), policy.logp(chosen), policy.entropy()
 
 
-class DqnAlgorithm(Algorithm):
-    """DQN: epsilon-greedy over a double, dueling network that learns from draws of a replay buffer.
-
-    The first steps are random; an update follows every ``train_freq`` steps of each lane after them.
-    """
-
-    off_policy = True
+class DqnAlgorithm(EpsilonGreedy, Algorithm):
+    """DQN: epsilon-greedy over a double, dueling network that learns from draws of a replay buffer."""
 
     def __init__(self, config: Any, *arguments: Any) -> None:
         self.capacity = config.buffer_size
@@ -271,61 +259,39 @@ class DqnAlgorithm(Algorithm):
         observations, lanes, live = arguments[0], arguments[3], self._history is None
         check_memory(observations, min(self.capacity, self._horizon))
         starts = min(STARTS, self._horizon // 10) if live else max(8, min(100, self._horizon // 10))
-        self._starts = starts if config.learning_starts is None else config.learning_starts
-        self._train_freq = config.train_freq * (lanes if live else 1)
-        self._taken = self._learned = self._head_start = 0
+        self.random_trials = starts if config.learning_starts is None else config.learning_starts
+        self.train_freq = config.train_freq * (lanes if live else 1)
+        self.fades = max(config.exploration_fraction * self._horizon, 1.0)
 
     def _settings(self, layers: list[int]) -> Any:
         config = self.config
         network = DefaultModelConfig(fcnet_hiddens=layers, fcnet_activation="relu", head_fcnet_hiddens=layers[-1:])
-        if isinstance(config, LiveRllibDqnConfig):
-            self._first, self._final = config.exploration_initial_eps, config.exploration_final_eps
+        if self._history is None:
+            self.first, self.final = config.exploration_initial_eps, config.exploration_final_eps
             target = {"target_network_update_freq": config.target_update_interval, "tau": config.tau}
         else:
-            self._first, self._final = 1.0, config.exploration_final
+            self.final = config.exploration_final
             target = {"target_network_update_freq": config.target_update, "tau": 1.0}
         return DQNConfig().rl_module(model_config=network).training(**target)
 
     def decide(self, number: int, seen: Sequence[np.ndarray]) -> list[Decision]:
         """The best choices or, less and less often, random ones."""
-        return [self._explored(number + at, best) for at, best in enumerate(super().decide(number, seen))]
-
-    def _explored(self, number: int, best: Decision) -> Decision:
-        if self.draws.unit("explore", number) < self._epsilon(number):
-            count = int(self._space.n)  # pyright: ignore
-            return Decision(np.int64(self.draws.integer(count, "random", number)))
-        return best
-
-    def _epsilon(self, number: int) -> float:
-        """The probability of a random choice in step ``number``."""
-        number += self._head_start
-        if number <= self._starts:
-            return 1.0
-        faded = min(1.0, number / max(self.config.exploration_fraction * self._horizon, 1.0))
-        return self._first + faded * (self._final - self._first)
+        count = int(getattr(self._space, "n", 0))
+        best = super().decide(number, seen)
+        return [self.explored(number + at, count) or one for at, one in enumerate(best)]
 
     def take(self, step: Step) -> None:
         """Add it to the replay buffer, in place of the oldest if that is full."""
         super().take(step)
-        self._taken += 1
+        self._steps.append(step)
 
-    def due(self) -> bool:
-        """Every ``train_freq`` steps, after the random ones."""
-        return self._taken > self._starts and self._taken - self._learned >= self._train_freq
-
-    def train(self, closed: int, last: bool = False) -> dict[str, float]:
+    def update(self, name: str, number: int) -> dict[str, float]:
         """Gradient steps, each on another draw from the buffer."""
-        if self._taken <= self._starts:
-            return {}
-        return {**self._replay(closed, "train"), "exploration/epsilon": self._epsilon(closed)}
-
-    def _replay(self, taken: int, name: str) -> dict[str, float]:
-        self._learned = self._taken
         count = len(self._steps)
         size = min(self.config.batch_size, max(count, LEAST_DRAWN))
         gradient_steps = self.config.gradient_steps
-        drawn = size * (gradient_steps if gradient_steps > 0 else self._train_freq)
-        rows = np.random.default_rng(self.draws.integer(2**63, "replay", name, taken)).integers(count, size=drawn)
+        drawn = size * (gradient_steps if gradient_steps > 0 else self.train_freq)
+        rows = np.random.default_rng(self.draws.integer(2**63, "replay", name, number)).integers(count, size=drawn)
         steps = [self._steps[row] for row in rows]
         columns = {
             Columns.NEXT_OBS: np.stack([step.after for step in steps]),
@@ -334,7 +300,7 @@ class DqnAlgorithm(Algorithm):
             "weights": np.ones(drawn, np.float32),
             "n_step": np.ones(drawn, np.float32),
         }
-        return self._update(name, taken, steps, columns, size)
+        return self._update(name, number, steps, columns, size)
 
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
         """The action of the highest value."""
@@ -348,13 +314,6 @@ class DqnAlgorithm(Algorithm):
         with self.draws.one_thread(), torch.no_grad():
             return self._module.compute_q_values({Columns.OBS: torch.as_tensor(seen[None])})["qf_preds"].numpy()[0]
 
-    def warm_up(self, steps: Sequence[Step]) -> None:
-        """Add them to the replay buffer, and explore that much less."""
-        for step in steps:
-            self.take(step)
-        self._head_start = len(steps)
 
-    def pretrain(self, steps: Sequence[Step]) -> None:
-        """As many updates as a run of some hundred trials has."""
-        for at in range(PRETRAIN_ROUNDS if steps else 0):
-            self._replay(at * self._train_freq, "pretrain")
+ALGORITHMS: dict[str, type[Algorithm]] = {"rllib_ppo": PpoAlgorithm, "rllib_dqn": DqnAlgorithm}
+"""By the agent's name."""

@@ -12,10 +12,8 @@ from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
 
 from tunegym.core.errors import ActionError, BudgetError, ServerLostError
-from tunegym.tuning.agents.live_training import LiveTraining
-from tunegym.tuning.agents.rllib.algorithm import Algorithm, DqnAlgorithm, PpoAlgorithm
-from tunegym.tuning.agents.rllib.config import LiveRllibPpoConfig
-from tunegym.tuning.agents.training import training
+from tunegym.tuning.agents.rllib.algorithm import ALGORITHMS, Algorithm
+from tunegym.tuning.agents.training import LiveTraining, training
 from tunegym.tuning.agents.trial_training import Decision, Step
 from tunegym.tuning.ports import LiveEnv
 from tunegym.tuning.spaces import bounds
@@ -84,11 +82,9 @@ class RllibLiveTraining(LiveTraining):
         return saved
 
     def _build(self, kind: str | None) -> Algorithm:
-        del kind
         self._open.close()  # one whose checkpoint doesn't fit
-        algorithm = PpoAlgorithm if isinstance(self._config, LiveRllibPpoConfig) else DqnAlgorithm
-        lanes = self._env.slots
-        built = algorithm(self._config, self._observed, self._choices, self._draws, lanes, self._horizon)
+        shapes, lanes = (self._observed, self._choices), self._env.slots
+        built = ALGORITHMS[self._name](self._config, *shapes, self._draws, lanes, self._horizon)
         self._open.callback(built.close)
         return built
 
@@ -129,8 +125,8 @@ class RllibLiveTraining(LiveTraining):
 
     def _width(self) -> int:
         """How many lanes take the next step."""
-        left = self._env.slots if self._most is None else max(0, self._most - self._env.taken)
-        return min(self._env.slots, left)
+        slots = self._env.slots
+        return slots if self._most is None else max(0, min(slots, self._most - self._env.taken))
 
     def _take(self, lane: int, seen: np.ndarray, decision: Decision, answer: Sequence[Any]) -> np.ndarray:
         """Add a step, and start the next episode where it ended one; returns what the lane sees next."""

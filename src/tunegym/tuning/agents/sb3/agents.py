@@ -131,8 +131,8 @@ class PolicyAgent(BaseAgent, ABC):
         """The algorithm for these spaces."""
         from tunegym.tuning.agents.sb3.learners import build_learner
 
-        trials = self.env.experiment.most_trials
-        return build_learner(self.config, observations, actions, history, self.seed, trials)
+        horizon = self.env.experiment.most_trials or configs.HORIZON
+        return build_learner(self.config, observations, actions, history, self.seed, horizon)
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Keep another run's trials; a policy without a checkpoint is pre-trained on them."""
@@ -278,11 +278,13 @@ class LivePolicy(LiveAgent):
         Sb3LiveTraining(self.env, self.name, self.config, self.seed).run()
 
 
-def _live(name: str, config: type[LiveConfig]) -> type[LivePolicy]:
-    return type(f"Live{name.capitalize()}", (LivePolicy,), {"name": name, "Config": config, "__module__": __name__})
+def live_agent(name: str, config: type[LiveConfig], base: type[LivePolicy] = LivePolicy) -> type[LivePolicy]:
+    """The class of the agent ``name`` for live systems."""
+    title = name.title().replace("_", "")
+    return type(f"Live{title}", (base,), {"name": name, "Config": config, "__module__": base.__module__})
 
 
-LivePpo = _live("ppo", configs.LivePpoConfig)
-LiveA2c = _live("a2c", configs.LiveA2cConfig)
-LiveDqn = _live("dqn", configs.LiveDqnConfig)
-LiveSac = _live("sac", configs.LiveSacConfig)
+LivePpo = live_agent("ppo", configs.LivePpoConfig)
+LiveA2c = live_agent("a2c", configs.LiveA2cConfig)
+LiveDqn = live_agent("dqn", configs.LiveDqnConfig)
+LiveSac = live_agent("sac", configs.LiveSacConfig)

@@ -22,17 +22,17 @@ from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.sb3 import algorithms
 from tunegym.tuning.agents.sb3.algorithms import Spaces
-from tunegym.tuning.agents.sb3.config import (
-    FEWEST,
-    HORIZON,
-    DqnConfig,
-    OnPolicyConfig,
-    PpoConfig,
-    SacConfig,
-    update_size,
-)
+from tunegym.tuning.agents.sb3.config import FEWEST, DqnConfig, OnPolicyConfig, PpoConfig, SacConfig, update_size
 from tunegym.tuning.agents.training import DIVERGED, Draws
-from tunegym.tuning.agents.trial_training import LEAST_DRAWN, PRETRAIN_ROUNDS, Decision, Step, TrialLearner, imitate
+from tunegym.tuning.agents.trial_training import (
+    LEAST_DRAWN,
+    Decision,
+    EpsilonGreedy,
+    OffPolicy,
+    Step,
+    TrialLearner,
+    imitate,
+)
 
 
 def build_learner(
@@ -41,10 +41,9 @@ def build_learner(
     actions: spaces.Space[Any],
     history: TrialHistory,
     seed: int,
-    trials: int | None,
+    horizon: int,
 ) -> Learner:
-    """The learner for an agent's settings and spaces; ``trials`` is the budget, None if only time bounds it."""
-    horizon = trials or HORIZON
+    """The learner for an agent's settings and spaces; ``horizon`` is the budget of trials."""
     draws = Draws(seed, type(config).__name__.removesuffix("Config").lower())
     env = Spaces(observations, actions)
     if isinstance(config, OnPolicyConfig):
@@ -203,92 +202,53 @@ class OnPolicyLearner(Learner):
         return buffer
 
 
-class OffPolicyLearner(Learner):
+class OffPolicyLearner(OffPolicy, Learner):
     """Keeps trials in the library's replay buffer; rewards there are rescaled before each update."""
-
-    off_policy = True
 
     def __init__(
         self, model: Any, draws: Draws, history: TrialHistory, config: DqnConfig | SacConfig, horizon: int
     ) -> None:
         super().__init__(model, draws, history)
         self.config = config
+        self.train_freq = config.train_freq
         starts = config.learning_starts
         self.random_trials = max(8, min(100, horizon // 10)) if starts is None else starts
         self._buffer = model.replay_buffer
         self._indices = np.zeros(config.buffer_size, dtype=np.int64)
-        self._taken = 0
-        self._since = 0
-        self._head_start = 0
 
     def take(self, step: Step) -> None:
         """Add it to the replay buffer, in place of the oldest if that is full."""
+        super().take(step)
         self._indices[self._buffer.pos] = step.index
         done = np.array([step.terminated or step.truncated])
         infos = [{"TimeLimit.truncated": step.truncated}]  # the library then bootstraps from the next observation
         chosen = np.asarray(step.decision.chosen)
         self._buffer.add(step.seen[None], step.after[None], chosen[None], np.zeros(1), done, infos)
-        self._taken += 1
-        self._since += 1
 
-    def warm_up(self, steps: Sequence[Step]) -> None:
-        """Add them to the replay buffer, and explore that much less."""
-        for step in steps:
-            self.take(step)
-        self._head_start = len(steps)
-
-    def due(self) -> bool:
-        """Every ``train_freq`` trials, after the random ones."""
-        return self._taken > self.random_trials and self._since >= self.config.train_freq
-
-    def train(self, closed: int, last: bool = False) -> dict[str, float]:
-        """One update on draws from the buffer."""
-        if not self._taken or (last and self._taken <= self.random_trials):
-            return {}
-        self._since = 0
-        return self._update("train", closed)
-
-    def pretrain(self, steps: Sequence[Step]) -> None:
-        """As many updates as a run of some hundred trials has."""
-        if steps:
-            for at in range(PRETRAIN_ROUNDS):
-                self._update("pretrain", at)
-            self._since = 0
-
-    def experience(self, number: int) -> int:
-        """The trial's number, counted from the start of the run that it was warmed up with."""
-        return number + self._head_start
-
-    def _update(self, *names: str | int) -> dict[str, float]:
+    def update(self, name: str, number: int) -> dict[str, float]:
+        """The library's update on draws from its buffer."""
         count = self._buffer.size()
         self._buffer.rewards[:count, 0] = self.rewards(self._indices[:count])
         batch = min(self.config.batch_size, max(count, LEAST_DRAWN))
-        with self.draws.stream(*names):
+        with self.draws.stream(name, number):
             self.model.train(gradient_steps=self.config.gradient_steps, batch_size=batch)
         return self.has_trained()
 
 
-class DqnLearner(OffPolicyLearner):
+class DqnLearner(EpsilonGreedy, OffPolicyLearner):
     """Epsilon-greedy: chooses the action of the highest value or, less and less often, a random one."""
 
     config: DqnConfig
 
     def __init__(self, model: Any, draws: Draws, history: TrialHistory, config: DqnConfig, horizon: int) -> None:
         super().__init__(model, draws, history, config, horizon)
-        self._fades = max(config.exploration_fraction * horizon, 1.0)
+        self.final = config.exploration_final
+        self.fades = max(config.exploration_fraction * horizon, 1.0)
         self._copied = 0
 
     def act(self, seen: np.ndarray, number: int) -> Decision:
         """Random with a probability that falls with the trial's number."""
-        random = self.experience(number) <= self.random_trials
-        if random or self.draws.unit("explore", number) < self.epsilon(number):
-            return Decision(np.int64(self.draws.integer(int(self.model.action_space.n), "random", number)))
-        return Decision(self.greedy(seen)[0])
-
-    def epsilon(self, number: int) -> float:
-        """The probability of a random choice in trial ``number``."""
-        final = self.config.exploration_final
-        return max(1.0 - (1.0 - final) * self.experience(number) / self._fades, final)
+        return self.explored(number, int(self.model.action_space.n)) or Decision(self.greedy(seen)[0])
 
     def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
         """Their values."""
@@ -301,7 +261,7 @@ class DqnLearner(OffPolicyLearner):
         if closed - self._copied >= self.config.target_update:
             self._copied = closed
             self._copy()
-        return {**told, "exploration/epsilon": self.epsilon(closed)} if told else told
+        return told
 
     def pretrain(self, steps: Sequence[Step]) -> None:
         """Updates, then a copy of the target network."""
