@@ -33,7 +33,7 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
 SEEN = np.array([0.5, -0.5, 1.0], dtype=np.float32)
 
 
-def build(agent: str, *, seed: int = 0, trials: int | None = 100, **settings: Any) -> Any:
+def build(agent: str, *, seed: int = 0, trials: int = 100, **settings: Any) -> Any:
     """An agent's algorithm over three observed numbers; settings as in ``agent_config``."""
     from tunegym.tuning.agents.sb3.learners import build_learner
 
