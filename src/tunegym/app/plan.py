@@ -11,7 +11,7 @@ from tunegym.app.catalog import build_agent, build_runner, build_workload
 from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experiment, LiveSpec, Scenario
 from tunegym.tuning.model.space import EnvParam
 from tunegym.tuning.model.summary import Plan
-from tunegym.tuning.model.trial import CommandJob, Job, Observation
+from tunegym.tuning.model.trial import Observation, what_runs
 from tunegym.tuning.model.values import counted, pairs, seconds, spelled, with_goal
 
 
@@ -76,15 +76,6 @@ def _document(experiment: Experiment) -> dict[str, Any]:
 def _param(param: EnvParam) -> dict[str, Any]:
     draw = "step" if param.every_step else "episode"
     return {**param.domain.spec(), "weights": param.weights, "draw": draw, "encoding": param.encoding}
-
-
-def what_runs(job: Job) -> str:
-    """A job as a user reads it: the commands, or the call."""
-    if isinstance(job, CommandJob):
-        around = {name: f"{name}: {text}" for name in ("setup", "teardown") if (text := getattr(job, name))}
-        return "\n".join([*around.pop("setup", "").splitlines(), job.command, *around.values()])
-    arguments = [f"{name}={value!r}" for name, value in job.arguments.items()]
-    return f"{job.target}({', '.join([*arguments, *(['report=report'] if job.reports else [])])})"
 
 
 def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> list[dict[str, Any]]:

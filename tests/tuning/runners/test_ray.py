@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -245,16 +246,11 @@ def test_another_version_on_the_nodes(
     assert caught.value.hint == "install the same version on every node"
 
 
-def test_several_nodes_are_refused(make: Make, command: Callable[..., CommandJob]) -> None:
-    with pytest.raises(RunnerError, match="asks for 2 nodes"):
-        make().run(command("true", num_nodes=2), lambda _: None)
-
-
 @pytest.mark.parametrize("name", ["num_nodes_fixed", "num_nodes_knob"])
 def test_an_experiment_with_several_nodes_is_refused(name: str, tmp_path: Path) -> None:
     """Before a cluster is asked."""
     experiments = scenario(GOOD / f"{name}.toml").experiments
-    with pytest.raises(RunnerError, match=r"asks for num_nodes = \d, but a trial runs on one node"):
+    with pytest.raises(RunnerError, match=r"num_nodes = \d, but a trial runs on one node"):
         RayRunner("t", 1, RayConfig(), tmp_path).check(experiments)
 
 
@@ -276,7 +272,7 @@ def test_a_process_is_in_one_cluster(ray_connected: str, tmp_path: Path) -> None
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunnerError, match="needs the package ray") as caught:
         RayRunner("t", 1, RayConfig(), tmp_path).check([])
     assert caught.value.hint == "pip install 'tunegym[ray]'"

@@ -17,7 +17,8 @@ class TestRayRunner(RunnerSuite):
         self._token, self._address = token, ray_connected
 
     def make_runner(self, tmp_path: Path) -> RayRunner:
-        return RayRunner(self._token, 2, RayConfig(address=self._address), tmp_path)
+        # The suite's jobs talk to each other in tmp_path; in a scenario's folder, each slot has its own copy.
+        return RayRunner(self._token, 2, RayConfig(address=self._address), tmp_path / "scenario")
 
     def test_command_runs_in_its_folder_with_its_environment(self, runner: RayRunner, tmp_path: Path) -> None:
         """The folder is one of the node's; all that is in it comes back."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import stat
 import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +17,13 @@ from tunegym.core.errors import RunnerError
 from tunegym.tuning.model.trial import CallJob, CommandJob
 from tunegym.tuning.runners import shipping
 from tunegym.tuning.runners.shipping import (
-    Scratch,
-    in_pieces,
-    pack,
-    pack_scenario,
-    put_small,
+    Entry,
+    ScratchFolder,
+    next_batch,
+    read_folder,
+    read_scenario,
     relocated,
-    remove,
-    take_small,
-    unpack,
+    write_folder,
 )
 from tunegym.tuning.workloads.template import Template
 
@@ -36,51 +36,52 @@ def tree(folder: Path) -> dict[str, object]:
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
         content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
-        mode = 0 if path.is_symlink() else stat.S_IMODE(status.st_mode)
-        found[str(path.relative_to(folder))] = (stat.S_IFMT(status.st_mode), mode, content)
+        mode, mtime = (0, 0) if path.is_symlink() else (stat.S_IMODE(status.st_mode), status.st_mtime_ns)
+        found[str(path.relative_to(folder))] = (stat.S_IFMT(status.st_mode), mode, mtime, content)
     return found
 
 
 @pytest.mark.parametrize("piece", [1, 700, 10_000_000])
-def test_a_folder_arrives_as_it_was(tmp_path: Path, piece: int) -> None:
+def test_a_folder_arrives_as_it_was(tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces of any size; only pipes stay behind."""
+    monkeypatch.setattr(shipping, "PIECE", piece)
     source, target = tmp_path / "source", tmp_path / "target"
     (source / "deep" / ("x" * 150) / "er").mkdir(parents=True)
     for name in ODD:
         (source / "deep" / name).write_bytes(os.fsencode(name) * 300)
     (source / "tool").write_text("#!/bin/sh")
     (source / "tool").chmod(0o755)
+    (source / "old").touch()
+    os.utime(source / "old", (1, 1))
     (source / "secret").write_text("x")
-    (source / "secret").chmod(0o000)
-    os.link(source / "tool", source / "twin")
     (source / "away").symlink_to("/nowhere/at all")
     (source / "inside").symlink_to("deep")
     (source / "empty").mkdir(mode=0o500)
-    os.mkfifo(source / "pipe")
+    (source / "empty" / "not").write_text("x")
     target.mkdir()
     (target / "stale").write_text("old")
-    expected = {**tree(source)}
-    unpack(in_pieces(pack(str(source)), piece), str(target))
-    assert tree(target) == expected
-    assert (target / "tool").stat().st_nlink == 2
+    expected = tree(source)
+    secret = expected["secret"]
+    os.mkfifo(source / "pipe")
+    (source / "secret").chmod(0o000)
+    entries = read_folder(str(source))
+
+    def batches() -> Iterator[Entry]:
+        more = True
+        while more:
+            batch, more = next_batch(entries)
+            yield from batch
+
+    write_folder(batches(), str(target))
+    (target / "secret").chmod(0o644)
+    found = tree(target)
+    assert {**found, "secret": secret} == expected
 
 
-def test_few_plain_files_need_no_stream(tmp_path: Path) -> None:
-    """Anything else does, and is left alone."""
-    folder = tmp_path / "f"
-    folder.mkdir()
-    for number, name in enumerate(ODD):
-        (folder / name).write_text("x" * number)
-    (folder / "plain").chmod(0o751)
-    expected = tree(folder)
-    small = take_small(str(folder), 64 * 1024)
-    assert small is not None
-    assert not folder.exists()
-    put_small(small, str(folder))
-    assert tree(folder) == expected
-    assert take_small(str(folder), 1000) is None
-    (folder / "link").symlink_to("plain")
-    assert take_small(str(folder), 64 * 1024) is None
-    assert len(tree(folder)) == len(ODD) + 1
+def test_no_files_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "stale").mkdir()
+    write_folder(read_folder(str(tmp_path / "nowhere")), str(tmp_path / "stale"))
+    assert not (tmp_path / "stale").exists()
 
 
 def test_a_scenario_is_shipped_without_results(tmp_path: Path) -> None:
@@ -95,21 +96,17 @@ def test_a_scenario_is_shipped_without_results(tmp_path: Path) -> None:
     ):
         (tmp_path / "s" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "s" / name).write_text(name)
-    shipment, content = pack_scenario(str(tmp_path / "s"))
-    unpack(iter([content]), str(tmp_path / "t"))
+    write_folder(read_scenario(str(tmp_path / "s")), str(tmp_path / "t"))
     files = {str(path.relative_to(tmp_path / "t")) for path in (tmp_path / "t").rglob("*") if path.is_file()}
     assert files == {"a.py", "data/b.csv"}
-    assert pack_scenario(str(tmp_path / "s"))[0] == shipment
-    (tmp_path / "s" / "a.py").write_text("changed")
-    assert pack_scenario(str(tmp_path / "s"))[0] != shipment
 
 
 def test_a_scenario_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipping, "MOST_SHIPPED_MB", 1)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "big.bin").write_bytes(bytes(1_100_000))
-    with pytest.raises(RunnerError, match=r"more than 1 MB.*data/ alone has 1 MB") as caught:
-        pack_scenario(str(tmp_path))
+    with pytest.raises(RunnerError, match=r"more than 1 MB.*reached at data/big.bin") as caught:
+        read_scenario(str(tmp_path))
     assert "put large data where the nodes can see it" in str(caught.value.hint)
 
 
@@ -144,27 +141,21 @@ def test_paths_in_calls_are_relocated() -> None:
     assert (moved.folder, moved.paths, moved.arguments) == ("/t", ("/n",), expected)
 
 
-def test_entries_live_as_long_as_they_are_used(tmp_path: Path) -> None:
-    """Several processes may use one; what a killed process left goes with the next sweep."""
-    filled: list[Path] = []
-
-    def fill(folder: Path) -> None:
-        filled.append(folder)
-        (folder / "x").write_text("x")
-
-    one, two = Scratch(tmp_path / "s"), Scratch(tmp_path / "s")
-    assert one.use("files-a", fill) == two.use("files-a", fill)
-    assert len(filled) == 1
-    one.close()
-    assert (tmp_path / "s" / "files-a" / "x").exists()
-    own = one.use("host-b")
-    (own / "deep").mkdir(mode=0o000)
-    locks, one._locks = one._locks, {}
-    for fd in locks.values():
-        fcntl.flock(fd, fcntl.LOCK_UN)  # as the kernel does for a process that is killed
-        os.close(fd)
-    two.sweep()
-    assert not own.exists()
-    two.close()
-    assert [path.name for path in (tmp_path / "s").iterdir()] == ["filling"]
-    remove(str(own))
+def test_scratch_folders_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the next one is made; those in use stay."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    text = """
+import os, sys
+from tunegym.tuning.runners.shipping import ScratchFolder
+(ScratchFolder().path / "deep").mkdir(mode=0)
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", text], env={**os.environ, "TMPDIR": str(tmp_path)})
+    (left,) = tmp_path.iterdir()
+    one = ScratchFolder()
+    assert not left.exists()
+    two = ScratchFolder()
+    assert set(tmp_path.iterdir()) == {one.path, two.path}
+    for folder in (one, two, two):
+        folder.close()
+    assert not list(tmp_path.iterdir())

@@ -74,6 +74,16 @@ class CallJob:
 
 Job: TypeAlias = CommandJob | CallJob
 
+
+def what_runs(job: Job) -> str:
+    """A job as a user reads it: the commands, or the call."""
+    if isinstance(job, CommandJob):
+        around = {name: f"{name}: {text}" for name in ("setup", "teardown") if (text := getattr(job, name))}
+        return "\n".join([*around.pop("setup", "").splitlines(), job.command, *around.values()])
+    arguments = [f"{name}={value!r}" for name, value in job.arguments.items()]
+    return f"{job.target}({', '.join([*arguments, *(['report=report'] if job.reports else [])])})"
+
+
 ReportCallback: TypeAlias = Callable[[int, float], bool]
 """Called with (step, value) for each intermediate value of a job, in order; True means: end the job now."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
-import itertools
 import logging
 import os
 import pickle
@@ -22,22 +20,19 @@ import socket
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 from tunegym.core.errors import RunnerError
-from tunegym.core.processes import boot_id
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice
-from tunegym.tuning.model.trial import SHELLS, CallJob, Job, JobHandle, JobResult, ReportCallback
+from tunegym.tuning.model.trial import Job, JobHandle, JobResult, ReportCallback, what_runs
 from tunegym.tuning.runners import ray_host
 from tunegym.tuning.runners.command import INTERRUPTED_TEARDOWN_S
-from tunegym.tuning.runners.shipping import Scratch, Shipment, pack_scenario, put_small, remove, unpack
+from tunegym.tuning.runners.shipping import Entry, ScratchFolder, read_scenario, write_folder
 
 _log = logging.getLogger(__name__)
 
@@ -45,14 +40,12 @@ LOOK_S = 0.1
 """How often a waiting trial looks whether it is to stop."""
 STOP_S = INTERRUPTED_TEARDOWN_S + 20.0
 """How long a job that is stopped may take to end, teardown included."""
-CONNECT_S = 10.0
 GONE_S = 45.0
 """How long a cluster may not answer before it counts as gone. After 60 s Ray itself ends this process."""
 MOST_LOST = 60
 """How many actors in a row may be lost before they are ready."""
-CREATION = "an error in its creation"
 MISFIT_S = 60.0
-"""How long a cluster may be without a node that is large enough before that is an error."""
+"""How long a cluster that had a node that is large enough may be without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +80,10 @@ class RayConfig:
 
 
 class HostLostError(Exception):
-    """The actor of a trial, its node or the way there is gone; the message says which."""
+    """The actor of a trial, its node or the way there is gone; the message says which.
+
+    The cause is a ``RunnerError`` if the actor could not work on its node.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,17 +110,14 @@ class RayRunner:
         self._scenario_dir = os.path.abspath(scenario_dir or Path.cwd())  # noqa: PTH100
         self._cluster = Cluster(self._config.address)
         self._stops = 0
-        self._closed = False
-        self._numbers = itertools.count(1)
         self._lock = threading.Lock()  # of all below
-        self._shipped: tuple[Shipment, list[Any]] | None = None
+        self._files: Any = None  # a reference to the scenario's files
         self._idle: list[_Host] = []
         self._busy = 0
         self._pending: dict[Any, Any] = {}  # actors that are not ready, by the answer that tells
         self._creations_lost = 0
         self._waiting = 0
-        self._misfit_after: float | None = None
-        self._misfit_looked = 0.0
+        self._has_fitted = False
 
     # the port -----------------------------------------------------------------------------------------
 
@@ -132,40 +125,26 @@ class RayRunner:
         """Refuse trials on several nodes, and a cluster none of whose nodes can hold a trial."""
         for experiment in experiments:
             if (most := _most_nodes(experiment)) > 1:
-                raise RunnerError(
-                    f"experiment {experiment.name} asks for num_nodes = {most}, but a trial runs on one node with "
-                    'runner = "ray"',
-                    hint="leave num_nodes out, or let the command itself use the cluster",
-                )
+                what = f"{experiment.name}: num_nodes = {most}, but a trial runs on one node of a Ray cluster"
+                raise RunnerError(what, hint="leave num_nodes out, or let the command itself use the cluster")
         import_ray()
         if self._config.address is not None:  # one of our own would only be started to be asked
             self._cluster.connect()
             if misfit := self._misfit():
-                raise RunnerError(misfit, hint=_MISFIT_HINT)
+                raise misfit
 
     def script(self, job: Job) -> str:
-        """The resources and the command, as dry-run shows them."""
+        """The resources, the variables and what runs: Ray has no script."""
         where = self._config.address or "a cluster on this machine, for this run alone"
         lines = [f"# Ray: {where}; a trial takes {_amounts(self._config.wanted) or 'nothing'}"]
         lines += [f"export {name}={shlex.quote(value)}" for name, value in job.env.items()]
-        if isinstance(job, CallJob):
-            arguments = ", ".join(f"{name}={value!r}" for name, value in job.arguments.items())
-            return "\n".join([*lines, f"# Python: {job.target}({arguments})"])
-        name = job.shell or "bash"
-        shell = shlex.join([name, *SHELLS[Path(name).name], "-c"])
-        texts = (("setup", job.setup), ("", job.command), ("teardown", job.teardown))
-        for part, text in texts:
-            if text is not None:
-                lines.append(f"{shell} {shlex.quote(text)}" + (f"  # {part}" if part else ""))
-        return "\n".join(lines)
+        return "\n".join([*lines, what_runs(job)])
 
     @property
     def waiting(self) -> str:
         """How many trials wait for a node, or for the cluster itself."""
-        if away := self._cluster.away:
-            return away
-        if not self._waiting:
-            return ""
+        if self._cluster.away or not self._waiting:
+            return self._cluster.away
         trials = "1 trial waits" if self._waiting == 1 else f"{self._waiting} trials wait"
         return f"{trials} for {_amounts(self._config.wanted) or 'a node'} on the Ray cluster"
 
@@ -178,36 +157,27 @@ class RayRunner:
             RunnerError: the cluster can't be reached, no node can hold the job, tunegym isn't there, or a folder can't
                 be used.
         """
-        if self._closed:
-            raise RunnerError("the runner is closed", hint="make a new one")
-        if job.num_nodes > 1:
-            raise RunnerError(f"job {job.name} asks for {job.num_nodes} nodes", hint="a trial runs on one Ray node")
-        values = _ValuesOnce(watch) if watch is not None and job.reports else None
+        reported: list[Any] = []
         nodes: list[str] = []
         while (host := self._take()) is not None:
             nodes.append(host.node)
+            is_usable = False
             try:
-                reply = self._attempt(host, job, started, values)
-                if reply.result is not None:
-                    self._bring_back(host, job.folder, reply)
-                    self._give_back(host)
-                    return replace(reply.result, nodes=tuple(nodes))
-                what, hint = reply.broken
-                fault: RunnerError | HostLostError = RunnerError(f"{host.node}: {what}", hint=hint)
+                started(host.handle)
+                result = self._attempt(host, job, watch if job.reports else None, reported)
+                is_usable = True
+                return replace(result, nodes=tuple(nodes))
             except HostLostError as error:
-                fault = error
-            except BaseException:
-                self._drop(host)
-                raise
-            self._drop(host)
-            if self._stops:
-                break
-            _log.warning("job %s, attempt %d on %s: %s", job.name, len(nodes), host.node, fault)
-            if len(nodes) > self._config.retries:
-                if isinstance(fault, RunnerError):
-                    raise fault
-                error = f"its Ray worker was lost in attempt {len(nodes)}: {fault}"
-                return JobResult("exited", error=error, nodes=tuple(nodes))
+                if self._stops:
+                    break
+                _log.warning("job %s, attempt %d on %s: %s", job.name, len(nodes), host.node, error)
+                if len(nodes) > self._config.retries:
+                    if isinstance(error.__cause__, RunnerError):
+                        raise error.__cause__ from None
+                    what = f"its Ray worker was lost in attempt {len(nodes)}: {error}"
+                    return JobResult("exited", error=what, nodes=tuple(nodes))
+            finally:
+                self._give_back(host, is_usable)
         return JobResult("interrupted", nodes=tuple(nodes))
 
     def stop(self) -> None:
@@ -225,80 +195,66 @@ class RayRunner:
         there ended with its Ray processes.
         """
         ours = [dict(handle) for handle in handles if "ray" in handle]
-        if not ours:
-            return 0
-        here = [handle for handle in ours if handle.get("boot") == boot_id()]
-        ended = ray_host.end_leftovers(self._token, here) if here else 0
-        elsewhere = [handle for handle in ours if handle.get("boot") != boot_id()]
-        if elsewhere and self._config.address is not None:
-            self._cluster.connect()
-            ended += self._cluster.end_leftovers(self._token, elsewhere)
+        ended = ray_host.end_leftovers(self._token, ours) if ours else 0
+        if ours and self._config.address is not None:
+            ended += self._cluster.end_leftovers(self._token, ours)
         return ended
 
     def close(self) -> None:
         """Release the actors, and the cluster if it is our own. No ``run`` may be under way. Twice is fine."""
-        self._closed = True
-        with self._lock:
-            idle, self._idle = self._idle, []
-            pending, self._pending = list(self._pending.values()), {}
-        for actor in pending:
+        idle, self._idle = [host.actor for host in self._idle], []
+        pending, self._pending = list(self._pending.values()), {}
+        if idle:  # they clean up
+            self._cluster.ray.wait([actor.close.remote() for actor in idle], num_returns=len(idle), timeout=10.0)
+        for actor in (*idle, *pending):
             self._cluster.kill(actor)
-        self._cluster.dismiss([host.actor for host in idle])
         self._cluster.close()
 
     # one attempt --------------------------------------------------------------------------------------
 
-    def _attempt(
-        self, host: _Host, job: Job, started: Callable[[JobHandle], None], watch: _ValuesOnce | None
-    ) -> ray_host.Reply:
-        """Run the job on the host. Raises ``HostLostError``."""
-        started(host.handle)
-        if watch is not None:
-            watch.seen = 0
-        number = next(self._numbers)
-        call, actor = self._cluster.call, host.actor
-        ended = call(actor.run, number, pickle.dumps(job), watch is not None)
-        value = call(actor.next_report, number, None) if watch is not None else None
-        deadline, told = float("inf"), False
-        while (packed := self._cluster.answer(ended) if value is None else None) is None:
-            if value is not None and watch is not None and (ready := self._cluster.wait([ended, value])):
-                report = self._cluster.get(value) if ended not in ready else None
-                told = told or (report is not None and watch(*report))
-                value = None if report is None else call(actor.next_report, number, told)
-            if self._stops and deadline == float("inf"):
-                call(actor.stop)
+    def _attempt(self, host: _Host, job: Job, watch: ReportCallback | None, reported: list[Any]) -> JobResult:
+        """Run the job on the host, and bring its files back; ``reported`` are the values of all attempts.
+
+        Raises ``HostLostError``.
+        """
+        actor, cluster = host.actor, self._cluster
+        ended = actor.run.remote(pickle.dumps(job), watch is not None)
+        value = None if watch is None else actor.next_report.remote(None)
+        seen, deadline = 0, None
+        while not (ready := cluster.wait([ended if value is None else value])) or value is not None:
+            if ready and watch is not None:
+                report, verdict = cluster.get(value), False
+                seen += 1
+                if report is not None and seen > len(reported):
+                    reported.append(report)
+                    verdict = watch(*report)
+                value = None if report is None else actor.next_report.remote(verdict)
+            if self._stops and deadline is None:
+                actor.stop.remote()
                 deadline = time.monotonic() + STOP_S
-            if self._stops > 1 or time.monotonic() > deadline:
+            if self._stops > 1 or (deadline is not None and time.monotonic() > deadline):
                 raise HostLostError("it doesn't stop")
-        reply: ray_host.Reply = pickle.loads(packed)
-        if self._stops and not told and reply.result is not None and reply.result.ending == "pruned":
-            reply = replace(reply, result=replace(reply.result, ending="interrupted"))
-        return reply
+        result, files, has_more = pickle.loads(cluster.get(ended))
 
-    def _bring_back(self, host: _Host, folder: str, reply: ray_host.Reply) -> None:
-        def pieces() -> Iterator[bytes]:
-            yield reply.files
-            while reply.more and (piece := self._cluster.get(self._cluster.call(host.actor.piece))):
-                yield piece
+        def entries() -> Iterator[Entry]:
+            batch, more = files, has_more
+            while batch:
+                yield from batch
+                batch, more = cluster.get(actor.next_files.remote()) if more else ([], False)
 
-        if reply.small is not None:
-            put_small(reply.small, folder)
-        elif reply.files:
-            unpack(pieces(), folder)
-        elif reply.result is not None and reply.result.ending != "interrupted":
-            remove(folder)
+        if result.ending != "interrupted":
+            write_folder(entries(), job.folder)
+        return result
 
     # hosts --------------------------------------------------------------------------------------------
 
     def _take(self) -> _Host | None:
         """An idle host, or a new one; waits until there is one. None if the run stops."""
         with self._lock:
-            if self._idle and not self._stops:
-                self._busy += 1
-                return self._idle.pop()
             self._waiting += 1
         try:
             self._cluster.connect()
+            look = fits_until = 0.0
             while not self._stops:
                 with self._lock:
                     if self._idle:
@@ -309,18 +265,33 @@ class RayRunner:
                     pending = list(self._pending)
                 for answer in self._cluster.wait(pending):
                     self._admit(answer)
-                self._complain_of_misfit()
+                if (now := time.monotonic()) < look or self._cluster.away:
+                    continue
+                look = now + 1.0
+                if not (misfit := self._misfit()):
+                    self._has_fitted = True
+                    fits_until = now + MISFIT_S
+                elif not self._has_fitted or now > (fits_until := fits_until or now + MISFIT_S):
+                    raise misfit
             return None
         finally:
             with self._lock:
                 self._waiting -= 1
 
     def _create(self) -> None:
-        if self._shipped is None:
-            shipment, content = pack_scenario(self._scenario_dir)
-            self._shipped = shipment, [self._cluster.put(content)]
-        actor = self._cluster.create(self._config, self._token, *self._shipped)
-        self._pending[self._cluster.call(actor.describe)] = actor
+        """Create an actor, which may have to wait for resources."""
+        ray, config = self._cluster.ray, self._config
+        if self._files is None:
+            self._files = ray.put(read_scenario(self._scenario_dir))
+        actor_class = ray.remote(ray_host.TrialHost).options(
+            num_cpus=config.num_cpus,
+            num_gpus=config.num_gpus,
+            resources=config.resources or None,
+            max_concurrency=4,
+            scheduling_strategy="SPREAD",
+        )
+        actor = actor_class.remote(self._token, self._scenario_dir, self._files)
+        self._pending[actor.describe.remote()] = actor
 
     def _admit(self, answer: Any) -> None:
         """Take in a host that is ready, or has failed to become so."""
@@ -332,7 +303,7 @@ class RayRunner:
             said = self._cluster.get(answer)
         except HostLostError as error:
             self._creations_lost += 1
-            if self._creations_lost > MOST_LOST or CREATION in str(error):
+            if self._creations_lost > MOST_LOST or "an error in its creation" in str(error):
                 hint = f"is tunegym {ray_host.VERSION} installed on every node? has its disk room? then resume the run"
                 raise RunnerError(f"a Ray worker doesn't start: {error}", hint=hint) from None
             time.sleep(1.0)  # for a while Ray still chooses nodes that are gone
@@ -344,60 +315,26 @@ class RayRunner:
         with self._lock:
             self._idle.append(_Host(actor, said["node"], said["handle"]))
 
-    def _give_back(self, host: _Host) -> None:
+    def _give_back(self, host: _Host, is_usable: bool) -> None:
+        """Keep the host for the next job, or end it and the idle ones on its node, which is probably gone."""
         with self._lock:
             self._busy -= 1
             self._idle.append(host)
-
-    def _drop(self, host: _Host) -> None:
-        """Forget a host that failed, and idle ones on the same node, which is probably gone."""
-        with self._lock:
-            self._busy -= 1
-            doubtful = [one for one in self._idle if one.node == host.node]
-            self._idle = [one for one in self._idle if one not in doubtful]
-        for one in (host, *doubtful):
+            lost = [] if is_usable else [one for one in self._idle if one.node == host.node]
+            self._idle = [one for one in self._idle if one not in lost]
+        for one in lost:
             self._cluster.kill(one.actor)
 
-    def _misfit(self) -> str:
-        """Why no node can hold a trial, however long it waits; empty if one can."""
-        wanted, nodes = self._config.wanted, self._cluster.resources()
-        if any(all(has.get(name, 0) >= amount for name, amount in wanted.items()) for has in nodes.values()):
-            return ""
-        shown = [f"{node} has {_amounts({name: has.get(name, 0) for name in wanted})}" for node, has in nodes.items()]
-        more = f" and {len(shown) - 8} nodes more" if len(shown) > 8 else ""
-        return f"a trial takes {_amounts(wanted)}, and no node has that: {'; '.join(shown[:8]) or 'no node'}{more}"
-
-    def _complain_of_misfit(self) -> None:
-        """At once if it never fitted; after a while if the nodes that were large enough are gone."""
-        now = time.monotonic()
-        with self._lock:
-            if now < self._misfit_looked + 1.0 or self._cluster.away:
-                return
-            self._misfit_looked = now
-        misfit = self._misfit()
-        if not misfit:
-            self._misfit_after = now + MISFIT_S
-        elif self._misfit_after is None or now > self._misfit_after:
-            raise RunnerError(misfit, hint=_MISFIT_HINT)
-
-
-_MISFIT_HINT = "ask for less in [system] (num_cpus, num_gpus, resources), or add a node that is large enough"
-
-
-class _ValuesOnce:
-    """A watch over several attempts: what a lost attempt has told already is not told again."""
-
-    def __init__(self, watch: ReportCallback) -> None:
-        self._watch = watch
-        self._told = 0
-        self.seen = 0  # in this attempt
-
-    def __call__(self, step: int, value: float) -> bool:
-        self.seen += 1
-        if self.seen <= self._told:
-            return False
-        self._told = self.seen
-        return self._watch(step, value)
+    def _misfit(self) -> RunnerError | None:
+        """The error if no node can hold a trial, however long it waits."""
+        wanted, nodes = self._config.wanted, self._cluster.nodes()
+        has = [{name: node["Resources"].get(name, 0) for name in wanted} for node in nodes]
+        if any(all(one[name] >= wanted[name] for name in wanted) for one in has):
+            return None
+        shown = [f"{node['NodeManagerAddress']} has {_amounts(one)}" for node, one in zip(nodes, has, strict=True)]
+        what = f"a trial takes {_amounts(wanted)}, and no node has that: {'; '.join(shown) or 'there is none'}"
+        hint = "ask for less in [system] (num_cpus, num_gpus, resources), or add a node that is large enough"
+        return RunnerError(what, hint=hint)
 
 
 def _most_nodes(experiment: Experiment) -> int:
@@ -415,136 +352,96 @@ def _amounts(resources: Mapping[str, float]) -> str:
 # the cluster ------------------------------------------------------------------------------------------
 
 
-def import_ray() -> ModuleType:
+def import_ray() -> Any:
     """The package. Raises ``RunnerError`` if it isn't installed."""
-    if importlib.util.find_spec("ray") is None:
-        raise RunnerError('runner = "ray" needs the package ray', hint="pip install 'tunegym[ray]'")
-    import ray
-
+    try:
+        import ray
+    except ImportError as error:
+        raise RunnerError(f'runner = "ray" needs the package ray: {error}', hint="pip install 'tunegym[ray]'") from None
     return ray
 
 
 class Cluster:
     """This process's connection to one Ray cluster: the one at ``address``, or one that is started for us alone.
 
-    Calls of ``wait`` and ``get`` raise ``HostLostError`` for an actor that is gone.
+    Attributes:
+        ray: the package, once connected.
+        away: that the cluster doesn't answer; empty while it does.
     """
 
     def __init__(self, address: str | None) -> None:
+        self.ray: Any = None
+        self.away = ""
         self._address = address
         self._lock = threading.Lock()
-        self._ray: Any = None
-        self._owns = False
-        # A thread for the life of the connection: the processes of a cluster of our own end with the thread that
-        # started them.
-        self._keeper = ThreadPoolExecutor(1, "tunegym-ray")
-        self._scratch: Scratch | None = None
-        self._head: tuple[str, int] | None = None
+        self._cleanup = contextlib.ExitStack()
+        self._head = ""
         self._looked = self._answered = 0.0
-        self.away = ""
-        """That the cluster doesn't answer; empty while it does."""
 
     def connect(self) -> None:
         """Connect, if that wasn't done. Raises ``RunnerError``: the cluster can't be reached."""
-        if self._ray is not None:
-            return
         with self._lock:
-            if self._ray is not None:
+            if self.ray is not None:
                 return
             ray = import_ray()
-            if ray.is_initialized():
-                self._check_present(ray)
-            else:
-                self._keeper.submit(self._begin, ray).result()
-                self._owns = True
-            host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
-            self._head = (host.strip("[]"), int(port)) if port.isdigit() else None
+            if is_ours := not ray.is_initialized():
+                # A thread for the life of the connection: the processes of a cluster of our own end with the thread
+                # that started them.
+                keeper = self._cleanup.enter_context(ThreadPoolExecutor(1, "tunegym-ray"))
+                keeper.submit(_own_sigterm()(self._begin), ray).result()
+                self._cleanup.callback(lambda: keeper.submit(_own_sigterm()(ray.shutdown)).result())
+            self._head = str(ray.get_runtime_context().gcs_address)
+            if not is_ours and self._address not in (None, "auto", self._head):
+                what = f"this process is connected to the Ray cluster at {self._head}, not to {self._address}"
+                raise RunnerError(what, hint="call ray.shutdown() before, or name the same cluster")
             self._looked = self._answered = time.monotonic()
-            self._ray = ray
-
-    def _check_present(self, ray: Any) -> None:
-        """This program may have connected to Ray before; it can't be connected twice."""
-        present = ray.get_runtime_context().gcs_address
-        if self._address not in (None, "auto", present):
-            raise RunnerError(
-                f"this process is connected to the Ray cluster at {present}, and the scenario names {self._address}",
-                hint="call ray.shutdown() before, or name the same cluster",
-            )
+            self.ray = ray
 
     def _begin(self, ray: Any) -> None:
         logging.getLogger("ray").setLevel(logging.ERROR)  # it would complain that this isn't the main thread
-        with _own_sigterm():
-            self._join(ray) if self._address is not None else self._start(ray)
-
-    @staticmethod
-    def _end(ray: Any) -> None:
-        with _own_sigterm():
-            ray.shutdown()
-
-    def _join(self, ray: Any) -> None:
-        assert self._address is not None
-        hint = "is the cluster up? `ray status --address ADDRESS` must answer on this machine, a node of the cluster"
-        try:
-            if found := re.fullmatch(r"\[?([^/]+?)\]?:(\d+)", self._address):
-                # Ray itself would try for a minute.
-                socket.create_connection((found[1], int(found[2])), CONNECT_S).close()
-            ray.init(address=self._address, namespace="tunegym", **_QUIET)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise RunnerError(f"the Ray cluster at {self._address} can't be reached: {error}", hint=hint) from error
-
-    def _start(self, ray: Any) -> None:
-        self._scratch = Scratch()
-        self._scratch.sweep()
-        folder = self._scratch.use(f"ray-{uuid.uuid4().hex[:8]}")
-        loopback = {"_node_ip_address": "127.0.0.2"} if sys.platform == "linux" else {}
-        usage = os.environ.get(_USAGE)
-        os.environ.setdefault(_USAGE, "0")  # it is no business of anyone's
-        try:
-            # "local" whatever RAY_ADDRESS and running clusters say
-            ray.init(address="local", include_dashboard=False, _temp_dir=str(folder), **loopback, **_QUIET)
-        except (OSError, RuntimeError, ValueError) as error:
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if self._address is not None:
+            what = f"the Ray cluster at {self._address} can't be reached"
+            hint = "is the cluster up? `ray status --address ADDRESS` must answer on this machine, one of its nodes"
+            options["address"] = self._address
+        else:
+            folder = self._cleanup.enter_context(contextlib.closing(ScratchFolder())).path
+            what = "no Ray cluster can be started on this machine"
             hint = f"is there room in {folder.parent}? its path must be short, too"
-            raise RunnerError(f"no Ray cluster can be started on this machine: {error}", hint=hint) from error
-        finally:
-            if usage is None:
-                del os.environ[_USAGE]
+            # "local" whatever RAY_ADDRESS and running clusters say
+            options |= {"address": "local", "include_dashboard": False, "_temp_dir": str(folder)}
+            if sys.platform == "linux":
+                options["_node_ip_address"] = "127.0.0.2"
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            if re.fullmatch(r"[^/]+:\d+", options["address"]):
+                _call_at(options["address"], 10.0)  # Ray itself would try for a minute
+            ray.init(**options)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise RunnerError(f"{what}: {error}", hint=hint) from error
 
     def close(self) -> None:
         """Disconnect, and end the cluster if it was started for us. Twice is fine."""
         with self._lock:
-            ray, self._ray = self._ray, None
-            if ray is not None and self._owns:
-                self._keeper.submit(self._end, ray).result()
-            self._keeper.shutdown()
-            if self._scratch is not None:
-                self._scratch.close()
+            self.ray = None
+            self._cleanup.close()
 
-    def resources(self) -> dict[str, dict[str, float]]:
-        """What each living node has in all, by its address and id."""
-        nodes = [node for node in self._ray.nodes() if node["Alive"]]
-        return {f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})": node["Resources"] for node in nodes}
+    def nodes(self) -> list[dict[str, Any]]:
+        """The living nodes, as Ray describes them."""
+        return [node for node in self.ray.nodes() if node["Alive"]]
 
-    def create(self, config: RayConfig, *arguments: Any) -> Any:
-        """A new host, which may have to wait for resources."""
-        made = self._ray.remote(ray_host.TrialHost).options(
-            num_cpus=config.num_cpus,
-            num_gpus=config.num_gpus,
-            resources=config.resources or None,
-            max_restarts=0,
-            max_task_retries=0,
-            max_concurrency=4,
-            scheduling_strategy="SPREAD",
-        )
-        return made.remote(*arguments)
-
-    def put(self, value: Any) -> Any:
-        """A reference to the value, for any node to fetch."""
-        return self._ray.put(value)
-
-    def call(self, method: Any, *arguments: Any) -> Any:
-        """Call a method of an actor; a reference to its answer."""
-        with _losses(self._ray):
-            return method.remote(*arguments)
+    def get(self, reference: Any) -> Any:
+        """An answer. Raises ``HostLostError``."""
+        errors = self.ray.exceptions
+        try:
+            return self.ray.get(reference)
+        except errors.RayTaskError as error:
+            cause = error.cause
+            if not isinstance(cause, RunnerError):
+                cause = RunnerError(f"a Ray worker failed: {type(cause).__name__}: {cause}", hint="resume the run")
+            raise HostLostError(cause.message) from cause
+        except errors.RayError as error:
+            raise HostLostError(_reason(str(error))) from error
 
     def wait(self, references: list[Any]) -> list[Any]:
         """Those of which the answer is there; waits a moment for the first.
@@ -553,72 +450,40 @@ class Cluster:
         """
         ready: list[Any] = []
         if references:
-            with _losses(self._ray):
-                ready = self._ray.wait(references, num_returns=1, timeout=LOOK_S)[0]
+            ready = self.ray.wait(references, num_returns=1, timeout=LOOK_S)[0]
         else:
             time.sleep(LOOK_S)
-        if not ready:
-            self._ask_head()
-        return ready
-
-    def answer(self, reference: Any) -> Any:
-        """As ``get``, but None if the answer doesn't come within a moment; cheaper than ``wait``."""
-        with _losses(self._ray):
-            try:
-                return self._ray.get(reference, timeout=LOOK_S)
-            except self._ray.exceptions.GetTimeoutError:
-                pass
-        self._ask_head()
-        return None
-
-    def _ask_head(self) -> None:
-        """Take note of whether the cluster's head answers, every two seconds."""
         now = time.monotonic()
-        if self._head is None or now < self._looked + 2.0:
-            return
+        if ready or now < self._looked + 2.0:
+            return ready
         self._looked = now
         try:
-            socket.create_connection(self._head, 2.0).close()
+            _call_at(self._head, 2.0)
         except OSError as error:
             missing = now - self._answered
-            self.away = f"the Ray cluster at {self._head[0]}:{self._head[1]} doesn't answer, for {missing:.0f} s now"
+            self.away = f"the Ray cluster at {self._head} doesn't answer, for {missing:.0f} s now"
             if missing > GONE_S:
-                hint = "start the cluster, then resume the run"
-                raise RunnerError(f"{self.away}: {error}", hint=hint) from error
+                raise RunnerError(f"{self.away}: {error}", hint="start the cluster, then resume the run") from error
         else:
             self._answered, self.away = now, ""
-
-    def get(self, reference: Any) -> Any:
-        """An answer."""
-        with _losses(self._ray):
-            return self._ray.get(reference)
+        return ready
 
     def kill(self, actor: Any) -> None:
         """End an actor now."""
-        if self._ray is not None:
-            with contextlib.suppress(Exception):
-                self._ray.kill(actor)
-
-    def dismiss(self, actors: list[Any]) -> None:
-        """Let idle actors clean up, and end them."""
-        if self._ray is None or not actors:
-            return
-        with contextlib.suppress(self._ray.exceptions.RayError):
-            self._ray.wait([actor.close.remote() for actor in actors], num_returns=len(actors), timeout=10.0)
-        for actor in actors:
-            self.kill(actor)
+        with contextlib.suppress(Exception):
+            self.ray.kill(actor)
 
     def end_leftovers(self, token: str, handles: list[dict[str, Any]]) -> int:
-        """End what an earlier driver left on other machines that are still in the cluster."""
+        """End what an earlier driver left on the machines that are still in the cluster."""
+        self.connect()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        nodes = {node["NodeManagerAddress"]: node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+        nodes = {node["NodeManagerAddress"]: node["NodeID"] for node in self.nodes()}
+        task = self.ray.remote(ray_host.end_leftovers)
         calls = []
         for address in {handle["address"] for handle in handles} & nodes.keys():
-            there = [handle for handle in handles if handle["address"] == address]
             strategy = NodeAffinitySchedulingStrategy(nodes[address], soft=False)
-            task = self._ray.remote(ray_host.end_leftovers).options(num_cpus=0, scheduling_strategy=strategy)
-            calls.append(task.remote(token, there))
+            calls.append(task.options(num_cpus=0, scheduling_strategy=strategy).remote(token, handles))
         ended = 0
         for one in calls:
             with contextlib.suppress(HostLostError):  # the node went away meanwhile, and all on it
@@ -626,8 +491,10 @@ class Cluster:
         return ended
 
 
-_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-_USAGE = "RAY_USAGE_STATS_ENABLED"
+def _call_at(address: str, timeout_s: float) -> None:
+    """Raises ``OSError``: nothing listens at ``host:port``."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
 
 
 @contextlib.contextmanager
@@ -646,23 +513,9 @@ def _own_sigterm() -> Iterator[None]:
         put(signal.SIGTERM, handler)
 
 
-@contextlib.contextmanager
-def _losses(ray: Any) -> Iterator[None]:
-    """Turn Ray's errors into ours."""
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        cause = error.cause if error.cause is not None else error
-        raise RunnerError(f"a Ray worker failed: {type(cause).__name__}: {cause}", hint="resume the run") from error
-    except ray.exceptions.RayError as error:
-        raise HostLostError(_reason(str(error))) from error
-
-
 def _reason(text: str) -> str:
     """The telling part of an error of Ray, in one line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason is known"]
     telling = [line for line in lines if re.search("because|died|dead|killed|lost", line)]
-    shown = telling[-1] if telling else lines[-1] if lines else "no reason is known"
-    if "creation task" in text:
-        shown = f"{CREATION}: {lines[-1]}"
+    shown = f"an error in its creation: {lines[-1]}" if "creation task" in text else (telling or lines)[-1]
     return shown if len(shown) <= 300 else f"{shown[:297]}..."
