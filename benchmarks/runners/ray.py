@@ -1,63 +1,105 @@
-"""A trivial trial over a bare Ray task, and how busy the slots are kept.
-
-``python -m benchmarks.runners.ray``; a local cluster is started for it. Exits with 1 if a bound is missed.
-"""
+"""The Ray runner beside a bare Ray task, in wall time, on a Ray cluster of this machine."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import csv
+import importlib.util
 import itertools
 import os
-import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import tunegym
+from benchmarks.trial_overhead.measure import Line
 from tunegym.tuning.model.trial import CallJob, CommandJob, Job
 from tunegym.tuning.runners.ray import RayConfig, RayRunner
 
-MOST_RATIO = 1.3
-LEAST_BUSY = 0.85
+SLOTS = 3
 
 _MODULE = "def nothing(x):\n    print(x)\n    return {'y': x}\n"
 
-_BUSY = """
-name = "busy"
 
-[system]
-runner = "ray"
-address = "{address}"
-slots = 3
-num_cpus = 0.5
-
-[[experiments]]
-name = "e"
-workload = "command"
-agent = "random_search"
-agent_steps = {trials}
-agent_metrics = ["duration_s"]
-agent_reward_function = "negative"
-
-  [experiments.cmd_args]
-  command = "sleep {seconds}; echo {{x}}"
-  x = {{ low = 0.0, high = 1.0 }}
-"""
+def missing() -> str | None:
+    """What isn't installed."""
+    return None if importlib.util.find_spec("ray") else "package ray (pip install 'tunegym[ray]')"
 
 
-def _median_s(action: Callable[[], Any], times: int) -> float:
-    begun = []
-    for _ in range(times):
-        start = time.perf_counter()
-        action()
-        begun.append(time.perf_counter() - start)
-    return statistics.median(begun)
+def measured(quick: bool) -> Iterator[Line]:
+    """A trivial call and a trivial command, without the time for their own files; and how busy three slots are kept."""
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with tempfile.TemporaryDirectory(prefix="tgb", dir="/tmp") as place:  # short: sockets lie below it
+        folder = Path(place)
+        where = {"_temp_dir": str(folder / "r"), "_node_ip_address": "127.0.0.2", "include_dashboard": False}
+        ray.init(address="local", num_cpus=SLOTS, log_to_driver=False, logging_level=40, **where)
+        try:
+            address = ray.get_runtime_context().gcs_address
+            yield from overhead(address, folder, *((3, 100) if quick else (5, 200)))
+            # In a short run the start of the actors counts too much for the bound.
+            count, bound = (12, None) if quick else (60, 0.85)
+            share = busy(address, folder, count)
+            yield Line(f"{count} x sleep 3, {SLOTS} slots", "busy", share, "", None, (), bound, at_least=True)
+        finally:
+            ray.shutdown()
+
+
+def overhead(address: str, folder: Path, rounds: int, times: int) -> Iterator[Line]:
+    """A line for a call and one for a command."""
+    (folder / "s").mkdir()
+    (folder / "s" / "trivial.py").write_text(_MODULE)
+    bare_call, bare_command = _tasks()
+    call = CallJob("1", str(folder / "t"), "trivial:nothing", {"x": 1}, (str(folder / "s"),))
+    cases: list[tuple[str, Job, Callable[[], Any], tuple[str, ...]]] = [
+        ("trivial call", call, bare_call, ("stdout.txt",)),
+        ("trivial command", CommandJob("1", str(folder / "t"), "echo 1"), bare_command, ("stdout.txt", "stderr.txt")),
+    ]
+    numbers = itertools.count(1)
+    with contextlib.closing(RayRunner("bench", 1, RayConfig(address=address), folder / "s")) as runner:
+
+        def trial(job: Job) -> None:
+            runner.run(replace(job, folder=f"{job.folder}/{next(numbers):06d}"), lambda _: None)
+
+        for name, job, bare, files in cases:
+            own, tasks = [], []
+            for _ in range(rounds + 1):
+                tasks.append(_median_ms(bare, times))
+                own.append(_median_ms(lambda job=job: trial(job), times))
+                own[-1] -= _median_ms(lambda files=files: _write_read_remove(folder, files), times)
+            del own[0], tasks[0]  # to warm up
+            ratios = tuple(one / other for one, other in zip(own, tasks, strict=True))
+            yield Line(name, "ms", median(own), "Ray task", median(tasks), ratios, 1.3)
+
+
+def busy(address: str, folder: Path, count: int) -> float:
+    """The share of the slots' time that trials of 3 s take, from the start of the run to its last row."""
+    document = {
+        "name": "bench",
+        "system": {"runner": "ray", "address": address, "slots": SLOTS},
+        "experiments": [
+            {
+                "name": "e",
+                "workload": "command",
+                "agent": "random_search",
+                "agent_steps": count,
+                "agent_metrics": ["duration_s"],
+                "cmd_args": {"command": "sleep 3; : {x}", "x": {"low": 0.0, "high": 1.0}},
+            }
+        ],
+    }
+    assert tunegym.run(document, output=folder / "out") == 0
+    run = next((folder / "out").glob("bench/*"))
+    rows = run / "e" / "trajectory.csv"
+    with rows.open() as file:
+        jobs = sum(float(row["observation.duration_s"]) for row in csv.DictReader(file))
+    return jobs / SLOTS / (rows.stat().st_mtime - (run / "scenario.toml").stat().st_mtime)
 
 
 def _tasks() -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -76,101 +118,23 @@ def _tasks() -> tuple[Callable[[], Any], Callable[[], Any]]:
     return lambda: ray.get(call.remote(1)), lambda: ray.get(command.remote(1))
 
 
-def _own_files_s(folder: Path, names: tuple[str, ...], times: int) -> float:
-    """What it takes to make a trial's files on the node and at the driver, to read and to remove them."""
-
-    def files() -> None:
-        for place in (folder / "node", folder / "driver"):
-            place.mkdir()
-            for name in names:
-                (place / name).write_text("1\n")
-        for place in (folder / "node", folder / "driver"):
-            for name in names:
-                (place / name).read_text()
-                (place / name).unlink()
-            place.rmdir()
-
-    return _median_s(files, times)
+def _write_read_remove(folder: Path, names: tuple[str, ...]) -> None:
+    """What a trial's own files take, on the node and at the driver."""
+    for place in (folder / "node", folder / "driver"):
+        place.mkdir()
+        for name in names:
+            (place / name).write_text("1\n")
+    for place in (folder / "node", folder / "driver"):
+        for name in names:
+            (place / name).read_text()
+            (place / name).unlink()
+        place.rmdir()
 
 
-_NUMBERS = itertools.count(1)
-
-
-def _in_own_folder(job: Job) -> Job:
-    return replace(job, folder=f"{job.folder}/{next(_NUMBERS):06d}")
-
-
-def overhead(address: str, folder: Path, rounds: int, times: int) -> bool:
-    """Print a line for a call and one for a command; whether both hold."""
-    (folder / "trivial.py").write_text(_MODULE)
-    runner = RayRunner("bench", 1, RayConfig(address=address, num_cpus=0.5), folder)
-    call = CallJob("1", str(folder / "t"), "trivial:nothing", {"x": 1}, (str(folder),))
-    command = CommandJob("1", str(folder / "t"), "echo 1")
-    bare_call, bare_command = _tasks()
-    holds = True
-    with contextlib.closing(runner):
-        cases: list[tuple[str, Job, Callable[[], Any], tuple[str, ...]]] = [
-            ("call", call, bare_call, ("stdout.txt",)),
-            ("command", command, bare_command, ("stdout.txt", "stderr.txt")),
-        ]
-        for name, job, bare, names in cases:
-            ours, theirs, files = [], [], []
-            for at in range(rounds + 1):
-                figures = [
-                    _median_s(lambda job=job: runner.run(_in_own_folder(job), lambda _: None), times),
-                    _median_s(bare, times),
-                    _own_files_s(folder, names, times),
-                ]
-                if at:  # the first round warms up
-                    for kept, figure in zip((ours, theirs, files), figures, strict=True):
-                        kept.append(figure)
-            own, task, file = (statistics.median(one) * 1000 for one in (ours, theirs, files))
-            ratio = (own - file) / task
-            holds = holds and ratio <= MOST_RATIO
-            print(f"trivial {name}: {own:.2f} ms, its own files {file:.2f} ms, a bare Ray task {task:.2f} ms")
-            print(f"  ratio without its files {ratio:.2f} (at most {MOST_RATIO}), with them {own / task:.2f}")
-    return holds
-
-
-def busy(address: str, folder: Path, trials: int, seconds: float) -> bool:
-    """Print how busy three slots are from the first trial to the last; whether that holds."""
-    from tunegym import run
-
-    path = folder / "busy.toml"
-    path.write_text(_BUSY.format(address=address, trials=trials, seconds=seconds))
-    begun = time.perf_counter()
-    code = run(path, output=folder / "out")
-    took = time.perf_counter() - begun
-    (trajectory,) = (folder / "out").glob("*/*/e/trajectory.csv")
-    with trajectory.open(newline="") as file:
-        done = sum(row["status"] == "measured" for row in csv.DictReader(file))
-    share = done * seconds / (3 * took)
-    print(f"{done} trials of {seconds:g} s at 3 slots in {took:.1f} s: busy {share:.1%} (at least {LEAST_BUSY:.0%})")
-    return code == 0 and done == trials and share >= LEAST_BUSY
-
-
-def main() -> int:
-    """0, or 1 if a bound is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.runners.ray", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer trials: rough numbers")
-    options, _ = parser.parse_known_args()
-    import ray
-
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with tempfile.TemporaryDirectory(prefix="tgb", dir="/tmp") as place:
-        folder = Path(place)
-        where = {"_temp_dir": str(folder / "r"), "_node_ip_address": "127.0.0.2", "include_dashboard": False}
-        ray.init(address="local", num_cpus=3, log_to_driver=False, logging_level=40, **where)
-        try:
-            address = ray.get_runtime_context().gcs_address
-            (folder / "o").mkdir()
-            (folder / "b").mkdir()
-            holds = overhead(address, folder / "o", *((2, 50) if options.quick else (5, 200)))
-            holds = busy(address, folder / "b", *((12, 1.0) if options.quick else (60, 3.0))) and holds
-        finally:
-            ray.shutdown()
-    return 0 if holds else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _median_ms(action: Callable[[], Any], times: int) -> float:
+    took = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        action()
+        took.append(time.perf_counter() - begun)
+    return median(took) * 1000

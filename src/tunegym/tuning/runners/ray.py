@@ -172,8 +172,8 @@ class RayRunner:
                     break
                 _log.warning("job %s, attempt %d on %s: %s", job.name, len(nodes), host.node, error)
                 if len(nodes) > self._config.retries:
-                    if isinstance(error.__cause__, RunnerError):
-                        raise error.__cause__ from None
+                    if isinstance(cause := error.__cause__, RunnerError):
+                        raise RunnerError(f"{host.node}: {cause.message}", hint=cause.hint) from None
                     what = f"its Ray worker was lost in attempt {len(nodes)}: {error}"
                     return JobResult("exited", error=what, nodes=tuple(nodes))
             finally:
