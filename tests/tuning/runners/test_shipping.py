@@ -107,7 +107,7 @@ def test_a_scenario_that_is_too_large(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "data" / "big.bin").write_bytes(bytes(1_100_000))
     with pytest.raises(RunnerError, match=r"more than 1 MB.*reached at data/big.bin") as caught:
         read_scenario(str(tmp_path))
-    assert "put large data where the nodes can see it" in str(caught.value.hint)
+    assert "where the nodes can see it" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", [name for name in ODD if "\udcff" not in name])

@@ -1,7 +1,7 @@
 """Files on their way to and from nodes that share no file system, and where they lie there.
 
 A folder travels as a stream of entries, read and written piece by piece, so that memory is bounded whatever its size.
-For the few small files of a usual trial that takes a tenth of the time of ``tarfile``.
+For the few small files of a usual trial that takes a quarter of the time of ``tarfile``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -112,10 +113,9 @@ def read_scenario(scenario_dir: str) -> list[Entry]:
             found.append(entry)
             left -= len(entry[3])
             if left < 0:
+                what = f"the scenario's folder {scenario_dir} has more than {MOST_SHIPPED_MB} MB, reached at {entry[0]}"
                 raise RunnerError(
-                    f"the scenario's folder {scenario_dir} has more than {MOST_SHIPPED_MB} MB, too much to ship to the "
-                    f"nodes; the limit is reached at {entry[0]}",
-                    hint="put large data where the nodes can see it, and keep it out of the scenario's folder",
+                    what, hint="keep large data elsewhere, where the nodes can see it: all of it is shipped"
                 )
     except OSError as error:
         raise broken(f"the scenario's files in {scenario_dir} can't be read", error) from error
@@ -198,6 +198,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def remove(folder: str) -> None:
     """Remove a folder, whatever a job has done to it; one that isn't there is fine. Raises ``RunnerError``."""
-    if os.path.lexists(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):  # a job has made folders read-only
         make_fresh(folder)
         os.rmdir(folder)  # noqa: PTH106
